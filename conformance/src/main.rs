@@ -1,0 +1,2 @@
+//! The `rerail` tool.
+fn main() {}

@@ -1,0 +1,145 @@
+//! Every size and knob of an endpoint, and the exact memory that follows from them.
+
+use crate::ids::PeerId;
+use crate::time::Nanos;
+
+/// How small and control messages choose a rail (multirail-2004, 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Multiplex {
+    /// All on the first rail that is up.
+    #[default]
+    Binding,
+    /// One rail after the other.
+    RoundRobin,
+}
+
+/// How large messages are cut (multirail-2004, 4.4).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Striping {
+    /// Not at all: the first rail that is up.
+    Binding,
+    /// Equal parts on all rails that are up.
+    #[default]
+    Even,
+}
+
+/// Sizes and knobs. All memory follows from it before anything starts:
+/// [`memory_bytes`](Self::memory_bytes) for the core's state, [`pool_bytes`](Self::pool_bytes) for payloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// This process's rank.
+    pub rank: PeerId,
+    /// Processes in the job, this one included.
+    pub peers_max: u32,
+    /// Peers that may be connected at once, this one included.
+    pub channels_max: u32,
+    /// Rails of this endpoint; 1 to 64.
+    pub rails_max: u8,
+    /// Operations that may be under way at once, those not yet acknowledged included.
+    pub operations_max: u32,
+    /// Pieces that one operation's memory may have; 1 to 255.
+    pub segments_max: u8,
+    /// Packets that may be unacknowledged at once, over all peers.
+    pub packets_max: u32,
+    /// Packets of one lane of one peer that may be unacknowledged at once: a power of two, 64 to 32,768.
+    pub window: u32,
+    /// Messages of one peer that may wait unmatched or out of order; 1 to 16,384. A peer that has used them up waits.
+    pub unexpected_per_peer: u16,
+    /// Blocks for payloads of such messages, for each peer; 1 to 16,384. A peer that has used them up sends by
+    /// rendezvous.
+    pub blocks_per_peer: u16,
+    /// Bytes of one such block; a multiple of 64.
+    pub block_bytes: u32,
+    /// Largest eager payload in bytes; a rail may have a lower limit. At most `blocks_per_peer * block_bytes`.
+    pub eager_bytes_max: u32,
+    /// Copies of eager payloads that may be held until acknowledged, `eager_bytes_max` each.
+    pub retained_max: u32,
+    /// Gets and atomics of one peer that are served at once.
+    pub requests_per_peer: u16,
+    /// Large transfers that may be sending at once.
+    pub bulk_max: u32,
+    /// Windows that may be exposed.
+    pub windows_max: u32,
+    /// Completion counters.
+    pub counters_max: u16,
+    /// Hash buckets of the tag matcher: a power of two.
+    pub match_buckets: u32,
+    /// An explicit acknowledgment is sent after this many packets without one.
+    pub ack_packets: u16,
+    /// An explicit acknowledgment is sent after this many payload bytes without one.
+    pub ack_bytes: u32,
+    /// An explicit acknowledgment is sent after this time without one.
+    pub ack_delay: Nanos,
+    /// A peer that is not connected by then is lost.
+    pub connect_timeout: Nanos,
+    /// A probe goes out when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
+    pub probe_after: Nanos,
+    /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost. `Nanos(0)`:
+    /// never (the rails' own detection of dead processes and hosts remains).
+    pub silence_max: Nanos,
+    /// Rail choice for small messages.
+    pub multiplex: Multiplex,
+    /// Cutting of large messages.
+    pub striping: Striping,
+}
+
+impl Config {
+    /// A configuration for rank `rank` of `size`, with defaults for up to 64 connected peers.
+    pub const fn new(rank: PeerId, size: u32) -> Self {
+        Config {
+            rank,
+            peers_max: size,
+            channels_max: if size < 64 { size } else { 64 },
+            rails_max: 8,
+            operations_max: 4096,
+            segments_max: 4,
+            packets_max: 2048,
+            window: 256,
+            unexpected_per_peer: 256,
+            blocks_per_peer: 128,
+            block_bytes: 1024,
+            eager_bytes_max: 8192,
+            retained_max: 512,
+            requests_per_peer: 16,
+            bulk_max: 64,
+            windows_max: 64,
+            counters_max: 64,
+            match_buckets: 1024,
+            ack_packets: 32,
+            ack_bytes: 256 * 1024,
+            ack_delay: Nanos::from_millis(1),
+            connect_timeout: Nanos::from_millis(10_000),
+            probe_after: Nanos(0),
+            silence_max: Nanos(0),
+            multiplex: Multiplex::Binding,
+            striping: Striping::Even,
+        }
+    }
+}
+
+/// Which value of a [`Config`] is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u64,
+    /// The least value allowed.
+    pub min: u64,
+    /// The greatest value allowed.
+    pub max: u64,
+    /// What else is demanded ("a power of two"); empty: nothing.
+    pub also: &'static str,
+}
+
+impl Config {
+    /// Bytes of state that [`Endpoint::new`](crate::endpoint::Endpoint::new) needs; exact.
+    pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
+        todo!()
+    }
+
+    /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL).
+    pub fn pool_bytes(&self) -> Result<u64, ConfigError> {
+        todo!()
+    }
+}

@@ -1,0 +1,175 @@
+//! What the endpoint tells its caller.
+
+use crate::ids::{Cookie, OpId, PeerId, RailId};
+use crate::wire::{Refusal, WireError};
+
+/// Something the caller wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request is over, well or not. Each request makes at most one (a multi-receive one per message).
+    Completed(Completion),
+    /// The channel to a peer is open: the first subchannel stands.
+    PeerUp {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// The peer said goodbye in good order. Requests to it end in [`OpError::PeerClosed`].
+    PeerClosed {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// The peer is lost. Requests to it end in [`OpError::PeerLost`]; everything else goes on.
+    PeerLost {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        why: LossReason,
+    },
+}
+
+/// A request that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request.
+    pub operation: OpId,
+    /// What the caller gave with it.
+    pub cookie: Cookie,
+    /// What it came to.
+    pub result: Result<Done, OpError>,
+}
+
+/// What a request that ended well came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// The other side: the sender of a received message.
+    pub peer: PeerId,
+    /// Tag of a received message; `None`: untagged.
+    pub tag: Option<u64>,
+    /// Immediate data of a received message.
+    pub immediate: Option<u64>,
+    /// Value before an atomic, in the low bytes.
+    pub old: u64,
+    /// Multi-receive: where in the buffer the message starts.
+    pub offset: u64,
+    /// Multi-receive: this was the last message, the buffer is the caller's again.
+    pub released: bool,
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpError {
+    /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel is well.
+    Truncated {
+        /// Bytes of the message.
+        sent: u64,
+        /// Bytes of the buffer.
+        capacity: u64,
+        /// The sender.
+        peer: PeerId,
+        /// Its tag.
+        tag: Option<u64>,
+    },
+    /// Cancelled by the caller.
+    Cancelled,
+    /// The peer is lost.
+    PeerLost {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        why: LossReason,
+    },
+    /// The peer closed before the request was done.
+    PeerClosed {
+        /// The peer.
+        peer: PeerId,
+    },
+    /// The peer refused the access.
+    Refused {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        why: Refusal,
+    },
+    /// A rail could not register the memory of this request.
+    Registration {
+        /// The rail.
+        rail: RailId,
+    },
+}
+
+/// Why a peer counts as lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    /// No rail reaches it.
+    NoRail,
+    /// Rail `rail` failed, and recovery was not possible.
+    RailFailed {
+        /// The rail.
+        rail: RailId,
+        /// What the rail reported.
+        fault: RailFault,
+    },
+    /// No connection on any rail within the configured time.
+    ConnectTimeout,
+    /// Nothing heard for the configured time.
+    Silent,
+    /// It broke a rule of the protocol.
+    Protocol(ProtocolError),
+    /// The caller removed it.
+    Removed,
+}
+
+/// What a rail reports of a subchannel that went down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RailFault {
+    /// The peer's process is gone, or closed without a goodbye.
+    Closed,
+    /// The peer refused the connection, or nobody listens.
+    Refused,
+    /// The peer did not prove that it belongs to the job.
+    Unauthenticated,
+    /// No answer in time.
+    TimedOut,
+    /// The device or link failed; `code` is the system's number (an errno, a work completion status).
+    Device {
+        /// The system's number.
+        code: i32,
+    },
+    /// The peer wrote what no honest peer writes (a corrupt ring, a packet over the limit).
+    Corrupt,
+}
+
+/// A rule of the protocol that a peer broke. Numbers: `conformance/PROTOCOL.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProtocolError {
+    /// The packet does not parse.
+    Wire(WireError),
+    /// The packet names another source than the subchannel's peer.
+    WrongSource {
+        /// The rank named.
+        named: u32,
+    },
+    /// A PSN beyond the receive window, or an acknowledgment of what was never sent.
+    Sequence {
+        /// The number.
+        psn: u32,
+    },
+    /// More messages or blocks than were granted.
+    Credit,
+    /// An eager or segment payload over the announced limit.
+    TooLong {
+        /// Bytes.
+        bytes: u64,
+    },
+    /// A packet before the Connect of its subchannel.
+    NotConnected,
+    /// A segment outside the transfer that it names.
+    OutOfRange {
+        /// Offset named.
+        offset: u64,
+    },
+    /// Terms in a Connect that can't be met (window, block size zero, ...).
+    Terms,
+}

@@ -1,0 +1,183 @@
+//! What a caller submits.
+
+use crate::ids::{Cookie, CounterId, PeerId};
+use crate::mem::{MemRef, Seg};
+use crate::wire::{AtomicKind, AtomicType};
+
+/// When a send or put counts as complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Level {
+    /// The buffer may be used again. The message will still survive failures of rails.
+    #[default]
+    Reusable,
+    /// The peer's endpoint has acknowledged it: it will be delivered even if this process ends now.
+    Acknowledged,
+    /// The payload is in the buffer that the peer named for it: a receive matched it, or the window holds it.
+    Placed,
+}
+
+/// How a completion is told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Notify {
+    /// By an [`Event`](super::Event).
+    #[default]
+    Event,
+    /// By adding one to a counter; an error still makes an event.
+    Counter(CounterId),
+    /// By both.
+    Both(CounterId),
+    /// Not at all; an error still makes an event.
+    Silent,
+}
+
+/// A message to a peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Send<'a> {
+    /// To whom.
+    pub peer: PeerId,
+    /// The tag; `None` for an untagged message, which only untagged receives match.
+    pub tag: Option<u64>,
+    /// 8 bytes that travel with the message.
+    pub immediate: Option<u64>,
+    /// The payload, in pieces: at most `segments_max`.
+    pub segments: &'a [Seg],
+    /// When it counts as complete.
+    pub level: Level,
+    /// How that is told.
+    pub notify: Notify,
+    /// Comes back in the completion.
+    pub cookie: Cookie,
+}
+
+/// Which messages a receive or probe takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Selector {
+    /// From this peer only; `None`: from any.
+    pub source: Option<PeerId>,
+    /// Tagged or untagged.
+    pub tag: TagMatch,
+}
+
+/// The tag part of a [`Selector`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TagMatch {
+    /// Untagged messages.
+    #[default]
+    Untagged,
+    /// Tagged messages whose tag equals `tag` in every bit that is 0 in `ignore`.
+    Tagged {
+        /// The tag wanted.
+        tag: u64,
+        /// Bits that don't matter.
+        ignore: u64,
+    },
+}
+
+/// A buffer for a message.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Recv<'a> {
+    /// Which messages it takes.
+    pub from: Selector,
+    /// Where the payload goes, in pieces: at most `segments_max`.
+    pub segments: &'a [Seg],
+    /// `Some(n)`: the buffer (one segment) takes message after message, back to back, until fewer than `n` bytes are
+    /// free; each message makes an event of its own, the last event says that the buffer is released.
+    pub multi: Option<u64>,
+    /// How completion is told.
+    pub notify: Notify,
+    /// Comes back in the completion.
+    pub cookie: Cookie,
+}
+
+/// Memory of a peer, as the peer told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// The peer.
+    pub peer: PeerId,
+    /// The key that the peer's `expose` was given.
+    pub window: u64,
+    /// Bytes into the window.
+    pub offset: u64,
+}
+
+/// One-sided put: local segments into a peer's window.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Put<'a> {
+    /// Where to.
+    pub to: Remote,
+    /// From where: at most `segments_max` pieces.
+    pub segments: &'a [Seg],
+    /// When it counts as complete.
+    pub level: Level,
+    /// How that is told.
+    pub notify: Notify,
+    /// Comes back in the completion.
+    pub cookie: Cookie,
+}
+
+/// One-sided get: a peer's window into local segments. Complete when all bytes are here.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Get<'a> {
+    /// Where from.
+    pub from: Remote,
+    /// Where to: at most `segments_max` pieces.
+    pub segments: &'a [Seg],
+    /// How completion is told.
+    pub notify: Notify,
+    /// Comes back in the completion.
+    pub cookie: Cookie,
+}
+
+/// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old value.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Atomic {
+    /// Which value; the address must be aligned for the type.
+    pub at: Remote,
+    /// What to do.
+    pub kind: AtomicKind,
+    /// On what type.
+    pub data_type: AtomicType,
+    /// Operand, in the low bytes.
+    pub operand: u64,
+    /// Comparand of compare-and-swap, in the low bytes.
+    pub compare: u64,
+    /// How completion is told.
+    pub notify: Notify,
+    /// Comes back in the completion.
+    pub cookie: Cookie,
+}
+
+/// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flush {
+    /// The peer.
+    pub peer: PeerId,
+    /// How completion is told.
+    pub notify: Notify,
+    /// Comes back in the completion.
+    pub cookie: Cookie,
+}
+
+/// What peers may do to a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// Get.
+    pub read: bool,
+    /// Put.
+    pub write: bool,
+    /// Atomics.
+    pub atomic: bool,
+}
+
+/// Memory exposed to peers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Window {
+    /// Where it starts.
+    pub at: MemRef,
+    /// Its length in bytes.
+    pub len: u64,
+    /// What is allowed.
+    pub access: Access,
+    /// The key that peers must name: unique among this endpoint's windows, best unguessable.
+    pub key: u64,
+}

@@ -1,0 +1,49 @@
+//! Rails: what they can do, and how work is spread over them.
+
+/// What a rail can do; the core adapts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Remote memory can be written without the peer's software (RDMA write).
+    pub write: bool,
+    /// Remote memory can be read without the peer's software (RDMA read).
+    pub read: bool,
+    /// Memory must be registered with the rail before it may be named in a write or read.
+    pub registration: bool,
+    /// A packet handed over is delivered as long as the peer lives: no copy has to be retained for replay on another
+    /// rail (shared memory).
+    pub lossless: bool,
+}
+
+/// The sort of a rail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RailKind {
+    /// This process to itself.
+    #[default]
+    Loop,
+    /// Shared memory.
+    Shm,
+    /// A TCP connection per peer.
+    Tcp,
+    /// InfiniBand or RoCE verbs.
+    Verbs,
+    /// A simulated device.
+    Sim,
+}
+
+/// Facts of a rail, told once when it is added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RailFacts {
+    /// The sort.
+    pub kind: RailKind,
+    /// What it can do.
+    pub caps: Caps,
+    /// Largest eager payload in bytes on this rail; larger messages go by rendezvous (shiba-2005 2.3.3: a switching
+    /// point per channel).
+    pub eager_bytes_max: u32,
+    /// Largest payload of one packet (data segment, put segment) in bytes.
+    pub segment_bytes_max: u32,
+    /// Posts that may be outstanding per subchannel.
+    pub posts_max: u16,
+    /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
+    pub bytes_per_second: u64,
+}

@@ -1,0 +1,1 @@
+//! Acknowledgment and retention.

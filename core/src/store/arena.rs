@@ -1,0 +1,120 @@
+//! Carves typed tables out of one region that the caller hands in.
+//!
+//! Invariant: [`Sizer`] and [`Arena`] walk the same sequence of `take` calls, so a region of
+//! [`Sizer::bytes`] always suffices. This is the one file of the core that is `unsafe` for memory's sake; the
+//! argument stands at the block.
+#![allow(unsafe_code)]
+
+use core::mem::{MaybeUninit, align_of, size_of};
+
+/// The alignment that a region must have: one cache line.
+pub const REGION_ALIGN: usize = 64;
+
+/// Adds up what a sequence of tables needs, in the order in which [`Arena`] will carve them.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizer {
+    bytes: Option<usize>,
+}
+
+impl Default for Sizer {
+    fn default() -> Self {
+        Sizer::new()
+    }
+}
+
+impl Sizer {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Sizer { bytes: Some(0) }
+    }
+
+    /// And a table of `count` elements of `T`.
+    #[must_use]
+    pub const fn take<T>(self, count: usize) -> Self {
+        const { assert!(align_of::<T>() <= REGION_ALIGN) };
+        let bytes = match (self.bytes, size_of::<T>().checked_mul(count)) {
+            (Some(at), Some(len)) => match at.checked_next_multiple_of(align_of::<T>()) {
+                Some(start) => start.checked_add(len),
+                None => None,
+            },
+            _ => None,
+        };
+        Sizer { bytes }
+    }
+
+    /// The bytes needed in all; `None` where they exceed the address space.
+    pub const fn bytes(self) -> Option<usize> {
+        self.bytes
+    }
+}
+
+/// Why a region can't be carved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ArenaError {
+    /// The region ends before the tables do: `needed` bytes up to the table at hand, `given` bytes in all.
+    TooSmall {
+        /// Bytes needed.
+        needed: usize,
+        /// Bytes in the region.
+        given: usize,
+    },
+    /// The region does not start on a multiple of [`REGION_ALIGN`] bytes.
+    Misaligned {
+        /// How many bytes past such a multiple it starts.
+        off_by: usize,
+    },
+}
+
+/// What is left of the caller's region.
+pub struct Arena<'m> {
+    rest: &'m mut [MaybeUninit<u8>],
+    used: usize,
+    given: usize,
+}
+
+impl<'m> Arena<'m> {
+    /// Starts carving at the region's begin.
+    pub fn new(region: &'m mut [MaybeUninit<u8>]) -> Result<Self, ArenaError> {
+        let off_by = region.as_ptr().addr() % REGION_ALIGN;
+        if off_by != 0 {
+            return Err(ArenaError::Misaligned { off_by });
+        }
+        let given = region.len();
+        Ok(Arena { rest: region, used: 0, given })
+    }
+
+    /// A table of `count` copies of `init`.
+    pub fn take<T: Copy + 'm>(&mut self, count: usize, init: T) -> Result<&'m mut [T], ArenaError> {
+        self.take_with(count, |_| init)
+    }
+
+    /// A table of `count` elements made by `make` from their index.
+    pub fn take_with<T: Copy + 'm>(
+        &mut self,
+        count: usize,
+        mut make: impl FnMut(u32) -> T,
+    ) -> Result<&'m mut [T], ArenaError> {
+        const { assert!(align_of::<T>() <= REGION_ALIGN) };
+        let too_small = |needed| ArenaError::TooSmall { needed, given: self.given };
+        let pad = self.used.next_multiple_of(align_of::<T>()) - self.used;
+        let len = size_of::<T>().checked_mul(count).ok_or(too_small(usize::MAX))?;
+        let needed = self.used.checked_add(pad).and_then(|at| at.checked_add(len)).ok_or(too_small(usize::MAX))?;
+        if needed > self.given {
+            return Err(too_small(needed));
+        }
+        let rest = core::mem::take(&mut self.rest);
+        let (taken, rest) = rest.split_at_mut(pad + len);
+        self.rest = rest;
+        self.used = needed;
+        let start = taken[pad..].as_mut_ptr().cast::<MaybeUninit<T>>();
+        // SAFETY: `start` points to `len = count * size_of::<T>()` bytes that were split off for this call alone and
+        // live for `'m`; the region starts on a multiple of REGION_ALIGN >= align_of::<T>() and `used + pad` is a
+        // multiple of align_of::<T>(), so `start` is aligned; MaybeUninit<T> needs no initialised bytes.
+        let table = unsafe { core::slice::from_raw_parts_mut(start, count) };
+        for (index, slot) in table.iter_mut().enumerate() {
+            slot.write(make(index as u32));
+        }
+        // SAFETY: every element was written in the loop above, and T: Copy has no destructor that could be missed.
+        Ok(unsafe { core::slice::from_raw_parts_mut(start.cast::<T>(), count) })
+    }
+}

@@ -1,0 +1,11 @@
+//! Tables in the caller's memory: carved once, bounded for ever.
+
+pub mod arena;
+pub mod list;
+pub mod slab;
+pub mod timers;
+
+pub use arena::{Arena, ArenaError, Sizer};
+pub use list::{Link, Links, List, NONE};
+pub use slab::{Slab, Slot};
+pub use timers::Timers;

@@ -1,0 +1,168 @@
+//! A bounded table whose ids carry a generation: full is a value, a stale id finds nothing.
+
+use super::arena::{Arena, ArenaError, Sizer};
+use super::list::NONE;
+use crate::ids::Key;
+
+const OCCUPIED: u32 = u32::MAX - 1;
+
+/// One place of a [`Slab`].
+#[derive(Clone, Copy, Debug)]
+pub struct Slot<T> {
+    generation: u32,
+    /// The next free slot, [`NONE`] at the end, [`OCCUPIED`] in use.
+    next: u32,
+    value: T,
+}
+
+/// Up to `capacity` values of `T` in the caller's memory.
+pub struct Slab<'m, T> {
+    slots: &'m mut [Slot<T>],
+    free: u32,
+    len: u32,
+}
+
+impl<'m, T: Copy + 'm> Slab<'m, T> {
+    /// What [`carve`](Self::carve) will take.
+    #[must_use]
+    pub const fn layout(sizer: Sizer, capacity: u32) -> Sizer {
+        sizer.take::<Slot<T>>(capacity as usize)
+    }
+
+    /// A slab of `capacity` free slots; `blank` fills slots that are not in use.
+    pub fn carve(arena: &mut Arena<'m>, capacity: u32, blank: T) -> Result<Self, ArenaError> {
+        let slots = arena.take_with(capacity as usize, |i| Slot {
+            generation: 1,
+            next: if i + 1 == capacity { NONE } else { i + 1 },
+            value: blank,
+        })?;
+        Ok(Slab { free: if capacity == 0 { NONE } else { 0 }, slots, len: 0 })
+    }
+
+    /// How many are in use.
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether none is in use.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many there can be.
+    pub const fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// How many more fit.
+    pub const fn room(&self) -> u32 {
+        self.capacity() - self.len
+    }
+
+    /// Puts a value in, or hands it back where the table is full.
+    pub fn insert(&mut self, value: T) -> Result<Key, T> {
+        let index = self.free;
+        if index == NONE {
+            return Err(value);
+        }
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.next;
+        slot.next = OCCUPIED;
+        slot.value = value;
+        self.len += 1;
+        Ok(Key { index, generation: slot.generation })
+    }
+
+    /// Takes a value out. Its key, and every copy of it, is dead from here on.
+    pub fn remove(&mut self, key: Key) -> Option<T> {
+        self.get(key)?;
+        let slot = &mut self.slots[key.index as usize];
+        // Zero is never used, so an all-zero id from outside names nothing.
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.next = self.free;
+        self.free = key.index;
+        self.len -= 1;
+        Some(slot.value)
+    }
+
+    /// The value under a key, if the key is alive.
+    pub fn get(&self, key: Key) -> Option<&T> {
+        match self.slots.get(key.index as usize) {
+            Some(slot) if slot.next == OCCUPIED && slot.generation == key.generation => Some(&slot.value),
+            _ => None,
+        }
+    }
+
+    /// The value under a key, if the key is alive.
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        match self.slots.get_mut(key.index as usize) {
+            Some(slot) if slot.next == OCCUPIED && slot.generation == key.generation => Some(&mut slot.value),
+            _ => None,
+        }
+    }
+
+    /// The value at an index that the core itself keeps; panics where it is free, which would be our bug.
+    pub fn at(&self, index: u32) -> &T {
+        let slot = &self.slots[index as usize];
+        debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
+        &slot.value
+    }
+
+    /// As [`at`](Self::at), to change it.
+    pub fn at_mut(&mut self, index: u32) -> &mut T {
+        let slot = &mut self.slots[index as usize];
+        debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
+        &mut slot.value
+    }
+
+    /// The living key of an index, if the slot is in use.
+    pub fn key_at(&self, index: u32) -> Option<Key> {
+        let slot = self.slots.get(index as usize)?;
+        (slot.next == OCCUPIED).then_some(Key { index, generation: slot.generation })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::MaybeUninit;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+    use std::vec::Vec;
+
+    #[repr(align(64))]
+    struct Aligned([MaybeUninit<u8>; 1024]);
+
+    proptest! {
+        /// A slab is a map from keys to values; a removed key never comes back to life.
+        #[test]
+        fn behaves_like_a_map(steps in proptest::collection::vec((any::<bool>(), 0usize..8), 0..200)) {
+            let mut region = Aligned([MaybeUninit::uninit(); 1024]);
+            let mut arena = Arena::new(&mut region.0).unwrap();
+            let mut slab = Slab::carve(&mut arena, 5, 0u32).unwrap();
+            let mut oracle: HashMap<u64, u32> = HashMap::new();
+            let mut all: Vec<Key> = Vec::new();
+            for (n, (insert, pick)) in steps.into_iter().enumerate() {
+                if insert {
+                    match slab.insert(n as u32) {
+                        Ok(key) => {
+                            prop_assert!(oracle.insert(key.to_bits(), n as u32).is_none());
+                            all.push(key);
+                        }
+                        Err(back) => {
+                            prop_assert_eq!(back, n as u32);
+                            prop_assert_eq!(oracle.len(), 5);
+                        }
+                    }
+                } else if !all.is_empty() {
+                    let key = all[pick % all.len()];
+                    prop_assert_eq!(slab.remove(key), oracle.remove(&key.to_bits()));
+                }
+                for key in &all {
+                    prop_assert_eq!(slab.get(*key), oracle.get(&key.to_bits()));
+                }
+                prop_assert_eq!(slab.len() as usize, oracle.len());
+            }
+        }
+    }
+}

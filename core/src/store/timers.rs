@@ -1,0 +1,152 @@
+//! Deadlines of a fixed set of timers: a binary heap that knows where each timer stands, so that a timer is set, moved
+//! and cancelled in O(log n) and there is never a stale entry.
+
+use super::arena::{Arena, ArenaError, Sizer};
+use super::list::NONE;
+use crate::time::Time;
+
+/// Up to `capacity` running timers, named 0 to `capacity - 1`.
+pub struct Timers<'m> {
+    heap: &'m mut [u32],
+    place: &'m mut [u32],
+    at: &'m mut [Time],
+    len: usize,
+}
+
+impl<'m> Timers<'m> {
+    /// What [`carve`](Self::carve) will take.
+    #[must_use]
+    pub const fn layout(sizer: Sizer, capacity: u32) -> Sizer {
+        let n = capacity as usize;
+        sizer.take::<u32>(n).take::<u32>(n).take::<Time>(n)
+    }
+
+    /// No timer running.
+    pub fn carve(arena: &mut Arena<'m>, capacity: u32) -> Result<Self, ArenaError> {
+        let n = capacity as usize;
+        Ok(Timers { heap: arena.take(n, NONE)?, place: arena.take(n, NONE)?, at: arena.take(n, Time(0))?, len: 0 })
+    }
+
+    /// Sets timer `id` to `at`, whether it ran or not.
+    pub fn set(&mut self, id: u32, at: Time) {
+        self.at[id as usize] = at;
+        let place = match self.place[id as usize] {
+            NONE => {
+                self.heap[self.len] = id;
+                self.place[id as usize] = self.len as u32;
+                self.len += 1;
+                self.len - 1
+            }
+            place => place as usize,
+        };
+        let place = self.up(place);
+        self.down(place);
+    }
+
+    /// Stops timer `id`, if it runs.
+    pub fn cancel(&mut self, id: u32) {
+        let place = self.place[id as usize];
+        if place == NONE {
+            return;
+        }
+        let place = place as usize;
+        self.len -= 1;
+        self.place[id as usize] = NONE;
+        if place < self.len {
+            let moved = self.heap[self.len];
+            self.heap[place] = moved;
+            self.place[moved as usize] = place as u32;
+            let place = self.up(place);
+            self.down(place);
+        }
+    }
+
+    /// Whether timer `id` runs.
+    pub fn is_set(&self, id: u32) -> bool {
+        self.place[id as usize] != NONE
+    }
+
+    /// The earliest deadline.
+    pub fn next(&self) -> Option<Time> {
+        (self.len > 0).then(|| self.at[self.heap[0] as usize])
+    }
+
+    /// Takes one timer that is due, the earliest first.
+    pub fn pop_due(&mut self, now: Time) -> Option<u32> {
+        if self.next()? > now {
+            return None;
+        }
+        let id = self.heap[0];
+        self.cancel(id);
+        Some(id)
+    }
+
+    fn key(&self, place: usize) -> (Time, u32) {
+        let id = self.heap[place];
+        (self.at[id as usize], id)
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.heap.swap(a, b);
+        self.place[self.heap[a] as usize] = a as u32;
+        self.place[self.heap[b] as usize] = b as u32;
+    }
+
+    fn up(&mut self, mut place: usize) -> usize {
+        while place > 0 && self.key(place) < self.key((place - 1) / 2) {
+            self.swap(place, (place - 1) / 2);
+            place = (place - 1) / 2;
+        }
+        place
+    }
+
+    fn down(&mut self, mut place: usize) {
+        loop {
+            let mut least = place;
+            for child in [2 * place + 1, 2 * place + 2] {
+                if child < self.len && self.key(child) < self.key(least) {
+                    least = child;
+                }
+            }
+            if least == place {
+                return;
+            }
+            self.swap(place, least);
+            place = least;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::MaybeUninit;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[repr(align(64))]
+    struct Aligned([MaybeUninit<u8>; 1024]);
+
+    proptest! {
+        /// Timers fire as a sorted map says, ties by number.
+        #[test]
+        fn behaves_like_a_sorted_map(steps in proptest::collection::vec((0u8..3, 0u32..8, 0u64..50), 0..200)) {
+            let mut region = Aligned([MaybeUninit::uninit(); 1024]);
+            let mut timers = Timers::carve(&mut Arena::new(&mut region.0).unwrap(), 8).unwrap();
+            let mut oracle: BTreeMap<u32, u64> = BTreeMap::new();
+            for (what, id, at) in steps {
+                match what {
+                    0 => { timers.set(id, Time(at)); oracle.insert(id, at); }
+                    1 => { timers.cancel(id); oracle.remove(&id); }
+                    _ => {
+                        let due = oracle.iter().map(|(&i, &t)| (t, i)).min().filter(|&(t, _)| t <= at);
+                        prop_assert_eq!(timers.pop_due(Time(at)), due.map(|(_, i)| i));
+                        if let Some((_, i)) = due { oracle.remove(&i); }
+                    }
+                }
+                prop_assert_eq!(timers.next(), oracle.values().min().map(|&t| Time(t)));
+                for id in 0..8 { prop_assert_eq!(timers.is_set(id), oracle.contains_key(&id)); }
+            }
+        }
+    }
+}

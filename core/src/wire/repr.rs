@@ -1,0 +1,379 @@
+//! What packets mean. Layouts, parsing and emitting stand beside this file, one file per family.
+
+use heapless::Vec;
+
+/// The version that this code speaks and the only one it accepts.
+pub const VERSION: u8 = 1;
+/// Bytes of the header that every packet starts with.
+pub const COMMON_BYTES: usize = 32;
+/// The most bytes that a header (common part and body) takes in this implementation.
+pub const HEADER_BYTES_MAX: usize = 256;
+/// The most remote keys that one packet carries in this implementation; the format itself has no such limit but its
+/// 8-bit count.
+pub const KEYS_MAX: usize = 8;
+
+/// The header that every packet starts with: 32 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Common {
+    /// Rank of the sender.
+    pub source: u32,
+    /// Incarnation of the virtual channel; packets of another one are dropped.
+    pub epoch: u16,
+    /// Sequence number in the lane that the kind belongs to; 0 for unsequenced kinds.
+    pub psn: u32,
+    /// Cumulative acknowledgment of the ordered lane: the first PSN not received.
+    pub ack_ordered: u32,
+    /// Cumulative acknowledgment of the unordered lane: the first PSN not received.
+    pub ack_unordered: u32,
+    /// Low 16 bits of the first ordered PSN that the peer may not send yet.
+    pub message_limit: u16,
+    /// Cumulative count (mod 2^16) of unexpected-payload blocks that the peer may use.
+    pub block_limit: u16,
+    /// Bytes of payload behind the header.
+    pub payload_bytes: u32,
+    /// Acknowledge at once, don't wait for the delay.
+    pub ack_now: bool,
+}
+
+/// A remote key: how rail `rail` of the packet's sender reaches a buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemoteKey {
+    /// Rail number at the packet's sender.
+    pub rail: u8,
+    /// The rail's key for the memory (an rkey on verbs).
+    pub key: u64,
+    /// Address that goes with the key.
+    pub address: u64,
+}
+
+/// The keys of one buffer, for the rails that may carry it.
+pub type RemoteKeys = Vec<RemoteKey, KEYS_MAX>;
+
+/// What identifies a message to the receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MessageHead {
+    /// Tag, or `None` for an untagged message.
+    pub tag: Option<u64>,
+    /// 8 bytes of immediate data.
+    pub immediate: Option<u64>,
+    /// The sender wants [`Fin`] once the payload is in the receiver's buffer.
+    pub want_placed: bool,
+    /// The sender's operation.
+    pub operation: u64,
+}
+
+/// Request to send (rendezvous).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rts {
+    /// Envelope.
+    pub head: MessageHead,
+    /// Length of the whole message in bytes.
+    pub message_bytes: u64,
+    /// Keys of the source buffer, for rails that can be read from; empty: only put or data segments are possible.
+    pub keys: RemoteKeys,
+}
+
+/// Clear to send (rendezvous): the receiver has matched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cts {
+    /// The sender's operation, from the RTS.
+    pub operation: u64,
+    /// The receiver's operation: goes into DATA and FIN.
+    pub target: u64,
+    /// How many bytes fit; fewer than the message's where the receiver truncates.
+    pub granted_bytes: u64,
+    /// Keys of the destination, for rails that can be written to; empty: send data segments.
+    pub keys: RemoteKeys,
+}
+
+/// End of a transfer, as seen by the side that moved the data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fin {
+    /// The operation at the packet's receiver that is concerned.
+    pub operation: u64,
+    /// How many FINs belong to this transfer (one per subchannel used, multirail-2004 5.3); 1 but for put rendezvous.
+    pub count: u16,
+    /// Why the peer could not do its part; `None`: all is well.
+    pub refused: Option<Refusal>,
+    /// Bytes that were placed.
+    pub placed_bytes: u64,
+}
+
+/// Why a peer refused a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// No such window, or not any more.
+    NoWindow,
+    /// Beyond the window's end.
+    OutOfRange,
+    /// The window does not allow this access.
+    NoAccess,
+    /// The combination of operation and type does not exist, or the address is not aligned for the type.
+    BadAtomic,
+    /// The receiver's operation was cancelled or lost its memory.
+    Cancelled,
+}
+
+/// A segment of a message or of a get's answer, for rails without RDMA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    /// The operation at the packet's receiver.
+    pub operation: u64,
+    /// Where the payload belongs in the message, in bytes.
+    pub offset: u64,
+}
+
+/// One-sided put, one segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Put {
+    /// Key of the target's window.
+    pub window: u64,
+    /// Offset into the window in bytes.
+    pub offset: u64,
+    /// The origin's operation: named in a FIN where the put is refused.
+    pub operation: u64,
+}
+
+/// One-sided get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Get {
+    /// Key of the target's window.
+    pub window: u64,
+    /// Offset into the window in bytes.
+    pub offset: u64,
+    /// Bytes wanted.
+    pub bytes: u64,
+    /// The origin's operation: goes into the answer's DATA.
+    pub operation: u64,
+}
+
+/// What an atomic does to the target: `target = op(target, operand)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AtomicKind {
+    /// Reads without change.
+    #[default]
+    Fetch = 0,
+    /// Stores the operand.
+    Swap = 1,
+    /// Stores the operand where the target equals `compare`.
+    CompareSwap = 2,
+    /// Adds, wrapping.
+    Add = 3,
+    /// The lesser of both.
+    Min = 4,
+    /// The greater of both.
+    Max = 5,
+    /// Bitwise and (integers).
+    And = 6,
+    /// Bitwise or (integers).
+    Or = 7,
+    /// Bitwise exclusive or (integers).
+    Xor = 8,
+    /// Product, wrapping.
+    Mul = 9,
+    /// Logical and: 1 where both are non-zero.
+    LogicalAnd = 10,
+    /// Logical or: 1 where either is non-zero.
+    LogicalOr = 11,
+    /// Logical exclusive or: 1 where exactly one is non-zero.
+    LogicalXor = 12,
+}
+
+/// The type that an atomic works on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub enum AtomicType {
+    /// Signed 8 bits.
+    I8 = 0,
+    /// Unsigned 8 bits.
+    U8 = 1,
+    /// Signed 16 bits.
+    I16 = 2,
+    /// Unsigned 16 bits.
+    U16 = 3,
+    /// Signed 32 bits.
+    I32 = 4,
+    /// Unsigned 32 bits.
+    U32 = 5,
+    /// Signed 64 bits.
+    I64 = 6,
+    /// Unsigned 64 bits.
+    #[default]
+    U64 = 7,
+    /// IEEE 754 single.
+    F32 = 8,
+    /// IEEE 754 double.
+    F64 = 9,
+}
+
+/// Atomic on a remote value of up to 8 bytes; operands little-endian in the low bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Atomic {
+    /// Key of the target's window.
+    pub window: u64,
+    /// Offset into the window in bytes.
+    pub offset: u64,
+    /// The origin's operation.
+    pub operation: u64,
+    /// Operand.
+    pub operand: u64,
+    /// Comparand of compare-and-swap.
+    pub compare: u64,
+    /// What to do.
+    pub kind: AtomicKind,
+    /// On what type.
+    pub data_type: AtomicType,
+    /// Whether the old value is wanted back (it is sent in any case: the answer is the acknowledgment).
+    pub fetch: bool,
+}
+
+/// Answer to an atomic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtomicReply {
+    /// The origin's operation.
+    pub operation: u64,
+    /// The value before, in the low bytes.
+    pub old: u64,
+}
+
+/// Selective acknowledgment, beside the cumulative one in the common header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ack {
+    /// Bit i: ordered PSN `ack_ordered + 1 + i` is received.
+    pub ordered_beyond: u64,
+    /// Bit i: unordered PSN `ack_unordered + 1 + i` is received.
+    pub unordered_beyond: u64,
+}
+
+/// First packet on a subchannel, in both directions: what the sender of it can take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Connect {
+    /// Packets of one lane that may be unacknowledged at once.
+    pub window: u32,
+    /// Largest eager payload that is accepted, in bytes.
+    pub eager_bytes_max: u32,
+    /// Bytes of one unexpected-payload block.
+    pub block_bytes: u32,
+    /// Gets and atomics that may be unanswered at once.
+    pub requests_max: u16,
+    /// This rail's number at the sender (keys in RTS and CTS refer to it).
+    pub rail: u8,
+    /// An answer to a Connect (else the peer must answer with its own).
+    pub answer: bool,
+}
+
+/// Out-of-band reconnection of a failed subchannel (its machine comes with recovery).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reconnect {
+    /// What step of the exchange this is.
+    pub step: u8,
+    /// The failed subchannel's rail at the sender.
+    pub rail: u8,
+    /// How often this subchannel has been made anew.
+    pub incarnation: u32,
+    /// Number that makes this attempt unlike every other.
+    pub nonce: u64,
+    /// New queue pair number.
+    pub qp_number: u32,
+    /// New local identifier.
+    pub lid: u16,
+    /// New global identifier.
+    pub gid: [u8; 16],
+    /// Keyed MAC over all before it.
+    pub mac: [u8; 16],
+}
+
+/// Asks for (or is) a sign of life on one path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Probe {
+    /// Repeated in the answer.
+    pub nonce: u64,
+    /// This is the answer.
+    pub answer: bool,
+}
+
+/// The body of a packet. Lanes: ordered (PSN order is processing order), unordered (sequenced, processed at once),
+/// unsequenced (idempotent).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// Ordered: a whole message.
+    Eager(MessageHead),
+    /// Ordered: several small messages in one payload; each is a record of head, length, bytes.
+    Aggregate {
+        /// How many messages.
+        count: u16,
+    },
+    /// Ordered: announces a message.
+    Rts(Rts),
+    /// Unordered.
+    Cts(Cts),
+    /// Unordered.
+    Fin(Fin),
+    /// Unordered.
+    Data(Data),
+    /// Unordered.
+    Put(Put),
+    /// Unordered.
+    Get(Get),
+    /// Unordered.
+    Atomic(Atomic),
+    /// Unordered.
+    AtomicReply(AtomicReply),
+    /// Unsequenced.
+    Ack(Ack),
+    /// Unsequenced: nothing but the common header's limits.
+    Credit,
+    /// Unsequenced.
+    Connect(Connect),
+    /// Unsequenced.
+    Reconnect(Reconnect),
+    /// Unsequenced.
+    Probe(Probe),
+    /// Unsequenced: the sender leaves in good order; nothing follows.
+    Bye,
+}
+
+/// A packet's header, meaning and all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repr {
+    /// The common part.
+    pub common: Common,
+    /// The kind and what belongs to it.
+    pub body: Body,
+}
+
+/// How a packet is sequenced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// Processed in PSN order: what takes part in matching.
+    Ordered,
+    /// Sequenced for exactly-once, processed on arrival.
+    Unordered,
+}
+
+impl Body {
+    /// The lane of this kind; `None` for unsequenced kinds.
+    pub const fn lane(&self) -> Option<Lane> {
+        match self {
+            Body::Eager(_) | Body::Aggregate { .. } | Body::Rts(_) => Some(Lane::Ordered),
+            Body::Cts(_)
+            | Body::Fin(_)
+            | Body::Data(_)
+            | Body::Put(_)
+            | Body::Get(_)
+            | Body::Atomic(_)
+            | Body::AtomicReply(_) => Some(Lane::Unordered),
+            Body::Ack(_) | Body::Credit | Body::Connect(_) | Body::Reconnect(_) | Body::Probe(_) | Body::Bye => None,
+        }
+    }
+}
+
+/// Why bytes are no packet: which field, and what stood there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WireError {
+    /// The field's name in the field map.
+    pub field: &'static str,
+    /// Its value, or the number of bytes where they end too soon.
+    pub value: u64,
+}

@@ -1,0 +1,1 @@
+//! Linux driver of the rerail message transport.

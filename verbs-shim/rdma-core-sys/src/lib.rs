@@ -1,0 +1,1 @@
+//! Declarations of the part of libibverbs that rerail uses.

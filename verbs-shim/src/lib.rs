@@ -1,0 +1,1 @@
+//! InfiniBand verbs devices as safe types.
