@@ -1,1 +1,4 @@
 //! Linux driver of the rerail message transport.
+
+pub mod auth;
+pub mod rail;

@@ -1,0 +1,1 @@
+//! Proof that a connecting process belongs to the job.

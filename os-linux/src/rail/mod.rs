@@ -1,0 +1,114 @@
+//! The seam between the driver and its rails: one trait, one file per kind of rail.
+//!
+//! A rail owns sockets, rings or devices and knows nothing of messages. It never blocks, starts no thread and reads no
+//! clock. The driver calls [`Rail::poll`] with a [`Sink`] through which packets, completions and subchannel events go
+//! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
+//! refused.
+
+use std::os::fd::BorrowedFd;
+
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::rail::RailFacts;
+use rerail_core::time::Time;
+
+/// A piece of this process's memory, in the form that `readv` and `writev` take.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    /// Where it starts.
+    pub start: *mut u8,
+    /// Its length in bytes.
+    pub len: usize,
+}
+
+/// Something to hand to a rail: the core's `Post` with its memory resolved.
+#[derive(Debug)]
+pub struct Outgoing<'a> {
+    /// Comes back in [`Sink::completed`].
+    pub id: PostId,
+    /// The subchannel's peer.
+    pub peer: PeerId,
+    /// Send, write or read.
+    pub kind: PostKind,
+    /// The packet's header; the rail copies it.
+    pub header: &'a [u8],
+    /// The payload; stays valid until the rail has reported completion or the subchannel down.
+    pub payload: &'a [Piece],
+}
+
+/// Where a rail reports to.
+pub trait Sink {
+    /// A packet's header is here (`wire::stream` says how long it is). The answer says what to do with its payload.
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival;
+    /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is void: skip the
+    /// rest of the payload. Pieces are valid until the next call into the sink.
+    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool;
+    /// The payload is in place.
+    fn placed(&mut self, id: PlaceId);
+    /// A post is over.
+    fn completed(&mut self, id: PostId, status: PostStatus);
+    /// The subchannel to `peer` stands and is authenticated.
+    fn up(&mut self, peer: PeerId);
+    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void.
+    fn down(&mut self, peer: PeerId, fault: RailFault);
+}
+
+/// What a rail counted since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailCounters {
+    /// Packets handed to the system.
+    pub packets_sent: u64,
+    /// Payload and header bytes of them.
+    pub bytes_sent: u64,
+    /// Packets taken from the system.
+    pub packets_received: u64,
+    /// Payload and header bytes of them.
+    pub bytes_received: u64,
+    /// Connections refused because the other side did not prove that it belongs to the job.
+    pub unauthenticated: u64,
+    /// Subchannels closed because of bytes that no honest peer writes.
+    pub corrupt: u64,
+    /// System calls for sending and receiving (zero where there are none).
+    pub system_calls: u64,
+}
+
+/// Why a peer's address can't be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressError {
+    /// The address as it was published.
+    pub address: String,
+    /// What is wrong with it.
+    pub why: &'static str,
+}
+
+/// One rail: a way to other processes.
+pub trait Rail {
+    /// Short name for people: `shm`, `tcp:eth0`, `loop`.
+    fn name(&self) -> &str;
+    /// Facts for the core.
+    fn facts(&self) -> RailFacts;
+    /// This process's address on this rail, published through the bootstrap: printable ASCII without spaces, `;`, `,`
+    /// or `=`; at most 200 bytes.
+    fn address(&self) -> String;
+    /// Learns the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by this rail.
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
+    /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or opening.
+    fn connect(&mut self, now: Time, peer: PeerId);
+    /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported for it.
+    fn disconnect(&mut self, peer: PeerId);
+    /// Takes a post. It may go out at once; its completion is told at the next poll.
+    fn post(&mut self, outgoing: Outgoing<'_>);
+    /// Moves what can be moved without waiting; returns how many things happened.
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
+    /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).
+    fn next_timeout(&self) -> Option<Time>;
+    /// A descriptor that becomes readable when there is something to poll, once [`arm`](Self::arm) was called.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Prepares for sleeping on the descriptor; `false`: there is work already, don't sleep.
+    fn arm(&mut self) -> bool;
+    /// Ends what `arm` began.
+    fn disarm(&mut self);
+    /// Counters.
+    fn counters(&self) -> RailCounters;
+}
