@@ -15,6 +15,11 @@ impl Link {
     /// Not in a queue.
     pub const UNLINKED: Link = Link { prev: NONE, next: NONE, linked: false };
 
+    /// The element after this one, or [`NONE`].
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+
     /// Whether the element is in a queue.
     pub const fn is_linked(&self) -> bool {
         self.linked
