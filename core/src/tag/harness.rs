@@ -155,14 +155,14 @@ impl Pair<'_> {
         assert_eq!((self.matcher.posted_count(), self.matcher.unexpected_count()), (posted, unexpected));
         assert_eq!(self.matcher.posted_room(), self.config.posted_max - posted);
         assert_eq!(self.matcher.unexpected_room(), self.config.unexpected_max - unexpected);
-        for source in (0..SOURCES).map(PeerId) {
-            for tag in TAGS.map(Some).into_iter().chain([None]) {
+        for tag in TAGS.map(Some).into_iter().chain([None]) {
+            let wanted = tag.map_or(TagMatch::Untagged, |tag| TagMatch::Tagged { tag, ignore: 0 });
+            for source in (0..SOURCES).map(PeerId) {
                 let (found, expected) = (self.matcher.find_posted(source, tag), self.oracle.find_posted((source, tag)));
                 assert_eq!(found, expected, "{source:?} {tag:?}");
-                let tag = tag.map_or(TagMatch::Untagged, |tag| TagMatch::Tagged { tag, ignore: 0 });
-                self.find_unexpected(&Selector { source: Some(source), tag });
-                self.find_unexpected(&Selector { source: None, tag });
+                self.find_unexpected(&Selector { source: Some(source), tag: wanted });
             }
+            self.find_unexpected(&Selector { source: None, tag: wanted });
         }
     }
 

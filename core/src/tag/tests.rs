@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 /// Cases by `RERAIL_CASES`, a fixed seed unless `PROPTEST_RNG_SEED` names another.
 fn config() -> ProptestConfig {
-    let cases = std::env::var("RERAIL_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(2_000);
+    let cases = std::env::var("RERAIL_CASES").map_or(2_000, |text| text.parse().expect("RERAIL_CASES is a number"));
     let mut config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(2004);
@@ -163,6 +163,23 @@ fn shapes_beyond_the_table_keep_the_order_and_come_in_when_there_is_room() {
             assert_eq!((found, matcher.unpost(key)), (recv, Some(recv)));
         }
         assert_eq!(matcher.find_posted(PeerId(3), Some(0)), None);
+    });
+}
+
+#[test]
+fn a_shape_that_nobody_uses_any_more_makes_room_for_another() {
+    with_matcher(&LARGE, |mut matcher| {
+        for mask in 0..100 {
+            let keys = [0, 1 << 40].map(|tag| matcher.post(&tagged(None, tag, mask), 0).unwrap());
+            keys.map(|key| matcher.unpost(key).unwrap());
+        }
+        for tag in 0..4096 {
+            matcher.post(&tagged(Some(1), tag, 0), tag as u32).unwrap();
+        }
+        let (total, _) = steps_in_reverse(&mut matcher, |matcher, tag| {
+            assert_eq!(matcher.find_posted(PeerId(1), Some(tag)).unwrap().1, tag as u32);
+        });
+        assert!(total <= 2 * 4096, "{total} steps");
     });
 }
 
