@@ -170,8 +170,9 @@ fn shapes_beyond_the_table_keep_the_order_and_come_in_when_there_is_room() {
 fn a_shape_that_nobody_uses_any_more_makes_room_for_another() {
     with_matcher(&LARGE, |mut matcher| {
         for mask in 0..100 {
-            let keys = [0, 1 << 40].map(|tag| matcher.post(&tagged(None, tag, mask), 0).unwrap());
-            keys.map(|key| matcher.unpost(key).unwrap());
+            for key in [0, 1 << 40].map(|tag| matcher.post(&tagged(None, tag, mask), 0).unwrap()) {
+                matcher.unpost(key).unwrap();
+            }
         }
         for tag in 0..4096 {
             matcher.post(&tagged(Some(1), tag, 0), tag as u32).unwrap();
