@@ -42,16 +42,20 @@ impl<'m> Blocks<'m> {
         Some(first)
     }
 
-    /// Gives a chain back.
+    /// Gives a chain back. Its blocks keep their order until the next [`take`](Self::take): a copy out of them that
+    /// has been asked for can still find its way.
     pub fn give(&mut self, first: u32) {
-        let mut at = first;
-        while at != NONE {
-            let next = self.next[at as usize];
-            self.next[at as usize] = self.free;
-            self.free = at;
-            self.free_len += 1;
-            at = next;
+        let mut last = first;
+        if first == NONE {
+            return;
         }
+        self.free_len += 1;
+        while self.next[last as usize] != NONE {
+            last = self.next[last as usize];
+            self.free_len += 1;
+        }
+        self.next[last as usize] = self.free;
+        self.free = first;
     }
 
     /// How many are free.
