@@ -568,7 +568,7 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let mode = input.byte();
     let mut header = if mode & 1 == 0 {
         let samples = crate::wire::harness::samples();
-        let mut repr = samples[usize::from(input.byte()) % samples.len()].clone();
+        let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
         repr.common.source = from;
         repr.common.epoch = 0;
         repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
