@@ -20,6 +20,7 @@
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
 
+use super::common::{ensure, ensure_zero};
 use super::repr::{VERSION, WireError};
 
 /// The first four bytes of a [`Hello`] and of a [`Challenge`], read as a little-endian number: `RERL`.
@@ -135,14 +136,14 @@ impl Hello {
     /// Reads a Hello. Errors: `hello.magic`, `hello.version`, `hello.transport`, `hello.reserved`.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         let layout: &HelloLayout = transmute_ref!(bytes);
-        check("hello.magic", layout.magic.get() == MAGIC, layout.magic.get())?;
-        check("hello.version", layout.version == VERSION, layout.version)?;
+        ensure("hello.magic", layout.magic.get() == MAGIC, layout.magic.get())?;
+        ensure("hello.version", layout.version == VERSION, layout.version)?;
         let transport = match layout.transport {
             1 => Transport::Tcp,
             2 => Transport::Shm,
             other => return Err(WireError { field: "hello.transport", value: u64::from(other) }),
         };
-        check("hello.reserved", layout.reserved == 0, layout.reserved)?;
+        ensure("hello.reserved", layout.reserved == 0, layout.reserved)?;
         Ok(Hello {
             transport,
             rail: layout.rail,
@@ -173,10 +174,9 @@ impl Challenge {
     /// Reads a Challenge. Errors: `challenge.magic`, `challenge.version`, `challenge.reserved`.
     pub fn parse(bytes: &[u8; CHALLENGE_BYTES]) -> Result<Challenge, WireError> {
         let layout: &ChallengeLayout = transmute_ref!(bytes);
-        check("challenge.magic", layout.magic.get() == MAGIC, layout.magic.get())?;
-        check("challenge.version", layout.version == VERSION, layout.version)?;
-        let [a, b, c] = layout.reserved;
-        check("challenge.reserved", layout.reserved == [0; 3], u32::from_le_bytes([a, b, c, 0]))?;
+        ensure("challenge.magic", layout.magic.get() == MAGIC, layout.magic.get())?;
+        ensure("challenge.version", layout.version == VERSION, layout.version)?;
+        ensure_zero("challenge.reserved", &layout.reserved)?;
         Ok(Challenge { nonce: layout.nonce, mac: layout.mac })
     }
 
@@ -209,15 +209,14 @@ impl Verdict {
     /// Reads a Verdict. Errors: `verdict.code`, `verdict.reason`, `verdict.reserved`.
     pub fn parse(bytes: &[u8; VERDICT_BYTES]) -> Result<Verdict, WireError> {
         let layout: &VerdictLayout = transmute_ref!(bytes);
-        let [a, b, c, d, e, f] = layout.reserved;
-        check("verdict.reserved", layout.reserved == [0; 6], u64::from_le_bytes([a, b, c, d, e, f, 0, 0]))?;
+        ensure_zero("verdict.reserved", &layout.reserved)?;
         let verdict = match layout.code {
             1 => Verdict::Accepted,
             2 => Verdict::Crossing,
             3 => Verdict::Refused(RefusedBecause::from_code(layout.reason)?),
             other => return Err(WireError { field: "verdict.code", value: u64::from(other) }),
         };
-        check("verdict.reason", verdict.codes().1 == layout.reason, layout.reason)?;
+        ensure("verdict.reason", verdict.codes().1 == layout.reason, layout.reason)?;
         Ok(verdict)
     }
 
@@ -249,10 +248,6 @@ impl RefusedBecause {
             other => return Err(WireError { field: "verdict.reason", value: other as u64 }),
         })
     }
-}
-
-fn check(field: &'static str, holds: bool, value: impl Into<u64>) -> Result<(), WireError> {
-    if holds { Ok(()) } else { Err(WireError { field, value: value.into() }) }
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
