@@ -1,4 +1,8 @@
 //! Linux driver of the rerail message transport.
 
 pub mod auth;
+pub mod bootstrap;
+pub mod driver;
+mod memory;
 pub mod rail;
+pub mod settings;

@@ -124,6 +124,10 @@ impl<'m> Endpoint<'m> {
     pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
         todo!()
     }
+    /// Whether an operation that is not over, or a window, names this region.
+    pub fn uses_region(&self, region: crate::mem::RegionId) -> bool {
+        todo!()
+    }
     pub fn counter(&self, counter: CounterId) -> Option<u64> {
         todo!()
     }
