@@ -211,11 +211,6 @@ impl Memory {
         Ok(())
     }
 
-    /// Number of regions, the pool aside.
-    pub(crate) fn regions(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
     fn region(&self, id: RegionId) -> Result<&Region, MemoryError> {
         if id == RegionId::POOL {
             return Ok(&self.pool);
