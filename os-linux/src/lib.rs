@@ -1,4 +1,5 @@
 //! Linux driver of the rerail message transport.
 
 pub mod auth;
+pub mod bootstrap;
 pub mod rail;
