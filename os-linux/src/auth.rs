@@ -126,6 +126,13 @@ pub enum AuthError {
     Refused(RefusedBecause),
 }
 
+impl AuthError {
+    /// Whether it is the acceptor's word, not a proof that failed.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, AuthError::Refused(_))
+    }
+}
+
 impl fmt::Display for AuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -8,7 +8,7 @@ use super::{
     PeerError, Put, Recv, Remote, Selector, Send, SubmitError, Window,
 };
 use crate::ids::{MessageId, OpId, PeerId, WindowId};
-use crate::mem::Seg;
+use crate::mem::{RegionId, Seg};
 use crate::store::list::By;
 use crate::time::Time;
 
@@ -336,6 +336,19 @@ impl Endpoint<'_> {
         }
         self.t.windows.remove(window.0);
         Ok(())
+    }
+
+    /// Whether a window, or an operation that may still read or write it, names memory of this region. Looks at every
+    /// operation: for the release of memory, not for the way of a message.
+    pub fn uses_region(&self, region: RegionId) -> bool {
+        let in_windows = (0..self.t.windows.capacity())
+            .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
+        in_windows
+            || (0..self.t.ops.capacity()).any(|op| {
+                self.t.ops.key_at(op).is_some()
+                    && !(self.t.ops.at(op).completed && self.t.ops.at(op).is_idle() && self.t.ops.at(op).children == 0)
+                    && self.t.op_segments(op).iter().any(|seg| seg.at.region == region)
+            })
     }
 
     // ---- checks

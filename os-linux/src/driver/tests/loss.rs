@@ -159,12 +159,8 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
 #[test]
 fn strangers_at_the_port_disturb_nobody() {
     let mut world = World::of(2, Fabric::TwoTcp);
-    let addresses: Vec<String> = world
-        .at(0)
-        .rails()
-        .filter(|rail| rail.kind == RailKind::Tcp)
-        .map(|rail| rail.address.to_owned())
-        .collect();
+    let addresses: Vec<String> =
+        world.at(0).rails().filter(|rail| rail.kind == RailKind::Tcp).map(|rail| rail.address.to_owned()).collect();
     let garbage = [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0; 512], &[0xff; 512], b""];
     let mut strangers = Vec::new();
     for round in 0..3 {

@@ -138,7 +138,10 @@ fn the_window_decides(fabric: Fabric) {
     assert_eq!(world.complete(ends.a, add), refused(Refusal::NoAccess));
     let get = world.at(ends.a).get(&Get { from: remote(ends, 60), segments: &segments, ..Get::default() }).unwrap();
     assert!(matches!(world.complete(ends.a, get), Err(OpError::Refused { .. })));
-    assert_eq!(world.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)), Err(RequestError::Submit(SubmitError::BadAtomic)));
+    assert_eq!(
+        world.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)),
+        Err(RequestError::Submit(SubmitError::BadAtomic))
+    );
 
     world.at(ends.b).conceal(exposed).unwrap();
     let get = world.at(ends.a).get(&Get { from: remote(ends, 0), segments: &segments, ..Get::default() }).unwrap();

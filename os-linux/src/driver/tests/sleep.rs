@@ -50,7 +50,9 @@ fn sleepers_exchange_messages(fabric: Fabric) {
         let send = Send { peer: PeerId(b as u32), segments: &whole(source, bytes), ..Send::default() };
         let send = world.at(a).send(&send).unwrap();
         let over = |world: &World, rank: usize, operation| {
-            world.events[rank].iter().any(|event| matches!(event, Event::Completed(done) if done.operation == operation))
+            world.events[rank]
+                .iter()
+                .any(|event| matches!(event, Event::Completed(done) if done.operation == operation))
         };
         until_asleep(&mut world, "a message", |world| over(world, a, send) && over(world, b, recv));
         world.complete(a, send).unwrap();
@@ -66,8 +68,7 @@ fn a_timer_wakes_the_sleeper(fabric: Fabric) {
     let config = |rank, size| Config { ack_delay: Nanos::from_millis(30), ..small(rank, size) };
     let mut world = World::with(2, |rank| rails(rank, 2, fabric), config);
     let source = world.filled(0, 10, 1);
-    let send =
-        Send { peer: PeerId(1), segments: &whole(source, 10), level: Level::Acknowledged, ..Send::default() };
+    let send = Send { peer: PeerId(1), segments: &whole(source, 10), level: Level::Acknowledged, ..Send::default() };
     let send = world.at(0).send(&send).unwrap();
     let sleeps = until_asleep(&mut world, "the acknowledgment", |world| {
         world.events[0].iter().any(|event| matches!(event, Event::Completed(done) if done.operation == send))

@@ -1,19 +1,25 @@
 //! A small world: some transports of one job in one thread.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{Completion, Done, Event, OpError};
 use rerail_core::ids::{OpId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 
+use crate::auth::JobKey;
 use crate::driver::{Opening, Transport};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
+use crate::rail::tcp::{TcpOptions, TcpRail};
 
 /// Rounds after which something that should happen counts as never happening. A round polls every rail of every
 /// transport once, so this is far beyond what any exchange here takes; it bounds work, not time.
 const ROUNDS_MAX: usize = 20_000_000;
+
+/// The job that all worlds here are of.
+const JOB: u64 = 42;
 
 /// Which rails connect the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +87,7 @@ impl World {
 
     /// So many ranks, all connected by the same fabric.
     pub(super) fn of(size: u32, fabric: Fabric) -> World {
-        World::with(size, |rank| super::world::rails(rank, size, fabric), small)
+        World::with(size, |rank| rails(rank, size, fabric), small)
     }
 
     /// So many ranks, with rails (beside the loopback) and configuration of the caller's choice.
@@ -140,7 +146,8 @@ impl World {
 
     /// Takes the first gathered event of a rank that `pick` wants.
     pub(super) fn take<T>(&mut self, rank: usize, pick: impl Fn(&Event) -> Option<T>) -> Option<T> {
-        let (index, found) = self.events[rank].iter().enumerate().find_map(|(index, event)| Some((index, pick(event)?)))?;
+        let (index, found) =
+            self.events[rank].iter().enumerate().find_map(|(index, event)| Some((index, pick(event)?)))?;
         self.events[rank].remove(index);
         Some(found)
     }
@@ -203,3 +210,17 @@ macro_rules! on_fabrics {
     };
 }
 pub(super) use on_fabrics;
+
+/// The rails of a rank, beside its loopback.
+pub(super) fn rails(rank: u32, _size: u32, fabric: Fabric) -> Vec<Box<dyn Rail>> {
+    let tcp = |last: u8, index| -> Box<dyn Rail> {
+        let options = TcpOptions::new(Ipv4Addr::new(127, 0, 0, last).into(), index);
+        Box::new(TcpRail::open(options, JobKey::new([7; 32]), JOB, PeerId(rank)).unwrap())
+    };
+    match fabric {
+        Fabric::Loop => vec![],
+        Fabric::Shm => vec![],
+        Fabric::Tcp => vec![tcp(1, 0)],
+        Fabric::TwoTcp => vec![tcp(1, 0), tcp(2, 1)],
+    }
+}
