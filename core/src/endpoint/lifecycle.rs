@@ -106,7 +106,7 @@ impl Endpoint<'_> {
 
     fn end_operations(&mut self, channel: u32, peer: PeerId, error: OpError) {
         // Receives that only this peer could have served.
-        while let Some((key, op)) = self.t.matcher.next_posted_of(peer) {
+        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, None) {
             self.t.matcher.unpost(key);
             if self.t.ops.at(op).kind == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);

@@ -156,9 +156,9 @@ impl Endpoint<'_> {
         payload: Span,
         out: &mut Actions,
     ) {
-        let mut header = heapless::Vec::new();
-        let emitted = repr.emit_vec(&mut header);
-        debug_assert!(emitted.is_ok(), "our own headers fit: {repr:?}");
+        let header = repr.emit_vec();
+        debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
+        let header = header.unwrap_or_default();
         let peer = self.t.channels.at(channel).peer;
         let pushed = out.push(Action::Post(Post { id, peer, rail, kind: PostKind::Send, header, payload }));
         debug_assert!(pushed.is_ok(), "the batch has room");

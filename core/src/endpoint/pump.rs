@@ -262,7 +262,9 @@ impl Endpoint<'_> {
             self.send_eager(now, channel, rail, op, head, out);
             return Step::Sent;
         }
-        let readable = self.ready_with(channel, |caps| caps.read);
+        // A key names one contiguous piece.
+        let contiguous = send.segments == 1 || send.retained != NONE;
+        let readable = if contiguous { self.ready_with(channel, |caps| caps.read) } else { 0 };
         if readable != 0
             && send.keys == NONE
             && send.to_register == 0

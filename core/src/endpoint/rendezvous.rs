@@ -61,7 +61,9 @@ impl Endpoint<'_> {
                 self.with_keys(channel, keys, mask)
             }
         };
-        let writable = self.ready_with(channel, |caps| caps.write);
+        // A key names one contiguous piece.
+        let contiguous = slot.segments == 1;
+        let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
         let slot = self.t.ops.at_mut(op);
         slot.fin_wanted = true;
         if slot.granted == 0 {
