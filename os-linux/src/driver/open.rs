@@ -29,6 +29,7 @@ pub struct Options {
 }
 
 /// A transport whose rails are open and whose peers are not all known yet.
+#[derive(Debug)]
 pub struct Opening {
     transport: Transport,
     host: String,
