@@ -2,4 +2,7 @@
 
 pub mod auth;
 pub mod bootstrap;
+pub mod driver;
+mod memory;
 pub mod rail;
+pub mod settings;

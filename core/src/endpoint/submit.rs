@@ -8,7 +8,7 @@ use super::{
     PeerError, Put, Recv, Remote, Selector, Send, SubmitError, Window,
 };
 use crate::ids::{MessageId, OpId, PeerId, WindowId};
-use crate::mem::Seg;
+use crate::mem::{RegionId, Seg};
 use crate::store::list::By;
 use crate::time::Time;
 
@@ -332,6 +332,28 @@ impl Endpoint<'_> {
         }
         self.t.windows.remove(window.0);
         Ok(())
+    }
+
+    /// Whether memory of this region may still be read or written: a window names it, or an operation that is not over,
+    /// or a rail is not through with a post or placement of one. Looks at every operation: for the release of memory,
+    /// not for the way of a message.
+    pub fn uses_region(&self, region: RegionId) -> bool {
+        let in_windows = (0..self.t.windows.capacity())
+            .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
+        in_windows
+            || (0..self.t.ops.capacity()).filter(|op| self.t.ops.key_at(*op).is_some()).any(|op| {
+                let slot = self.t.ops.at(op);
+                (!slot.completed || slot.places > 0 || slot.children > 0) && self.names(op, region)
+            })
+            || (0..self.t.packets.capacity()).filter(|packet| self.t.packets.key_at(*packet).is_some()).any(|packet| {
+                let packet = self.t.packets.at(packet);
+                let retained = self.t.ops.at(packet.op).retained != crate::store::NONE;
+                packet.posted && packet.len > 0 && !retained && self.names(packet.op, region)
+            })
+    }
+
+    fn names(&self, op: u32, region: RegionId) -> bool {
+        self.t.op_segments(op).iter().any(|seg| seg.len > 0 && seg.at.region == region)
     }
 
     // ---- checks

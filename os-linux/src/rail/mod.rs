@@ -5,6 +5,7 @@
 //! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
 //! refused.
 
+pub mod loopback;
 pub mod tcp;
 
 use std::os::fd::BorrowedFd;

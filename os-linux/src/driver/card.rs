@@ -1,0 +1,237 @@
+//! A process's card: the line of text that tells its peers where its rails are.
+//!
+//! `rerail1;HOST;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may share memory) and
+//! one entry per rail in the order of rail numbers. Host and addresses are printable ASCII without space, `;`, `,`
+//! and `=`; so a card survives any launcher's key-value store. Parsing is strict: a card that this process would not
+//! have written is an error that names the part.
+
+use core::fmt;
+
+use rerail_core::rail::RailKind;
+
+/// What every card of this version starts with.
+const VERSION: &str = "rerail1";
+/// Longest host or address in bytes.
+const WORD_BYTES_MAX: usize = 200;
+/// Most rails on a card: what a 64-bit mask can name.
+const RAILS_MAX: usize = 64;
+
+/// Why a card can't be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CardError {
+    /// It starts with another version.
+    Version {
+        /// What stands there.
+        found: String,
+    },
+    /// It has another number of parts than version, host and rails.
+    Parts {
+        /// How many.
+        found: usize,
+    },
+    /// A host or address is empty, too long, or has a character that may not be there.
+    Word {
+        /// The word.
+        word: String,
+    },
+    /// A rail's entry has no `@`.
+    Entry {
+        /// The entry.
+        entry: String,
+    },
+    /// A rail of unknown kind.
+    Kind {
+        /// What stands there.
+        found: String,
+    },
+    /// More rails than can be.
+    Rails {
+        /// How many.
+        found: usize,
+    },
+    /// A rail of this process can't use the address.
+    Address {
+        /// The rail.
+        rail: String,
+        /// The address.
+        address: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+}
+
+impl fmt::Display for CardError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CardError::Version { found } => write!(f, "it is of version \"{found}\", not {VERSION}"),
+            CardError::Parts { found } => write!(f, "it has {found} parts, not version;host;rails"),
+            CardError::Word { word } => write!(
+                f,
+                "\"{word}\" is no host or address: 1 to {WORD_BYTES_MAX} printable characters, no space ; , or ="
+            ),
+            CardError::Entry { entry } => write!(f, "\"{entry}\" is no rail: kind@address"),
+            CardError::Kind { found } => write!(f, "\"{found}\" is no kind of rail: loop, shm, tcp, verbs"),
+            CardError::Rails { found } => write!(f, "it has {found} rails, at most {RAILS_MAX} are possible"),
+            CardError::Address { rail, address, why } => {
+                write!(f, "rail {rail} can't use address \"{address}\": {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for CardError {}
+
+/// A card, parsed. Borrows the text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card<'a> {
+    /// The logical host.
+    pub(super) host: &'a str,
+    /// Kind and address of each rail.
+    pub(super) rails: Vec<(RailKind, &'a str)>,
+}
+
+impl<'a> Card<'a> {
+    /// The only text that means this card.
+    pub(super) fn emit(&self) -> Result<String, CardError> {
+        check_word(self.host)?;
+        if self.rails.len() > RAILS_MAX {
+            return Err(CardError::Rails { found: self.rails.len() });
+        }
+        let mut text = format!("{VERSION};{};", self.host);
+        for (index, (kind, address)) in self.rails.iter().enumerate() {
+            check_word(address)?;
+            if index > 0 {
+                text.push(',');
+            }
+            text.push_str(kind_name(*kind));
+            text.push('@');
+            text.push_str(address);
+        }
+        Ok(text)
+    }
+
+    pub(super) fn parse(text: &'a str) -> Result<Self, CardError> {
+        // The version goes first: what follows may have another shape in another version.
+        let version = text.split(';').next().unwrap_or_default();
+        if version != VERSION {
+            return Err(CardError::Version { found: excerpt(version) });
+        }
+        let mut parts = text.split(';').skip(1);
+        let (Some(host), Some(entries), None) = (parts.next(), parts.next(), parts.next()) else {
+            return Err(CardError::Parts { found: text.split(';').count() });
+        };
+        check_word(host)?;
+        let entries = || entries.split(',').filter(|_| !entries.is_empty());
+        let found = entries().count();
+        if found > RAILS_MAX {
+            return Err(CardError::Rails { found });
+        }
+        let rails = entries().map(parse_entry).collect::<Result<_, _>>()?;
+        Ok(Card { host, rails })
+    }
+
+    /// The address of the `nth` rail of a kind.
+    pub(super) fn nth(&self, kind: RailKind, nth: usize) -> Option<&'a str> {
+        self.rails.iter().filter(|(of, _)| *of == kind).nth(nth).map(|(_, address)| *address)
+    }
+}
+
+fn parse_entry(entry: &str) -> Result<(RailKind, &str), CardError> {
+    let (kind, address) = entry.split_once('@').ok_or_else(|| CardError::Entry { entry: excerpt(entry) })?;
+    let kind = [RailKind::Loop, RailKind::Shm, RailKind::Tcp, RailKind::Verbs]
+        .into_iter()
+        .find(|candidate| kind_name(*candidate) == kind)
+        .ok_or_else(|| CardError::Kind { found: excerpt(kind) })?;
+    check_word(address)?;
+    Ok((kind, address))
+}
+
+fn kind_name(kind: RailKind) -> &'static str {
+    match kind {
+        RailKind::Loop => "loop",
+        RailKind::Shm => "shm",
+        RailKind::Tcp => "tcp",
+        RailKind::Verbs => "verbs",
+        RailKind::Sim => "sim",
+    }
+}
+
+fn check_word(word: &str) -> Result<(), CardError> {
+    let allowed = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b',' | b'=');
+    match (1..=WORD_BYTES_MAX).contains(&word.len()) && word.bytes().all(allowed) {
+        true => Ok(()),
+        false => Err(CardError::Word { word: excerpt(word) }),
+    }
+}
+
+/// As much of a stranger's text as an error message should carry.
+fn excerpt(text: &str) -> String {
+    text.chars().take(WORD_BYTES_MAX).collect::<String>().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const CARD: &str = "rerail1;node-a;loop@self,shm@17/4,tcp@10.0.0.1:4000,tcp@[fe80::1%eth0]:4001";
+
+    #[test]
+    fn a_card_says_what_it_says() {
+        let card = Card::parse(CARD).unwrap();
+        assert_eq!(card.host, "node-a");
+        assert_eq!(card.rails.len(), 4);
+        assert_eq!(card.nth(RailKind::Tcp, 1), Some("[fe80::1%eth0]:4001"));
+        assert_eq!(card.nth(RailKind::Tcp, 2), None);
+        assert_eq!(card.nth(RailKind::Shm, 0), Some("17/4"));
+        assert_eq!(card.emit().unwrap(), CARD);
+        let bare = Card::parse("rerail1;h;").unwrap();
+        assert!(bare.rails.is_empty());
+        assert_eq!(bare.emit().unwrap(), "rerail1;h;");
+    }
+
+    #[test]
+    fn errors_name_the_part() {
+        let long = "x".repeat(WORD_BYTES_MAX + 1);
+        let many = vec!["tcp@a"; RAILS_MAX + 1].join(",");
+        let word = |word: &str| CardError::Word { word: word.into() };
+        for (text, error) in [
+            ("".to_owned(), CardError::Version { found: "".into() }),
+            ("rerail2;h;tcp@a;more".to_owned(), CardError::Version { found: "rerail2".into() }),
+            ("rerail1".to_owned(), CardError::Parts { found: 1 }),
+            ("rerail1;h".to_owned(), CardError::Parts { found: 2 }),
+            ("rerail1;h;tcp@a;more".to_owned(), CardError::Parts { found: 4 }),
+            ("rerail1;;tcp@a".to_owned(), word("")),
+            ("rerail1;a b;tcp@a".to_owned(), word("a b")),
+            ("rerail1;h;tcp@a=b".to_owned(), word("a=b")),
+            ("rerail1;h;tcp@".to_owned(), word("")),
+            (format!("rerail1;h;tcp@{long}"), word(&long[1..])),
+            ("rerail1;h;tcp".to_owned(), CardError::Entry { entry: "tcp".into() }),
+            ("rerail1;h;tcp@a,".to_owned(), CardError::Entry { entry: "".into() }),
+            ("rerail1;h;sim@a".to_owned(), CardError::Kind { found: "sim".into() }),
+            ("rerail1;h;TCP@a".to_owned(), CardError::Kind { found: "TCP".into() }),
+            (format!("rerail1;h;{many}"), CardError::Rails { found: RAILS_MAX + 1 }),
+        ] {
+            assert_eq!(Card::parse(&text), Err(error), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_read_is_not_written() {
+        let rails = vec![(RailKind::Tcp, "a,b")];
+        assert_eq!(Card { host: "h", rails }.emit(), Err(CardError::Word { word: "a,b".into() }));
+        assert_eq!(Card { host: "", rails: vec![] }.emit(), Err(CardError::Word { word: "".into() }));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_refused_or_means_itself(text in prop_oneof![
+            ".{0,64}",
+            "rerail1;[a-z]{0,3};(loop|shm|tcp|sim)?@?[a-z=]{0,3}(,(tcp|shm)@[a-z0-9:]{0,8}){0,4};?",
+        ]) {
+            if let Ok(card) = Card::parse(&text) {
+                prop_assert_eq!(card.emit().unwrap(), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! One round of driving: what rails have goes into the core, what the core wants goes to rails and memory.
+//!
+//! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are collected and
+//! fed after the batch. Nothing is allocated once the reused lists have grown to the longest request.
+
+use rerail_core::endpoint::{Action, Arrival, AtomicAction, Post, PostStatus, RailEvent, RailFault, Span};
+use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
+use rerail_core::time::Time;
+use rerail_core::wire::RemoteKey;
+use rustix::io::Errno;
+
+use super::{Slot, Transport, now};
+use crate::memory::{Core, Memory};
+use crate::rail::{Outgoing, Piece, Sink};
+
+/// Actions taken from the core at once.
+const BATCH: usize = 16;
+
+/// Lists that are reused from batch to batch.
+#[derive(Default)]
+pub(super) struct Scratch {
+    actions: heapless::Vec<Action, BATCH>,
+    answers: heapless::Vec<Answer, BATCH>,
+    source: Vec<Piece>,
+    pub(super) target: Vec<Piece>,
+}
+
+/// What is to be told to the core after a batch; at most one per action.
+#[derive(Debug)]
+enum Answer {
+    Atomic { operation: OpId, old: u64 },
+    Registered { operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault> },
+    Failed(PostId),
+}
+
+impl Transport {
+    /// Drives the transport one round, without waiting; returns how many things happened. After `Settings::spin_polls`
+    /// rounds in a row without any, each further one yields the processor, because there may be more processes than
+    /// processors.
+    pub fn progress(&mut self) -> usize {
+        if self.waiter.is_armed() {
+            self.disarm();
+        }
+        let done = self.round(now());
+        if done > 0 {
+            self.spin.idle_rounds = 0;
+        } else if self.spin.idle_rounds < self.spin.idle_rounds_max {
+            self.spin.idle_rounds += 1;
+        } else {
+            rustix::thread::sched_yield();
+        }
+        done
+    }
+
+    fn round(&mut self, now: Time) -> usize {
+        let Transport { rails, core, memory, .. } = self;
+        let mut done = 0;
+        for Slot { id, rail, .. } in rails {
+            done += rail.poll(now, &mut CoreSink { core, memory, rail: *id, now });
+        }
+        if core.next_timeout().is_some_and(|due| due <= now) {
+            core.handle_timeout(now);
+            done += 1;
+        }
+        done + self.carry_out(now)
+    }
+
+    /// Carries out what the core wants done, until it wants nothing; returns how many actions that were.
+    pub(super) fn carry_out(&mut self, now: Time) -> usize {
+        let Transport { rails, core, memory, scratch, .. } = self;
+        let mut done = 0;
+        loop {
+            scratch.actions.clear();
+            core.poll_actions(now, &mut scratch.actions);
+            if scratch.actions.is_empty() {
+                return done;
+            }
+            done += scratch.actions.len();
+            let Scratch { actions, answers, source, target } = scratch;
+            for action in &*actions {
+                let answer = match action {
+                    Action::Post(post) => hand_over(rails, core, memory, post, source),
+                    Action::Copy { from, to } => {
+                        copy(core, memory, (*from, source), (*to, target));
+                        None
+                    }
+                    Action::Atomic(atomic) => Some(perform(memory, atomic)),
+                    Action::Connect { peer, rail } => {
+                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
+                            slot.rail.connect(now, *peer);
+                        }
+                        None
+                    }
+                    Action::Disconnect { peer, rail } => {
+                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
+                            slot.rail.disconnect(*peer);
+                        }
+                        None
+                    }
+                    Action::Register { operation, rail, memory: span, .. } => {
+                        let key = address_key(core, memory, *rail, *span, source);
+                        Some(Answer::Registered { operation: *operation, rail: *rail, key })
+                    }
+                    // Address keys hold nothing.
+                    Action::Deregister { .. } => None,
+                };
+                if let Some(answer) = answer {
+                    // One answer per action, and the lists are equally long.
+                    let pushed = answers.push(answer);
+                    debug_assert!(pushed.is_ok());
+                }
+            }
+            for answer in answers.iter() {
+                match answer {
+                    Answer::Atomic { operation, old } => core.handle_atomic(now, *operation, *old),
+                    Answer::Registered { operation, rail, key } => core.handle_registered(now, *operation, *rail, *key),
+                    Answer::Failed(id) => core.handle_completion(now, *id, PostStatus::Failed),
+                }
+            }
+            answers.clear();
+        }
+    }
+}
+
+/// Hands a post to its rail; an answer only where that is impossible.
+fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, pieces: &mut Vec<Piece>) -> Option<Answer> {
+    pieces.clear();
+    let whole = memory.resolve_all(core.segments(post.payload), pieces);
+    match rails.get_mut(usize::from(post.rail.0)) {
+        Some(slot) if whole => {
+            slot.rail.post(Outgoing {
+                id: post.id,
+                peer: post.peer,
+                kind: post.kind,
+                header: &post.header,
+                payload: pieces,
+            });
+            None
+        }
+        _ => Some(Answer::Failed(post.id)),
+    }
+}
+
+fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
+    let ((from, source), (to, target)) = (from, to);
+    source.clear();
+    target.clear();
+    memory.resolve_all(core.segments(from), source);
+    memory.resolve_all(core.segments(to), target);
+    let copied = memory.copy(source, target);
+    debug_assert_eq!(copied as u64, from.len(), "the core asked for a copy between unequal lengths");
+}
+
+fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
+    let AtomicAction { operation, at, kind, data_type, operand, compare } = *atomic;
+    // `expose` and the core's own checks leave no way for this to fail; a zero is the least surprising answer if it does.
+    let old = memory.atomic(at, kind, data_type, operand, compare);
+    debug_assert!(old.is_some(), "the core asked for an impossible atomic: {atomic:?}");
+    Answer::Atomic { operation, old: old.unwrap_or(0) }
+}
+
+/// The key of memory on a rail that needs no registration: its address. One piece only, because a key names one range.
+fn address_key(
+    core: &Core,
+    memory: &Memory,
+    rail: RailId,
+    span: Span,
+    pieces: &mut Vec<Piece>,
+) -> Result<RemoteKey, RailFault> {
+    pieces.clear();
+    let whole = memory.resolve_all(core.segments(span), pieces);
+    match pieces.as_slice() {
+        [piece] if whole => Ok(RemoteKey { rail: rail.0, key: 0, address: piece.start.addr() as u64 }),
+        _ => Err(RailFault::Device { code: Errno::INVAL.raw_os_error() }),
+    }
+}
+
+/// Takes a rail's reports to the core.
+struct CoreSink<'a> {
+    core: &'a mut Core,
+    memory: &'a Memory,
+    rail: RailId,
+    now: Time,
+}
+
+impl Sink for CoreSink<'_> {
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        self.core.handle_arrival(self.now, peer, self.rail, header)
+    }
+
+    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        pieces.clear();
+        let Some(span) = self.core.place_memory(id) else { return false };
+        let whole = self.memory.resolve_all(self.core.segments(span), pieces);
+        skip(pieces, from);
+        whole
+    }
+
+    fn placed(&mut self, id: PlaceId) {
+        self.core.handle_placed(self.now, id);
+    }
+
+    fn completed(&mut self, id: PostId, status: PostStatus) {
+        self.core.handle_completion(self.now, id, status);
+    }
+
+    fn up(&mut self, peer: PeerId) {
+        self.core.handle_rail_event(self.now, RailEvent::Up { peer, rail: self.rail });
+    }
+
+    fn down(&mut self, peer: PeerId, fault: RailFault) {
+        self.core.handle_rail_event(self.now, RailEvent::Down { peer, rail: self.rail, fault });
+    }
+}
+
+/// Takes the first `bytes` bytes off the pieces.
+fn skip(pieces: &mut Vec<Piece>, mut bytes: u64) {
+    let mut gone = 0;
+    for piece in pieces.iter_mut() {
+        let len = bytes.min(piece.len as u64);
+        *piece = Piece { start: piece.start.wrapping_add(len as usize), len: piece.len - len as usize };
+        bytes -= len;
+        if piece.len > 0 {
+            break;
+        }
+        gone += 1;
+    }
+    pieces.drain(..gone);
+}

@@ -1,0 +1,275 @@
+//! Why the driver refuses: one type per verb, each a sentence that says what to do.
+
+use core::fmt;
+
+use rerail_core::endpoint::{self, ExposeError, Full, PeerError, SubmitError};
+use rerail_core::ids::PeerId;
+use rustix::io::Errno;
+
+use super::{CardError, MemoryError};
+use crate::bootstrap::BootError;
+
+/// Why a transport can't start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The launcher's side failed: no contact, or a key that is missing.
+    Boot(BootError),
+    /// The core refuses the configuration.
+    Core(endpoint::StartError),
+    /// There is no memory for the core's state or the payload pool.
+    Memory(MemoryError),
+    /// A rail could not be opened.
+    Rail {
+        /// Which.
+        rail: String,
+        /// Why.
+        why: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A peer's card can't be used.
+    Card {
+        /// The peer.
+        peer: PeerId,
+        /// What is wrong.
+        error: CardError,
+    },
+    /// No rail leads to a peer.
+    Unreachable {
+        /// The peer.
+        peer: PeerId,
+        /// Its card.
+        card: String,
+    },
+    /// The core refuses a peer.
+    Peer(PeerError),
+    /// A peer's card was never given.
+    MissingCard(PeerId),
+    /// The system refuses a descriptor to wait on.
+    Wait(WaitError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Boot(error) => write!(f, "the job could not be joined: {error}"),
+            StartError::Core(endpoint::StartError::Config(error)) => write!(
+                f,
+                "configuration value {} is {}, allowed are {} to {}{}{}",
+                error.field,
+                error.value,
+                error.min,
+                error.max,
+                if error.also.is_empty() { "" } else { "; it must be " },
+                error.also
+            ),
+            StartError::Core(endpoint::StartError::Region(error)) => {
+                write!(
+                    f,
+                    "the core's memory does not fit ({error:?}): this is an error of the driver, please report it"
+                )
+            }
+            StartError::Core(endpoint::StartError::RailFacts { rail }) => {
+                write!(f, "rail {} takes fewer than two posts at once, or carries no payload", rail.0)
+            }
+            StartError::Core(endpoint::StartError::Rails { given, max }) => {
+                write!(
+                    f,
+                    "{given} rails are configured, allowed are 1 to {max}: raise rails_max or name fewer interfaces"
+                )
+            }
+            StartError::Memory(error) => write!(f, "no memory for the transport: {error}"),
+            StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}"),
+            StartError::Card { peer, error } => write!(
+                f,
+                "the card of rank {} can't be used: {error}. All processes of a job must run the same version",
+                peer.0
+            ),
+            StartError::Unreachable { peer, card } => write!(
+                f,
+                "no rail leads to rank {}, whose card is \"{card}\": give both sides a TCP interface, or run both on one \
+                 host with shared memory on",
+                peer.0
+            ),
+            StartError::Peer(error) => write!(f, "the core refused a peer: {error:?}"),
+            StartError::MissingCard(peer) => {
+                write!(f, "the card of rank {} was not given: every rank's card must be known before joining", peer.0)
+            }
+            StartError::Wait(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Boot(error) => Some(error),
+            StartError::Memory(error) => Some(error),
+            StartError::Rail { why, .. } => Some(&**why),
+            StartError::Card { error, .. } => Some(error),
+            StartError::Wait(error) => Some(error),
+            StartError::Core(_) | StartError::Unreachable { .. } | StartError::Peer(_) | StartError::MissingCard(_) => {
+                None
+            }
+        }
+    }
+}
+
+/// Why a request is refused. Nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestError {
+    /// The core refuses it.
+    Submit(SubmitError),
+    /// It names memory that does not exist.
+    Memory(MemoryError),
+    /// An injected message was given segments beside its payload.
+    InjectSegments {
+        /// How many.
+        given: usize,
+    },
+}
+
+impl RequestError {
+    /// Whether a table is full: drive the transport, take events and try again.
+    pub fn is_full(&self) -> bool {
+        matches!(self, RequestError::Submit(SubmitError::Full(_)))
+    }
+}
+
+impl From<SubmitError> for RequestError {
+    fn from(error: SubmitError) -> Self {
+        RequestError::Submit(error)
+    }
+}
+
+impl From<MemoryError> for RequestError {
+    fn from(error: MemoryError) -> Self {
+        RequestError::Memory(error)
+    }
+}
+
+impl fmt::Display for RequestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RequestError::Memory(error) => error.fmt(f),
+            RequestError::InjectSegments { given } => {
+                write!(
+                    f,
+                    "an injected message takes its payload from the argument, but {given} segments were given too"
+                )
+            }
+            RequestError::Submit(error) => submit_sentence(error, f),
+        }
+    }
+}
+
+fn submit_sentence(error: &SubmitError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match error {
+        SubmitError::Full(Full::Operations) => {
+            write!(f, "operations_max requests are under way: drive the transport, take events, try again")
+        }
+        SubmitError::Full(Full::Channels) => {
+            write!(f, "channels_max peers are connected: close one, or raise channels_max")
+        }
+        SubmitError::Full(Full::Retained) => {
+            write!(f, "retained_max messages wait for acknowledgment: drive the transport and try again")
+        }
+        SubmitError::UnknownPeer(peer) => write!(f, "there is no rank {} in this job", peer.0),
+        SubmitError::PeerGone(peer) => write!(f, "rank {} is lost or closed", peer.0),
+        SubmitError::Segments { given, max } => {
+            write!(f, "{given} segments, allowed are {max}: merge them, or raise segments_max")
+        }
+        SubmitError::TooLong { bytes, max } => write!(f, "{bytes} bytes, allowed are {max} for this kind of request"),
+        SubmitError::UnknownCounter(counter) => {
+            write!(f, "there is no counter {}: raise counters_max", counter.0)
+        }
+        SubmitError::UnknownMessage => {
+            write!(f, "the claimed message is gone: it was received already, or its sender is lost")
+        }
+        SubmitError::BadMulti => write!(f, "a multi-receive needs exactly one segment and a minimum above 0"),
+        SubmitError::BadAtomic => {
+            write!(f, "this operation does not exist for this type, or the offset is no multiple of the type's size")
+        }
+    }
+}
+
+impl std::error::Error for RequestError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            RequestError::Memory(error) => Some(error),
+            RequestError::Submit(_) | RequestError::InjectSegments { .. } => None,
+        }
+    }
+}
+
+/// Why memory can't be exposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowError {
+    /// The core refuses it.
+    Expose(ExposeError),
+    /// It is not in a region.
+    Memory(MemoryError),
+    /// It allows atomics and starts at the wrong place.
+    Misaligned {
+        /// Where it starts.
+        address: usize,
+        /// The multiple that it must start on, in bytes.
+        align: usize,
+    },
+}
+
+impl From<ExposeError> for WindowError {
+    fn from(error: ExposeError) -> Self {
+        WindowError::Expose(error)
+    }
+}
+
+impl From<MemoryError> for WindowError {
+    fn from(error: MemoryError) -> Self {
+        WindowError::Memory(error)
+    }
+}
+
+impl fmt::Display for WindowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WindowError::Memory(error) => error.fmt(f),
+            WindowError::Misaligned { address, align } => {
+                write!(f, "a window for atomics must start on a multiple of {align} bytes, not at {address:#x}")
+            }
+            WindowError::Expose(ExposeError::Full) => {
+                write!(f, "windows_max windows are exposed: conceal one, or raise windows_max")
+            }
+            WindowError::Expose(ExposeError::KeyInUse(key)) => {
+                write!(f, "key {key:#x} belongs to another window: choose one at random")
+            }
+            WindowError::Expose(ExposeError::TooLong { bytes }) => {
+                write!(f, "a window of {bytes} bytes wraps around the end of its region")
+            }
+        }
+    }
+}
+
+impl std::error::Error for WindowError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            WindowError::Memory(error) => Some(error),
+            WindowError::Expose(_) | WindowError::Misaligned { .. } => None,
+        }
+    }
+}
+
+/// The system refused a call that waiting needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WaitError {
+    /// The call.
+    pub call: &'static str,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} failed ({}): raise the limit of open descriptors if it is that", self.call, self.errno)
+    }
+}
+
+impl std::error::Error for WaitError {}

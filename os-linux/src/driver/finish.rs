@@ -1,0 +1,103 @@
+//! Leaving in good order: everything submitted is acknowledged, every peer has heard a goodbye, then the launcher.
+
+use core::fmt;
+use std::time::Duration;
+
+use rerail_core::endpoint::{Event, LossReason};
+use rerail_core::ids::PeerId;
+use rerail_core::time::{Nanos, Time};
+
+use super::{Transport, WaitError, now};
+use crate::bootstrap::BootError;
+
+/// How the peers that this process had to do with were left.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Farewell {
+    /// Peers that were left in good order.
+    pub closed: u32,
+    /// Peers that were lost on the way.
+    pub lost: Vec<(PeerId, LossReason)>,
+    /// Peers that had not acknowledged everything when the deadline came.
+    pub abandoned: Vec<PeerId>,
+}
+
+/// Why a transport could not be finished. The rails are closed all the same.
+#[derive(Debug)]
+pub enum FinishError {
+    /// The system refused to wait.
+    Wait(WaitError),
+    /// The launcher refused the goodbye.
+    Boot(BootError),
+}
+
+impl fmt::Display for FinishError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FinishError::Wait(error) => write!(f, "could not wait for the peers' goodbyes: {error}"),
+            FinishError::Boot(error) => write!(f, "the peers are closed, but the launcher refused the end: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for FinishError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            FinishError::Wait(error) => Some(error),
+            FinishError::Boot(error) => Some(error),
+        }
+    }
+}
+
+impl Transport {
+    /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is acknowledged;
+    /// then leaves the job. Events that were not taken are dropped: take the completions that matter before.
+    /// `deadline`: how long to wait for peers at most; `None`: as long as it takes them to answer or to be lost.
+    ///
+    /// # Errors
+    /// Where the system refuses to wait or the launcher refuses the goodbye.
+    pub fn finish(mut self, deadline: Option<Duration>) -> Result<Farewell, FinishError> {
+        let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
+        let farewell = self.take_leave(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
+        match self.boot.take() {
+            Some(mut boot) => boot.finalize().map_err(FinishError::Boot).map(|()| farewell),
+            None => Ok(farewell),
+        }
+    }
+
+    fn take_leave(&mut self, until: Option<Time>) -> Result<Farewell, WaitError> {
+        let mut farewell = Farewell::default();
+        // Learns of peers that came up or went while nobody asked.
+        self.progress();
+        while self.poll_event().is_some() {}
+        let mut waiting = std::mem::replace(&mut self.met, super::PeerSet::new(self.config.peers_max));
+        for peer in waiting.iter().collect::<Vec<_>>() {
+            if self.core.close_peer(now(), peer).is_err() {
+                waiting.remove(peer);
+            }
+        }
+        loop {
+            self.progress();
+            while let Some(event) = self.poll_event() {
+                match event {
+                    Event::PeerClosed { peer } if waiting.contains(peer) => {
+                        waiting.remove(peer);
+                        farewell.closed += 1;
+                    }
+                    Event::PeerLost { peer, why } if waiting.contains(peer) => {
+                        waiting.remove(peer);
+                        farewell.lost.push((peer, why));
+                    }
+                    _ => {}
+                }
+            }
+            let time = now();
+            if waiting.iter().next().is_none() || until.is_some_and(|until| until <= time) {
+                farewell.abandoned = waiting.iter().collect();
+                // What was posted last goes out.
+                self.progress();
+                return Ok(farewell);
+            }
+            self.wait(until.map(|until| Duration::from_nanos((until - time).0)))?;
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Sleeping without losing a wake-up.
+//!
+//! One epoll descriptor stands for everything that can wake the transport: the rails' descriptors and a timer that is
+//! set to the earliest deadline of core and rails. The core's state changes only through calls on the transport, so it
+//! is asked first; then each rail arms, which means that it looks once more for work *after* it has asked to be woken.
+//! Whatever arrives later makes the descriptor readable.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rerail_core::time::Time;
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::Errno;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use super::{Slot, Transport, WaitError, now};
+
+/// Why [`Transport::wait`] returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Woken {
+    /// There is something to do: drive the transport.
+    Work,
+    /// The time given is over.
+    TimedOut,
+    /// A signal handler ran.
+    Interrupted,
+}
+
+/// The descriptors to sleep on.
+pub(super) struct Waiter {
+    epoll: OwnedFd,
+    timer: OwnedFd,
+    armed: bool,
+    /// What the timer is set to; `None`: off.
+    timer_due: Option<Time>,
+}
+
+impl Waiter {
+    pub(super) fn new(rails: &[Slot]) -> Result<Self, WaitError> {
+        let failed = |call| move |errno| WaitError { call, errno };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create1"))?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
+            .map_err(failed("timerfd_create"))?;
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&epoll, &timer, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
+        for fd in rails.iter().filter_map(|slot| slot.rail.wait_fd()) {
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
+        }
+        Ok(Waiter { epoll, timer, armed: false, timer_due: None })
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// Sets the timer; a deadline that is past fires at once. Setting also takes back an expiry that was not read.
+    fn set_timer(&mut self, due: Option<Time>) -> Result<(), WaitError> {
+        // All zeros means off, and the clock's origin is no deadline that anybody meets.
+        let Time(ns) = due.map_or(Time(0), |due| due.max(Time(1)));
+        let value = Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as _ };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once)
+            .map_err(|errno| WaitError { call: "timerfd_settime", errno })?;
+        self.timer_due = due;
+        Ok(())
+    }
+}
+
+impl Transport {
+    /// One descriptor for the caller's event loop, the same for the transport's whole life: readable when there is
+    /// something to do, provided that [`arm`](Self::arm) said that one may sleep.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.waiter.epoll.as_fd()
+    }
+
+    /// Prepares for sleeping on [`fd`](Self::fd). `true`: sleep now, and call [`disarm`](Self::disarm) after waking.
+    /// `false`: there is something to do already (a round to drive or an event to take), and nothing is armed.
+    ///
+    /// # Errors
+    /// Where the system refuses to set the timer.
+    pub fn arm(&mut self) -> Result<bool, WaitError> {
+        self.disarm();
+        let now = now();
+        if self.carry_out(now) > 0 {
+            return Ok(false);
+        }
+        if self.next_event.is_none() {
+            self.next_event = self.core.poll_event();
+        }
+        let rails_due = self.rails.iter().filter_map(|slot| slot.rail.next_timeout());
+        let due = self.core.next_timeout().into_iter().chain(rails_due).min();
+        if self.next_event.is_some() || due.is_some_and(|due| due <= now) {
+            return Ok(false);
+        }
+        if due != self.waiter.timer_due {
+            self.waiter.set_timer(due)?;
+        }
+        for index in 0..self.rails.len() {
+            if !self.rails[index].rail.arm() {
+                self.rails[..index].iter_mut().for_each(|slot| slot.rail.disarm());
+                return Ok(false);
+            }
+        }
+        self.waiter.armed = true;
+        Ok(true)
+    }
+
+    /// Ends what [`arm`](Self::arm) began. [`progress`](Self::progress) does it too.
+    pub fn disarm(&mut self) {
+        if !self.waiter.armed {
+            return;
+        }
+        self.waiter.armed = false;
+        self.rails.iter_mut().for_each(|slot| slot.rail.disarm());
+        // An expired timer keeps the descriptor readable; a pending one may serve the next sleep.
+        if self.waiter.timer_due.is_some_and(|due| due <= now()) {
+            // Turning a timer off can't fail; if it did, the next sleep would only end early.
+            let off = self.waiter.set_timer(None);
+            debug_assert!(off.is_ok(), "{off:?}");
+        }
+    }
+
+    /// Sleeps until there is something to do, at most for `timeout` (`None`: for ever). Does not drive the transport:
+    /// call [`progress`](Self::progress) and take events before and after.
+    ///
+    /// # Errors
+    /// Where the system refuses to set the timer or to wait.
+    pub fn wait(&mut self, timeout: Option<Duration>) -> Result<Woken, WaitError> {
+        if !self.arm()? {
+            return Ok(Woken::Work);
+        }
+        let timeout = timeout.map(|timeout| Timespec {
+            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: timeout.subsec_nanos().into(),
+        });
+        let ready = poll(&mut [PollFd::new(&self.waiter.epoll, PollFlags::IN)], timeout.as_ref());
+        self.disarm();
+        match ready {
+            Ok(0) => Ok(Woken::TimedOut),
+            Ok(_) => Ok(Woken::Work),
+            Err(Errno::INTR) => Ok(Woken::Interrupted),
+            Err(errno) => Err(WaitError { call: "poll", errno }),
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Payload memory and the core's state: the driver's only raw memory.
+//!
+//! Regions are named by number and reached through raw pointers only, because rails, the kernel and (through the shm
+//! rail) other processes read and write them while requests are under way. A reference to a region's bytes exists only
+//! while the transport is borrowed, and rails touch memory in this process only while the transport is driven, which
+//! needs it borrowed mutably: the two exclude each other.
+//!
+//! Invariants: every range handed to a rail lies inside a region; a region is unmapped only when the core names it in
+//! no request and in no window; an id of a freed region names nothing.
+#![allow(unsafe_code)]
+
+mod atomics;
+mod state;
+
+use core::fmt;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::wire::{AtomicKind, AtomicType};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+use crate::rail::Piece;
+pub(crate) use state::{Core, CoreError};
+
+/// Bits of a region's id that count how often its slot has been used.
+const GENERATION_BITS: u32 = 12;
+/// Bits of a region's id that say which slot it is.
+const INDEX_BITS: u32 = 32 - GENERATION_BITS;
+/// Most regions at once. The last index stays free, so that no id equals `RegionId::POOL`.
+const REGIONS_MAX: usize = (1 << INDEX_BITS) - 1;
+
+/// Why memory can't be had, named or given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryError {
+    /// No such region, or not any more.
+    Unknown(RegionId),
+    /// The range reaches beyond the region's end.
+    OutOfBounds {
+        /// The region.
+        region: RegionId,
+        /// Where the range starts, in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        len: u64,
+        /// Bytes of the region.
+        region_bytes: u64,
+    },
+    /// A request that is not over, or a window, names the region.
+    InUse(RegionId),
+    /// A region of no bytes, or one that wraps around the end of the address space.
+    BadLength {
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// As many regions as can be named exist already.
+    TooManyRegions {
+        /// The limit.
+        max: usize,
+    },
+    /// The system has no memory for it.
+    System {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MemoryError::Unknown(id) => {
+                write!(f, "region {:#x} does not exist: it was never allocated here, or it has been freed", id.0)
+            }
+            MemoryError::OutOfBounds { region, offset, len, region_bytes } => write!(
+                f,
+                "{len} bytes at offset {offset} reach beyond the end of region {:#x}, which has {region_bytes} bytes",
+                region.0
+            ),
+            MemoryError::InUse(id) => write!(
+                f,
+                "region {:#x} is still named by a request or a window: wait for its completion or conceal the window \
+                 first",
+                id.0
+            ),
+            MemoryError::BadLength { bytes } => {
+                write!(f, "a region can't have {bytes} bytes: give at least 1, inside the address space")
+            }
+            MemoryError::TooManyRegions { max } => write!(f, "{max} regions exist already: free some first"),
+            MemoryError::System { bytes, errno } => {
+                write!(f, "the system gave no {bytes} bytes of memory ({errno}): ask for less, or raise the limit")
+            }
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}
+
+/// A private anonymous mapping: page aligned, zeroed, unmapped when dropped.
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Mapping {
+    fn new(bytes: usize) -> Result<Self, MemoryError> {
+        // A mapping can't be empty; an empty pool or state takes one page.
+        let len = bytes.max(1);
+        if isize::try_from(len).is_err() {
+            return Err(MemoryError::BadLength { bytes });
+        }
+        // SAFETY: no address is asked for, so no existing mapping is touched.
+        let mapped =
+            unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
+        let start = mapped.map_err(|errno| MemoryError::System { bytes, errno })?;
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) => Ok(Mapping { start, len }),
+            None => Err(MemoryError::System { bytes, errno: Errno::NOMEM }),
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: `new` mapped exactly this range, nothing else unmaps it, and whoever holds the mapping sees to it
+        // that no pointer into it is used any more (see the file's invariants).
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
+    }
+}
+
+/// Where a region's bytes come from.
+enum Origin {
+    /// Allocated here: dropped with the region.
+    Owned(#[expect(dead_code, reason = "held for its Drop")] Mapping),
+    /// The caller's, by the promise of `adopt`.
+    Adopted,
+}
+
+struct Region {
+    start: *mut u8,
+    len: usize,
+    origin: Origin,
+}
+
+struct Slot {
+    generation: u32,
+    region: Option<Region>,
+}
+
+/// All memory that the core may name: the regions and the payload pool.
+pub(crate) struct Memory {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    pool: Region,
+}
+
+impl Memory {
+    /// No regions, and a pool of so many bytes.
+    pub(crate) fn new(pool_bytes: usize) -> Result<Self, MemoryError> {
+        let mapping = Mapping::new(pool_bytes)?;
+        let pool = Region { start: mapping.start.as_ptr(), len: pool_bytes, origin: Origin::Owned(mapping) };
+        Ok(Memory { slots: Vec::new(), free: Vec::new(), pool })
+    }
+
+    /// Maps a region of `bytes` zeroed bytes.
+    pub(crate) fn alloc(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
+        if bytes == 0 {
+            return Err(MemoryError::BadLength { bytes });
+        }
+        let mapping = Mapping::new(bytes)?;
+        self.insert(Region { start: mapping.start.as_ptr(), len: bytes, origin: Origin::Owned(mapping) })
+    }
+
+    /// Takes the caller's memory as a region.
+    ///
+    /// # Safety
+    /// Whatever range of it is named in a request or window must stay mapped, writable where it is written, and
+    /// referenced by nobody else in this process, until the request is over or the window is concealed.
+    pub(crate) unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
+        if len == 0 || start.addr().checked_add(len).is_none() {
+            return Err(MemoryError::BadLength { bytes: len });
+        }
+        self.insert(Region { start, len, origin: Origin::Adopted })
+    }
+
+    fn insert(&mut self, region: Region) -> Result<RegionId, MemoryError> {
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None if self.slots.len() < REGIONS_MAX => {
+                self.slots.push(Slot { generation: 0, region: None });
+                (self.slots.len() - 1) as u32
+            }
+            None => return Err(MemoryError::TooManyRegions { max: REGIONS_MAX }),
+        };
+        let slot = &mut self.slots[index as usize];
+        slot.region = Some(region);
+        Ok(RegionId(slot.generation << INDEX_BITS | index))
+    }
+
+    /// Forgets a region; an owned one is unmapped. The caller has made sure that the core names it nowhere.
+    pub(crate) fn remove(&mut self, id: RegionId) -> Result<(), MemoryError> {
+        self.region(id)?;
+        let index = id.0 & REGIONS_MAX as u32;
+        let slot = &mut self.slots[index as usize];
+        slot.region = None;
+        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        self.free.push(index);
+        Ok(())
+    }
+
+    fn region(&self, id: RegionId) -> Result<&Region, MemoryError> {
+        if id == RegionId::POOL {
+            return Ok(&self.pool);
+        }
+        let slot = self.slots.get((id.0 & REGIONS_MAX as u32) as usize);
+        slot.filter(|slot| slot.generation == id.0 >> INDEX_BITS)
+            .and_then(|slot| slot.region.as_ref())
+            .ok_or(MemoryError::Unknown(id))
+    }
+
+    /// Whether a caller may name this piece: it lies in a region that is not the pool.
+    pub(crate) fn check(&self, seg: &Seg) -> Result<(), MemoryError> {
+        if seg.at.region == RegionId::POOL {
+            return Err(MemoryError::Unknown(seg.at.region));
+        }
+        self.resolve(seg).map(drop)
+    }
+
+    /// The address range of a piece.
+    pub(crate) fn resolve(&self, seg: &Seg) -> Result<Piece, MemoryError> {
+        let region = self.region(seg.at.region)?;
+        let end = seg.at.offset.checked_add(seg.len);
+        if end.is_none_or(|end| end > region.len as u64) {
+            return Err(MemoryError::OutOfBounds {
+                region: seg.at.region,
+                offset: seg.at.offset,
+                len: seg.len,
+                region_bytes: region.len as u64,
+            });
+        }
+        // In bounds, so both fit a usize. Wrapping: an adopted region need not be one allocation.
+        Ok(Piece { start: region.start.wrapping_add(seg.at.offset as usize), len: seg.len as usize })
+    }
+
+    /// Appends the address ranges of pieces that the core names. `false`: one of them lies in no region, and what was
+    /// resolved before it is in the list. Requests and windows are checked when they come in, so that this would be an
+    /// error of the core.
+    pub(crate) fn resolve_all(&self, segs: impl Iterator<Item = Seg>, pieces: &mut Vec<Piece>) -> bool {
+        for seg in segs {
+            match self.resolve(&seg) {
+                Ok(piece) => pieces.push(piece),
+                Err(error) => {
+                    debug_assert!(false, "the core named memory that does not exist: {error}");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// The bytes of an owned region; `None` for adopted ones (the caller has its own access) and unknown ones.
+    pub(crate) fn bytes(&self, id: RegionId) -> Option<&[u8]> {
+        let region = self.owned(id)?;
+        // SAFETY: the region is mapped and initialised (zeroed) for its whole length, and stays so while `self` is
+        // borrowed. In this process it is written only with the transport borrowed mutably, which this borrow excludes.
+        Some(unsafe { core::slice::from_raw_parts(region.start, region.len) })
+    }
+
+    /// As [`bytes`](Self::bytes), for writing.
+    pub(crate) fn bytes_mut(&mut self, id: RegionId) -> Option<&mut [u8]> {
+        let region = self.owned(id)?;
+        // SAFETY: as in `bytes`; `self` is borrowed mutably, and regions don't overlap each other, being mappings.
+        Some(unsafe { core::slice::from_raw_parts_mut(region.start, region.len) })
+    }
+
+    fn owned(&self, id: RegionId) -> Option<&Region> {
+        let region = self.region(id).ok()?;
+        (id != RegionId::POOL && matches!(region.origin, Origin::Owned(_))).then_some(region)
+    }
+
+    /// Copies between two lists of pieces of this memory, as many bytes as both have. Returns how many.
+    pub(crate) fn copy(&self, from: &[Piece], to: &[Piece]) -> usize {
+        // SAFETY: the driver passes pieces that `resolve` has made, so they lie in mapped regions; nobody holds a
+        // reference to their bytes, because the driver runs with the transport borrowed mutably.
+        unsafe { copy_pieces(from, to) }
+    }
+
+    /// Copies a caller's bytes into pieces of this memory. Returns how many fitted.
+    pub(crate) fn fill(&self, from: &[u8], to: &[Piece]) -> usize {
+        let from = Piece { start: from.as_ptr().cast_mut(), len: from.len() };
+        // SAFETY: as in `copy`; the source is only read and is borrowed by the caller for the call.
+        unsafe { copy_pieces(&[from], to) }
+    }
+
+    /// Performs an atomic on a value of this memory and returns the value before; `None` where the place is outside its
+    /// region or misaligned, or where kind and type don't go together.
+    pub(crate) fn atomic(
+        &self,
+        at: rerail_core::mem::MemRef,
+        kind: AtomicKind,
+        data_type: AtomicType,
+        operand: u64,
+        compare: u64,
+    ) -> Option<u64> {
+        let len = atomics::bytes_of(data_type);
+        let piece = self.resolve(&Seg { at, len: len as u64 }).ok()?;
+        if piece.start.addr() % len != 0 {
+            return None;
+        }
+        // SAFETY: `piece` lies in a mapped region for `len` bytes and is aligned for the type. Other accesses in this
+        // process at the same time are none, or atomic (other transports that have adopted the same memory).
+        unsafe { atomics::perform(piece.start, kind, data_type, operand, compare) }
+    }
+}
+
+/// Copies from the pieces of one list to those of the other, in order, as many bytes as both have. Returns how many.
+///
+/// # Safety
+/// Every piece must be valid for reads (`from`) or writes (`to`) of its length, and no reference to those bytes may be
+/// in use. The lists may overlap piece by piece.
+pub(crate) unsafe fn copy_pieces(from: &[Piece], to: &[Piece]) -> usize {
+    let (mut from, mut to) = (from.iter().copied(), to.iter().copied());
+    let empty = Piece { start: ptr::null_mut(), len: 0 };
+    let (mut source, mut target) = (empty, empty);
+    let mut copied = 0;
+    loop {
+        while source.len == 0 {
+            match from.next() {
+                Some(piece) => source = piece,
+                None => return copied,
+            }
+        }
+        while target.len == 0 {
+            match to.next() {
+                Some(piece) => target = piece,
+                None => return copied,
+            }
+        }
+        let len = source.len.min(target.len);
+        // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows overlap.
+        unsafe { ptr::copy(source.start, target.start, len) };
+        source = Piece { start: source.start.wrapping_add(len), len: source.len - len };
+        target = Piece { start: target.start.wrapping_add(len), len: target.len - len };
+        copied += len;
+    }
+}
+
+/// A mapping as the core wants its region.
+fn region_of(mapping: &Mapping, bytes: usize) -> *mut [MaybeUninit<u8>] {
+    ptr::slice_from_raw_parts_mut(mapping.start.as_ptr().cast(), bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,278 @@
+//! Regions and copies against the obvious; atomics against plain arithmetic.
+
+use super::*;
+use proptest::prelude::*;
+use rerail_core::mem::MemRef;
+
+const PAGE_BYTES: usize = 4096;
+
+fn memory() -> Memory {
+    Memory::new(PAGE_BYTES).unwrap()
+}
+
+#[test]
+fn a_new_region_is_zeroed_and_page_aligned() {
+    let mut memory = memory();
+    let region = memory.alloc(10_000).unwrap();
+    let bytes = memory.bytes(region).unwrap();
+    assert_eq!(bytes.len(), 10_000);
+    assert_eq!(bytes.as_ptr().addr() % PAGE_BYTES, 0);
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    memory.bytes_mut(region).unwrap()[9_999] = 7;
+    assert_eq!(memory.bytes(region).unwrap()[9_999], 7);
+}
+
+#[test]
+fn an_id_of_a_freed_region_names_nothing() {
+    let mut memory = memory();
+    let first = memory.alloc(100).unwrap();
+    memory.remove(first).unwrap();
+    let second = memory.alloc(100).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(memory.bytes(first), None);
+    assert_eq!(memory.check(&Seg::new(first, 0, 1)), Err(MemoryError::Unknown(first)));
+    assert_eq!(memory.remove(first), Err(MemoryError::Unknown(first)));
+    assert_eq!(memory.check(&Seg::new(second, 0, 100)), Ok(()));
+}
+
+#[test]
+fn no_id_equals_the_pools() {
+    let mut memory = memory();
+    for _ in 0..3 << GENERATION_BITS {
+        let region = memory.alloc(1).unwrap();
+        assert_ne!(region, RegionId::POOL);
+        memory.remove(region).unwrap();
+    }
+    assert_eq!(memory.slots.len(), 1, "slots are used again");
+}
+
+#[test]
+fn ranges_are_checked_to_the_byte() {
+    let mut memory = memory();
+    let region = memory.alloc(100).unwrap();
+    let out = |offset, len| Err(MemoryError::OutOfBounds { region, offset, len, region_bytes: 100 });
+    for (offset, len, expected) in [
+        (0, 100, Ok(())),
+        (100, 0, Ok(())),
+        (99, 1, Ok(())),
+        (0, 101, out(0, 101)),
+        (100, 1, out(100, 1)),
+        (101, 0, out(101, 0)),
+        (1, u64::MAX, out(1, u64::MAX)),
+        (u64::MAX, 1, out(u64::MAX, 1)),
+    ] {
+        assert_eq!(memory.check(&Seg::new(region, offset, len)), expected, "{offset}+{len}");
+    }
+}
+
+#[test]
+fn callers_can_not_name_the_pool() {
+    let memory = memory();
+    let pool = Seg::new(RegionId::POOL, 0, 1);
+    assert_eq!(memory.check(&pool), Err(MemoryError::Unknown(RegionId::POOL)));
+    assert!(memory.resolve(&pool).is_ok());
+    assert!(memory.resolve(&Seg::new(RegionId::POOL, PAGE_BYTES as u64, 1)).is_err());
+    assert_eq!(memory.bytes(RegionId::POOL), None);
+}
+
+#[test]
+fn impossible_regions_are_refused() {
+    let mut memory = memory();
+    assert_eq!(memory.alloc(0), Err(MemoryError::BadLength { bytes: 0 }));
+    assert_eq!(memory.alloc(usize::MAX), Err(MemoryError::BadLength { bytes: usize::MAX }));
+    let bytes = isize::MAX as usize;
+    assert_eq!(memory.alloc(bytes), Err(MemoryError::System { bytes, errno: Errno::NOMEM }));
+    // SAFETY: nothing is named, so nothing is promised.
+    let wrapping = unsafe { memory.adopt(ptr::without_provenance_mut(2), usize::MAX) };
+    assert_eq!(wrapping, Err(MemoryError::BadLength { bytes: usize::MAX }));
+}
+
+#[test]
+fn an_adopted_address_space_resolves_offsets_as_addresses() {
+    let mut memory = memory();
+    let mut local = [1u8, 2, 3, 4];
+    let start = (&raw mut local).cast::<u8>();
+    // SAFETY: only `local` is named, which outlives the uses below.
+    let all = unsafe { memory.adopt(ptr::null_mut(), usize::MAX) }.unwrap();
+    assert_eq!(memory.bytes(all), None, "no reference to memory that others use");
+    let piece = memory.resolve(&Seg::new(all, start.expose_provenance() as u64, 4)).unwrap();
+    assert_eq!((piece.start.addr(), piece.len), (start.addr(), 4));
+    assert!(memory.bytes_mut(all).is_none());
+    memory.remove(all).unwrap();
+    assert_eq!(local, [1, 2, 3, 4]);
+}
+
+#[test]
+fn overlapping_copies_move() {
+    let mut memory = memory();
+    let region = memory.alloc(8).unwrap();
+    memory.bytes_mut(region).unwrap().copy_from_slice(&[0, 1, 2, 3, 4, 5, 6, 7]);
+    let from = memory.resolve(&Seg::new(region, 0, 6)).unwrap();
+    let to = memory.resolve(&Seg::new(region, 2, 6)).unwrap();
+    assert_eq!(memory.copy(&[from], &[to]), 6);
+    assert_eq!(memory.bytes(region).unwrap(), [0, 1, 0, 1, 2, 3, 4, 5]);
+}
+
+/// Cuts a region into consecutive pieces of these lengths.
+fn cut(memory: &Memory, region: RegionId, lens: &[usize]) -> Vec<Piece> {
+    let mut at = 0;
+    lens.iter()
+        .map(|len| {
+            let seg = Seg::new(region, at, *len as u64);
+            at += *len as u64;
+            memory.resolve(&seg).unwrap()
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn scatter_and_gather_keep_the_order_of_bytes(
+        from in proptest::collection::vec(0usize..40, 0..6),
+        to in proptest::collection::vec(0usize..40, 0..6),
+    ) {
+        let mut memory = memory();
+        let source = memory.alloc(240).unwrap();
+        let target = memory.alloc(240).unwrap();
+        let bytes: Vec<u8> = (0..240).map(|index| index as u8 + 1).collect();
+        memory.bytes_mut(source).unwrap().copy_from_slice(&bytes);
+        let copied = memory.copy(&cut(&memory, source, &from), &cut(&memory, target, &to));
+        let expected = from.iter().sum::<usize>().min(to.iter().sum());
+        prop_assert_eq!(copied, expected);
+        let arrived = memory.bytes(target).unwrap();
+        prop_assert_eq!(&arrived[..copied], &bytes[..copied]);
+        prop_assert!(arrived[copied..].iter().all(|byte| *byte == 0));
+    }
+}
+
+const KINDS: [AtomicKind; 13] = [
+    AtomicKind::Fetch,
+    AtomicKind::Swap,
+    AtomicKind::CompareSwap,
+    AtomicKind::Add,
+    AtomicKind::Min,
+    AtomicKind::Max,
+    AtomicKind::And,
+    AtomicKind::Or,
+    AtomicKind::Xor,
+    AtomicKind::Mul,
+    AtomicKind::LogicalAnd,
+    AtomicKind::LogicalOr,
+    AtomicKind::LogicalXor,
+];
+
+/// What an integer atomic makes of a value, in arithmetic wide enough for all types; the caller truncates.
+fn integer_oracle(kind: AtomicKind, value: i128, operand: i128, compare: i128) -> i128 {
+    match kind {
+        AtomicKind::Fetch => value,
+        AtomicKind::Swap => operand,
+        AtomicKind::CompareSwap if value == compare => operand,
+        AtomicKind::CompareSwap => value,
+        AtomicKind::Add => value + operand,
+        AtomicKind::Min => value.min(operand),
+        AtomicKind::Max => value.max(operand),
+        AtomicKind::And => value & operand,
+        AtomicKind::Or => value | operand,
+        AtomicKind::Xor => value ^ operand,
+        AtomicKind::Mul => value.wrapping_mul(operand),
+        AtomicKind::LogicalAnd => i128::from(value != 0 && operand != 0),
+        AtomicKind::LogicalOr => i128::from(value != 0 || operand != 0),
+        AtomicKind::LogicalXor => i128::from((value != 0) != (operand != 0)),
+    }
+}
+
+/// Runs an atomic on a fresh word whose low bytes are `value`; gives the answer and the whole word after.
+fn run(kind: AtomicKind, data_type: AtomicType, value: u64, operand: u64, compare: u64) -> (Option<u64>, u64) {
+    let mut memory = memory();
+    let region = memory.alloc(24).unwrap();
+    memory.bytes_mut(region).unwrap().fill(0xa5);
+    memory.bytes_mut(region).unwrap()[8..16].copy_from_slice(&value.to_ne_bytes());
+    let old = memory.atomic(MemRef { region, offset: 8 }, kind, data_type, operand, compare);
+    let bytes = memory.bytes(region).unwrap();
+    assert!(bytes[..8].iter().chain(&bytes[16..]).all(|byte| *byte == 0xa5), "neighbours are touched");
+    (old, u64::from_ne_bytes(bytes[8..16].try_into().unwrap()))
+}
+
+#[test]
+fn integer_atomics_do_what_arithmetic_says() {
+    let signed = [AtomicType::I8, AtomicType::I16, AtomicType::I32, AtomicType::I64];
+    let unsigned = [AtomicType::U8, AtomicType::U16, AtomicType::U32, AtomicType::U64];
+    let samples = [0, 1, 2, 3, 0x7f, 0x80, 0xff, 0x8000, 0xffff, 1 << 31, u64::from(u32::MAX), 1 << 63, u64::MAX];
+    for (data_type, is_signed) in signed.map(|t| (t, true)).into_iter().chain(unsigned.map(|t| (t, false))) {
+        let bits = 8 * atomics::bytes_of(data_type) as u32;
+        let mask = u64::MAX >> (64 - bits);
+        let widen = |raw: u64| {
+            let shift = 64 - bits;
+            if is_signed { i128::from((raw << shift) as i64 >> shift) } else { i128::from(raw & mask) }
+        };
+        for kind in KINDS {
+            for value in samples {
+                for operand in samples {
+                    // One comparand that matches and one that does not.
+                    for compare in [value, value ^ 1] {
+                        let expected = integer_oracle(kind, widen(value), widen(operand), widen(compare));
+                        let expected = value & !mask | expected as u64 & mask;
+                        let (old, after) = run(kind, data_type, value, operand, compare);
+                        let case = format!("{kind:?} {data_type:?} {value:#x} {operand:#x} {compare:#x}");
+                        assert_eq!(old, Some(value & mask), "old value of {case}");
+                        assert_eq!(after, expected, "{case}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn float_atomics_do_what_arithmetic_says() {
+    let wide = |kind, value: f64, operand: f64, compare: f64| {
+        let (old, after) = run(kind, AtomicType::F64, value.to_bits(), operand.to_bits(), compare.to_bits());
+        assert_eq!(old, Some(value.to_bits()));
+        f64::from_bits(after)
+    };
+    let single = |kind, value: f32, operand: f32, compare: f32| {
+        let bits = |value: f32| u64::from(value.to_bits());
+        let (old, after) = run(kind, AtomicType::F32, bits(value), bits(operand), bits(compare));
+        assert_eq!(old, Some(bits(value)));
+        f32::from_bits(after as u32)
+    };
+    for (kind, value, operand, compare, expected) in [
+        (AtomicKind::Fetch, 1.5, 9.0, 0.0, 1.5),
+        (AtomicKind::Swap, 1.5, 9.0, 0.0, 9.0),
+        (AtomicKind::CompareSwap, 1.5, 9.0, 1.5, 9.0),
+        (AtomicKind::CompareSwap, 1.5, 9.0, 2.5, 1.5),
+        (AtomicKind::CompareSwap, -0.0, 9.0, 0.0, 9.0),
+        (AtomicKind::Add, 1.5, -4.0, 0.0, -2.5),
+        (AtomicKind::Mul, 1.5, -4.0, 0.0, -6.0),
+        (AtomicKind::Min, 1.5, -4.0, 0.0, -4.0),
+        (AtomicKind::Max, 1.5, -4.0, 0.0, 1.5),
+        (AtomicKind::Min, 1.5, f64::NAN, 0.0, 1.5),
+        (AtomicKind::LogicalAnd, 1.5, 2.0, 0.0, 1.0),
+        (AtomicKind::LogicalAnd, 1.5, 0.0, 0.0, 0.0),
+        (AtomicKind::LogicalOr, 0.0, 0.0, 0.0, 0.0),
+        (AtomicKind::LogicalOr, 0.0, 2.0, 0.0, 1.0),
+        (AtomicKind::LogicalXor, 1.5, 2.0, 0.0, 0.0),
+        (AtomicKind::LogicalXor, 0.0, 2.0, 0.0, 1.0),
+    ] {
+        assert_eq!(wide(kind, value, operand, compare), expected, "{kind:?} {value} {operand} {compare}");
+        let narrow = single(kind, value as f32, operand as f32, compare as f32);
+        assert_eq!(narrow, expected as f32, "{kind:?} {value} {operand} {compare} in single precision");
+    }
+    assert!(wide(AtomicKind::CompareSwap, f64::NAN, 1.0, f64::NAN).is_nan(), "NaN equals nothing");
+    for kind in [AtomicKind::And, AtomicKind::Or, AtomicKind::Xor] {
+        assert_eq!(run(kind, AtomicType::F64, 5, 3, 0), (None, 5), "{kind:?} on floating point changes nothing");
+        assert_eq!(run(kind, AtomicType::F32, 5, 3, 0), (None, 5));
+    }
+}
+
+#[test]
+fn an_atomic_out_of_place_changes_nothing() {
+    let mut memory = memory();
+    let region = memory.alloc(16).unwrap();
+    for offset in [1, 4, 9, 12, 16, u64::MAX] {
+        let at = MemRef { region, offset };
+        assert_eq!(memory.atomic(at, AtomicKind::Add, AtomicType::U64, 1, 0), None, "{offset}");
+    }
+    assert!(memory.bytes(region).unwrap().iter().all(|byte| *byte == 0));
+    assert_eq!(memory.atomic(MemRef { region, offset: 8 }, AtomicKind::Add, AtomicType::U64, 1, 0), Some(0));
+}

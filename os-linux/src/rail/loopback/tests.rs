@@ -1,0 +1,193 @@
+//! The loopback rail against a sink that writes down what it is told.
+
+use super::*;
+use rerail_core::endpoint::Span;
+use rerail_core::ids::{Key, PlaceId};
+
+const ME: PeerId = PeerId(3);
+
+fn post_id(index: u32) -> PostId {
+    PostId(Key { index, generation: 1 })
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Told {
+    Arrival(Vec<u8>),
+    Placed,
+    Completed(PostId, PostStatus),
+    Up,
+    Down(RailFault),
+}
+
+/// What the sink answers to an arrival.
+enum Answer {
+    Discard,
+    Close,
+    Place,
+    /// A placement that is void when asked for its memory.
+    Void,
+}
+
+struct Log {
+    told: Vec<Told>,
+    answer: Answer,
+    target: Vec<u8>,
+    /// The target is handed out in pieces of so many bytes.
+    piece_bytes: usize,
+}
+
+impl Log {
+    fn new(answer: Answer) -> Self {
+        Log { told: Vec::new(), answer, target: vec![0; 10], piece_bytes: 4 }
+    }
+}
+
+impl Sink for Log {
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        assert_eq!(peer, ME);
+        self.told.push(Told::Arrival(header.to_vec()));
+        match self.answer {
+            Answer::Discard => Arrival::Discard,
+            Answer::Close => Arrival::Close,
+            Answer::Place | Answer::Void => Arrival::Place { id: PlaceId::default(), memory: Span::EMPTY },
+        }
+    }
+
+    fn place(&mut self, _id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        assert_eq!(from, 0);
+        pieces.extend(
+            self.target.chunks_mut(self.piece_bytes).map(|chunk| Piece { start: chunk.as_mut_ptr(), len: chunk.len() }),
+        );
+        !matches!(self.answer, Answer::Void)
+    }
+
+    fn placed(&mut self, _id: PlaceId) {
+        self.told.push(Told::Placed);
+    }
+
+    fn completed(&mut self, id: PostId, status: PostStatus) {
+        self.told.push(Told::Completed(id, status));
+    }
+
+    fn up(&mut self, peer: PeerId) {
+        assert_eq!(peer, ME);
+        self.told.push(Told::Up);
+    }
+
+    fn down(&mut self, peer: PeerId, fault: RailFault) {
+        assert_eq!(peer, ME);
+        self.told.push(Told::Down(fault));
+    }
+}
+
+fn connected() -> Loopback {
+    let mut rail = Loopback::new(ME);
+    rail.connect(Time(0), ME);
+    let mut log = Log::new(Answer::Discard);
+    assert_eq!(rail.poll(Time(0), &mut log), 1);
+    assert_eq!(log.told, [Told::Up]);
+    rail
+}
+
+fn send(rail: &mut Loopback, id: u32, header: &[u8], payload: &mut [u8], piece_bytes: usize) {
+    let pieces: Vec<Piece> =
+        payload.chunks_mut(piece_bytes).map(|chunk| Piece { start: chunk.as_mut_ptr(), len: chunk.len() }).collect();
+    let (id, kind) = (post_id(id), PostKind::Send);
+    rail.post(Outgoing { id, peer: ME, kind, header, payload: &pieces });
+}
+
+#[test]
+fn a_payload_goes_from_source_to_place_and_then_the_post_is_complete() {
+    let mut rail = connected();
+    let mut payload = *b"0123456789";
+    send(&mut rail, 1, b"head", &mut payload, 3);
+    let mut log = Log::new(Answer::Place);
+    assert_eq!(rail.poll(Time(0), &mut log), 1);
+    let done = Told::Completed(post_id(1), PostStatus::Done);
+    assert_eq!(log.told, [Told::Arrival(b"head".to_vec()), Told::Placed, done]);
+    assert_eq!(log.target, payload);
+    let counters = rail.counters();
+    assert_eq!((counters.packets_sent, counters.bytes_sent), (1, 14));
+    assert_eq!((counters.packets_received, counters.bytes_received), (1, 14));
+}
+
+#[test]
+fn what_does_not_fit_the_place_is_skipped() {
+    let mut rail = connected();
+    send(&mut rail, 1, b"a", &mut [1; 30], 30);
+    send(&mut rail, 2, b"b", &mut [2; 3], 30);
+    let mut log = Log::new(Answer::Place);
+    assert_eq!(rail.poll(Time(0), &mut log), 2);
+    assert_eq!(log.target, [2, 2, 2, 1, 1, 1, 1, 1, 1, 1], "the second packet lies over the first one's start");
+}
+
+#[test]
+fn a_void_placement_is_skipped() {
+    let mut rail = connected();
+    send(&mut rail, 1, b"a", &mut [1; 4], 4);
+    let mut log = Log::new(Answer::Void);
+    rail.poll(Time(0), &mut log);
+    assert_eq!(log.told, [Told::Arrival(b"a".to_vec()), Told::Completed(post_id(1), PostStatus::Done)]);
+    assert_eq!(log.target, [0; 10]);
+}
+
+#[test]
+fn closing_voids_what_is_behind() {
+    let mut rail = connected();
+    send(&mut rail, 1, b"a", &mut [1; 4], 4);
+    send(&mut rail, 2, b"b", &mut [1; 4], 4);
+    let mut log = Log::new(Answer::Close);
+    rail.poll(Time(0), &mut log);
+    assert_eq!(log.told, [Told::Arrival(b"a".to_vec()), Told::Down(RailFault::Corrupt)]);
+    assert_eq!(rail.poll(Time(0), &mut log), 0);
+    rail.connect(Time(0), ME);
+    let mut log = Log::new(Answer::Place);
+    rail.poll(Time(0), &mut log);
+    assert_eq!(log.told, [Told::Up], "nothing of before the close is left");
+}
+
+#[test]
+fn disconnecting_is_silent_and_voids_posts() {
+    let mut rail = connected();
+    send(&mut rail, 1, b"a", &mut [1; 4], 4);
+    rail.disconnect(ME);
+    send(&mut rail, 2, b"b", &mut [1; 4], 4);
+    let mut log = Log::new(Answer::Place);
+    assert_eq!(rail.poll(Time(0), &mut log), 0);
+    assert!(log.told.is_empty());
+}
+
+#[test]
+fn a_write_fails_because_the_rail_does_not_offer_it() {
+    let mut rail = connected();
+    let to = rerail_core::wire::RemoteKey::default();
+    rail.post(Outgoing { id: post_id(1), peer: ME, kind: PostKind::Write { to }, header: &[], payload: &[] });
+    let mut log = Log::new(Answer::Place);
+    rail.poll(Time(0), &mut log);
+    assert_eq!(log.told, [Told::Completed(post_id(1), PostStatus::Failed), Told::Down(RailFault::Corrupt)]);
+}
+
+#[test]
+fn it_reaches_itself_only() {
+    let mut rail = Loopback::new(ME);
+    let address = rail.address();
+    assert_eq!(rail.add_peer(ME, &address), Ok(true));
+    assert_eq!(rail.add_peer(PeerId(0), &address), Ok(false));
+    assert!(rail.add_peer(ME, "elsewhere").is_err());
+    rail.connect(Time(0), PeerId(0));
+    assert_eq!(rail.poll(Time(0), &mut Log::new(Answer::Place)), 0);
+}
+
+#[test]
+fn it_lets_nobody_sleep_while_there_is_work() {
+    let mut rail = Loopback::new(ME);
+    assert!(rail.arm());
+    rail.connect(Time(0), ME);
+    assert!(!rail.arm());
+    rail.poll(Time(0), &mut Log::new(Answer::Discard));
+    assert!(rail.arm());
+    send(&mut rail, 1, b"a", &mut [1; 4], 4);
+    assert!(!rail.arm());
+    rail.poll(Time(0), &mut Log::new(Answer::Discard));
+    assert!(rail.arm());
+}
