@@ -2,6 +2,7 @@
 //!
 //! Numbered rules: `conformance/PROTOCOL.md`, section W.
 
+pub mod handshake;
 pub mod repr;
 
 pub use repr::*;
