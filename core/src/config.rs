@@ -133,13 +133,92 @@ pub struct ConfigError {
 }
 
 impl Config {
-    /// Bytes of state that [`Endpoint::new`](crate::endpoint::Endpoint::new) needs; exact.
-    pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
-        todo!()
+    /// Checks every value against its range.
+    pub const fn validate(&self) -> Result<(), ConfigError> {
+        const fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+            if value < min || value > max {
+                return Err(ConfigError { field, value, min, max, also: "" });
+            }
+            Ok(())
+        }
+        const fn power_of_two(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+            if value < min || value > max || !value.is_power_of_two() {
+                return Err(ConfigError { field, value, min, max, also: "a power of two" });
+            }
+            Ok(())
+        }
+        macro_rules! check {
+            ($($check:expr),* $(,)?) => { $( if let Err(error) = $check { return Err(error); } )* };
+        }
+        // Table indices are 32 bits with a few values reserved; nothing sensible comes near this.
+        const TABLE_MAX: u64 = 1 << 28;
+        let eager_room = self.blocks_per_peer as u64 * self.block_bytes as u64;
+        check!(
+            within("peers_max", self.peers_max as u64, 1, TABLE_MAX),
+            within("rank", self.rank.0 as u64, 0, self.peers_max as u64 - 1),
+            within("channels_max", self.channels_max as u64, 1, 1 << 20),
+            within("rails_max", self.rails_max as u64, 1, 64),
+            within("operations_max", self.operations_max as u64, 1, TABLE_MAX),
+            within("segments_max", self.segments_max as u64, 1, 255),
+            within("packets_max", self.packets_max as u64, 2, TABLE_MAX),
+            power_of_two("window", self.window as u64, 64, 32_768),
+            within("unexpected_per_peer", self.unexpected_per_peer as u64, 1, 16_384),
+            within("blocks_per_peer", self.blocks_per_peer as u64, 1, 16_384),
+            within("block_bytes", self.block_bytes as u64, 64, 1 << 20),
+            within("eager_bytes_max", self.eager_bytes_max as u64, 0, eager_room),
+            within("retained_max", self.retained_max as u64, 0, TABLE_MAX),
+            within("requests_per_peer", self.requests_per_peer as u64, 1, 1024),
+            within("bulk_max", self.bulk_max as u64, 1, TABLE_MAX),
+            within("windows_max", self.windows_max as u64, 0, TABLE_MAX),
+            power_of_two("match_buckets", self.match_buckets as u64, 1, TABLE_MAX),
+            within("ack_packets", self.ack_packets as u64, 1, self.window as u64 / 2),
+            within("ack_bytes", self.ack_bytes as u64, 1, u32::MAX as u64),
+        );
+        Ok(())
     }
 
-    /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL).
+    /// Bytes of state that [`Endpoint::new`](crate::endpoint::Endpoint::new) needs; exact.
+    pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
+        self.validate()?;
+        crate::endpoint::layout(self).bytes().ok_or(ConfigError {
+            field: "operations_max",
+            value: self.operations_max.into(),
+            min: 1,
+            max: usize::MAX as u64,
+            also: "all tables together must fit the address space",
+        })
+    }
+
+    /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL): first the blocks
+    /// for unexpected payloads, then the copies retained until acknowledged.
     pub fn pool_bytes(&self) -> Result<u64, ConfigError> {
-        todo!()
+        self.validate()?;
+        Ok(self.retained_base() + u64::from(self.retained_max) * self.retained_stride())
+    }
+
+    pub(crate) const fn blocks_max(&self) -> u32 {
+        self.channels_max * self.blocks_per_peer as u32
+    }
+
+    pub(crate) const fn messages_max(&self) -> u32 {
+        self.channels_max * self.unexpected_per_peer as u32
+    }
+
+    /// Slots for operations: the caller's, and those that serve peers' requests, so that a peer's request always finds
+    /// one.
+    pub(crate) const fn operation_slots(&self) -> u32 {
+        self.operations_max + self.channels_max * self.requests_per_peer as u32
+    }
+
+    pub(crate) const fn subchannels_max(&self) -> u32 {
+        self.channels_max * self.rails_max as u32
+    }
+
+    pub(crate) const fn retained_base(&self) -> u64 {
+        self.blocks_max() as u64 * self.block_bytes as u64
+    }
+
+    pub(crate) const fn retained_stride(&self) -> u64 {
+        (self.eager_bytes_max as u64).next_multiple_of(64)
     }
 }

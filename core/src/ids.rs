@@ -4,6 +4,7 @@ macro_rules! plain_id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         pub struct $name(pub $inner);
     };
 }
@@ -27,6 +28,7 @@ plain_id!(
 
 /// An index with a generation: the shape of every id that is handed out and comes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Key {
     /// The slot.
     pub index: u32,
@@ -50,6 +52,7 @@ macro_rules! key_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+        #[cfg_attr(feature = "defmt", derive(defmt::Format))]
         pub struct $name(pub Key);
     };
 }

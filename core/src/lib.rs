@@ -9,6 +9,7 @@ extern crate std;
 pub mod config;
 pub mod endpoint;
 pub mod ids;
+mod log;
 pub mod mem;
 pub mod rail;
 pub mod rel;

@@ -4,10 +4,12 @@ use core::ops::{Add, Sub};
 
 /// A point in time, in nanoseconds since an origin that the caller chooses (it must not jump back).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Time(pub u64);
 
 /// A span of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Nanos(pub u64);
 
 impl Nanos {

@@ -1,1 +1,49 @@
-//! InfiniBand verbs devices as safe types.
+//! InfiniBand and RoCE devices as safe types, over libibverbs opened at run time.
+//!
+//! A program that contains this crate starts where libibverbs is not installed: [`Verbs::open`] then says which
+//! packages would bring it. Where the library is there and the kernel has no RDMA, there are no devices.
+//!
+//! ```no_run
+//! use rerail_verbs::Verbs;
+//!
+//! match Verbs::open() {
+//!     Err(why) => println!("no verbs: {why}"),
+//!     Ok(verbs) => {
+//!         for device in verbs.devices()?.iter() {
+//!             println!("{} {}", device.name(), device.guid());
+//!             match device.open() {
+//!                 Err(why) => println!("  {why}"),
+//!                 Ok(context) => {
+//!                     for port in context.ports()? {
+//!                         println!("  port {}: {}, {}", port.number, port.link_layer, port.state);
+//!                         for entry in context.gids(&port)? {
+//!                             println!("    {} {}", entry.index, entry.gid);
+//!                         }
+//!                     }
+//!                 }
+//!             }
+//!         }
+//!     }
+//! }
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Layers: [`rdma_core_sys`] declares the C side; `ffi` alone calls it and is the only `unsafe` file; the others turn
+//! what it brings into types. Nothing here panics on what a device says: a number that the crate doesn't know is kept
+//! as a number.
+#![deny(unsafe_code)]
+
+mod context;
+mod device;
+mod error;
+mod ffi;
+mod gid;
+mod port;
+#[cfg(test)]
+mod tests;
+
+pub use context::{AtomicReach, Context, DeviceAttributes};
+pub use device::{Device, Devices, NodeKind, Transport, Verbs};
+pub use error::{DeviceError, ListError, OpenError, QueryError};
+pub use gid::{Gid, GidEntry, GidKind, Guid};
+pub use port::{LinkLayer, Port, PortState};

@@ -59,6 +59,7 @@ pub struct Done {
 
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum OpError {
     /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel is well.
     Truncated {
@@ -101,6 +102,7 @@ pub enum OpError {
 
 /// Why a peer counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LossReason {
     /// No rail reaches it.
     NoRail,
@@ -123,6 +125,7 @@ pub enum LossReason {
 
 /// What a rail reports of a subchannel that went down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum RailFault {
     /// The peer's process is gone, or closed without a goodbye.
     Closed,
@@ -143,6 +146,7 @@ pub enum RailFault {
 
 /// A rule of the protocol that a peer broke. Numbers: `conformance/PROTOCOL.md`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum ProtocolError {
     /// The packet does not parse.
     Wire(WireError),

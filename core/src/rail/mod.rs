@@ -1,5 +1,7 @@
 //! Rails: what they can do, and how work is spread over them.
 
+pub mod sched;
+
 /// What a rail can do; the core adapts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {

@@ -140,12 +140,16 @@ mod tests {
     use std::collections::VecDeque;
     use std::vec;
 
+    fn link_of(table: &mut [Link], index: u32) -> &mut Link {
+        &mut table[index as usize]
+    }
+
     proptest! {
         /// The queue does what a `VecDeque` does.
         #[test]
         fn behaves_like_a_deque(steps in proptest::collection::vec((0u8..4, 0u32..16), 0..200)) {
             let mut table = vec![Link::UNLINKED; 16];
-            let mut links = By(&mut table[..], |t: &mut [Link], i| &mut t[i as usize]);
+            let mut links = By(&mut table[..], link_of);
             let mut list = List::EMPTY;
             let mut oracle: VecDeque<u32> = VecDeque::new();
             for (what, index) in steps {

@@ -101,6 +101,7 @@ pub struct Fin {
 
 /// Why a peer refused a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Refusal {
     /// No such window, or not any more.
     NoWindow,
@@ -371,6 +372,7 @@ impl Body {
 
 /// Why bytes are no packet: which field, and what stood there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct WireError {
     /// The field's name in the field map.
     pub field: &'static str,

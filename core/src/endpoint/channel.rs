@@ -1,0 +1,188 @@
+//! State of one virtual channel and of its subchannels.
+
+use crate::ids::PeerId;
+use crate::mem::MemRef;
+use crate::rail::sched::ChannelTurn;
+use crate::rel::ack::AckState;
+use crate::rel::credit::{Allowance, Grants};
+use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
+use crate::store::{Link, List};
+use crate::time::Time;
+use crate::wire::Connect;
+
+use super::event::LossReason;
+
+/// Index of the ordered lane in pairs of windows.
+pub(crate) const ORDERED: usize = 0;
+/// Index of the unordered lane.
+pub(crate) const UNORDERED: usize = 1;
+
+/// Life of a channel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ChannelState {
+    /// No subchannel stands yet, or the peer's terms are unknown.
+    #[default]
+    Connecting,
+    /// Packets flow.
+    Open,
+    /// The caller wants to leave: when all is acknowledged, Bye goes out.
+    Closing,
+    /// Bye has been handed to every subchannel.
+    Leaving,
+    /// Over; the slot is freed when nothing refers to it.
+    Over(Ending),
+}
+
+/// How a channel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// By a goodbye of either side.
+    Closed,
+    /// Badly.
+    Lost(LossReason),
+}
+
+/// The channel's timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(crate) enum Timer {
+    /// An acknowledgment is due at the latest.
+    Ack = 0,
+    /// The peer must be connected.
+    Connect = 1,
+    /// The peer has been silent.
+    Silence = 2,
+}
+
+/// How many timers a channel has.
+pub(crate) const TIMERS: u32 = 3;
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Channel {
+    pub peer: PeerId,
+    pub state: ChannelState,
+    pub epoch: u16,
+    /// What the peer announced.
+    pub terms: Option<Connect>,
+    pub sent: [SentWindow; 2],
+    pub allowance: Allowance,
+    pub received: [RecvWindow; 2],
+    pub reorder: Reorder,
+    pub grants: Grants,
+    pub ack: AckState,
+    pub turn: ChannelTurn,
+    pub control: List,
+    pub ordered: List,
+    pub requests: List,
+    pub bulk: List,
+    /// One-sided operations in submission order, flushes among them.
+    pub one_sided: List,
+    /// Requests of ours that are unanswered.
+    pub requests_out: u16,
+    /// Requests of the peer that are being served.
+    pub requests_in: u16,
+    /// Rails to connect: bit per rail.
+    pub wanted: u64,
+    /// Rails to disconnect.
+    pub unwanted: u64,
+    pub heard: Time,
+    /// A probe is out since then.
+    pub probed: bool,
+    /// A probe of the peer wants an answer: nonce.
+    pub probe_answer: Option<u64>,
+    /// In the endpoint's list of channels with something to do.
+    pub active: Link,
+    /// In the endpoint's list of channels with something to tell.
+    pub event: Link,
+    pub tell_up: bool,
+    pub tell_over: bool,
+    /// Messages of this channel that still occupy slots.
+    pub messages: u32,
+}
+
+impl Channel {
+    pub(crate) fn new(peer: PeerId, grants: Grants, now: Time) -> Channel {
+        Channel {
+            peer,
+            state: ChannelState::Connecting,
+            epoch: 0,
+            terms: None,
+            sent: [SentWindow::new(); 2],
+            allowance: Allowance::default(),
+            received: [RecvWindow::new(); 2],
+            reorder: Reorder::new(),
+            grants,
+            ack: AckState::default(),
+            turn: ChannelTurn::default(),
+            control: List::EMPTY,
+            ordered: List::EMPTY,
+            requests: List::EMPTY,
+            bulk: List::EMPTY,
+            one_sided: List::EMPTY,
+            requests_out: 0,
+            requests_in: 0,
+            wanted: 0,
+            unwanted: 0,
+            heard: now,
+            probed: false,
+            probe_answer: None,
+            active: Link::UNLINKED,
+            event: Link::UNLINKED,
+            tell_up: false,
+            tell_over: false,
+            messages: 0,
+        }
+    }
+
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self.state, ChannelState::Over(_))
+    }
+}
+
+/// State of one subchannel.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sub {
+    pub state: SubState,
+    /// Our Connect went out on it.
+    pub connect_sent: bool,
+    /// The peer's Connect came on it.
+    pub connect_seen: bool,
+    /// Bye went out on it.
+    pub bye_sent: bool,
+    /// An unsequenced frame is with the rail.
+    pub frame_posted: bool,
+    pub frame_generation: u32,
+    /// The peer's number for this rail.
+    pub peer_rail: u8,
+    /// Posts with the rail.
+    pub posts: u16,
+    pub place: Option<Place>,
+    pub place_generation: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum SubState {
+    #[default]
+    Down,
+    Connecting,
+    Up,
+}
+
+/// A payload on its way to its place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub to: PlaceTo,
+    pub offset: u64,
+    pub len: u64,
+    pub lane: usize,
+    pub psn: Seq,
+    pub payload_bytes: u32,
+    pub ack_now: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PlaceTo {
+    Op(u32),
+    Message(u32),
+    Window { window: u32, at: MemRef },
+}

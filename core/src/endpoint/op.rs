@@ -1,0 +1,262 @@
+//! An operation's state: one slot per request under way, the caller's and those that serve peers.
+
+use super::event::OpError;
+use super::request::{Level, Notify};
+use crate::ids::{Cookie, Key, PeerId};
+use crate::mem::Seg;
+use crate::store::{Link, NONE};
+use crate::wire::{AtomicKind, AtomicType};
+
+/// What an operation does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum OpKind {
+    /// Free slot.
+    #[default]
+    None,
+    /// A message to a peer.
+    Send,
+    /// A buffer for one message.
+    Recv,
+    /// A buffer for many messages.
+    MultiRecv,
+    /// One message in a multi-receive buffer.
+    Part,
+    /// One-sided.
+    Put,
+    Get,
+    Atomic,
+    Flush,
+    /// Answers a peer's get.
+    ServeGet,
+    /// Answers a peer's atomic.
+    ServeAtomic,
+    /// Tells a peer that its put or get is refused.
+    ServeRefusal,
+}
+
+/// How far a transfer is. Which phases a kind goes through: `ARCHITECTURE.md`, "The way of a message".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Queued, nothing sent.
+    #[default]
+    Queued,
+    /// Receive: posted in the matcher.
+    Posted,
+    /// Receive: the message is in blocks (or on its way there) and will be copied.
+    Copying,
+    /// Memory is being registered with `registering` rails.
+    Registering,
+    /// Send: one eager packet went out.
+    EagerSent,
+    /// Send: RTS out, waits for CTS or FIN. Request: sent, waits for the answer.
+    Waiting,
+    /// Data flows as packets: out (send, put, serve) or in (receive, get).
+    Data,
+    /// Data flows by remote writes from here.
+    Writing,
+    /// Data flows by remote writes from the peer, until all FINs are here.
+    Written,
+    /// Data flows by remote reads from here.
+    Reading,
+}
+
+/// The queue that an operation stands in by its `queue` link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Queue {
+    #[default]
+    None,
+    /// Of the channel: has a control packet to send.
+    Control,
+    /// Of the channel: a message that waits for its PSN.
+    Ordered,
+    /// Of the channel: a get or atomic that waits for the peer's grant.
+    Requests,
+    /// Of the channel: has payload to move.
+    Bulk,
+    /// Of the endpoint: blocks to copy into its buffer.
+    Copies,
+    /// Of the endpoint: an atomic to perform.
+    Atomics,
+    /// Of the endpoint: memory to register.
+    Registers,
+}
+
+/// The control packet that an operation has to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Control {
+    #[default]
+    None,
+    Cts,
+    /// FIN to the peer's operation `remote`.
+    Fin,
+    AtomicReply,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Op {
+    pub kind: OpKind,
+    pub phase: Phase,
+    pub queued: Queue,
+    pub control: Control,
+    pub level: Level,
+    pub notify: Notify,
+    pub cookie: Cookie,
+    /// [`NONE`] while no peer is bound.
+    pub channel: u32,
+    pub peer: PeerId,
+    pub tag: Option<u64>,
+    pub immediate: Option<u64>,
+    /// Bytes of local memory: a receive's capacity.
+    pub len: u64,
+    /// Bytes that the sender sent.
+    pub message_len: u64,
+    /// Bytes to move.
+    pub granted: u64,
+    /// Bytes handed to rails. Multi-receive: bytes taken.
+    pub cursor: u64,
+    /// Bytes known to be placed.
+    pub moved: u64,
+    /// The peer's operation or window key.
+    pub remote: u64,
+    pub remote_offset: u64,
+    pub operand: u64,
+    pub compare: u64,
+    pub atomic_kind: AtomicKind,
+    pub atomic_type: AtomicType,
+    pub queue: Link,
+    pub rma: Link,
+    pub event: Link,
+    /// Retained copy, or [`NONE`].
+    pub retained: u32,
+    /// Stripe set, or [`NONE`].
+    pub stripes: u32,
+    /// Key set, or [`NONE`].
+    pub keys: u32,
+    /// Packets not acknowledged.
+    pub unacked: u32,
+    /// Posts not completed.
+    pub posts: u32,
+    /// Placements under way.
+    pub places: u32,
+    /// Rails whose registration is outstanding; bit per rail.
+    pub registering: u64,
+    /// FINs received and expected (put rendezvous).
+    pub fins: u16,
+    pub fins_expected: u16,
+    /// The sender wants a FIN when all is placed.
+    pub fin_wanted: bool,
+    /// The FIN that ends a send has come.
+    pub fin_seen: bool,
+    /// Every byte has been handed to rails.
+    pub all_sent: bool,
+    /// The outcome is decided.
+    pub completed: bool,
+    /// The caller knows.
+    pub told: bool,
+    /// Failed with this, if anything.
+    pub error: Option<OpError>,
+    pub old: u64,
+    /// Matcher's key while posted.
+    pub posted: Key,
+    /// Message being copied, or [`NONE`].
+    pub message: u32,
+    /// Multi-receive: bytes that must be left to stay posted; parts: the parent.
+    pub multi_min: u64,
+    pub parent: u32,
+    pub children: u32,
+    /// Multi-receive: takes no more messages.
+    pub closing: bool,
+    /// Pieces of local memory.
+    pub segments: u8,
+}
+
+impl Op {
+    pub(crate) fn new(kind: OpKind) -> Op {
+        Op {
+            kind,
+            channel: NONE,
+            retained: NONE,
+            stripes: NONE,
+            keys: NONE,
+            message: NONE,
+            parent: NONE,
+            ..Op::default()
+        }
+    }
+
+    /// Whether it takes part in the channel's order of one-sided operations (flush).
+    pub(crate) const fn is_one_sided(&self) -> bool {
+        matches!(self.kind, OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
+    }
+
+    /// Whether nothing outside refers to its slot any more.
+    pub(crate) const fn is_idle(&self) -> bool {
+        self.unacked == 0 && self.posts == 0 && self.places == 0 && matches!(self.queued, Queue::None)
+    }
+}
+
+/// A message that has come and has no buffer yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Message {
+    pub channel: u32,
+    pub peer: PeerId,
+    pub state: MessageState,
+    pub rendezvous: bool,
+    pub want_placed: bool,
+    pub tag: Option<u64>,
+    pub immediate: Option<u64>,
+    pub len: u64,
+    /// The sender's operation.
+    pub remote: u64,
+    /// First block, or [`NONE`].
+    pub blocks: u32,
+    pub block_count: u32,
+    /// Key set of the source buffer, or [`NONE`].
+    pub keys: u32,
+    /// Key in the matcher while unexpected.
+    pub unexpected: Key,
+    /// The receive it goes to, once matched.
+    pub recv: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum MessageState {
+    /// The payload is on its way into the blocks.
+    #[default]
+    Placing,
+    /// All of it is here.
+    Stored,
+}
+
+/// A packet, write or read that a rail has or the peer has not acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Packet {
+    pub op: u32,
+    pub channel: u32,
+    pub rail: u8,
+    pub what: What,
+    pub len: u64,
+    /// The rail has it.
+    pub posted: bool,
+    /// The peer has not acknowledged it.
+    pub unacked: bool,
+}
+
+/// What a [`Packet`] is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum What {
+    #[default]
+    Packet,
+    Write,
+    Read,
+}
+
+/// Memory of peers or our own, exposed window or service.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct WindowSlot {
+    pub seg: Seg,
+    pub access: super::request::Access,
+    pub key: u64,
+    /// Gets and atomics being served, and puts being placed.
+    pub users: u32,
+}

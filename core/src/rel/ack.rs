@@ -1,0 +1,87 @@
+//! When to acknowledge: on any packet of the reverse direction (piggyback), explicitly after so many packets or bytes,
+//! at once where the peer asks for it, and at the latest after a delay (resilient-2010, IV.A; rules ).
+
+use crate::time::{Nanos, Time};
+
+/// The knobs.
+#[derive(Clone, Copy, Debug)]
+pub struct AckPolicy {
+    /// Packets after which an explicit acknowledgment goes out.
+    pub packets: u16,
+    /// Payload bytes after which one goes out.
+    pub bytes: u32,
+    /// Time after which one goes out.
+    pub delay: Nanos,
+}
+
+/// What is received and not yet acknowledged on one channel.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AckState {
+    packets: u16,
+    bytes: u32,
+    due: bool,
+}
+
+/// What the owner has to do after [`AckState::received`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckVerdict {
+    /// Send an acknowledgment now, on whatever goes to the peer.
+    Now,
+    /// See that a timer runs until then.
+    By(Time),
+}
+
+impl AckState {
+    /// A sequenced packet has been received whole (again, where it is a duplicate).
+    pub fn received(&mut self, policy: &AckPolicy, now: Time, bytes: u32, at_once: bool) -> AckVerdict {
+        self.packets = self.packets.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.due |= at_once || self.packets >= policy.packets || self.bytes >= policy.bytes;
+        if self.due { AckVerdict::Now } else { AckVerdict::By(now + policy.delay) }
+    }
+
+    /// The delay is over, or credits have to be told.
+    pub fn make_due(&mut self) {
+        self.due = true;
+    }
+
+    /// Whether an explicit acknowledgment is due.
+    pub const fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// Whether something waits to be acknowledged.
+    pub const fn is_pending(&self) -> bool {
+        self.packets > 0
+    }
+
+    /// A packet with the current acknowledgment went out.
+    pub fn sent(&mut self) {
+        *self = AckState::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POLICY: AckPolicy = AckPolicy { packets: 3, bytes: 1000, delay: Nanos(50) };
+
+    /// by packets, by bytes, at once; else by the delay.
+    #[test]
+    fn due_by_packets_bytes_demand_or_delay() {
+        let mut ack = AckState::default();
+        assert_eq!(ack.received(&POLICY, Time(10), 1, false), AckVerdict::By(Time(60)));
+        assert_eq!(ack.received(&POLICY, Time(11), 1, false), AckVerdict::By(Time(61)));
+        assert_eq!(ack.received(&POLICY, Time(12), 1, false), AckVerdict::Now);
+        ack.sent();
+        assert!(!ack.is_due() && !ack.is_pending());
+        assert_eq!(ack.received(&POLICY, Time(13), 1000, false), AckVerdict::Now);
+        ack.sent();
+        assert_eq!(ack.received(&POLICY, Time(14), 0, true), AckVerdict::Now);
+        ack.sent();
+        assert_eq!(ack.received(&POLICY, Time(15), 0, false), AckVerdict::By(Time(65)));
+        ack.make_due();
+        assert!(ack.is_due());
+    }
+}

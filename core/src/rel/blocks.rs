@@ -1,0 +1,107 @@
+//! Blocks of the payload pool for messages that can't go to their buffer yet, as chains: a message of any length takes
+//! `ceil(length / block)` of them, so there is no fragmentation and a peer's grant of blocks is always good.
+
+use crate::store::{Arena, ArenaError, NONE, Sizer};
+
+/// The free blocks and the chains.
+pub struct Blocks<'m> {
+    next: &'m mut [u32],
+    free: u32,
+    free_len: u32,
+}
+
+impl<'m> Blocks<'m> {
+    /// What [`carve`](Self::carve) will take.
+    #[must_use]
+    pub const fn layout(sizer: Sizer, count: u32) -> Sizer {
+        sizer.take::<u32>(count as usize)
+    }
+
+    /// All free.
+    pub fn carve(arena: &mut Arena<'m>, count: u32) -> Result<Self, ArenaError> {
+        let next = arena.take_with(count as usize, |i| if i + 1 == count { NONE } else { i + 1 })?;
+        Ok(Blocks { next, free: if count == 0 { NONE } else { 0 }, free_len: count })
+    }
+
+    /// A chain of `count` blocks, by its first one ([`NONE`] for zero blocks); `None` where fewer are free.
+    pub fn take(&mut self, count: u32) -> Option<u32> {
+        if count > self.free_len {
+            return None;
+        }
+        if count == 0 {
+            return Some(NONE);
+        }
+        let first = self.free;
+        let mut last = first;
+        for _ in 1..count {
+            last = self.next[last as usize];
+        }
+        self.free = self.next[last as usize];
+        self.next[last as usize] = NONE;
+        self.free_len -= count;
+        Some(first)
+    }
+
+    /// Gives a chain back.
+    pub fn give(&mut self, first: u32) {
+        let mut at = first;
+        while at != NONE {
+            let next = self.next[at as usize];
+            self.next[at as usize] = self.free;
+            self.free = at;
+            self.free_len += 1;
+            at = next;
+        }
+    }
+
+    /// How many are free.
+    pub const fn free_len(&self) -> u32 {
+        self.free_len
+    }
+
+    /// The chains: the block after each block.
+    pub fn chains(&self) -> &[u32] {
+        self.next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::MaybeUninit;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+    use std::vec::Vec;
+
+    #[repr(align(64))]
+    struct Region([MaybeUninit<u8>; 256]);
+
+    proptest! {
+        /// Chains have the length asked for, never share a block, and nothing is lost.
+        #[test]
+        fn chains_are_disjoint_and_complete(steps in proptest::collection::vec((any::<bool>(), 0u32..9), 0..100)) {
+            let mut region = Region([MaybeUninit::uninit(); 256]);
+            let mut blocks = Blocks::carve(&mut Arena::new(&mut region.0).unwrap(), 20).unwrap();
+            let mut held: Vec<(u32, u32)> = Vec::new();
+            for (take, n) in steps {
+                if take {
+                    let free = 20 - held.iter().map(|h| h.1).sum::<u32>();
+                    match blocks.take(n) {
+                        Some(first) => { prop_assert!(n <= free); held.push((first, n)); }
+                        None => prop_assert!(n > free),
+                    }
+                } else if !held.is_empty() {
+                    let (first, _) = held.swap_remove(n as usize % held.len());
+                    blocks.give(first);
+                }
+                let mut seen = BTreeSet::new();
+                for &(first, n) in &held {
+                    let (mut at, mut len) = (first, 0);
+                    while at != NONE { prop_assert!(seen.insert(at)); at = blocks.chains()[at as usize]; len += 1; }
+                    prop_assert_eq!(len, n);
+                }
+                prop_assert_eq!(blocks.free_len() as usize + seen.len(), 20);
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! Copies of eager payloads, held until the peer acknowledges them (resilient-2010, IV.A; rule A-5): the sender's buffer
+//! is free at once, and the message can still be sent again over another rail.
+
+use crate::mem::{MemRef, RegionId};
+use crate::store::{Arena, ArenaError, NONE, Sizer};
+
+/// Equal places in the payload pool.
+pub struct Retention<'m> {
+    next: &'m mut [u32],
+    free: u32,
+    base: u64,
+    stride_bytes: u64,
+}
+
+impl<'m> Retention<'m> {
+    /// What [`carve`](Self::carve) will take.
+    #[must_use]
+    pub const fn layout(sizer: Sizer, count: u32) -> Sizer {
+        sizer.take::<u32>(count as usize)
+    }
+
+    /// `count` free places of `stride_bytes`, from `base` in the payload pool on.
+    pub fn carve(arena: &mut Arena<'m>, count: u32, base: u64, stride_bytes: u64) -> Result<Self, ArenaError> {
+        let next = arena.take_with(count as usize, |i| if i + 1 == count { NONE } else { i + 1 })?;
+        Ok(Retention { next, free: if count == 0 { NONE } else { 0 }, base, stride_bytes })
+    }
+
+    /// A free place; `None` where all are held.
+    pub fn take(&mut self) -> Option<u32> {
+        let place = self.free;
+        if place == NONE {
+            return None;
+        }
+        self.free = self.next[place as usize];
+        Some(place)
+    }
+
+    /// Gives a place back.
+    pub fn give(&mut self, place: u32) {
+        self.next[place as usize] = self.free;
+        self.free = place;
+    }
+
+    /// Where a place lies.
+    pub const fn at(&self, place: u32) -> MemRef {
+        MemRef { region: RegionId::POOL, offset: self.base + place as u64 * self.stride_bytes }
+    }
+}

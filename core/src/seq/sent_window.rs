@@ -1,0 +1,246 @@
+//! What was sent on a lane and is not acknowledged: each packet's handle (an index of the endpoint's packet table) is
+//! held until the peer says that it has the packet (resilient-2010, IV.A), so that it can go out again on another rail.
+//!
+//! Invariants: `oldest <= acked <= next`, and `next - oldest` is at most the window. Numbers from `oldest` to `next` have
+//! a place each; the place is [`NONE`] once the handle was given back, by selective acknowledgment or by
+//! [`pop_acked`](SentWindow::pop_acked). Each handle is given back exactly once.
+
+use super::Seq;
+use crate::store::NONE;
+
+/// The peer acknowledges what was never sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AckError {
+    /// The number named: a cumulative acknowledgment, or the highest one of a selective acknowledgment.
+    pub named: Seq,
+    /// The number that the next packet will have.
+    pub next: Seq,
+}
+
+/// The sending side of one lane. The methods take its storage: as many `u32` as the window has packets, [`NONE`] at the
+/// start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SentWindow {
+    oldest: Seq,
+    acked: Seq,
+    next: Seq,
+}
+
+impl SentWindow {
+    /// Nothing sent; the first number is 0.
+    pub const fn new() -> Self {
+        SentWindow::starting_at(Seq(0))
+    }
+
+    /// Nothing sent; the first number is `first`.
+    pub const fn starting_at(first: Seq) -> Self {
+        SentWindow { oldest: first, acked: first, next: first }
+    }
+
+    /// The oldest number that takes up room.
+    pub const fn oldest(&self) -> Seq {
+        self.oldest
+    }
+
+    /// The cumulative acknowledgment in force: the first number that the peer may not have.
+    pub const fn acked(&self) -> Seq {
+        self.acked
+    }
+
+    /// The number that the next packet will have.
+    pub const fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// How many numbers take up room, those acknowledged selectively included.
+    pub const fn len(&self) -> u32 {
+        self.next.distance_from(self.oldest)
+    }
+
+    /// Whether no number takes up room.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether one more packet fits a window of `window`: if so, the next [`push`](Self::push) succeeds.
+    pub const fn has_room(&self, window: u32) -> bool {
+        self.len() < window
+    }
+
+    /// Numbers a packet and holds its `handle` (not [`NONE`]); hands it back where the window is full.
+    pub fn push(&mut self, slots: &mut [u32], handle: u32) -> Result<Seq, u32> {
+        debug_assert_ne!(handle, NONE, "NONE means an empty place");
+        let window = slots.len() as u32;
+        if !self.has_room(window) {
+            return Err(handle);
+        }
+        let seq = self.next;
+        slots[place(window, seq)] = handle;
+        self.next = seq.next();
+        Ok(seq)
+    }
+
+    /// The peer has everything before `cumulative`. Says how many numbers that is news for; take their handles with
+    /// [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date brings none.
+    pub fn ack(&mut self, cumulative: Seq) -> Result<u32, AckError> {
+        let news = cumulative.distance_from(self.acked);
+        if news <= self.next.distance_from(self.acked) {
+            self.acked = cumulative;
+            Ok(news)
+        } else if cumulative.is_before(self.acked) {
+            Ok(0)
+        } else {
+            Err(AckError { named: cumulative, next: self.next })
+        }
+    }
+
+    /// Gives back the oldest handle that is acknowledged cumulatively, and its room.
+    pub fn pop_acked(&mut self, slots: &mut [u32]) -> Option<(Seq, u32)> {
+        let window = slots.len() as u32;
+        while self.oldest != self.acked {
+            let seq = self.oldest;
+            self.oldest = seq.next();
+            let handle = core::mem::replace(&mut slots[place(window, seq)], NONE);
+            if handle != NONE {
+                return Some((seq, handle));
+            }
+        }
+        None
+    }
+
+    /// The peer has `base + 1 + i` for every bit i of `bitmap`. Gives the handles back through `visit`, in order, and
+    /// says how many; their numbers take up room until they are acknowledged cumulatively. Where a number was never
+    /// sent, nothing happens.
+    pub fn sack(
+        &mut self,
+        slots: &mut [u32],
+        base: Seq,
+        bitmap: u64,
+        mut visit: impl FnMut(Seq, u32),
+    ) -> Result<u32, AckError> {
+        let Some(highest) = bitmap.checked_ilog2() else { return Ok(0) };
+        let named = base.add(1 + highest);
+        if !named.is_before(self.next) {
+            return Err(AckError { named, next: self.next });
+        }
+        let window = slots.len() as u32;
+        let (mut rest, mut count) = (bitmap, 0);
+        while rest != 0 {
+            let seq = base.add(1 + rest.trailing_zeros());
+            rest &= rest - 1;
+            if !self.holds(seq) {
+                continue;
+            }
+            let handle = core::mem::replace(&mut slots[place(window, seq)], NONE);
+            if handle != NONE {
+                count += 1;
+                visit(seq, handle);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The handle held for `seq`.
+    pub fn get(&self, slots: &[u32], seq: Seq) -> Option<u32> {
+        if !self.holds(seq) {
+            return None;
+        }
+        Some(slots[place(slots.len() as u32, seq)]).filter(|&handle| handle != NONE)
+    }
+
+    /// The first handle held at or after `from`, in order of numbers: to walk all that may have to go out again, start
+    /// at [`oldest`](Self::oldest) and go on at the number after the one found. A number that takes up no room ends the
+    /// walk.
+    pub fn next_held(&self, slots: &[u32], from: Seq) -> Option<(Seq, u32)> {
+        let mut seq = from;
+        while self.holds(seq) {
+            if let Some(handle) = self.get(slots, seq) {
+                return Some((seq, handle));
+            }
+            seq = seq.next();
+        }
+        None
+    }
+
+    /// Gives back all handles, in order of their numbers (the peer is lost). Nothing takes up room from then on; the
+    /// next number stays.
+    pub fn drain(&mut self, slots: &mut [u32], mut visit: impl FnMut(Seq, u32)) {
+        self.acked = self.next;
+        while let Some((seq, handle)) = self.pop_acked(slots) {
+            visit(seq, handle);
+        }
+    }
+
+    /// Whether `seq` takes up room.
+    const fn holds(&self, seq: Seq) -> bool {
+        seq.distance_from(self.oldest) < self.len()
+    }
+}
+
+/// Where a number's handle is held.
+fn place(window: u32, seq: Seq) -> usize {
+    debug_assert!(super::window_is_valid(window));
+    (seq.0 & (window - 1)) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+    use std::vec::Vec;
+
+    fn sent(first: Seq, count: u32) -> (SentWindow, Vec<u32>) {
+        let mut slots = vec![NONE; 64];
+        let mut window = SentWindow::starting_at(first);
+        for handle in 0..count {
+            assert_eq!(window.push(&mut slots, handle), Ok(first.add(handle)));
+        }
+        (window, slots)
+    }
+
+    #[test]
+    fn a_full_window_hands_the_packet_back_until_acknowledgments_are_taken() {
+        let (mut window, mut slots) = sent(Seq(u32::MAX - 10), 64);
+        assert!(!window.has_room(64));
+        assert_eq!(window.push(&mut slots, 99), Err(99));
+        assert_eq!(window.ack(Seq(0)), Ok(11));
+        assert_eq!(window.push(&mut slots, 99), Err(99), "the room is in use until the handle is taken");
+        for handle in 0..11 {
+            assert_eq!(window.pop_acked(&mut slots), Some((Seq(u32::MAX - 10).add(handle), handle)));
+        }
+        assert_eq!(window.pop_acked(&mut slots), None);
+        assert_eq!((window.oldest(), window.len()), (Seq(0), 53));
+        assert_eq!(window.push(&mut slots, 99), Ok(Seq(53)));
+    }
+
+    #[test]
+    fn acknowledgments_are_checked() {
+        let (mut window, _) = sent(Seq(5), 3);
+        assert_eq!(window.ack(Seq(9)), Err(AckError { named: Seq(9), next: Seq(8) }));
+        assert_eq!(window.ack(Seq(7)), Ok(2));
+        assert_eq!(window.ack(Seq(6)), Ok(0), "out of date");
+        assert_eq!(window.acked(), Seq(7));
+        assert_eq!(
+            window.ack(Seq(7u32.wrapping_add(1 << 31))),
+            Err(AckError { named: Seq(0x8000_0007), next: Seq(8) })
+        );
+        assert_eq!(window.ack(Seq(8)), Ok(1));
+    }
+
+    #[test]
+    fn a_handle_acknowledged_selectively_comes_back_once() {
+        let (mut window, mut slots) = sent(Seq(0), 6);
+        let mut seen = vec![];
+        assert_eq!(window.sack(&mut slots, Seq(1), 0b101, |seq, handle| seen.push((seq.0, handle))), Ok(2));
+        assert_eq!(seen, [(2, 2), (4, 4)]);
+        assert_eq!(window.sack(&mut slots, Seq(1), 0b101, |_, _| unreachable!()), Ok(0));
+        assert_eq!(window.get(&slots, Seq(4)), None);
+        assert_eq!(window.next_held(&slots, Seq(4)), Some((Seq(5), 5)));
+        let error = Err(AckError { named: Seq(6), next: Seq(6) });
+        assert_eq!(window.sack(&mut slots, Seq(1), 0b10001, |_, _| unreachable!()), error);
+        window.ack(Seq(5)).unwrap();
+        let popped: Vec<u32> = core::iter::from_fn(|| window.pop_acked(&mut slots)).map(|(_, handle)| handle).collect();
+        assert_eq!(popped, [0, 1, 3]);
+        assert_eq!(window.len(), 1);
+    }
+}

@@ -1,0 +1,41 @@
+//! The log of `logs`, decoded with the strings of its own file.
+
+use std::process::Command;
+
+use defmt_decoder::{DecodeError, Table};
+
+/// Level and message of each line.
+fn lines() -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_logs");
+    let output = Command::new(program).output().expect("the program starts");
+    assert!(output.status.success(), "{output:?}");
+
+    let file = std::fs::read(program).expect("the program is a file");
+    let table = Table::parse(&file).expect("its .defmt section is whole").expect("it has a .defmt section");
+    let mut decoder = table.new_stream_decoder();
+    decoder.received(&output.stdout);
+    let mut lines = Vec::new();
+    loop {
+        match decoder.decode() {
+            Ok(frame) => {
+                let level = frame.level().expect("every line has a level").as_str();
+                let time = frame.display_timestamp().expect("every line has a time");
+                lines.push(format!("{time} {level} {}", frame.display_message()));
+            }
+            Err(DecodeError::UnexpectedEof) => return lines,
+            Err(DecodeError::Malformed) => panic!("malformed after {lines:#?}"),
+        }
+    }
+}
+
+#[test]
+fn ids_and_faults_come_out_in_words() {
+    assert_eq!(
+        lines(),
+        [
+            "0.000000 debug peer PeerId(3) lost: RailFailed { rail: RailId(1), fault: Device { code: 110 } }",
+            r#"0.000001 warn peer PeerId(3) lost: Protocol(Wire(WireError { field: "version", value: 9 }))"#,
+            "0.000002 trace done",
+        ]
+    );
+}

@@ -1,0 +1,222 @@
+//! libibverbs' functions, resolved at run time in the versions that these declarations describe.
+//!
+//! The library exports old (`IBVERBS_1.0`) and new versions of the same names with different types behind them, so
+//! each name is looked up together with its version. The library is never unloaded: its providers keep threads,
+//! `atfork` handlers and mapped device pages of their own, which would not survive that.
+
+use core::ffi::{CStr, c_int, c_void};
+use core::ptr::NonNull;
+use std::ffi::OsStr;
+use std::fmt;
+
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+use crate::types::*;
+
+/// The library's name for the dynamic linker.
+pub const LIBRARY: &str = "libibverbs.so.1";
+
+/// Versions of the symbols (`nm -D --with-symbol-versions`).
+const V1_1: &CStr = c"IBVERBS_1.1";
+const V1_11: &CStr = c"IBVERBS_1.11";
+
+/// The functions. A table with plain pointers, so that tests can fill it without the library.
+///
+/// Each documents itself in the manual page of its name. "errno" as a result: 0, or a positive error number.
+#[derive(Clone, Copy)]
+pub struct Functions {
+    /// `ibv_get_device_list`: NULL-terminated array, or NULL with `errno`.
+    pub get_device_list: unsafe extern "C" fn(num_devices: *mut c_int) -> *mut *mut ibv_device,
+    /// `ibv_free_device_list`: devices that are not open are gone with it.
+    pub free_device_list: unsafe extern "C" fn(list: *mut *mut ibv_device),
+    /// `ibv_get_device_guid`: big-endian; 0 where it is unknown.
+    pub get_device_guid: unsafe extern "C" fn(device: *mut ibv_device) -> u64,
+    /// `ibv_open_device`: NULL with `errno` on failure.
+    pub open_device: unsafe extern "C" fn(device: *mut ibv_device) -> *mut ibv_context,
+    /// `ibv_close_device`.
+    pub close_device: unsafe extern "C" fn(context: *mut ibv_context) -> c_int,
+    /// `ibv_query_device`: errno.
+    pub query_device: unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int,
+    /// `ibv_query_port`: errno. Fills everything up to and including `flags`.
+    pub query_port: unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, attr: *mut ibv_port_attr) -> c_int,
+    /// `ibv_query_gid`: -1 on failure. An empty entry is all zero.
+    pub query_gid:
+        unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int,
+    /// `_ibv_query_gid_ex`: errno, `ENODATA` for an empty entry. Absent before rdma-core 33.
+    pub query_gid_ex: Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            port_num: u32,
+            gid_index: u32,
+            entry: *mut ibv_gid_entry,
+            flags: u32,
+            entry_size: usize,
+        ) -> c_int,
+    >,
+}
+
+/// Why the library can't be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoadError {
+    /// There is no such file where the dynamic linker looks.
+    NotFound {
+        /// The linker's words.
+        reason: String,
+    },
+    /// The file is there and can't be loaded: another architecture, or a library that it needs is missing.
+    Unloadable {
+        /// The linker's words.
+        reason: String,
+    },
+    /// The library lacks a function.
+    NoSymbol {
+        /// The function's name.
+        name: &'static str,
+        /// The version looked for.
+        version: &'static str,
+    },
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LoadError::NotFound { reason } | LoadError::Unloadable { reason } => f.write_str(reason),
+            LoadError::NoSymbol { name, version } => write!(f, "the library has no function {name}@{version}"),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl Functions {
+    /// Opens the system's library.
+    pub fn load() -> Result<Functions, LoadError> {
+        // SAFETY: the name is libibverbs' own. That the administrator's search path leads to a libibverbs is the same
+        // trust that every dynamically linked program gives.
+        unsafe { Self::load_from(LIBRARY) }
+    }
+
+    /// Opens the library at `library`, a path or a name for the dynamic linker to search.
+    ///
+    /// # Safety
+    /// If there is a library of that name, it is libibverbs.
+    pub unsafe fn load_from(library: impl AsRef<OsStr>) -> Result<Functions, LoadError> {
+        let name = library.as_ref();
+        // SAFETY: constructors of libibverbs and of what it needs (libnl) initialise only their own data, on whatever
+        // thread; that it is libibverbs is the caller's promise.
+        let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
+        let handle = opened.map_err(|error| not_loaded(name, &words(&error)))?.into_raw();
+        // SAFETY: each field's type is the C prototype of that name and version in `infiniband/verbs.h`.
+        unsafe {
+            Ok(Functions {
+                get_device_list: required(handle, c"ibv_get_device_list", V1_1)?,
+                free_device_list: required(handle, c"ibv_free_device_list", V1_1)?,
+                get_device_guid: required(handle, c"ibv_get_device_guid", V1_1)?,
+                open_device: required(handle, c"ibv_open_device", V1_1)?,
+                close_device: required(handle, c"ibv_close_device", V1_1)?,
+                query_device: required(handle, c"ibv_query_device", V1_1)?,
+                query_port: required(handle, c"ibv_query_port", V1_1)?,
+                query_gid: required(handle, c"ibv_query_gid", V1_1)?,
+                query_gid_ex: find(handle, c"_ibv_query_gid_ex", V1_11),
+            })
+        }
+    }
+}
+
+/// What `dlopen` gave; never closed.
+type Handle = *mut c_void;
+
+/// The linker's own words; libloading's error keeps them as its source.
+fn words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
+/// Sorts the dynamic linker's complaint. It gives only words, and the same ones for a missing library as for a missing
+/// library that this one needs; then the other's name stands in them.
+fn not_loaded(name: &OsStr, reason: &str) -> LoadError {
+    let reason = reason.to_owned();
+    let about_this_one = reason.contains(&*name.to_string_lossy()) && !reason.contains("needed by");
+    if about_this_one && reason.contains("No such file or directory") {
+        LoadError::NotFound { reason }
+    } else {
+        LoadError::Unloadable { reason }
+    }
+}
+
+/// A function that every libibverbs of the last fifteen years has.
+///
+/// # Safety
+/// As [`find`].
+unsafe fn required<F: Copy>(handle: Handle, name: &'static CStr, version: &'static CStr) -> Result<F, LoadError> {
+    // SAFETY: the caller's promise.
+    unsafe { find(handle, name, version) }.ok_or(LoadError::NoSymbol { name: text(name), version: text(version) })
+}
+
+fn text(name: &'static CStr) -> &'static str {
+    name.to_str().unwrap_or_default()
+}
+
+/// A function by name and version.
+///
+/// # Safety
+/// `F` is the function pointer type of that symbol.
+unsafe fn find<F: Copy>(handle: Handle, name: &CStr, version: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is one pointer") };
+    let address = lookup(handle, name, version)?;
+    // SAFETY: `address` is not null and, by the caller's promise, that of a function of type `F`; the library that it
+    // lies in is never unloaded (RTLD_NODELETE).
+    Some(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address.as_ptr()) })
+}
+
+/// Where a symbol lies. Only glibc's linker knows versions; others (musl's) take the default one, which is the newest.
+fn lookup(handle: Handle, name: &CStr, version: &CStr) -> Option<NonNull<c_void>> {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: `handle` comes from `dlopen` and is never closed; both strings end in NUL.
+    let address = unsafe { libc::dlvsym(handle, name.as_ptr(), version.as_ptr()) };
+    #[cfg(not(target_env = "gnu"))]
+    // SAFETY: `handle` comes from `dlopen` and is never closed; the string ends in NUL.
+    let (address, _) = (unsafe { libc::dlsym(handle, name.as_ptr()) }, version);
+    NonNull::new(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_not_found() {
+        // SAFETY: there is no library of that name.
+        let error = unsafe { Functions::load_from("/nonexistent/libibverbs.so.1") }.err().unwrap();
+        assert!(matches!(&error, LoadError::NotFound { reason } if reason.contains("/nonexistent/")), "{error:?}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_unloadable() {
+        let file = std::env::current_exe().unwrap().with_extension("no-library");
+        std::fs::write(&file, "not an ELF file, though longer than the header of one would be, all in all").unwrap();
+        // SAFETY: no library at all.
+        let error = unsafe { Functions::load_from(&file) }.err().unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(matches!(error, LoadError::Unloadable { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn a_missing_dependency_is_not_taken_for_a_missing_library() {
+        let gnu = "libnl-3.so.200: cannot open shared object file: No such file or directory";
+        let musl = "Error loading shared library libnl-3.so.200: No such file or directory (needed by libibverbs.so.1)";
+        for reason in [gnu, musl] {
+            assert!(matches!(not_loaded(OsStr::new(LIBRARY), reason), LoadError::Unloadable { .. }), "{reason}");
+        }
+        let this = "libibverbs.so.1: cannot open shared object file: No such file or directory";
+        assert!(matches!(not_loaded(OsStr::new(LIBRARY), this), LoadError::NotFound { .. }));
+    }
+
+    #[test]
+    #[cfg(target_env = "gnu")]
+    fn a_library_without_the_functions_is_told_by_the_first_one_missing() {
+        // The C library is certainly loaded, has symbol versions, and none of these names.
+        // SAFETY: not libibverbs, but already loaded, so that no constructor runs; none of its functions is called.
+        let error = unsafe { Functions::load_from("libc.so.6") }.err().unwrap();
+        assert_eq!(error, LoadError::NoSymbol { name: "ibv_get_device_list", version: "IBVERBS_1.1" });
+    }
+}

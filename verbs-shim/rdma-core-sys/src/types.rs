@@ -1,0 +1,218 @@
+//! C structs as libibverbs lays them out; compared with its headers by `check-layout.sh`.
+//!
+//! Invariant: a struct that the library fills is never smaller here than what the function at hand writes. The
+//! versions of the functions that [`Functions`](crate::Functions) pins write fixed sizes.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::constants::*;
+
+/// Bytes of a device's name with its final NUL.
+pub const IBV_SYSFS_NAME_MAX: usize = 64;
+/// Bytes of a sysfs path with its final NUL.
+pub const IBV_SYSFS_PATH_MAX: usize = 256;
+
+/// A device as the library lists it; made by the library only.
+#[repr(C)]
+pub struct ibv_device {
+    /// Obsolete.
+    pub _ops: [*mut c_void; 2],
+    /// `IBV_NODE_*`.
+    pub node_type: ibv_node_type,
+    /// `IBV_TRANSPORT_*`.
+    pub transport_type: ibv_transport_type,
+    /// Name of the kernel's device: `mlx5_0`.
+    pub name: [c_char; IBV_SYSFS_NAME_MAX],
+    /// Name of its character device in `/dev/infiniband`: `uverbs0`.
+    pub dev_name: [c_char; IBV_SYSFS_NAME_MAX],
+    /// sysfs path of the character device.
+    pub dev_path: [c_char; IBV_SYSFS_PATH_MAX],
+    /// sysfs path of the device.
+    pub ibdev_path: [c_char; IBV_SYSFS_PATH_MAX],
+}
+
+/// The table of the data path's functions that a context carries. Its entries are not declared as long as nothing
+/// calls them.
+#[repr(C)]
+pub struct ibv_context_ops {
+    /// Function pointers.
+    pub _entries: [*mut c_void; 32],
+}
+
+/// An opened device; made by the library only. The mutex and the pointer behind the declared fields are the library's.
+#[repr(C)]
+pub struct ibv_context {
+    /// The device.
+    pub device: *mut ibv_device,
+    /// Data path.
+    pub ops: ibv_context_ops,
+    /// Descriptor of the character device.
+    pub cmd_fd: c_int,
+    /// Descriptor that asynchronous events are read from.
+    pub async_fd: c_int,
+    /// Completion vectors (interrupts) that there are.
+    pub num_comp_vectors: c_int,
+}
+
+/// What `ibv_query_device` tells of a device.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_device_attr {
+    /// Firmware version, NUL-terminated.
+    pub fw_ver: [c_char; 64],
+    /// Node GUID, big-endian.
+    pub node_guid: u64,
+    /// System image GUID, big-endian.
+    pub sys_image_guid: u64,
+    /// Largest memory region in bytes.
+    pub max_mr_size: u64,
+    /// Page sizes supported, one bit each.
+    pub page_size_cap: u64,
+    /// PCI or IEEE vendor.
+    pub vendor_id: u32,
+    /// Vendor's part number.
+    pub vendor_part_id: u32,
+    /// Hardware revision.
+    pub hw_ver: u32,
+    /// Queue pairs.
+    pub max_qp: c_int,
+    /// Work requests in one queue.
+    pub max_qp_wr: c_int,
+    /// `IBV_DEVICE_*`.
+    pub device_cap_flags: c_uint,
+    /// Scatter/gather entries of a work request.
+    pub max_sge: c_int,
+    /// Scatter/gather entries of an RDMA read.
+    pub max_sge_rd: c_int,
+    /// Completion queues.
+    pub max_cq: c_int,
+    /// Entries of one completion queue.
+    pub max_cqe: c_int,
+    /// Memory regions.
+    pub max_mr: c_int,
+    /// Protection domains.
+    pub max_pd: c_int,
+    /// Incoming RDMA reads and atomics of one queue pair.
+    pub max_qp_rd_atom: c_int,
+    /// Of one EE context.
+    pub max_ee_rd_atom: c_int,
+    /// Of the device.
+    pub max_res_rd_atom: c_int,
+    /// Outgoing RDMA reads and atomics of one queue pair.
+    pub max_qp_init_rd_atom: c_int,
+    /// Of one EE context.
+    pub max_ee_init_rd_atom: c_int,
+    /// `IBV_ATOMIC_*`.
+    pub atomic_cap: ibv_atomic_cap,
+    /// EE contexts.
+    pub max_ee: c_int,
+    /// RD domains.
+    pub max_rdd: c_int,
+    /// Memory windows.
+    pub max_mw: c_int,
+    /// Raw IPv6 queue pairs.
+    pub max_raw_ipv6_qp: c_int,
+    /// Raw Ethertype queue pairs.
+    pub max_raw_ethy_qp: c_int,
+    /// Multicast groups.
+    pub max_mcast_grp: c_int,
+    /// Queue pairs of one multicast group.
+    pub max_mcast_qp_attach: c_int,
+    /// Of all.
+    pub max_total_mcast_qp_attach: c_int,
+    /// Address handles.
+    pub max_ah: c_int,
+    /// Fast memory regions.
+    pub max_fmr: c_int,
+    /// Remaps of one of them.
+    pub max_map_per_fmr: c_int,
+    /// Shared receive queues.
+    pub max_srq: c_int,
+    /// Work requests in one of them.
+    pub max_srq_wr: c_int,
+    /// Scatter/gather entries of one of these.
+    pub max_srq_sge: c_int,
+    /// Partitions.
+    pub max_pkeys: u16,
+    /// Local ACK delay: 4.096 us times 2 to the power of this.
+    pub local_ca_ack_delay: u8,
+    /// Physical ports.
+    pub phys_port_cnt: u8,
+}
+
+/// What `ibv_query_port` tells of a port.
+///
+/// The exported function fills everything up to and including `flags`; `port_cap_flags2`, and what newer headers put
+/// behind it, comes only through the `verbs_context` table.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_port_attr {
+    /// `IBV_PORT_*`.
+    pub state: ibv_port_state,
+    /// `IBV_MTU_*`: what the port could do.
+    pub max_mtu: ibv_mtu,
+    /// `IBV_MTU_*`: what it does.
+    pub active_mtu: ibv_mtu,
+    /// Entries of the GID table.
+    pub gid_tbl_len: c_int,
+    /// `IBV_PORT_*_SUP`.
+    pub port_cap_flags: u32,
+    /// Longest message in bytes.
+    pub max_msg_sz: u32,
+    /// Packets with a bad P_Key.
+    pub bad_pkey_cntr: u32,
+    /// Packets with a bad Q_Key.
+    pub qkey_viol_cntr: u32,
+    /// Entries of the P_Key table.
+    pub pkey_tbl_len: u16,
+    /// Base local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// The subnet manager's.
+    pub sm_lid: u16,
+    /// LID mask control: the port answers to 2 to the power of this LIDs.
+    pub lmc: u8,
+    /// Virtual lanes.
+    pub max_vl_num: u8,
+    /// Service level to the subnet manager.
+    pub sm_sl: u8,
+    /// Subnet propagation delay: 4.096 us times 2 to the power of this.
+    pub subnet_timeout: u8,
+    /// What the subnet manager did at initialisation.
+    pub init_type_reply: u8,
+    /// Lanes, as the bit code of the PortInfo attribute.
+    pub active_width: u8,
+    /// Speed of one lane, as the bit code of the PortInfo attribute.
+    pub active_speed: u8,
+    /// Physical state.
+    pub phys_state: u8,
+    /// `IBV_LINK_LAYER_*`.
+    pub link_layer: u8,
+    /// `IBV_QPF_*`.
+    pub flags: u8,
+    /// Not filled by the exported function.
+    pub port_cap_flags2: u16,
+}
+
+/// `union ibv_gid`: 16 bytes, 8-byte aligned as its `global` view is.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ibv_gid {
+    /// In network order: subnet prefix, interface identifier.
+    pub raw: [u8; 16],
+}
+
+/// One entry of a port's GID table.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ibv_gid_entry {
+    /// The identifier.
+    pub gid: ibv_gid,
+    /// Where in the table.
+    pub gid_index: u32,
+    /// Of which port.
+    pub port_num: u32,
+    /// `IBV_GID_TYPE_*`.
+    pub gid_type: u32,
+    /// Index of the network interface that it belongs to; 0: none.
+    pub ndev_ifindex: u32,
+}

@@ -1,0 +1,163 @@
+//! An open device: its attributes, ports and GID tables.
+
+use std::fmt;
+
+use rdma_core_sys::{self as sys, ibv_device_attr};
+
+use crate::error::{Query, QueryError};
+use crate::ffi::{self, Handle};
+use crate::gid::{GidEntry, Guid};
+use crate::port::{LinkLayer, Port};
+
+/// An open device. Closed when dropped.
+pub struct Context {
+    name: String,
+    handle: Handle,
+}
+
+impl Context {
+    pub(crate) fn new(name: String, handle: Handle) -> Self {
+        Context { name, handle }
+    }
+
+    /// The device's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What the device can do.
+    pub fn attributes(&self) -> Result<DeviceAttributes, QueryError> {
+        match self.handle.query_device() {
+            Ok(attr) => Ok(DeviceAttributes::from(&attr)),
+            Err(error) => Err(self.failed(Query::Device, error)),
+        }
+    }
+
+    /// One port; ports count from 1.
+    pub fn port(&self, number: u8) -> Result<Port, QueryError> {
+        match self.handle.query_port(number) {
+            Ok(attr) => Ok(Port::new(number, &attr)),
+            Err(error) => Err(self.failed(Query::Port(number), error)),
+        }
+    }
+
+    /// All ports. The first one that can't be queried ends it; ask for each with [`port`](Self::port) to go on.
+    pub fn ports(&self) -> Result<Vec<Port>, QueryError> {
+        (1..=self.attributes()?.ports).map(|number| self.port(number)).collect()
+    }
+
+    /// The entries of a port's GID table that are in use.
+    pub fn gids(&self, port: &Port) -> Result<Vec<GidEntry>, QueryError> {
+        let mut entries = Vec::new();
+        for index in 0..port.gid_table_len {
+            match self.handle.query_gid(port.number, index) {
+                Ok(Some(entry)) => {
+                    let typed = self.handle.tells_gid_types() || port.link_layer != LinkLayer::Ethernet;
+                    entries.push(GidEntry::new(index, &entry, typed));
+                }
+                Ok(None) => {}
+                Err(error) => return Err(self.failed(Query::Gid { port: port.number, index }, error)),
+            }
+        }
+        Ok(entries)
+    }
+
+    fn failed(&self, what: Query, error: std::io::Error) -> QueryError {
+        QueryError { device: self.name.clone(), what, error }
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// What a device is and can do (`ibv_query_device`): the part that decides how it is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceAttributes {
+    /// Version of its firmware.
+    pub firmware: String,
+    /// GUID of the node.
+    pub node_guid: Guid,
+    /// GUID of the system (adapter card) that the node belongs to.
+    pub system_guid: Guid,
+    /// Vendor's IEEE or PCI number.
+    pub vendor: u32,
+    /// Vendor's number of the part.
+    pub part: u32,
+    /// Hardware revision.
+    pub revision: u32,
+    /// Ports; they count from 1.
+    pub ports: u8,
+    /// Largest memory region in bytes.
+    pub region_bytes_max: u64,
+    /// Queue pairs.
+    pub queue_pairs_max: u32,
+    /// Work requests in one queue.
+    pub requests_max: u32,
+    /// Pieces of memory in one work request.
+    pub pieces_max: u32,
+    /// Completion queues.
+    pub completion_queues_max: u32,
+    /// Entries of one completion queue.
+    pub completions_max: u32,
+    /// Shared receive queues.
+    pub shared_queues_max: u32,
+    /// Work requests in one shared receive queue.
+    pub shared_requests_max: u32,
+    /// RDMA reads and atomics that one queue pair serves at once.
+    pub reads_served_max: u32,
+    /// RDMA reads and atomics that one queue pair may have under way.
+    pub reads_asked_max: u32,
+    /// How far its atomics reach.
+    pub atomics: AtomicReach,
+    /// It has extended reliable connections.
+    pub xrc: bool,
+}
+
+/// Against what a device's atomics are atomic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtomicReach {
+    /// It has none.
+    None,
+    /// Other atomics of this device.
+    Device,
+    /// Also those of processors and other devices.
+    Global,
+    /// A number of `enum ibv_atomic_cap` that this crate has no name for.
+    Other(i32),
+}
+
+impl From<&ibv_device_attr> for DeviceAttributes {
+    fn from(attr: &ibv_device_attr) -> Self {
+        // Limits are signed in C. No device has a negative one; should a driver say so, it means "none of these".
+        let limit = |value: i32| u32::try_from(value).unwrap_or(0);
+        DeviceAttributes {
+            firmware: ffi::text(&attr.fw_ver),
+            node_guid: Guid(attr.node_guid.to_ne_bytes()),
+            system_guid: Guid(attr.sys_image_guid.to_ne_bytes()),
+            vendor: attr.vendor_id,
+            part: attr.vendor_part_id,
+            revision: attr.hw_ver,
+            ports: attr.phys_port_cnt,
+            region_bytes_max: attr.max_mr_size,
+            queue_pairs_max: limit(attr.max_qp),
+            requests_max: limit(attr.max_qp_wr),
+            pieces_max: limit(attr.max_sge),
+            completion_queues_max: limit(attr.max_cq),
+            completions_max: limit(attr.max_cqe),
+            shared_queues_max: limit(attr.max_srq),
+            shared_requests_max: limit(attr.max_srq_wr),
+            reads_served_max: limit(attr.max_qp_rd_atom),
+            reads_asked_max: limit(attr.max_qp_init_rd_atom),
+            atomics: match attr.atomic_cap {
+                sys::IBV_ATOMIC_NONE => AtomicReach::None,
+                sys::IBV_ATOMIC_HCA => AtomicReach::Device,
+                sys::IBV_ATOMIC_GLOB => AtomicReach::Global,
+                other => AtomicReach::Other(other),
+            },
+            xrc: attr.device_cap_flags & sys::IBV_DEVICE_XRC != 0,
+        }
+    }
+}

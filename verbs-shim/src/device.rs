@@ -1,0 +1,163 @@
+//! The library and the devices that it lists.
+
+use std::fmt;
+
+use rdma_core_sys::{self as sys, Functions};
+
+use crate::context::Context;
+use crate::error::{DeviceError, ListError, OpenError};
+use crate::ffi::List;
+use crate::gid::Guid;
+
+/// libibverbs, loaded. Cheap to copy: the library stays for as long as the process lives.
+#[derive(Clone, Copy)]
+pub struct Verbs {
+    functions: Functions,
+}
+
+impl Verbs {
+    /// Loads the system's libibverbs.
+    pub fn open() -> Result<Verbs, OpenError> {
+        match Functions::load() {
+            Ok(functions) => Ok(Verbs { functions }),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The devices that are there now. Where the kernel has no RDMA there are none, which is no error.
+    pub fn devices(&self) -> Result<Devices, ListError> {
+        List::fetch(&self.functions).map(|list| Devices { list }).map_err(ListError)
+    }
+
+    /// Over other functions than the library's.
+    #[cfg(test)]
+    pub(crate) fn over(functions: Functions) -> Verbs {
+        Verbs { functions }
+    }
+}
+
+impl fmt::Debug for Verbs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Verbs")
+    }
+}
+
+/// A snapshot of the machine's RDMA devices.
+pub struct Devices {
+    list: List,
+}
+
+impl Devices {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// All of them, in the library's order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Device<'_>> {
+        (0..self.len()).map(|index| Device { list: &self.list, index })
+    }
+
+    /// The device of that name.
+    pub fn find(&self, name: &str) -> Option<Device<'_>> {
+        self.iter().find(|device| device.name() == name)
+    }
+}
+
+impl fmt::Debug for Devices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// A device that can be opened.
+#[derive(Clone, Copy)]
+pub struct Device<'l> {
+    list: &'l List,
+    index: usize,
+}
+
+impl Device<'_> {
+    /// The kernel's name for it: `mlx5_0`, `rxe0`.
+    pub fn name(&self) -> String {
+        self.list.name(self.index)
+    }
+
+    /// The character device that opening it needs.
+    pub fn node_path(&self) -> String {
+        format!("/dev/infiniband/{}", self.list.node_name(self.index))
+    }
+
+    /// Its node GUID; all zero where the library doesn't know it.
+    pub fn guid(&self) -> Guid {
+        Guid(self.list.guid(self.index))
+    }
+
+    /// What sort of node it is.
+    pub fn node_kind(&self) -> NodeKind {
+        match self.list.kinds(self.index).0 {
+            sys::IBV_NODE_CA => NodeKind::ChannelAdapter,
+            sys::IBV_NODE_SWITCH => NodeKind::Switch,
+            sys::IBV_NODE_ROUTER => NodeKind::Router,
+            sys::IBV_NODE_RNIC => NodeKind::Rnic,
+            sys::IBV_NODE_UNSPECIFIED => NodeKind::Unspecified,
+            other => NodeKind::Other(other),
+        }
+    }
+
+    /// What it speaks.
+    pub fn transport(&self) -> Transport {
+        match self.list.kinds(self.index).1 {
+            sys::IBV_TRANSPORT_IB => Transport::InfiniBand,
+            sys::IBV_TRANSPORT_IWARP => Transport::Iwarp,
+            other => Transport::Other(other),
+        }
+    }
+
+    /// Opens it. The context lives on its own: the list may go.
+    pub fn open(&self) -> Result<Context, DeviceError> {
+        match self.list.open(self.index) {
+            Ok(handle) => Ok(Context::new(self.name(), handle)),
+            Err(error) => Err(DeviceError::new(self.name(), self.node_path(), error)),
+        }
+    }
+}
+
+impl fmt::Debug for Device<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device").field("name", &self.name()).field("guid", &self.guid()).finish()
+    }
+}
+
+/// The sort of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeKind {
+    /// InfiniBand or RoCE adapter.
+    ChannelAdapter,
+    /// InfiniBand switch.
+    Switch,
+    /// InfiniBand router.
+    Router,
+    /// iWARP adapter.
+    Rnic,
+    /// No standard sort.
+    Unspecified,
+    /// A number of `enum ibv_node_type` that this crate has no name for.
+    Other(i32),
+}
+
+/// A device's transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// InfiniBand's: on InfiniBand and RoCE.
+    InfiniBand,
+    /// iWARP.
+    Iwarp,
+    /// A number of `enum ibv_transport_type` that this crate has no name for.
+    Other(i32),
+}

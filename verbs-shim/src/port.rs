@@ -1,0 +1,167 @@
+//! A port: where it is in the fabric and what its link can carry (InfiniBand specification, 14.2.5.6, PortInfo).
+
+use std::fmt;
+
+use rdma_core_sys::{self as sys, ibv_port_attr};
+
+/// A port of a device, as it was when asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its number; ports count from 1.
+    pub number: u8,
+    /// Its state.
+    pub state: PortState,
+    /// InfiniBand or Ethernet.
+    pub link_layer: LinkLayer,
+    /// Base local identifier; 0 on Ethernet.
+    pub lid: u16,
+    /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path.
+    pub lmc: u8,
+    /// The subnet manager's local identifier.
+    pub manager_lid: u16,
+    /// Entries of the GID table, those in use and those not.
+    pub gid_table_len: u32,
+    /// MTU in use, in bytes; `None`: the port doesn't say.
+    pub mtu_bytes: Option<u16>,
+    /// Largest MTU possible, in bytes; `None`: the port doesn't say.
+    pub mtu_bytes_max: Option<u16>,
+    /// Longest message in bytes.
+    pub message_bytes_max: u32,
+    /// Lanes in use; `None`: a code that this crate doesn't know.
+    pub lanes: Option<u8>,
+    /// Signalling rate of one lane in Mbit/s; `None`: a code that this crate doesn't know.
+    pub lane_mbit_per_second: Option<u32>,
+}
+
+impl Port {
+    pub(crate) fn new(number: u8, attr: &ibv_port_attr) -> Self {
+        Port {
+            number,
+            state: PortState::from(attr.state),
+            link_layer: match attr.link_layer {
+                // Drivers from before RoCE leave it unset.
+                sys::IBV_LINK_LAYER_UNSPECIFIED | sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
+                sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+                other => LinkLayer::Other(other),
+            },
+            lid: attr.lid,
+            lmc: attr.lmc,
+            manager_lid: attr.sm_lid,
+            gid_table_len: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
+            mtu_bytes: mtu_bytes(attr.active_mtu),
+            mtu_bytes_max: mtu_bytes(attr.max_mtu),
+            message_bytes_max: attr.max_msg_sz,
+            lanes: lanes(attr.active_width),
+            lane_mbit_per_second: lane_mbit_per_second(attr.active_speed),
+        }
+    }
+
+    /// Signalling rate of the link in Mbit/s: that of a lane times the lanes. What is left for data is less by the
+    /// line code: 8/10 up to QDR, 64/66 and better from FDR on.
+    pub fn mbit_per_second(&self) -> Option<u32> {
+        Some(self.lane_mbit_per_second? * u32::from(self.lanes?))
+    }
+}
+
+/// A port's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortState {
+    /// No link.
+    Down,
+    /// The link stands; the subnet manager has not configured it.
+    Initialising,
+    /// Configured, not yet active.
+    Armed,
+    /// In service.
+    Active,
+    /// In service; the link is down for the moment.
+    ActiveDeferred,
+    /// A number of `enum ibv_port_state` that this crate has no name for.
+    Other(i32),
+}
+
+impl From<i32> for PortState {
+    fn from(state: i32) -> Self {
+        match state {
+            sys::IBV_PORT_DOWN => PortState::Down,
+            sys::IBV_PORT_INIT => PortState::Initialising,
+            sys::IBV_PORT_ARMED => PortState::Armed,
+            sys::IBV_PORT_ACTIVE => PortState::Active,
+            sys::IBV_PORT_ACTIVE_DEFER => PortState::ActiveDeferred,
+            other => PortState::Other(other),
+        }
+    }
+}
+
+impl fmt::Display for PortState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PortState::Down => f.write_str("down"),
+            PortState::Initialising => f.write_str("initialising"),
+            PortState::Armed => f.write_str("armed"),
+            PortState::Active => f.write_str("active"),
+            PortState::ActiveDeferred => f.write_str("active, link down"),
+            PortState::Other(number) => write!(f, "state {number}"),
+        }
+    }
+}
+
+/// What a port's link is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkLayer {
+    /// InfiniBand: addressed by LID.
+    InfiniBand,
+    /// Ethernet: addressed by GID.
+    Ethernet,
+    /// A number that this crate has no name for.
+    Other(u8),
+}
+
+impl fmt::Display for LinkLayer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkLayer::InfiniBand => f.write_str("InfiniBand"),
+            LinkLayer::Ethernet => f.write_str("Ethernet"),
+            LinkLayer::Other(number) => write!(f, "link layer {number}"),
+        }
+    }
+}
+
+/// `enum ibv_mtu` in bytes.
+fn mtu_bytes(code: i32) -> Option<u16> {
+    match code {
+        sys::IBV_MTU_256 => Some(256),
+        sys::IBV_MTU_512 => Some(512),
+        sys::IBV_MTU_1024 => Some(1024),
+        sys::IBV_MTU_2048 => Some(2048),
+        sys::IBV_MTU_4096 => Some(4096),
+        _ => None,
+    }
+}
+
+/// PortInfo's LinkWidthActive.
+fn lanes(code: u8) -> Option<u8> {
+    match code {
+        1 => Some(1),
+        2 => Some(4),
+        4 => Some(8),
+        8 => Some(12),
+        16 => Some(2),
+        _ => None,
+    }
+}
+
+/// PortInfo's LinkSpeedActive and LinkSpeedExtActive, which verbs merges into one code: SDR, DDR, QDR, FDR10, FDR, EDR,
+/// HDR, NDR. Rates are those of the names, rounded to what the specification's tables give.
+fn lane_mbit_per_second(code: u8) -> Option<u32> {
+    match code {
+        1 => Some(2_500),
+        2 => Some(5_000),
+        4 | 8 => Some(10_000),
+        16 => Some(14_000),
+        32 => Some(25_000),
+        64 => Some(50_000),
+        128 => Some(100_000),
+        _ => None,
+    }
+}

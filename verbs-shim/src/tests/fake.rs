@@ -1,0 +1,215 @@
+//! A libibverbs of this process's own making: two devices behind the same table of functions.
+//!
+//! `mlx9_0`: InfiniBand, two ports with LMC, the second of which can't be queried. `rxe9`: RoCE, one port, sparse GID
+//! table. Counts what is handed out and given back, per thread, so that tests may run side by side.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int};
+use std::mem::zeroed;
+use std::ptr::null_mut;
+
+use rdma_core_sys::*;
+
+/// How `ibv_get_device_list` and `ibv_open_device` behave, and what is out.
+#[derive(Clone, Copy, Default)]
+pub(super) struct World {
+    /// Error number of `ibv_get_device_list`; 0: none.
+    pub(super) list_errno: c_int,
+    /// Error number of `ibv_open_device`; 0: none.
+    pub(super) open_errno: c_int,
+    /// Error number of `_ibv_query_gid_ex` for a non-empty entry; 0: none.
+    pub(super) gid_errno: c_int,
+    /// Lists not given back.
+    pub(super) lists: i32,
+    /// Contexts not closed.
+    pub(super) contexts: i32,
+}
+
+thread_local! {
+    static WORLD: Cell<World> = Cell::default();
+}
+
+pub(super) fn world() -> World {
+    WORLD.get()
+}
+
+pub(super) fn set(change: impl FnOnce(&mut World)) {
+    let mut world = WORLD.get();
+    change(&mut world);
+    WORLD.set(world);
+}
+
+pub(super) const FUNCTIONS: Functions = Functions {
+    get_device_list,
+    free_device_list,
+    get_device_guid,
+    open_device,
+    close_device,
+    query_device,
+    query_port,
+    query_gid,
+    query_gid_ex: Some(query_gid_ex),
+};
+
+const DEVICES: usize = 2;
+pub(super) const INFINIBAND_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0, 0x12, 0x34];
+pub(super) const ROCE_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7];
+
+fn fail<T>(errno: c_int) -> *mut T {
+    // SAFETY: the location is this thread's.
+    unsafe { *libc::__errno_location() = errno };
+    null_mut()
+}
+
+fn put(into: &mut [c_char], text: &str) {
+    for (to, byte) in into.iter_mut().zip(text.bytes()) {
+        *to = c_char::from_ne_bytes([byte]);
+    }
+}
+
+fn device(index: usize) -> *mut ibv_device {
+    // SAFETY: integers, and pointers that nobody follows.
+    let mut device: Box<ibv_device> = Box::new(unsafe { zeroed() });
+    device.node_type = IBV_NODE_CA;
+    device.transport_type = [IBV_TRANSPORT_IB, 99][index];
+    put(&mut device.name, ["mlx9_0", "rxe9"][index]);
+    put(&mut device.dev_name, ["uverbs0", "uverbs1"][index]);
+    Box::into_raw(device)
+}
+
+/// Which device it is, known by the first letter of its name.
+///
+/// # Safety
+/// `device` comes from [`device`].
+unsafe fn index_of(device: *mut ibv_device) -> usize {
+    // SAFETY: the caller's promise.
+    usize::from(unsafe { (*device).name[0] } == c_char::from_ne_bytes([b'r']))
+}
+
+unsafe extern "C" fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
+    if world().list_errno != 0 {
+        return fail(world().list_errno);
+    }
+    set(|world| world.lists += 1);
+    // SAFETY: the caller gave a place for the count.
+    unsafe { *count = DEVICES as c_int };
+    Box::into_raw(Box::new([device(0), device(1), null_mut()])).cast()
+}
+
+unsafe extern "C" fn free_device_list(list: *mut *mut ibv_device) {
+    set(|world| world.lists -= 1);
+    // SAFETY: the list comes from `get_device_list`, once.
+    let list = unsafe { Box::from_raw(list.cast::<[*mut ibv_device; DEVICES + 1]>()) };
+    for &device in &list[..DEVICES] {
+        // SAFETY: made by `device`, and in no other list.
+        drop(unsafe { Box::from_raw(device) });
+    }
+}
+
+unsafe extern "C" fn get_device_guid(device: *mut ibv_device) -> u64 {
+    // SAFETY: a device of the list.
+    [0x0002_c903_0000_1234_u64, 0][unsafe { index_of(device) }].to_be()
+}
+
+/// The context remembers the device by number, in `cmd_fd`: as with the library, it outlives the list.
+unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
+    if world().open_errno != 0 {
+        return fail(world().open_errno);
+    }
+    set(|world| world.contexts += 1);
+    // SAFETY: integers, and pointers that nobody follows.
+    let mut context: Box<ibv_context> = Box::new(unsafe { zeroed() });
+    // SAFETY: a device of the list.
+    context.cmd_fd = unsafe { index_of(device) } as c_int;
+    Box::into_raw(context)
+}
+
+unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
+    set(|world| world.contexts -= 1);
+    // SAFETY: made by `open_device`, closed once.
+    drop(unsafe { Box::from_raw(context) });
+    0
+}
+
+unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    // SAFETY: an open context, and a place for the answer.
+    let (index, attr) = unsafe { ((*context).cmd_fd as usize, &mut *attr) };
+    put(&mut attr.fw_ver, "20.31.1014");
+    attr.node_guid = 0x0002_c903_0000_1234_u64.to_be();
+    attr.max_qp = 131_072;
+    attr.max_srq = -1;
+    attr.atomic_cap = [IBV_ATOMIC_HCA, 7][index];
+    attr.device_cap_flags = [IBV_DEVICE_XRC, 0][index];
+    attr.phys_port_cnt = [2, 1][index];
+    0
+}
+
+unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut ibv_port_attr) -> c_int {
+    // SAFETY: an open context, and a place for the answer.
+    let (index, attr) = unsafe { ((*context).cmd_fd as usize, &mut *attr) };
+    match (index, port) {
+        (0, 1) => {
+            attr.state = IBV_PORT_ACTIVE;
+            attr.max_mtu = IBV_MTU_4096;
+            attr.active_mtu = IBV_MTU_2048;
+            attr.gid_tbl_len = 3;
+            attr.lid = 0x12;
+            attr.sm_lid = 1;
+            attr.lmc = 2;
+            attr.max_msg_sz = 1 << 30;
+            attr.active_width = 2;
+            attr.active_speed = 32;
+            attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
+            0
+        }
+        (0, 2) => libc::EIO,
+        (1, 1) => {
+            attr.state = IBV_PORT_DOWN;
+            attr.active_mtu = 17;
+            attr.gid_tbl_len = 4;
+            attr.active_width = 3;
+            attr.active_speed = 1;
+            attr.link_layer = IBV_LINK_LAYER_ETHERNET;
+            0
+        }
+        _ => libc::EINVAL,
+    }
+}
+
+/// The table: InfiniBand has one entry, RoCE has one at index 2.
+fn gid(index: usize, entry: u32) -> Option<[u8; 16]> {
+    match (index, entry) {
+        (0, 0) => Some(INFINIBAND_GID),
+        (1, 2) => Some(ROCE_GID),
+        _ => None,
+    }
+}
+
+unsafe extern "C" fn query_gid(context: *mut ibv_context, _port: u8, entry: c_int, into: *mut ibv_gid) -> c_int {
+    // SAFETY: an open context, and a place for the answer.
+    unsafe { (*into).raw = gid((*context).cmd_fd as usize, entry as u32).unwrap_or_default() };
+    0
+}
+
+unsafe extern "C" fn query_gid_ex(
+    context: *mut ibv_context,
+    port: u32,
+    gid_index: u32,
+    into: *mut ibv_gid_entry,
+    flags: u32,
+    entry_size: usize,
+) -> c_int {
+    assert_eq!((flags, entry_size), (0, size_of::<ibv_gid_entry>()));
+    // SAFETY: an open context.
+    let index = unsafe { (*context).cmd_fd as usize };
+    let Some(raw) = gid(index, gid_index) else { return libc::ENODATA };
+    if world().gid_errno != 0 {
+        return world().gid_errno;
+    }
+    let gid_type = [IBV_GID_TYPE_IB, IBV_GID_TYPE_ROCE_V2][index];
+    let ndev_ifindex = [0, 5][index];
+    // SAFETY: a place for the answer, of the size asserted above.
+    unsafe { *into = ibv_gid_entry { gid: ibv_gid { raw }, gid_index, port_num: port, gid_type, ndev_ifindex } };
+    0
+}

@@ -1,0 +1,175 @@
+//! The safe types over a fake library; and over the real one as far as a machine without devices goes.
+
+mod fake;
+
+use rdma_core_sys::{Functions, LoadError};
+
+use crate::*;
+
+fn open(name: &str) -> Context {
+    Verbs::over(fake::FUNCTIONS).devices().unwrap().find(name).unwrap().open().unwrap()
+}
+
+#[test]
+fn a_missing_library_names_the_packages_that_bring_it() {
+    let error = OpenError::from(LoadError::NotFound { reason: "libibverbs.so.1: No such file".into() });
+    assert!(matches!(error, OpenError::NotInstalled { .. }));
+    let text = error.to_string();
+    assert!(text.contains("libibverbs1") && text.contains("ibverbs-providers"), "{text}");
+}
+
+#[test]
+fn a_library_that_cannot_be_loaded_is_not_taken_for_a_missing_one() {
+    for error in [
+        LoadError::Unloadable { reason: "wrong ELF class".into() },
+        LoadError::NoSymbol { name: "ibv_open_device", version: "IBVERBS_1.1" },
+    ] {
+        let error = OpenError::from(error);
+        assert!(matches!(error, OpenError::Unusable { .. }), "{error:?}");
+        assert!(!error.to_string().contains("install "), "{error}");
+    }
+}
+
+/// What the system has decides which way this goes; none of them may be a panic or a misleading answer.
+#[test]
+fn the_systems_library_opens_or_says_why_not() {
+    match Verbs::open() {
+        Ok(verbs) => match verbs.devices() {
+            Ok(devices) => assert_eq!(devices.iter().len(), devices.len()),
+            Err(error) => assert!(error.errno().is_some(), "{error:?}"),
+        },
+        Err(error) => assert!(error.to_string().contains("libibverbs"), "{error}"),
+    }
+}
+
+#[test]
+fn devices_are_listed_by_name_and_guid() {
+    let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
+    let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
+    assert_eq!(names, ["mlx9_0", "rxe9"]);
+    let (first, second) = (devices.find("mlx9_0").unwrap(), devices.find("rxe9").unwrap());
+    assert_eq!(first.guid().to_string(), "0002:c903:0000:1234");
+    assert_eq!(second.guid(), Guid::default());
+    assert_eq!((first.node_kind(), first.transport()), (NodeKind::ChannelAdapter, Transport::InfiniBand));
+    assert_eq!(second.transport(), Transport::Other(99));
+    assert_eq!(second.node_path(), "/dev/infiniband/uverbs1");
+    assert!(devices.find("mlx9_1").is_none());
+}
+
+#[test]
+fn a_kernel_without_uverbs_has_no_devices() {
+    fake::set(|world| world.list_errno = libc::ENOSYS);
+    let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
+    assert!(devices.is_empty());
+    assert_eq!(devices.iter().len(), 0);
+    drop(devices);
+    assert_eq!(fake::world().lists, 0, "a list that never was must not be given back");
+}
+
+#[test]
+fn a_listing_that_fails_otherwise_is_an_error() {
+    fake::set(|world| world.list_errno = libc::EPERM);
+    assert_eq!(Verbs::over(fake::FUNCTIONS).devices().unwrap_err().errno(), Some(libc::EPERM));
+}
+
+#[test]
+fn all_that_is_handed_out_is_given_back() {
+    let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
+    let context = devices.find("rxe9").unwrap().open().unwrap();
+    assert_eq!((fake::world().lists, fake::world().contexts), (1, 1));
+    drop(devices);
+    assert_eq!((fake::world().lists, fake::world().contexts), (0, 1));
+    assert_eq!(context.attributes().unwrap().ports, 1, "the context outlives the list");
+    drop(context);
+    assert_eq!((fake::world().lists, fake::world().contexts), (0, 0));
+}
+
+#[test]
+fn a_refused_device_names_the_file_that_is_needed() {
+    let refused = |errno| {
+        fake::set(|world| world.open_errno = errno);
+        Verbs::over(fake::FUNCTIONS).devices().unwrap().find("mlx9_0").unwrap().open().unwrap_err()
+    };
+    let (device, path) = (String::from("mlx9_0"), String::from("/dev/infiniband/uverbs0"));
+    let denied = refused(libc::EACCES);
+    assert_eq!(denied, DeviceError::PermissionDenied { device: device.clone(), path: path.clone() });
+    assert!(denied.to_string().contains("/dev/infiniband/uverbs0"), "{denied}");
+    assert_eq!(refused(libc::ENOENT), DeviceError::NoNode { device: device.clone(), path: path.clone() });
+    assert_eq!(refused(libc::EBUSY), DeviceError::System { device, path, errno: libc::EBUSY });
+    assert_eq!(fake::world().contexts, 0);
+}
+
+#[test]
+fn attributes_are_told() {
+    let attributes = open("mlx9_0").attributes().unwrap();
+    assert_eq!(attributes.firmware, "20.31.1014");
+    assert_eq!(attributes.node_guid.to_string(), "0002:c903:0000:1234");
+    assert_eq!((attributes.ports, attributes.queue_pairs_max), (2, 131_072));
+    assert_eq!((attributes.atomics, attributes.xrc), (AtomicReach::Device, true));
+    assert_eq!(attributes.shared_queues_max, 0, "a negative limit is none");
+    assert_eq!(open("rxe9").attributes().unwrap().atomics, AtomicReach::Other(7));
+}
+
+#[test]
+fn an_infiniband_port_has_lids() {
+    let port = open("mlx9_0").port(1).unwrap();
+    assert_eq!((port.state, port.link_layer), (PortState::Active, LinkLayer::InfiniBand));
+    assert_eq!((port.lid, port.lmc, port.manager_lid), (0x12, 2, 1));
+    assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (Some(2048), Some(4096)));
+    assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (Some(4), Some(25_000), Some(100_000)));
+}
+
+#[test]
+fn codes_that_are_not_known_are_none() {
+    let port = open("rxe9").port(1).unwrap();
+    assert_eq!((port.state, port.link_layer), (PortState::Down, LinkLayer::Ethernet));
+    assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (None, None));
+    assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (None, Some(2_500), None));
+}
+
+#[test]
+fn a_port_that_cannot_be_queried_is_named() {
+    let context = open("mlx9_0");
+    let error = context.ports().unwrap_err();
+    assert_eq!((error.device(), error.port(), error.errno()), ("mlx9_0", Some(2), Some(libc::EIO)));
+    assert!(error.to_string().starts_with("mlx9_0 port 2: "), "{error}");
+    assert_eq!(open("rxe9").ports().unwrap().len(), 1);
+    assert_eq!(context.port(3).unwrap_err().errno(), Some(libc::EINVAL));
+}
+
+#[test]
+fn only_gids_in_use_are_told() {
+    let context = open("mlx9_0");
+    let gids = context.gids(&context.port(1).unwrap()).unwrap();
+    let gid = Gid(fake::INFINIBAND_GID);
+    assert_eq!(gids, [GidEntry { index: 0, gid, kind: Some(GidKind::InfiniBand), interface: None }]);
+    assert_eq!((gid.to_string().as_str(), gid.ipv4()), ("fe80::2:c903:0:1234", None));
+
+    let context = open("rxe9");
+    let gids = context.gids(&context.port(1).unwrap()).unwrap();
+    let gid = Gid(fake::ROCE_GID);
+    assert_eq!(gids, [GidEntry { index: 2, gid, kind: Some(GidKind::RoceV2), interface: Some(5) }]);
+    assert_eq!(gid.ipv4(), Some([192, 0, 2, 7].into()));
+}
+
+#[test]
+fn an_old_library_tells_gids_without_their_kind() {
+    let old = Verbs::over(Functions { query_gid_ex: None, ..fake::FUNCTIONS });
+    let devices = old.devices().unwrap();
+    let kinds = |name: &str| {
+        let context = devices.find(name).unwrap().open().unwrap();
+        let gids = context.gids(&context.port(1).unwrap()).unwrap();
+        gids.iter().map(|entry| (entry.index, entry.kind)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds("mlx9_0"), [(0, Some(GidKind::InfiniBand))]);
+    assert_eq!(kinds("rxe9"), [(2, None)]);
+}
+
+#[test]
+fn a_gid_that_cannot_be_read_is_named() {
+    fake::set(|world| world.gid_errno = libc::EIO);
+    let context = open("rxe9");
+    let error = context.gids(&context.port(1).unwrap()).unwrap_err();
+    assert_eq!((error.port(), error.errno()), (Some(1), Some(libc::EIO)));
+    assert!(error.to_string().contains("GID 2"), "{error}");
+}
