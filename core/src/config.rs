@@ -204,10 +204,10 @@ impl Config {
         self.channels_max * self.unexpected_per_peer as u32
     }
 
-    /// Slots for operations: the caller's, and those that serve peers' requests, so that a peer's request always finds
-    /// one.
+    /// Slots for operations: the caller's, and those that serve peers: as many as a peer may have open, and as many whose
+    /// answers a rail still has, so that a peer's request always finds one.
     pub(crate) const fn operation_slots(&self) -> u32 {
-        self.operations_max + self.channels_max * self.requests_per_peer as u32
+        self.operations_max + 2 * self.channels_max * self.requests_per_peer as u32
     }
 
     pub(crate) const fn subchannels_max(&self) -> u32 {

@@ -77,17 +77,25 @@ pub(crate) struct Channel {
     pub bulk: List,
     /// One-sided operations in submission order, flushes among them.
     pub one_sided: List,
-    /// Requests of ours that are unanswered.
+    /// Requests of ours that are unanswered, and answered ones whose answer is not acknowledged for sure.
     pub requests_out: u16,
-    /// Requests of the peer that are being served.
+    /// Those of them that are answered.
+    pub answered: u16,
+    /// An acknowledgment up to here covers all answers.
+    pub answered_until: Seq,
+    /// Behind the highest unordered PSN that came.
+    pub unordered_high: Seq,
+    /// Requests of the peer whose answer is not acknowledged.
     pub requests_in: u16,
+    /// Answers that are with a rail or not acknowledged.
+    pub serving: u16,
     /// Rails to connect: bit per rail.
     pub wanted: u64,
     /// Rails to disconnect.
     pub unwanted: u64,
     pub heard: Time,
-    /// A probe is out since then.
-    pub probed: bool,
+    /// A probe is to go out.
+    pub probe_due: bool,
     /// A probe of the peer wants an answer: nonce.
     pub probe_answer: Option<u64>,
     /// In the endpoint's list of channels with something to do.
@@ -120,11 +128,15 @@ impl Channel {
             bulk: List::EMPTY,
             one_sided: List::EMPTY,
             requests_out: 0,
+            answered: 0,
+            answered_until: Seq(0),
+            unordered_high: Seq(0),
             requests_in: 0,
+            serving: 0,
             wanted: 0,
             unwanted: 0,
             heard: now,
-            probed: false,
+            probe_due: false,
             probe_answer: None,
             active: Link::UNLINKED,
             event: Link::UNLINKED,

@@ -1,7 +1,7 @@
 //! One narrow error per verb, with the facts to act on.
 
 use crate::config::ConfigError;
-use crate::ids::{CounterId, PeerId};
+use crate::ids::{CounterId, PeerId, RailId};
 use crate::store::ArenaError;
 
 /// Why an endpoint can't start.
@@ -11,6 +11,11 @@ pub enum StartError {
     Config(ConfigError),
     /// The region doesn't fit.
     Region(ArenaError),
+    /// A rail that takes fewer than two posts at once, or carries no payload.
+    RailFacts {
+        /// The rail.
+        rail: RailId,
+    },
     /// More rails than `rails_max`, or none.
     Rails {
         /// Rails given.

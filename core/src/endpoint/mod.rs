@@ -1,44 +1,82 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
-#![allow(unused_variables, clippy::todo, missing_docs)]
+//!
+//! Here everything is put together: the machines of the other modules return verdicts and never call each other.
+//! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `matching`, `rendezvous`,
+//! `pump` (actions), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
 
 pub mod action;
+mod arrive;
+mod channel;
 pub mod error;
 pub mod event;
+mod feed;
+#[cfg(any(test, feature = "harness"))]
+pub mod harness;
+mod lifecycle;
+mod matching;
+mod op;
+mod packets;
+mod pump;
+mod rendezvous;
 pub mod request;
+mod settle;
+mod submit;
+mod tables;
+#[cfg(test)]
+mod tests;
 
 use core::mem::MaybeUninit;
 
-pub use action::*;
+pub use action::{Action, Arrival, AtomicAction, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
 pub use request::*;
+pub use tables::{Sizes, sizes};
 
 use crate::config::Config;
-use crate::ids::*;
+use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
+use crate::rail::sched::Policy;
+use crate::rel::ack::AckPolicy;
+use crate::store::{List, Sizer};
 use crate::time::Time;
-use crate::wire::RemoteKey;
 
-pub struct Endpoint<'m> {
-    config: Config,
-    memory: core::marker::PhantomData<&'m mut [MaybeUninit<u8>]>,
-}
+use action::{Pieces, SpanOf};
+use channel::{Place, PlaceTo};
+use tables::Tables;
 
 /// What a rail reports beside packets and completions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RailEvent {
-    /// The subchannel stands: packets may be posted.
-    Up { peer: PeerId, rail: RailId },
-    /// The subchannel is down. Posts on it that are not completed never will be.
-    Down { peer: PeerId, rail: RailId, fault: RailFault },
+    /// The subchannel stands and the peer is who it says: packets may be posted.
+    Up {
+        /// The peer.
+        peer: PeerId,
+        /// The rail.
+        rail: RailId,
+    },
+    /// The subchannel is down, or could not be opened. Posts on it that are not completed never will be, placements are
+    /// void.
+    Down {
+        /// The peer.
+        peer: PeerId,
+        /// The rail.
+        rail: RailId,
+        /// Why.
+        fault: RailFault,
+    },
 }
 
 /// A message found by probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
+    /// The sender.
     pub peer: PeerId,
+    /// Its tag; `None`: untagged.
     pub tag: Option<u64>,
+    /// Its immediate data.
     pub immediate: Option<u64>,
+    /// Its length in bytes.
     pub bytes: u64,
 }
 
@@ -54,130 +92,249 @@ pub enum PostStatus {
 /// What was counted since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
+    /// Packets handed to rails, unsequenced ones included.
     pub packets_sent: u64,
+    /// Packets whose header came, whatever became of them.
     pub packets_received: u64,
+    /// Packets that had come before.
     pub duplicates_dropped: u64,
+    /// Packets that did not parse or broke a rule.
     pub malformed_dropped: u64,
+    /// Packets, completions and answers for something that is over.
     pub stale_dropped: u64,
+    /// Ordered packets that came before their turn.
     pub out_of_order: u64,
+    /// Messages that came before their receive.
     pub unexpected: u64,
+    /// Explicit acknowledgments sent.
     pub acks_explicit: u64,
-    pub credits_explicit: u64,
+    /// Payload bytes copied on the way (retained copies and unexpected messages).
+    pub bytes_copied: u64,
+}
+
+/// One end of all virtual channels of a process.
+///
+/// # The drive loop
+///
+/// The endpoint does nothing by itself: a driver feeds it what happened and carries out what it asks for. In full:
+///
+/// 1. *Feed*: for every packet header a rail has, [`handle_arrival`](Self::handle_arrival); its answer says where the
+///    payload goes; when it is there, [`handle_placed`](Self::handle_placed). For every post that a rail is through with,
+///    [`handle_completion`](Self::handle_completion). For every subchannel that comes or goes,
+///    [`handle_rail_event`](Self::handle_rail_event).
+/// 2. *Time*: [`handle_timeout`](Self::handle_timeout) when [`next_timeout`](Self::next_timeout) has come.
+/// 3. *Act*: [`poll_actions`](Self::poll_actions) until it fills nothing; carry out each batch, in order, before anything else.
+/// 4. *Tell*: [`poll_event`](Self::poll_event) until `None`.
+/// 5. Sleep until a rail has something or `next_timeout`.
+///
+/// A driver in miniature: one endpoint that sends itself a message over a rail that is a queue in this very loop.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use rerail_core::{config::Config, endpoint::*, ids::*, mem::*, rail::*, time::Time};
+///
+/// let config = Config { operations_max: 64, packets_max: 64, ..Config::new(PeerId(0), 1) };
+/// # #[repr(align(64))] #[derive(Clone, Copy)] struct Line([MaybeUninit<u8>; 64]);
+/// # let mut lines = vec![Line([MaybeUninit::uninit(); 64]); config.memory_bytes().unwrap().div_ceil(64)];
+/// # let region = unsafe { core::slice::from_raw_parts_mut(lines.as_mut_ptr().cast(), lines.len() * 64) };
+/// // Two regions of memory: the payload pool, and 16 bytes of the caller's.
+/// let mut pool = vec![0u8; config.pool_bytes().unwrap() as usize];
+/// let mut buffer = *b"hello...........";
+/// let rail = RailFacts { segment_bytes_max: 4096, eager_bytes_max: 4096, posts_max: 8, ..RailFacts::default() };
+///
+/// // `region`: `config.memory_bytes()` bytes, aligned to 64.
+/// let mut endpoint = Endpoint::new(config, &[rail], region, Time(0)).unwrap();
+/// endpoint.add_peer(PeerId(0), 0b1).unwrap();
+/// let tag = |tag| Selector { source: None, tag: TagMatch::Tagged { tag, ignore: 0 } };
+/// let into = [Seg::new(RegionId(0), 8, 8)];
+/// endpoint.recv(Time(0), &Recv { from: tag(7), segments: &into, ..Recv::default() }).unwrap();
+/// let from = [Seg::new(RegionId(0), 0, 5)];
+/// endpoint.send(Time(0), &Send { tag: Some(7), segments: &from, ..Send::default() }).unwrap();
+///
+/// let read = |endpoint: &Endpoint, span, pool: &[u8], buffer: &[u8]| -> Vec<u8> {
+///     endpoint.segments(span).flat_map(|seg| {
+///         let memory = if seg.at.region == RegionId::POOL { pool } else { buffer };
+///         memory[seg.at.offset as usize..][..seg.len as usize].to_vec()
+///     }).collect()
+/// };
+/// let mut now = 0;
+/// let mut received = None;
+/// while received.is_none() {
+///     now += 1;
+///     let mut actions = heapless::Vec::new();
+///     while endpoint.poll_actions(Time(now), &mut actions) > 0 {
+///         for action in actions.drain(..) {
+///             match action {
+///                 Action::Connect { peer, rail } => endpoint.handle_rail_event(Time(now), RailEvent::Up { peer, rail }),
+///                 Action::Post(post) => {
+///                     let payload = read(&endpoint, post.payload, &pool, &buffer);
+///                     endpoint.handle_completion(Time(now), post.id, PostStatus::Done);
+///                     if let Arrival::Place { id, memory } = endpoint.handle_arrival(Time(now), post.peer, post.rail, &post.header) {
+///                         let mut at = 0;
+///                         for seg in endpoint.segments(memory).collect::<Vec<_>>() {
+///                             let memory = if seg.at.region == RegionId::POOL { &mut pool[..] } else { &mut buffer[..] };
+///                             memory[seg.at.offset as usize..][..seg.len as usize].copy_from_slice(&payload[at..][..seg.len as usize]);
+///                             at += seg.len as usize;
+///                         }
+///                         endpoint.handle_placed(Time(now), id);
+///                     }
+///                 }
+///                 Action::Copy { from, to } => {
+///                     let bytes = read(&endpoint, from, &pool, &buffer);
+///                     let seg = endpoint.segments(to).next().unwrap();
+///                     pool[seg.at.offset as usize..][..bytes.len()].copy_from_slice(&bytes);
+///                 }
+///                 other => unreachable!("no such thing was asked for: {other:?}"),
+///             }
+///         }
+///     }
+///     while let Some(event) = endpoint.poll_event() {
+///         if let Event::Completed(Completion { result: Ok(done), .. }) = event && done.tag == Some(7) {
+///             received = Some(done.bytes);
+///         }
+///     }
+/// }
+/// assert_eq!(received, Some(5));
+/// assert_eq!(&buffer, b"hello...hello...");
+/// ```
+///
+/// # Contract
+///
+/// * Time is an argument, in nanoseconds; it must not go back.
+/// * Actions of a batch are carried out in order and before the next call that changes the endpoint: a completed send
+///   means that its copy, which the batch before asked for, is made.
+/// * Nothing here blocks, allocates, reads a clock or makes a system call. Input from peers and rails never panics: it
+///   is counted, dropped, or ends the peer's channel with an event that says why.
+/// * What does not fit is refused at submission with the table that is full ([`SubmitError::Full`]).
+pub struct Endpoint<'m> {
+    config: Config,
+    rails: heapless::Vec<RailFacts, 64>,
+    policy: Policy,
+    ack_policy: AckPolicy,
+    t: Tables<'m>,
+    /// Channels with something to send.
+    active: List,
+    /// Channels with something to tell.
+    channel_events: List,
+    /// Operations with something to tell.
+    op_events: List,
+    /// Receives whose message waits in blocks.
+    copies: List,
+    /// Peers' atomics to perform.
+    atomics: List,
+    /// Registrations to give back.
+    deregister: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
+    /// Subchannels that came up with a peer that is gone or finds no channel: to be closed.
+    refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
+    /// A multi-receive had no slot for a part: look again when one comes free.
+    parts_starved: bool,
+    /// Operations of the caller; the others serve peers.
+    caller_ops: u32,
+    stats: Stats,
+}
+
+/// What all tables need, in carving order.
+pub(crate) const fn layout(config: &Config) -> Sizer {
+    Tables::layout(config)
 }
 
 impl<'m> Endpoint<'m> {
+    /// An endpoint over `rails` in `region`, which needs [`Config::memory_bytes`] bytes and alignment to
+    /// [`REGION_ALIGN`](crate::store::arena::REGION_ALIGN).
     pub fn new(
         config: Config,
         rails: &[RailFacts],
         region: &'m mut [MaybeUninit<u8>],
         now: Time,
     ) -> Result<Self, StartError> {
-        todo!()
+        config.validate().map_err(StartError::Config)?;
+        if rails.is_empty() || rails.len() > usize::from(config.rails_max) {
+            return Err(StartError::Rails { given: rails.len(), max: config.rails_max });
+        }
+        for (index, facts) in rails.iter().enumerate() {
+            // One post is kept for unsequenced frames, and a segment must carry something.
+            if facts.posts_max < 2 || facts.segment_bytes_max == 0 {
+                return Err(StartError::RailFacts { rail: RailId(index as u8) });
+            }
+        }
+        let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
+        Ok(Endpoint {
+            policy: Policy { multiplex: config.multiplex, striping: config.striping },
+            ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
+            rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
+            config,
+            t,
+            active: List::EMPTY,
+            channel_events: List::EMPTY,
+            op_events: List::EMPTY,
+            copies: List::EMPTY,
+            atomics: List::EMPTY,
+            deregister: heapless::Deque::new(),
+            refused: heapless::Deque::new(),
+            parts_starved: false,
+            caller_ops: 0,
+            stats: Stats::default(),
+        })
     }
 
-    // ---- submit
-    /// `rails`: bit i says that rail i reaches the peer.
-    pub fn add_peer(&mut self, peer: PeerId, rails: u64) -> Result<(), PeerError> {
-        todo!()
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
     }
-    /// Says goodbye once all that was submitted is acknowledged; `PeerClosed` follows.
-    pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
-        todo!()
-    }
-    pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    /// As `send`, but the caller copies the payload into the span at once, and its own buffer is free.
-    pub fn inject(&mut self, now: Time, send: &Send<'_>) -> Result<(OpId, Span), SubmitError> {
-        todo!()
-    }
-    pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    pub fn probe(&self, selector: &Selector) -> Option<Found> {
-        todo!()
-    }
-    pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
-        todo!()
-    }
-    pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
-        todo!()
-    }
-    pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    pub fn get(&mut self, now: Time, get: &Get<'_>) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    pub fn atomic(&mut self, now: Time, atomic: &Atomic) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    pub fn flush(&mut self, now: Time, flush: &Flush) -> Result<OpId, SubmitError> {
-        todo!()
-    }
-    pub fn expose(&mut self, window: &Window) -> Result<WindowId, ExposeError> {
-        todo!()
-    }
-    pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
-        todo!()
-    }
-    /// Whether an operation that is not over, or a window, names this region.
-    pub fn uses_region(&self, region: crate::mem::RegionId) -> bool {
-        todo!()
-    }
+
+    /// A counter's value; `None` where there is no such counter.
     pub fn counter(&self, counter: CounterId) -> Option<u64> {
-        todo!()
+        self.t.counters.get(usize::from(counter.0)).copied()
     }
+
+    /// What was counted.
     pub fn stats(&self) -> Stats {
-        todo!()
+        self.stats
     }
 
-    // ---- feed
-    /// `header`: the first `wire::stream::header_len` bytes of a packet from that subchannel.
-    pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
-        todo!()
-    }
-    /// The payload is where it was to go.
-    pub fn handle_placed(&mut self, now: Time, id: PlaceId) {
-        todo!()
-    }
-    /// The memory of an unfinished placement; `None` where the id is stale (then skip the payload).
-    pub fn place_memory(&self, id: PlaceId) -> Option<Span> {
-        todo!()
-    }
-    pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
-        todo!()
-    }
-    pub fn handle_atomic(&mut self, now: Time, operation: OpId, old: u64) {
-        todo!()
-    }
-    pub fn handle_registered(&mut self, now: Time, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
-        todo!()
-    }
-    pub fn handle_rail_event(&mut self, now: Time, event: RailEvent) {
-        todo!()
-    }
-    pub fn handle_timeout(&mut self, now: Time) {
-        todo!()
+    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
+    pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
+        self.t.is_quiet(peer)
     }
 
-    // ---- poll
-    /// Fills `actions` from the front; returns how many. Poll until 0.
-    pub fn poll_actions(&mut self, now: Time, actions: &mut heapless::Vec<Action, 16>) -> usize {
-        todo!()
-    }
-    pub fn poll_event(&mut self) -> Option<Event> {
-        todo!()
-    }
+    /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn next_timeout(&self) -> Option<Time> {
-        todo!()
+        self.t.timers.next()
     }
 
-    /// The pieces of a span.
+    /// The pieces of a span, in order. An old span yields pieces of whatever its slot holds now: resolve at once.
     pub fn segments(&self, span: Span) -> Segments<'_> {
-        todo!()
+        let pieces = match span.of {
+            SpanOf::Nothing => Pieces::One(None),
+            SpanOf::At(at) => Pieces::One(Some(crate::mem::Seg { at, len: span.offset + span.len })),
+            SpanOf::Op(op) => Pieces::List(self.t.op_segments(op).iter()),
+            SpanOf::Blocks(first) => Pieces::Blocks {
+                next_of: self.t.blocks.chains(),
+                at: first,
+                block_bytes: self.config.block_bytes.into(),
+                base: 0,
+            },
+        };
+        Segments { pieces, skip: span.offset, left: span.len }
+    }
+
+    /// The memory of a placement that is not finished; `None` where it is void: then skip the payload.
+    pub fn place_memory(&self, id: PlaceId) -> Option<Span> {
+        let place = self.t.place(id)?;
+        let (of, offset) = match place.to {
+            PlaceTo::Op(op) => (SpanOf::Op(op), place.offset),
+            PlaceTo::Message(message) => (SpanOf::Blocks(self.t.messages.at(message).blocks), place.offset),
+            PlaceTo::Window { at, .. } => (SpanOf::At(at), 0),
+        };
+        Some(Span { of, offset, len: place.len })
+    }
+}
+
+impl Place {
+    fn arrival(endpoint: &Endpoint<'_>, id: PlaceId) -> Arrival {
+        match endpoint.place_memory(id) {
+            Some(memory) if !memory.is_empty() => Arrival::Place { id, memory },
+            _ => Arrival::Discard,
+        }
     }
 }

@@ -1,11 +1,11 @@
 //! An operation's state: one slot per request under way, the caller's and those that serve peers.
 
 use super::event::OpError;
-use super::request::{Level, Notify};
-use crate::ids::{Cookie, Key, PeerId};
+use super::request::{Level, Notify, Selector};
+use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
 use crate::store::{Link, NONE};
-use crate::wire::{AtomicKind, AtomicType};
+use crate::wire::{AtomicKind, AtomicType, Refusal};
 
 /// What an operation does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -77,8 +77,6 @@ pub(crate) enum Queue {
     Copies,
     /// Of the endpoint: an atomic to perform.
     Atomics,
-    /// Of the endpoint: memory to register.
-    Registers,
 }
 
 /// The control packet that an operation has to send.
@@ -86,6 +84,8 @@ pub(crate) enum Queue {
 pub(crate) enum Control {
     #[default]
     None,
+    /// First the memory is registered, then CTS goes out.
+    Register,
     Cts,
     /// FIN to the peer's operation `remote`.
     Fin,
@@ -132,14 +132,24 @@ pub(crate) struct Op {
     pub stripes: u32,
     /// Key set, or [`NONE`].
     pub keys: u32,
+    /// They name our memory (else: the peer's).
+    pub keys_ours: bool,
+    /// Went out on a rail that loses nothing: the buffer is free when the rail is through with it.
+    pub lossless: bool,
     /// Packets not acknowledged.
     pub unacked: u32,
     /// Posts not completed.
     pub posts: u32,
     /// Placements under way.
     pub places: u32,
+    /// Rails to register the memory with; bit per rail.
+    pub to_register: u64,
     /// Rails whose registration is outstanding; bit per rail.
     pub registering: u64,
+    /// Put rendezvous: rails that still have a FIN to carry; bit per rail.
+    pub fins_due: u64,
+    /// The transfer goes in one part over this rail.
+    pub single: Option<RailId>,
     /// FINs received and expected (put rendezvous).
     pub fins: u16,
     pub fins_expected: u16,
@@ -155,13 +165,25 @@ pub(crate) struct Op {
     pub told: bool,
     /// Failed with this, if anything.
     pub error: Option<OpError>,
+    /// Why a peer's request is refused.
+    pub refusal: Option<Refusal>,
+    /// Value before an atomic.
     pub old: u64,
+    /// Counted in the channel's `requests_in`.
+    pub counted: bool,
+    /// Counted in the channel's `serving`.
+    pub counted_serving: bool,
+    /// Window that a peer's request works on, or [`NONE`].
+    pub window: u32,
     /// Matcher's key while posted.
     pub posted: Key,
     /// Message being copied, or [`NONE`].
     pub message: u32,
-    /// Multi-receive: bytes that must be left to stay posted; parts: the parent.
+    /// Multi-receive: bytes that must be left to stay posted.
     pub multi_min: u64,
+    /// Multi-receive: which messages.
+    pub from: Selector,
+    /// Parts: the multi-receive.
     pub parent: u32,
     pub children: u32,
     /// Multi-receive: takes no more messages.
@@ -180,6 +202,7 @@ impl Op {
             keys: NONE,
             message: NONE,
             parent: NONE,
+            window: NONE,
             ..Op::default()
         }
     }
@@ -187,6 +210,11 @@ impl Op {
     /// Whether it takes part in the channel's order of one-sided operations (flush).
     pub(crate) const fn is_one_sided(&self) -> bool {
         matches!(self.kind, OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
+    }
+
+    /// Whether no rail has anything of it.
+    pub(crate) const fn is_unsent(&self) -> bool {
+        self.unacked == 0 && self.posts == 0
     }
 
     /// Whether nothing outside refers to its slot any more.
@@ -215,8 +243,12 @@ pub(crate) struct Message {
     pub keys: u32,
     /// Key in the matcher while unexpected.
     pub unexpected: Key,
-    /// The receive it goes to, once matched.
+    /// The receive it goes to, once matched; [`NONE`] before.
     pub recv: u32,
+    /// It stands in the matcher as unexpected.
+    pub matchable: bool,
+    /// Taken by a matched probe, not yet received.
+    pub claimed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -181,3 +181,21 @@ pub struct Window {
     /// The key that peers must name: unique among this endpoint's windows, best unguessable.
     pub key: u64,
 }
+
+impl AtomicType {
+    /// Bytes of a value; also its alignment.
+    pub const fn bytes(self) -> u64 {
+        match self {
+            AtomicType::I8 | AtomicType::U8 => 1,
+            AtomicType::I16 | AtomicType::U16 => 2,
+            AtomicType::I32 | AtomicType::U32 | AtomicType::F32 => 4,
+            AtomicType::I64 | AtomicType::U64 | AtomicType::F64 => 8,
+        }
+    }
+
+    /// Whether `kind` is defined on this type: bitwise operations are not on floating point.
+    pub const fn allows(self, kind: AtomicKind) -> bool {
+        let float = matches!(self, AtomicType::F32 | AtomicType::F64);
+        !(float && matches!(kind, AtomicKind::And | AtomicKind::Or | AtomicKind::Xor))
+    }
+}

@@ -33,7 +33,7 @@ pub enum RailKind {
 }
 
 /// Facts of a rail, told once when it is added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RailFacts {
     /// The sort.
     pub kind: RailKind,

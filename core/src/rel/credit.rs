@@ -3,7 +3,7 @@
 //! Two grants per channel, both cumulative: messages of the ordered lane that may wait here unmatched, and blocks for
 //! their payloads. Both travel in every packet's common header as 16-bit serial numbers.
 
-use crate::seq::{Seq, extend16};
+use crate::seq::Seq;
 
 /// What this side has granted to the peer.
 #[derive(Clone, Copy, Debug)]
@@ -100,11 +100,11 @@ impl Allowance {
     /// `oldest` and at most a window (2^15) ahead of it.
     pub fn update(&mut self, oldest: Seq, message_limit: u16, block_limit: u16) -> bool {
         let before = *self;
-        let messages = extend16(oldest, message_limit);
+        let messages = Seq::extend16(oldest, message_limit);
         if self.message_limit.is_before(messages) {
             self.message_limit = messages;
         }
-        let blocks = extend16(Seq(self.blocks_used.0.wrapping_sub(1 << 14)), block_limit);
+        let blocks = Seq::extend16(Seq(self.blocks_used.0.wrapping_sub(1 << 14)), block_limit);
         if self.block_limit.is_before(blocks) {
             self.block_limit = blocks;
         }

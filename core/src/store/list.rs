@@ -15,6 +15,11 @@ impl Link {
     /// Not in a queue.
     pub const UNLINKED: Link = Link { prev: NONE, next: NONE, linked: false };
 
+    /// The element after this one, or [`NONE`].
+    pub const fn next(&self) -> u32 {
+        self.next
+    }
+
     /// Whether the element is in a queue.
     pub const fn is_linked(&self) -> bool {
         self.linked
@@ -148,7 +153,7 @@ mod tests {
         /// The queue does what a `VecDeque` does.
         #[test]
         fn behaves_like_a_deque(steps in proptest::collection::vec((0u8..4, 0u32..16), 0..200)) {
-            let mut table = vec![Link::UNLINKED; 16];
+            let mut table = [Link::UNLINKED; 16];
             let mut links = By(&mut table[..], link_of);
             let mut list = List::EMPTY;
             let mut oracle: VecDeque<u32> = VecDeque::new();

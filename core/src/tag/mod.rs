@@ -1,1 +1,180 @@
-//! Matching of messages to receives.
+//! Matching of messages to receives, by MPI's rule: a message goes to the oldest posted receive that takes it, a receive
+//! takes the oldest unexpected message that fits (MPI 4.1, 3.5). Tagged and untagged messages are domains apart.
+//!
+//! Both sides are bounded tables in the caller's memory and hold an index of the caller's for each receive and message.
+//! Receives that ask for the same thing, and messages that look the same, stand in one queue (a *group*, see `fifos`),
+//! found by hash; so the cost of a match depends on how many *different* things are asked for, not on how many receives
+//! or messages there are:
+//!
+//! | call | cost |
+//! |---|---|
+//! | [`find_posted`](Matcher::find_posted) | one hash chain for each shape of selector in use, see `posted` |
+//! | [`find_unexpected`](Matcher::find_unexpected), source named and no bit ignored | one hash chain |
+//! | [`find_unexpected`](Matcher::find_unexpected) with a wildcard | a walk over all unexpected messages, oldest first |
+//! | [`post`](Matcher::post), [`store`](Matcher::store) | one hash chain |
+//! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant |
+//!
+//! To find and to take are two calls, since a buffer that takes message after message stays posted, and a probe leaves
+//! the message where it is. The hash has no secret: a peer that picks its tags to collide slows its job down to a walk
+//! over the table, which is bounded, and changes no result.
+
+mod fifos;
+#[cfg(any(test, feature = "harness"))]
+pub mod harness;
+#[cfg(any(test, feature = "harness"))]
+mod oracle;
+mod pattern;
+mod posted;
+mod shapes;
+#[cfg(test)]
+mod tests;
+mod unexpected;
+
+use self::posted::Posted;
+use self::unexpected::Unexpected;
+use crate::endpoint::request::Selector;
+use crate::ids::{Key, PeerId};
+use crate::store::{Arena, ArenaError, Sizer};
+
+pub use self::shapes::SHAPES_MAX;
+
+/// Sizes of a [`Matcher`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatchConfig {
+    /// Receives that may be posted at once.
+    pub posted_max: u32,
+    /// Messages that may wait unmatched at once.
+    pub unexpected_max: u32,
+    /// Hash buckets of each of the two tables; rounded up to a power of two. About as many as different selectors are
+    /// posted at once.
+    pub buckets: u32,
+}
+
+/// A table is full; nothing happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MatchFull {
+    /// As many receives are posted as may be.
+    Posted {
+        /// The limit, [`MatchConfig::posted_max`].
+        max: u32,
+    },
+    /// As many messages wait as may.
+    Unexpected {
+        /// The limit, [`MatchConfig::unexpected_max`].
+        max: u32,
+    },
+}
+
+/// Posted receives and unexpected messages.
+///
+/// It holds what it is told to: whoever feeds it looks for a match first, and posts or stores only what has none.
+///
+/// ```
+/// # use core::mem::MaybeUninit;
+/// # use rerail_core::endpoint::request::{Selector, TagMatch};
+/// # use rerail_core::ids::PeerId;
+/// # use rerail_core::store::{Arena, Sizer};
+/// # use rerail_core::tag::{MatchConfig, Matcher};
+/// # #[repr(align(64))]
+/// # struct Region([MaybeUninit<u8>; 4096]);
+/// # let mut region = Region([MaybeUninit::uninit(); 4096]);
+/// let config = MatchConfig { posted_max: 8, unexpected_max: 8, buckets: 8 };
+/// assert!(Matcher::layout(Sizer::new(), &config).bytes().unwrap() <= 4096);
+/// let mut matcher = Matcher::carve(&mut Arena::new(&mut region.0).unwrap(), &config).unwrap();
+///
+/// // A receive from anybody, then one from peer 3; both take this message, the older one gets it.
+/// let any = Selector { source: None, tag: TagMatch::Tagged { tag: 7, ignore: 0 } };
+/// matcher.post(&any, 100).unwrap();
+/// matcher.post(&Selector { source: Some(PeerId(3)), ..any }, 101).unwrap();
+/// let (key, recv) = matcher.find_posted(PeerId(3), Some(7)).unwrap();
+/// assert_eq!((recv, matcher.unpost(key)), (100, Some(100)));
+///
+/// // Nobody waits for this one: it waits for a receive.
+/// assert_eq!(matcher.find_posted(PeerId(4), Some(7)), None);
+/// matcher.store(PeerId(4), Some(7), 200).unwrap();
+/// let (key, message) = matcher.find_unexpected(&any).unwrap();
+/// assert_eq!((message, matcher.take_unexpected(key)), (200, Some(200)));
+/// ```
+pub struct Matcher<'m> {
+    posted: Posted<'m>,
+    unexpected: Unexpected<'m>,
+}
+
+impl<'m> Matcher<'m> {
+    /// What [`carve`](Self::carve) will take.
+    #[must_use]
+    pub const fn layout(sizer: Sizer, config: &MatchConfig) -> Sizer {
+        let sizer = Posted::layout(sizer, config.posted_max, config.buckets);
+        Unexpected::layout(sizer, config.unexpected_max, config.buckets)
+    }
+
+    /// Nothing posted, nothing waiting.
+    pub fn carve(arena: &mut Arena<'m>, config: &MatchConfig) -> Result<Self, ArenaError> {
+        let posted = Posted::carve(arena, config.posted_max, config.buckets)?;
+        let unexpected = Unexpected::carve(arena, config.unexpected_max, config.buckets)?;
+        Ok(Matcher { posted, unexpected })
+    }
+
+    /// Posts receive `recv` for the messages that `selector` takes, behind all that are posted.
+    pub fn post(&mut self, selector: &Selector, recv: u32) -> Result<Key, MatchFull> {
+        self.posted.post(selector, recv)
+    }
+
+    /// Takes a posted receive back: it has matched, or is cancelled. `None` where the key names none.
+    pub fn unpost(&mut self, key: Key) -> Option<u32> {
+        self.posted.unpost(key)
+    }
+
+    /// The oldest posted receive that takes a message from `source` with `tag` (`None`: untagged). It stays posted.
+    pub fn find_posted(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
+        self.posted.find(source, tag)
+    }
+
+    /// The next posted receive that names exactly `source`, to end them when that peer is lost: start with `None`, go on
+    /// with the key found, which may be unposted by then. In no particular order; a whole walk looks at each place of the
+    /// table once.
+    pub fn next_posted_of(&self, source: PeerId, after: Option<Key>) -> Option<(Key, u32)> {
+        self.posted.next_of(source, after)
+    }
+
+    /// Lets `message` from `source` with `tag` (`None`: untagged) wait, behind all that wait.
+    pub fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
+        self.unexpected.store(source, tag, message)
+    }
+
+    /// The oldest waiting message that `selector` takes. It stays.
+    pub fn find_unexpected(&self, selector: &Selector) -> Option<(Key, u32)> {
+        self.unexpected.find(selector)
+    }
+
+    /// Takes a waiting message out. `None` where the key names none.
+    pub fn take_unexpected(&mut self, key: Key) -> Option<u32> {
+        self.unexpected.take(key)
+    }
+
+    /// The next waiting message from `source`, to drop them when that peer is lost; walks as
+    /// [`next_posted_of`](Self::next_posted_of) does.
+    pub fn next_unexpected_of(&self, source: PeerId, after: Option<Key>) -> Option<(Key, u32)> {
+        self.unexpected.next_of(source, after)
+    }
+
+    /// How many receives are posted.
+    pub const fn posted_count(&self) -> u32 {
+        self.posted.count()
+    }
+
+    /// How many messages wait.
+    pub const fn unexpected_count(&self) -> u32 {
+        self.unexpected.count()
+    }
+
+    /// How many more receives may be posted.
+    pub const fn posted_room(&self) -> u32 {
+        self.posted.room()
+    }
+
+    /// How many more messages may wait.
+    pub const fn unexpected_room(&self) -> u32 {
+        self.unexpected.room()
+    }
+}

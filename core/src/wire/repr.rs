@@ -1,5 +1,7 @@
 //! What packets mean. Layouts, parsing and emitting stand beside this file, one file per family.
 
+use core::fmt;
+
 use heapless::Vec;
 
 /// The version that this code speaks and the only one it accepts.
@@ -379,3 +381,42 @@ pub struct WireError {
     /// Its value, or the number of bytes where they end too soon.
     pub value: u64,
 }
+
+impl fmt::Display for WireError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "bad value {} in field {}", self.value, self.field)
+    }
+}
+
+impl core::error::Error for WireError {}
+
+/// Why a header can't be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EmitError {
+    /// The buffer is too small.
+    NoRoom {
+        /// Bytes of the header.
+        needed: usize,
+        /// Bytes of the buffer.
+        room: usize,
+    },
+    /// The field has a value that no parser accepts.
+    Field(WireError),
+}
+
+impl From<WireError> for EmitError {
+    fn from(error: WireError) -> Self {
+        EmitError::Field(error)
+    }
+}
+
+impl fmt::Display for EmitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            EmitError::NoRoom { needed, room } => write!(f, "the header takes {needed} bytes of {room}"),
+            EmitError::Field(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for EmitError {}

@@ -67,6 +67,9 @@ impl fmt::Display for StartError {
                     "the core's memory does not fit ({error:?}): this is an error of the driver, please report it"
                 )
             }
+            StartError::Core(endpoint::StartError::RailFacts { rail }) => {
+                write!(f, "rail {} takes fewer than two posts at once, or carries no payload", rail.0)
+            }
             StartError::Core(endpoint::StartError::Rails { given, max }) => {
                 write!(
                     f,

@@ -86,10 +86,7 @@ impl Transport {
         if !send.segments.is_empty() {
             return Err(RequestError::InjectSegments { given: send.segments.len() });
         }
-        // The core takes only the length from this segment.
-        let whole = [Seg::new(RegionId::POOL, 0, payload.len() as u64)];
-        let segments = if payload.is_empty() { &[][..] } else { &whole };
-        let (operation, place) = self.core.inject(now(), &Send { segments, ..*send })?;
+        let (operation, place) = self.core.inject(now(), send, payload.len() as u64)?;
         self.scratch.target.clear();
         self.memory.resolve_all(self.core.segments(place), &mut self.scratch.target);
         let copied = self.memory.fill(payload, &self.scratch.target);

@@ -1,1 +1,11 @@
+//! Whole transports, several in one thread, stepped in turn: every kind of request on every fabric, then what is
+//! special to one fabric, to waiting, to leaving and to losing a peer.
 
+mod boot;
+mod leave;
+mod loss;
+mod messages;
+mod onesided;
+mod sleep;
+mod striping;
+mod world;

@@ -1,0 +1,578 @@
+//! Packets arrive: checked, acknowledged, put where they belong. Whatever a peer sends, the worst that follows is the
+//! end of its channel.
+
+use super::action::Arrival;
+use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
+use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
+use super::tables::{KeySet, Tables, op_queue};
+use super::{Endpoint, ProtocolError};
+use crate::ids::{PeerId, PlaceId, RailId};
+use crate::mem::{MemRef, Seg};
+use crate::rel::ack::AckVerdict;
+use crate::seq::{Claim, Seq};
+use crate::store::NONE;
+use crate::store::list::By;
+use crate::time::Time;
+use crate::wire::{self, Body, Common, Connect, Data, MessageHead, Refusal, Repr, Rts, WireError};
+
+impl Endpoint<'_> {
+    /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
+    /// ([`wire::stream`](crate::wire::stream) says how long it is). The answer says what to do with the payload.
+    pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
+        self.stats.packets_received += 1;
+        if usize::from(rail.0) >= self.rails.len() {
+            self.stats.stale_dropped += 1;
+            return Arrival::Close;
+        }
+        let Some(channel) = self.t.channel_of(peer).filter(|&channel| !self.t.channels.at(channel).is_over()) else {
+            self.stats.stale_dropped += 1;
+            return Arrival::Close;
+        };
+        match self.arrive(now, channel, rail, header) {
+            Ok(arrival) => arrival,
+            Err(error) => {
+                self.offend(channel, error);
+                Arrival::Close
+            }
+        }
+    }
+
+    fn arrive(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) -> Result<Arrival, ProtocolError> {
+        let Repr { common, body } = Repr::parse(header).map_err(ProtocolError::Wire)?;
+        let slot = self.t.channels.at_mut(channel);
+        if common.source != slot.peer.0 {
+            return Err(ProtocolError::WrongSource { named: common.source });
+        }
+        slot.heard = now;
+        if common.epoch != slot.epoch {
+            self.stats.stale_dropped += 1;
+            return Ok(Arrival::Discard);
+        }
+        if let Body::Connect(connect) = &body {
+            self.arrive_connect(channel, rail, connect)?;
+        } else if !self.t.sub(channel, rail).connect_seen {
+            return Err(ProtocolError::NotConnected); // G-1
+        }
+        self.arrive_acks(channel, &common)?;
+        let carries = matches!(body, Body::Eager(_) | Body::Aggregate { .. } | Body::Data(_) | Body::Put(_));
+        if common.payload_bytes > 0 && !carries {
+            return Err(ProtocolError::TooLong { bytes: common.payload_bytes.into() });
+        }
+        let arrival = match body {
+            Body::Eager(head) => return self.arrive_message(now, channel, rail, &common, &head, None),
+            Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
+            Body::Aggregate { .. } => {
+                // Its machine comes with the optimising scheduler; nobody was told that it may be sent.
+                return Err(ProtocolError::Wire(WireError { field: "kind", value: 2 }));
+            }
+            Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done,
+            Body::Reconnect(_) => {
+                self.stats.stale_dropped += 1;
+                Arrival::Done
+            }
+            Body::Probe(probe) => {
+                if !probe.answer {
+                    self.t.channels.at_mut(channel).probe_answer = Some(probe.nonce);
+                    self.activate(channel);
+                }
+                Arrival::Done
+            }
+            Body::Bye => {
+                self.end_channel(channel, Ending::Closed);
+                Arrival::Done
+            }
+            Body::Cts(_)
+            | Body::Fin(_)
+            | Body::Data(_)
+            | Body::Put(_)
+            | Body::Get(_)
+            | Body::Atomic(_)
+            | Body::AtomicReply(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
+        };
+        Ok(arrival)
+    }
+
+    fn arrive_connect(&mut self, channel: u32, rail: RailId, connect: &Connect) -> Result<(), ProtocolError> {
+        if connect.window == 0 || connect.block_bytes == 0 {
+            return Err(ProtocolError::Terms);
+        }
+        let sub = self.t.sub(channel, rail);
+        sub.connect_seen = true;
+        sub.peer_rail = connect.rail;
+        let slot = self.t.channels.at_mut(channel);
+        if slot.terms.is_none() {
+            slot.terms = Some(*connect);
+            if slot.state == ChannelState::Connecting {
+                slot.state = ChannelState::Open;
+            }
+            slot.tell_up = true;
+            self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+            self.tell_channel(channel);
+        }
+        self.activate(channel);
+        Ok(())
+    }
+
+    /// Acknowledgments and limits that ride on every packet (A-1, C-1).
+    fn arrive_acks(&mut self, channel: u32, common: &Common) -> Result<(), ProtocolError> {
+        let mut news = 0;
+        for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
+            let slot = self.t.channels.at_mut(channel);
+            news += slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+            loop {
+                let (slot, slots) = self.t.sent(channel, lane);
+                let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
+                self.acknowledged(packet);
+            }
+        }
+        let slot = self.t.channels.at_mut(channel);
+        let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked();
+        let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
+        if news > 0 || grown {
+            self.activate(channel);
+        }
+        Ok(())
+    }
+
+    /// A sequenced packet is here whole: count it for acknowledgment (S-5).
+    fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
+        let window = self.config.window;
+        let policy = self.ack_policy;
+        let (slot, bits) = self.t.received(channel, lane);
+        slot.received[lane].received(bits, window, psn);
+        self.owe_ack(now, channel, bytes, ack_now, &policy);
+    }
+
+    fn owe_ack(&mut self, now: Time, channel: u32, bytes: u32, ack_now: bool, policy: &crate::rel::ack::AckPolicy) {
+        let timer = Tables::timer(channel, Timer::Ack);
+        match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
+            AckVerdict::Now => self.activate(channel),
+            // The first packet's delay counts; later ones don't push it back.
+            AckVerdict::By(at) if !self.t.timers.is_set(timer) => self.t.timers.set(timer, at),
+            AckVerdict::By(_) => {}
+        }
+    }
+
+    /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4).
+    fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
+        let window = self.config.window;
+        let (slot, bits) = self.t.received(channel, lane);
+        match slot.received[lane].claim(bits, window, psn) {
+            Claim::New => {
+                if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
+                    slot.unordered_high = psn.next();
+                }
+                Ok(true)
+            }
+            Claim::Duplicate => {
+                self.stats.duplicates_dropped += 1;
+                let policy = self.ack_policy;
+                self.owe_ack(now, channel, 0, true, &policy);
+                Ok(false)
+            }
+            Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }),
+        }
+    }
+
+    /// An eager message or an RTS: in order it meets its receive at once; before its turn it waits in blocks.
+    fn arrive_message(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        head: &MessageHead,
+        rts: Option<&Rts>,
+    ) -> Result<Arrival, ProtocolError> {
+        let psn = Seq(common.psn);
+        let bytes = common.payload_bytes;
+        if bytes > self.config.eager_bytes_max {
+            return Err(ProtocolError::TooLong { bytes: bytes.into() });
+        }
+        if !self.claim_psn(now, channel, ORDERED, psn)? {
+            return Ok(Arrival::Discard);
+        }
+        let blocks = bytes.div_ceil(self.config.block_bytes);
+        let slot = self.t.channels.at_mut(channel);
+        slot.grants.received(blocks).map_err(|_| ProtocolError::Credit)?; // C-3
+        let peer = slot.peer;
+        let in_turn = psn == slot.reorder.esn();
+        let mut message = Message {
+            channel,
+            peer,
+            state: MessageState::Placing,
+            rendezvous: rts.is_some(),
+            want_placed: head.want_placed,
+            tag: head.tag,
+            immediate: head.immediate,
+            len: rts.map_or(bytes.into(), |rts| rts.message_bytes),
+            remote: head.operation,
+            blocks: NONE,
+            block_count: blocks,
+            keys: NONE,
+            recv: NONE,
+            ..Message::default()
+        };
+        if let Some(rts) = rts {
+            if !rts.keys.is_empty()
+                && let Ok(set) = self.t.key_sets.insert(KeySet::of(&rts.keys))
+            {
+                // Without room for its keys the message goes by put or data segments.
+                message.keys = set.index;
+            }
+            message.state = MessageState::Stored;
+        } else if bytes == 0 {
+            message.state = MessageState::Stored;
+        }
+        let mut matched = None;
+        if in_turn {
+            let (slot, slots) = self.t.reorder(channel);
+            slot.reorder.advance(slots);
+            matched = self.match_posted(peer, message.tag, message.len);
+        } else {
+            self.stats.out_of_order += 1;
+        }
+        let sub = self.t.sub_index(channel, rail);
+        let place = |to, len| Place {
+            to,
+            offset: 0,
+            len,
+            lane: ORDERED,
+            psn,
+            payload_bytes: bytes,
+            ack_now: common.ack_now,
+        };
+        let arrival = if let Some(op) = matched {
+            // Straight into the buffer: nothing is held here.
+            self.address(op, &message);
+            self.grant(channel, blocks);
+            if message.rendezvous {
+                self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
+                self.begin_rendezvous(op, message.keys);
+                Arrival::Done
+            } else {
+                let slot = self.t.ops.at_mut(op);
+                slot.phase = Phase::Data;
+                let granted = slot.granted;
+                if granted == 0 {
+                    self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
+                    self.settle(op);
+                    Arrival::Discard
+                } else {
+                    slot.places += 1;
+                    let id = self.t.open_place(sub, place(PlaceTo::Op(op), granted));
+                    Place::arrival(self, id)
+                }
+            }
+        } else {
+            // What was granted has room: the tables are sized for it.
+            message.blocks = self.t.blocks.take(blocks).ok_or(ProtocolError::Credit)?;
+            let index = self.t.messages.insert(message).map_err(|_| ProtocolError::Credit)?.index;
+            self.t.channels.at_mut(channel).messages += 1;
+            let arrival = if message.state == MessageState::Stored {
+                self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
+                Arrival::Done
+            } else {
+                self.stats.bytes_copied += u64::from(bytes);
+                let id = self.t.open_place(sub, place(PlaceTo::Message(index), bytes.into()));
+                Place::arrival(self, id)
+            };
+            if in_turn {
+                self.stats.unexpected += 1;
+                if let Ok(key) = self.t.matcher.store(peer, message.tag, index) {
+                    let slot = self.t.messages.at_mut(index);
+                    slot.unexpected = key;
+                    slot.matchable = true;
+                }
+            } else {
+                let (slot, slots) = self.t.reorder(channel);
+                slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?;
+            }
+            arrival
+        };
+        // What waited for this one has its turn now.
+        while in_turn {
+            let (slot, slots) = self.t.reorder(channel);
+            match slot.reorder.dequeue(slots) {
+                Some(message) => self.deliver(now, message),
+                None => break,
+            }
+        }
+        Ok(arrival)
+    }
+
+    /// Packets of the unordered lane: processed on arrival.
+    fn arrive_unordered(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        body: &Body,
+    ) -> Result<Arrival, ProtocolError> {
+        let psn = Seq(common.psn);
+        if !self.claim_psn(now, channel, UNORDERED, psn)? {
+            return Ok(Arrival::Discard);
+        }
+        match body {
+            Body::Data(data) => return self.arrive_data(now, channel, rail, common, data),
+            Body::Put(put) => return self.arrive_put(now, channel, rail, common, put),
+            _ => {}
+        }
+        self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
+        match body {
+            Body::Cts(cts) => self.arrive_cts(channel, cts),
+            Body::Fin(fin) => self.arrive_fin(channel, fin),
+            Body::Get(get) => self.arrive_get(channel, get)?,
+            Body::Atomic(atomic) => self.arrive_atomic(channel, atomic)?,
+            Body::AtomicReply(reply) => {
+                if let Some(op) = self.find_own(channel, reply.operation, OpKind::Atomic, Phase::Waiting) {
+                    let slot = self.t.ops.at_mut(op);
+                    slot.old = reply.old;
+                    slot.fin_seen = true;
+                    self.settle(op);
+                }
+            }
+            _ => {}
+        }
+        Ok(Arrival::Done)
+    }
+
+    fn arrive_data(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        data: &Data,
+    ) -> Result<Arrival, ProtocolError> {
+        let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
+        let op = self.t.find_op(data.operation).filter(|&op| {
+            let slot = self.t.ops.at(op);
+            let into = match slot.kind {
+                OpKind::Recv | OpKind::Part => matches!(slot.phase, Phase::Data | Phase::Written),
+                OpKind::Get => slot.phase == Phase::Waiting,
+                _ => false,
+            };
+            into && slot.channel == channel && !slot.completed && slot.error.is_none()
+        });
+        let Some(op) = op else {
+            self.stats.stale_dropped += 1;
+            self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
+            return Ok(Arrival::Discard);
+        };
+        let slot = self.t.ops.at_mut(op);
+        if data.offset.checked_add(len).is_none_or(|end| end > slot.granted) {
+            return Err(ProtocolError::OutOfRange { offset: data.offset });
+        }
+        match slot.kind {
+            OpKind::Get => slot.fin_seen = true,
+            _ if slot.phase == Phase::Written => {
+                // The sender could not use our keys.
+                slot.phase = Phase::Data;
+                slot.fin_wanted = true;
+            }
+            _ => {}
+        }
+        if len == 0 {
+            self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
+            self.settle(op);
+            return Ok(Arrival::Done);
+        }
+        slot.places += 1;
+        let place = Place {
+            to: PlaceTo::Op(op),
+            offset: data.offset,
+            len,
+            lane: UNORDERED,
+            psn,
+            payload_bytes: common.payload_bytes,
+            ack_now: common.ack_now,
+        };
+        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+        Ok(Place::arrival(self, id))
+    }
+
+    /// The window memory that a request names.
+    fn window(
+        &self,
+        key: u64,
+        offset: u64,
+        len: u64,
+        allowed: impl Fn(&super::Access) -> bool,
+    ) -> Result<(u32, MemRef), Refusal> {
+        let at = self.t.window_by_key(key).map_err(|_| Refusal::NoWindow)?;
+        let index = self.t.windows_by_key[at];
+        let window = self.t.windows.at(index);
+        if !allowed(&window.access) {
+            return Err(Refusal::NoAccess);
+        }
+        if offset.checked_add(len).is_none_or(|end| end > window.seg.len) {
+            return Err(Refusal::OutOfRange);
+        }
+        Ok((index, MemRef { offset: window.seg.at.offset + offset, ..window.seg.at }))
+    }
+
+    fn arrive_put(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        put: &wire::Put,
+    ) -> Result<Arrival, ProtocolError> {
+        let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
+        match self.window(put.window, put.offset, len, |access| access.write) {
+            Ok((window, at)) if len > 0 => {
+                self.t.windows.at_mut(window).users += 1;
+                let place = Place {
+                    to: PlaceTo::Window { window, at },
+                    offset: 0,
+                    len,
+                    lane: UNORDERED,
+                    psn,
+                    payload_bytes: common.payload_bytes,
+                    ack_now: common.ack_now,
+                };
+                let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+                Ok(Place::arrival(self, id))
+            }
+            Ok(_) => {
+                self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
+                Ok(Arrival::Done)
+            }
+            Err(why) => {
+                // Not counted as received before the origin has heard of the refusal.
+                self.refuse(channel, put.operation, why, Some(psn))?;
+                Ok(Arrival::Discard)
+            }
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        channel: u32,
+        operation: u64,
+        why: Refusal,
+        held: Option<Seq>,
+    ) -> Result<(), ProtocolError> {
+        let op = Op {
+            channel,
+            remote: operation,
+            refusal: Some(why),
+            fin_seen: held.is_some(),
+            counted: held.is_none(),
+            cursor: held.map_or(0, |psn| psn.0.into()),
+            ..Op::new(OpKind::ServeRefusal)
+        };
+        if self.t.ops.room() == 0 {
+            return Err(ProtocolError::Credit);
+        }
+        let op = self.new_op(op);
+        self.send_control(op, super::op::Control::Fin);
+        Ok(())
+    }
+
+    /// Room to serve one more request of the peer.
+    fn admit(&mut self, channel: u32) -> Result<(), ProtocolError> {
+        let slot = self.t.channels.at_mut(channel);
+        if slot.requests_in >= self.config.requests_per_peer || self.t.ops.room() == 0 {
+            return Err(ProtocolError::Credit);
+        }
+        slot.requests_in += 1;
+        Ok(())
+    }
+
+    fn arrive_get(&mut self, channel: u32, get: &wire::Get) -> Result<(), ProtocolError> {
+        self.admit(channel)?;
+        let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
+            Ok(found) => found,
+            Err(why) => return self.refuse(channel, get.operation, why, None),
+        };
+        self.t.windows.at_mut(window).users += 1;
+        let op = self.new_op(Op {
+            channel,
+            phase: Phase::Data,
+            remote: get.operation,
+            len: get.bytes,
+            granted: get.bytes,
+            window,
+            counted: true,
+            ..Op::new(OpKind::ServeGet)
+        });
+        self.t.set_segments(op, &[Seg { at, len: get.bytes }]);
+        self.t.enqueue(op, Queue::Bulk);
+        self.activate(channel);
+        Ok(())
+    }
+
+    fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
+        self.admit(channel)?;
+        let bytes = atomic.data_type.bytes();
+        let found = if atomic.data_type.allows(atomic.kind) && atomic.offset % bytes == 0 {
+            self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
+        } else {
+            Err(Refusal::BadAtomic)
+        };
+        let (window, at) = match found {
+            Ok(found) => found,
+            Err(why) => return self.refuse(channel, atomic.operation, why, None),
+        };
+        self.t.windows.at_mut(window).users += 1;
+        let op = self.new_op(Op {
+            channel,
+            remote: atomic.operation,
+            atomic_kind: atomic.kind,
+            atomic_type: atomic.data_type,
+            operand: atomic.operand,
+            compare: atomic.compare,
+            window,
+            counted: true,
+            queued: Queue::Atomics,
+            ..Op::new(OpKind::ServeAtomic)
+        });
+        self.t.set_segments(op, &[Seg { at, len: bytes }]);
+        self.atomics.push_back(&mut By(&mut self.t.ops, op_queue), op);
+        Ok(())
+    }
+
+    /// A serving operation is through with its window.
+    pub(super) fn unuse_window(&mut self, op: u32) {
+        let window = core::mem::replace(&mut self.t.ops.at_mut(op).window, NONE);
+        if window != NONE {
+            self.t.windows.at_mut(window).users -= 1;
+        }
+    }
+
+    /// The payload of a placement is where it was to go. A stale id is counted and dropped.
+    pub fn handle_placed(&mut self, now: Time, id: PlaceId) {
+        let Some(place) = self.t.place(id).copied() else {
+            self.stats.stale_dropped += 1;
+            return;
+        };
+        let sub = id.0.index;
+        self.t.subs[sub as usize].place = None;
+        let channel = sub / u32::from(self.config.rails_max);
+        self.received(now, channel, place.lane, place.psn, place.payload_bytes, place.ack_now);
+        match place.to {
+            PlaceTo::Op(op) => {
+                let slot = self.t.ops.at_mut(op);
+                slot.places -= 1;
+                slot.moved += place.len;
+                self.settle(op);
+            }
+            PlaceTo::Message(message) => {
+                let slot = self.t.messages.at_mut(message);
+                slot.state = MessageState::Stored;
+                if slot.recv != NONE {
+                    let recv = slot.recv;
+                    self.queue_copy(recv);
+                }
+            }
+            PlaceTo::Window { window, .. } => {
+                let slot = self.t.windows.at_mut(window);
+                slot.users -= 1;
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Feed: subchannels that come and go, and time.
+
+use super::channel::{ChannelState, Ending, SubState, TIMERS, Timer};
+use super::tables::Tables;
+use super::{Endpoint, LossReason, RailEvent};
+use crate::ids::{PeerId, RailId};
+use crate::time::Time;
+
+impl Endpoint<'_> {
+    /// A subchannel came up or went down.
+    pub fn handle_rail_event(&mut self, now: Time, event: RailEvent) {
+        match event {
+            RailEvent::Up { peer, rail } => self.subchannel_up(now, peer, rail),
+            RailEvent::Down { peer, rail, fault } => {
+                if usize::from(rail.0) >= self.rails.len() {
+                    return;
+                }
+                let Some(channel) = self.t.channel_of(peer) else { return };
+                if self.t.channels.at(channel).is_over() {
+                    self.t.channels.at_mut(channel).unwanted &= !(1 << rail.0);
+                    self.activate(channel);
+                    return;
+                }
+                let sub = self.t.sub(channel, rail);
+                let stood = sub.state == SubState::Up;
+                let left = sub.bye_sent;
+                sub.state = SubState::Down;
+                let open = self.t.subs_of(channel).iter().any(|sub| sub.state != SubState::Down);
+                let leaving = self.t.channels.at(channel).state == ChannelState::Leaving;
+                if leaving && left {
+                    // The peer was faster in closing.
+                    if !open {
+                        self.end_channel(channel, Ending::Closed);
+                    }
+                    self.activate_if_alive(channel);
+                } else if stood || !open {
+                    // What was in flight on it can't be replayed before the peer's end is known to be dead: that is
+                    // recovery's work. Until then the peer is lost with its rail.
+                    self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+                }
+            }
+        }
+    }
+
+    fn activate_if_alive(&mut self, channel: u32) {
+        if self.t.channels.key_at(channel).is_some() {
+            self.activate(channel);
+        }
+    }
+
+    fn subchannel_up(&mut self, now: Time, peer: PeerId, rail: RailId) {
+        let known = self.t.peers.get(peer.0 as usize).is_some_and(|slot| slot.rails >> (rail.0 & 63) & 1 == 1);
+        if !known || usize::from(rail.0) >= self.rails.len() {
+            self.refuse_subchannel(peer, rail);
+            return;
+        }
+        let gone = self.t.peers[peer.0 as usize].gone;
+        let channel = match self.t.channel_of(peer) {
+            Some(channel) => Some(channel),
+            None if gone => None,
+            None => self.open_channel(now, peer),
+        };
+        let Some(channel) = channel.filter(|&channel| !self.t.channels.at(channel).is_over()) else {
+            self.refuse_subchannel(peer, rail);
+            return;
+        };
+        let sub = self.t.sub(channel, rail);
+        sub.state = SubState::Up;
+        self.t.channels.at_mut(channel).wanted &= !(1 << rail.0);
+        self.activate(channel);
+    }
+
+    fn refuse_subchannel(&mut self, peer: PeerId, rail: RailId) {
+        self.stats.stale_dropped += 1;
+        // Full: the subchannel stays idle, and its packets are refused one by one.
+        let _ = self.refused.push_back((peer, rail));
+    }
+
+    /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
+    pub fn handle_timeout(&mut self, now: Time) {
+        while let Some(id) = self.t.timers.pop_due(now) {
+            let channel = id / TIMERS;
+            if self.t.channels.key_at(channel).is_none() {
+                continue;
+            }
+            if id == Tables::timer(channel, Timer::Ack) {
+                self.t.channels.at_mut(channel).ack.make_due();
+                self.activate(channel);
+            } else if id == Tables::timer(channel, Timer::Connect) {
+                self.end_channel(channel, Ending::Lost(LossReason::ConnectTimeout));
+            } else {
+                self.watch(now, channel);
+            }
+        }
+    }
+
+    /// The peer owed an acknowledgment for a while.
+    fn watch(&mut self, now: Time, channel: u32) {
+        let slot = *self.t.channels.at(channel);
+        if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {
+            return;
+        }
+        let (probe, max) = (self.config.probe_after, self.config.silence_max);
+        let lost_at = slot.heard + max;
+        if max.0 > 0 && now >= lost_at {
+            self.end_channel(channel, Ending::Lost(LossReason::Silent));
+            return;
+        }
+        let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };
+        if probe.0 > 0 {
+            if now >= slot.heard + probe {
+                self.t.channels.at_mut(channel).probe_due = true;
+                self.activate(channel);
+                next = next.min(now + probe);
+            } else {
+                next = next.min(slot.heard + probe);
+            }
+        }
+        self.t.timers.set(Tables::timer(channel, Timer::Silence), next);
+    }
+}

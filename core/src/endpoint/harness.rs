@@ -1,0 +1,1 @@
+//! Bodies of the endpoint's property tests and fuzz target.

@@ -1,0 +1,191 @@
+//! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
+
+use super::channel::{Channel, ChannelState, Ending, ORDERED, Sub, SubState, Timer, UNORDERED};
+use super::op::{MessageState, OpKind, Phase, Queue};
+use super::tables::{Tables, channel_active, channel_event, op_queue};
+use super::{Endpoint, LossReason, OpError, ProtocolError};
+use crate::ids::{PeerId, RailId};
+use crate::rel::credit::Grants;
+use crate::store::NONE;
+use crate::store::list::By;
+use crate::time::Time;
+
+impl Endpoint<'_> {
+    /// A channel to an idle peer, whoever calls first: a peer that calls on one rail is called back on the others.
+    pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
+        let grants = Grants::new(self.config.unexpected_per_peer, self.config.blocks_per_peer);
+        let rails = self.t.peers[peer.0 as usize].rails;
+        let mut channel = Channel::new(peer, grants, now);
+        channel.wanted = rails;
+        let index = self.t.channels.insert(channel).ok()?.index;
+        self.t.peers[peer.0 as usize].channel = index;
+        for lane in [ORDERED, UNORDERED] {
+            self.t.sent(index, lane).1.fill(NONE);
+            self.t.received(index, lane).1.fill(0);
+        }
+        self.t.reorder(index).1.fill(NONE);
+        for sub in self.t.subs_of(index) {
+            // Generations go on, so that answers to the channel before find nothing.
+            *sub = Sub {
+                frame_generation: sub.frame_generation,
+                place_generation: sub.place_generation,
+                ..Sub::default()
+            };
+        }
+        self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
+        self.activate(index);
+        Some(index)
+    }
+
+    /// Puts a channel on the list of those with something to send.
+    pub(super) fn activate(&mut self, channel: u32) {
+        let mut links = By(&mut self.t.channels, channel_active);
+        if !crate::store::Links::link(&mut links, channel).is_linked() {
+            self.active.push_back(&mut links, channel);
+        }
+    }
+
+    pub(super) fn tell_channel(&mut self, channel: u32) {
+        let mut links = By(&mut self.t.channels, channel_event);
+        if !crate::store::Links::link(&mut links, channel).is_linked() {
+            self.channel_events.push_back(&mut links, channel);
+        }
+    }
+
+    /// The peer broke a rule.
+    pub(super) fn offend(&mut self, channel: u32, error: ProtocolError) {
+        self.stats.malformed_dropped += 1;
+        self.end_channel(channel, Ending::Lost(LossReason::Protocol(error)));
+    }
+
+    /// Ends a channel: everything bound to its peer completes with an error, everything else goes on.
+    pub(super) fn end_channel(&mut self, channel: u32, ending: Ending) {
+        if self.t.channels.at(channel).is_over() {
+            return;
+        }
+        let peer = self.t.channels.at(channel).peer;
+        let error = match ending {
+            Ending::Closed => OpError::PeerClosed { peer },
+            Ending::Lost(why) => OpError::PeerLost { peer, why },
+        };
+        self.t.peers[peer.0 as usize].gone = true;
+        for timer in [Timer::Ack, Timer::Connect, Timer::Silence] {
+            self.t.timers.cancel(Tables::timer(channel, timer));
+        }
+        let slot = self.t.channels.at_mut(channel);
+        slot.state = ChannelState::Over(ending);
+        slot.tell_over = true;
+        slot.wanted = 0;
+        for rail in 0..self.rails.len() {
+            let sub = self.t.sub(channel, RailId(rail as u8));
+            let open = sub.state != SubState::Down;
+            *sub = Sub {
+                frame_generation: sub.frame_generation.wrapping_add(1).max(1),
+                place_generation: sub.place_generation,
+                ..Sub::default()
+            };
+            if open {
+                self.t.channels.at_mut(channel).unwanted |= 1 << rail;
+            }
+        }
+        self.end_packets(channel);
+        self.end_operations(channel, peer, error);
+        self.end_messages(channel);
+        self.tell_channel(channel);
+        self.activate(channel);
+    }
+
+    fn end_packets(&mut self, channel: u32) {
+        for index in 0..self.t.packets.capacity() {
+            let Some(key) = self.t.packets.key_at(index) else { continue };
+            if self.t.packets.at(index).channel == channel {
+                self.t.packets.remove(key);
+            }
+        }
+    }
+
+    fn end_operations(&mut self, channel: u32, peer: PeerId, error: OpError) {
+        // Receives that only this peer could have served.
+        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, None) {
+            self.t.matcher.unpost(key);
+            if self.t.ops.at(op).kind == OpKind::MultiRecv {
+                let slot = self.t.ops.at_mut(op);
+                slot.error = Some(error);
+                slot.closing = true;
+                slot.phase = Phase::Queued;
+                if slot.children > 0 {
+                    continue;
+                }
+            }
+            self.complete(op, Some(error));
+            self.release(op);
+        }
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_none() || self.t.ops.at(op).channel != channel {
+                continue;
+            }
+            let slot = self.t.ops.at_mut(op);
+            slot.unacked = 0;
+            slot.posts = 0;
+            slot.places = 0;
+            slot.registering = 0;
+            slot.to_register = 0;
+            match slot.queued {
+                Queue::Control | Queue::Ordered | Queue::Requests | Queue::Bulk => self.t.dequeue(op),
+                Queue::None => {}
+                Queue::Atomics => {
+                    self.t.ops.at_mut(op).queued = Queue::None;
+                    self.atomics.unlink(&mut By(&mut self.t.ops, op_queue), op);
+                }
+                // Its message is all here: it will be received.
+                Queue::Copies => {
+                    self.t.ops.at_mut(op).fin_wanted = false;
+                    continue;
+                }
+            }
+            if self.t.ops.at(op).serves() {
+                self.unuse_window(op);
+            }
+            self.complete(op, Some(error));
+            self.t.ops.at_mut(op).channel = NONE;
+            self.release(op);
+        }
+    }
+
+    /// Forgets a peer's messages that can't be received any more; those that are all here and in order stay.
+    fn end_messages(&mut self, channel: u32) {
+        let (slot, slots) = self.t.reorder(channel);
+        slot.reorder.drain(slots, |_, _| {});
+        for index in 0..self.t.messages.capacity() {
+            if self.t.messages.key_at(index).is_none() {
+                continue;
+            }
+            let message = self.t.messages.at(index);
+            if message.channel != channel {
+                continue;
+            }
+            let complete = message.state == MessageState::Stored && !message.rendezvous;
+            let in_order = message.matchable || message.claimed || message.recv != NONE;
+            if !(complete && in_order) {
+                if message.matchable {
+                    self.t.matcher.take_unexpected(message.unexpected);
+                }
+                self.free_message(index);
+            }
+        }
+    }
+
+    /// Gives a channel's slot back once it is over, told, disconnected and nothing refers to it.
+    pub(super) fn free_channel_if_idle(&mut self, channel: u32) {
+        let Some(key) = self.t.channels.key_at(channel) else { return };
+        let slot = self.t.channels.at(channel);
+        if !slot.is_over() || slot.tell_over || slot.tell_up || slot.unwanted != 0 || slot.messages > 0 {
+            return;
+        }
+        let peer = slot.peer;
+        let mut links = By(&mut self.t.channels, channel_active);
+        self.active.unlink(&mut links, channel);
+        self.t.channels.remove(key);
+        self.t.peers[peer.0 as usize].channel = NONE;
+    }
+}

@@ -1,0 +1,234 @@
+//! Messages meet buffers: matching in the order of PSNs and of posting (rules M-1 to M-5), multi-receive, messages that
+//! wait in blocks.
+
+use super::channel::PlaceTo;
+use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
+use super::tables::op_queue;
+use super::{Endpoint, Selector};
+use crate::ids::PeerId;
+use crate::mem::Seg;
+use crate::store::NONE;
+use crate::store::list::By;
+use crate::time::Time;
+
+impl Endpoint<'_> {
+    /// Takes the receive that a message of `len` bytes goes to out of the matcher.
+    pub(super) fn match_posted(&mut self, peer: PeerId, tag: Option<u64>, len: u64) -> Option<u32> {
+        loop {
+            let (key, op) = self.t.matcher.find_posted(peer, tag)?;
+            if self.t.ops.at(op).kind != OpKind::MultiRecv {
+                self.t.matcher.unpost(key);
+                return Some(op);
+            }
+            // While one message waits for a slot, none may overtake it.
+            if self.parts_starved {
+                return None;
+            }
+            match self.part_of(op, len) {
+                Part::Taken(part) => return Some(part),
+                Part::NoSlot => {
+                    self.parts_starved = true;
+                    return None;
+                }
+                Part::NoRoom => {}
+            }
+        }
+    }
+
+    /// Cuts `len` bytes off a multi-receive buffer.
+    fn part_of(&mut self, op: u32, len: u64) -> Part {
+        let parent = *self.t.ops.at(op);
+        let free = parent.len - parent.cursor;
+        if len > free && parent.cursor > 0 {
+            self.close_multi(op);
+            return Part::NoRoom;
+        }
+        if self.caller_ops >= self.config.operations_max {
+            return Part::NoSlot;
+        }
+        let taken = len.min(free);
+        let part = self.new_op(Op {
+            parent: op,
+            cursor: parent.cursor,
+            len: taken,
+            notify: parent.notify,
+            cookie: parent.cookie,
+            ..Op::new(OpKind::Part)
+        });
+        let mut seg = self.t.op_segments(op).first().copied().unwrap_or_default();
+        seg = Seg::new(seg.at.region, seg.at.offset + parent.cursor, taken);
+        self.t.set_segments(part, &[seg]);
+        let parent = self.t.ops.at_mut(op);
+        parent.children += 1;
+        parent.cursor += taken;
+        if parent.len - parent.cursor < parent.multi_min {
+            self.close_multi(op);
+        }
+        Part::Taken(part)
+    }
+
+    /// A multi-receive takes no more messages; it is released with its last part.
+    pub(super) fn close_multi(&mut self, op: u32) {
+        let slot = self.t.ops.at_mut(op);
+        let key = slot.posted;
+        slot.closing = true;
+        slot.phase = Phase::Queued;
+        let idle = slot.children == 0;
+        self.t.matcher.unpost(key);
+        if idle {
+            self.complete(op, None);
+        }
+    }
+
+    /// Fills a new multi-receive with messages that wait.
+    pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
+        self.t.ops.at_mut(op).from = *from;
+        while self.t.ops.at(op).phase == Phase::Posted {
+            let Some((key, message)) = self.t.matcher.find_unexpected(from) else { return };
+            match self.part_of(op, self.t.messages.at(message).len) {
+                Part::Taken(part) => {
+                    self.t.matcher.take_unexpected(key);
+                    self.bind(now, part, message);
+                }
+                Part::NoSlot => {
+                    self.parts_starved = true;
+                    return;
+                }
+                Part::NoRoom => return,
+            }
+        }
+    }
+
+    /// A slot came free: multi-receives that had none for a part look again, the oldest message first.
+    pub(super) fn feed_starved(&mut self) {
+        if self.caller_ops >= self.config.operations_max {
+            return;
+        }
+        self.parts_starved = false;
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_none() {
+                continue;
+            }
+            let slot = self.t.ops.at(op);
+            if slot.kind == OpKind::MultiRecv && slot.phase == Phase::Posted {
+                let from = slot.from;
+                self.feed_multi(Time(0), op, &from);
+                if self.parts_starved {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A message that has its turn and is not matched yet: goes to a posted receive, or waits as unexpected.
+    pub(super) fn deliver(&mut self, now: Time, message: u32) {
+        let slot = *self.t.messages.at(message);
+        match self.match_posted(slot.peer, slot.tag, slot.len) {
+            Some(op) => self.bind(now, op, message),
+            None => {
+                self.stats.unexpected += 1;
+                // As many entries as messages: there is room.
+                if let Ok(key) = self.t.matcher.store(slot.peer, slot.tag, message) {
+                    let slot = self.t.messages.at_mut(message);
+                    slot.unexpected = key;
+                    slot.matchable = true;
+                }
+            }
+        }
+    }
+
+    /// Gives a receive the facts of its message.
+    pub(super) fn address(&mut self, op: u32, message: &Message) {
+        let slot = self.t.ops.at_mut(op);
+        slot.channel = message.channel;
+        slot.peer = message.peer;
+        slot.tag = message.tag;
+        slot.immediate = message.immediate;
+        slot.message_len = message.len;
+        slot.granted = message.len.min(slot.len);
+        slot.remote = message.remote;
+        slot.fin_wanted = message.want_placed;
+    }
+
+    /// A receive gets a message that waits here (out of the matcher already).
+    pub(super) fn bind(&mut self, now: Time, op: u32, message: u32) {
+        let _ = now;
+        let slot = *self.t.messages.at(message);
+        self.address(op, &slot);
+        let lost = self.t.channels.at(slot.channel).is_over();
+        self.t.messages.at_mut(message).matchable = false;
+        if slot.rendezvous {
+            let keys = core::mem::replace(&mut self.t.messages.at_mut(message).keys, NONE);
+            self.free_message(message);
+            self.begin_rendezvous(op, keys);
+            return;
+        }
+        self.t.messages.at_mut(message).recv = op;
+        let recv = self.t.ops.at_mut(op);
+        recv.phase = Phase::Copying;
+        recv.message = message;
+        recv.fin_wanted &= !lost;
+        if slot.state == MessageState::Stored {
+            self.queue_copy(op);
+        }
+    }
+
+    pub(super) fn queue_copy(&mut self, op: u32) {
+        self.t.ops.at_mut(op).queued = Queue::Copies;
+        self.copies.push_back(&mut By(&mut self.t.ops, op_queue), op);
+    }
+
+    /// The copy of a waiting message into its buffer has been asked for: the blocks are free, the receive is done.
+    pub(super) fn copied(&mut self, op: u32) {
+        let slot = self.t.ops.at_mut(op);
+        let message = core::mem::replace(&mut slot.message, NONE);
+        slot.queued = Queue::None;
+        slot.phase = Phase::Data;
+        slot.moved = slot.granted;
+        let channel = slot.channel;
+        if self.t.channels.at(channel).is_over() {
+            self.t.ops.at_mut(op).channel = NONE;
+        }
+        self.stats.bytes_copied += self.t.ops.at(op).granted;
+        self.free_message(message);
+        self.settle(op);
+    }
+
+    /// Frees a message's slot and blocks, and grants them to the peer again.
+    pub(super) fn free_message(&mut self, message: u32) {
+        let slot = *self.t.messages.at(message);
+        self.t.blocks.give(slot.blocks);
+        self.drop_key_set(slot.keys, false);
+        if let Some(key) = self.t.messages.key_at(message) {
+            self.t.messages.remove(key);
+        }
+        // A placement into the blocks, if one is open, is void.
+        for sub in self.t.subs_of(slot.channel) {
+            if sub.place.is_some_and(|place| matches!(place.to, PlaceTo::Message(m) if m == message)) {
+                sub.place = None;
+            }
+        }
+        let channel = self.t.channels.at_mut(slot.channel);
+        channel.messages -= 1;
+        self.grant(slot.channel, slot.block_count);
+        self.free_channel_if_idle(slot.channel);
+    }
+
+    /// A message of the peer needs no room here any more.
+    pub(super) fn grant(&mut self, channel: u32, blocks: u32) {
+        let slot = self.t.channels.at_mut(channel);
+        slot.grants.released(blocks);
+        if slot.grants.worth_telling() && !slot.is_over() {
+            slot.ack.make_due();
+            self.activate(channel);
+        }
+    }
+}
+
+enum Part {
+    Taken(u32),
+    /// No operation slot.
+    NoSlot,
+    /// The buffer is closed now.
+    NoRoom,
+}

@@ -1,0 +1,228 @@
+//! Packets are built, numbered, handed to rails, completed and acknowledged.
+
+use super::action::{Action, Post, PostKind, Span};
+use super::channel::{ORDERED, SubState, Timer, UNORDERED};
+use super::op::{Packet, What};
+use super::tables::Tables;
+use super::{Endpoint, PostStatus};
+use crate::ids::{Key, PostId, RailId};
+use crate::rail::sched::Candidates;
+use crate::time::Time;
+use crate::wire::{Body, Common, Lane, Repr};
+
+/// The batch that `poll_actions` fills.
+pub(super) type Actions = heapless::Vec<Action, 16>;
+
+impl Endpoint<'_> {
+    /// The header that every packet of a channel starts with now.
+    fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
+        let rank = self.config.rank.0;
+        let slot = self.t.channels.at_mut(channel);
+        let (message_limit, block_limit) = slot.grants.limits();
+        slot.grants.told();
+        slot.ack.sent();
+        self.t.timers.cancel(Tables::timer(channel, Timer::Ack));
+        let slot = self.t.channels.at(channel);
+        Common {
+            source: rank,
+            epoch: slot.epoch,
+            psn,
+            ack_ordered: slot.received[ORDERED].expected().0,
+            ack_unordered: slot.received[UNORDERED].expected().0,
+            message_limit,
+            block_limit,
+            payload_bytes,
+            ack_now,
+        }
+    }
+
+    /// Rails of a channel for the scheduler.
+    pub(super) fn candidates(&mut self, channel: u32) -> Candidates {
+        let up = self.ready(channel);
+        let mut room = 0;
+        for rail in 0..self.rails.len() as u8 {
+            room |= u64::from(self.has_room(channel, RailId(rail))) << rail;
+        }
+        Candidates { up, room }
+    }
+
+    /// Whether a subchannel takes one more post, one being kept for unsequenced frames.
+    pub(super) fn has_room(&mut self, channel: u32, rail: RailId) -> bool {
+        let posts_max = self.rails[usize::from(rail.0)].posts_max;
+        self.t.sub(channel, rail).posts + 1 < posts_max
+    }
+
+    /// Whether one more sequenced packet of `lane` may be under way.
+    pub(super) fn may_send(&self, channel: u32, lane: Lane) -> bool {
+        let slot = self.t.channels.at(channel);
+        let window = slot.terms.map_or(0, |terms| terms.window).min(self.config.window);
+        let lane = if lane == Lane::Ordered { ORDERED } else { UNORDERED };
+        self.t.packets.room() > 0 && slot.sent[lane].has_room(window)
+    }
+
+    /// Hands a sequenced packet to a rail. The caller has asked `may_send` and `has_room`, and `out` has room.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn transmit(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        op: u32,
+        body: Body,
+        payload: Span,
+        ack_now: bool,
+        out: &mut Actions,
+    ) {
+        let lane = match body.lane() {
+            Some(Lane::Ordered) => ORDERED,
+            _ => UNORDERED,
+        };
+        let record = Packet {
+            op,
+            channel,
+            rail: rail.0,
+            what: What::Packet,
+            len: payload.len(),
+            posted: true,
+            unacked: true,
+        };
+        let Ok(key) = self.t.packets.insert(record) else {
+            debug_assert!(false, "asked before");
+            return;
+        };
+        let (slot, slots) = self.t.sent(channel, lane);
+        let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
+            debug_assert!(false, "asked before");
+            self.t.packets.remove(key);
+            return;
+        };
+        let common = self.common(channel, psn.0, payload.len() as u32, ack_now);
+        let slot = self.t.ops.at_mut(op);
+        slot.unacked += 1;
+        slot.posts += 1;
+        self.t.sub(channel, rail).posts += 1;
+        self.stats.packets_sent += 1;
+        self.watch_silence(now, channel);
+        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+    }
+
+    /// Hands a remote write or read to a rail.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn transfer(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        op: u32,
+        kind: PostKind,
+        payload: Span,
+        out: &mut Actions,
+    ) {
+        let what = if matches!(kind, PostKind::Read { .. }) { What::Read } else { What::Write };
+        let record = Packet { op, channel, rail: rail.0, what, len: payload.len(), posted: true, unacked: false };
+        let Ok(key) = self.t.packets.insert(record) else {
+            debug_assert!(false, "asked before");
+            return;
+        };
+        self.t.ops.at_mut(op).posts += 1;
+        self.t.sub(channel, rail).posts += 1;
+        let peer = self.t.channels.at(channel).peer;
+        let header = heapless::Vec::new();
+        let pushed = out.push(Action::Post(Post { id: PostId(key), peer, rail, kind, header, payload }));
+        debug_assert!(pushed.is_ok(), "the batch has room");
+    }
+
+    /// Hands an unsequenced frame to a rail; one at a time per subchannel. `false`: one is with the rail already.
+    pub(super) fn send_frame(&mut self, channel: u32, rail: RailId, body: Body, out: &mut Actions) -> bool {
+        let index = self.t.sub_index(channel, rail);
+        let sub = &mut self.t.subs[index];
+        if sub.frame_posted || sub.state != SubState::Up {
+            return false;
+        }
+        sub.frame_posted = true;
+        // Ids of frames lie behind those of packets.
+        let key = Key { index: self.config.packets_max + index as u32, generation: sub.frame_generation };
+        let common = self.common(channel, 0, 0, false);
+        self.stats.packets_sent += 1;
+        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, Span::EMPTY, out);
+        true
+    }
+
+    fn push_packet(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        id: PostId,
+        repr: &Repr,
+        payload: Span,
+        out: &mut Actions,
+    ) {
+        let header = repr.emit_vec();
+        debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
+        let header = header.unwrap_or_default();
+        let peer = self.t.channels.at(channel).peer;
+        let pushed = out.push(Action::Post(Post { id, peer, rail, kind: PostKind::Send, header, payload }));
+        debug_assert!(pushed.is_ok(), "the batch has room");
+    }
+
+    /// A rail is through with a post. A late or repeated report is counted and dropped.
+    pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
+        let _ = now;
+        if id.0.index >= self.config.packets_max {
+            let index = (id.0.index - self.config.packets_max) as usize;
+            match self.t.subs.get_mut(index) {
+                Some(sub) if sub.frame_generation == id.0.generation && sub.frame_posted => {
+                    sub.frame_posted = false;
+                    sub.frame_generation = sub.frame_generation.wrapping_add(1).max(1);
+                    self.activate(index as u32 / u32::from(self.config.rails_max));
+                }
+                _ => self.stats.stale_dropped += 1,
+            }
+            return;
+        }
+        let Some(packet) = self.t.packets.get_mut(id.0).filter(|packet| packet.posted) else {
+            self.stats.stale_dropped += 1;
+            return;
+        };
+        packet.posted = false;
+        let packet = *packet;
+        if !packet.unacked {
+            self.t.packets.remove(id.0);
+        }
+        let sub = self.t.sub(packet.channel, RailId(packet.rail));
+        sub.posts = sub.posts.saturating_sub(1);
+        self.activate(packet.channel);
+        let slot = self.t.ops.at_mut(packet.op);
+        slot.posts -= 1;
+        if packet.what == What::Read && status == PostStatus::Done {
+            slot.moved += packet.len;
+        }
+        // A failed post's subchannel is reported down; what follows is decided there.
+        self.settle(packet.op);
+    }
+
+    /// The peer has a packet.
+    pub(super) fn acknowledged(&mut self, index: u32) {
+        let packet = self.t.packets.at_mut(index);
+        packet.unacked = false;
+        let packet = *packet;
+        if !packet.posted
+            && let Some(key) = self.t.packets.key_at(index)
+        {
+            self.t.packets.remove(key);
+        }
+        self.t.ops.at_mut(packet.op).unacked -= 1;
+        self.settle(packet.op);
+    }
+
+    /// Starts the watch over a peer that owes an acknowledgment.
+    fn watch_silence(&mut self, now: Time, channel: u32) {
+        let (probe, max) = (self.config.probe_after, self.config.silence_max);
+        let timer = Tables::timer(channel, Timer::Silence);
+        if (probe.0 == 0 && max.0 == 0) || self.t.timers.is_set(timer) {
+            return;
+        }
+        self.t.channels.at_mut(channel).heard = now;
+        let first = if probe.0 == 0 { max } else { probe };
+        self.t.timers.set(timer, now + first);
+    }
+}

@@ -1,0 +1,610 @@
+//! What to do next: actions for the shim, in bounded batches. Each channel that has something to send is visited in
+//! turn; packets are made only when a rail has room, so that requests pile up while rails are busy and the scheduler
+//! sees them together (newmadeleine-2007, 2).
+
+use super::action::{Action, AtomicAction, PostKind, Span, SpanOf};
+use super::channel::{ChannelState, Ending, SubState};
+use super::op::{Control, Op, OpKind, Phase, Queue};
+use super::packets::Actions;
+use super::tables::{channel_active, op_queue};
+use super::{Endpoint, Level};
+use crate::ids::RailId;
+use crate::rail::sched::{Class, STRIPE_BYTES_MIN, Scheduler, Stripe};
+use crate::store::NONE;
+use crate::store::list::By;
+use crate::time::Time;
+use crate::wire::{self, Body, Connect, Cts, Data, Fin, Lane, MessageHead, Probe, Rts};
+
+/// Actions that one step may add: a copy and a post.
+const STEP: usize = 2;
+
+/// What a step came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Something was sent: try again.
+    Sent,
+    /// Nothing to send, or no room for it.
+    Idle,
+}
+
+impl Endpoint<'_> {
+    /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in order,
+    /// before the next call that changes the endpoint.
+    pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
+        actions.clear();
+        while let Some(action) = self.next_loose_action() {
+            let _ = actions.push(action);
+            if actions.len() + STEP > actions.capacity() {
+                return actions.len();
+            }
+        }
+        loop {
+            let channel = self.active.head();
+            if channel == NONE || actions.len() + STEP > actions.capacity() {
+                return actions.len();
+            }
+            // Off the list first: what it sets in motion may put it back.
+            self.active.unlink(&mut By(&mut self.t.channels, channel_active), channel);
+            self.pump(now, channel, actions);
+        }
+    }
+
+    /// Actions that belong to no channel's order: copies out of blocks, peers' atomics, deregistrations.
+    fn next_loose_action(&mut self) -> Option<Action> {
+        if let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
+            let slot = self.t.ops.at(op);
+            let blocks = self.t.messages.at(slot.message).blocks;
+            let len = slot.granted;
+            let from = Span { of: SpanOf::Blocks(blocks), offset: 0, len };
+            let to = self.t.op_span(op, 0, len);
+            // The receive is over and its segments stay in the slot until after the batch: events come later.
+            self.copied(op);
+            return if len == 0 { self.next_loose_action() } else { Some(Action::Copy { from, to }) };
+        }
+        if let Some(op) = self.atomics.pop_front(&mut By(&mut self.t.ops, op_queue)) {
+            let at = self.t.op_segments(op).first().copied().unwrap_or_default().at;
+            let operation = self.t.op_id(op);
+            let slot = self.t.ops.at_mut(op);
+            slot.queued = Queue::None;
+            slot.phase = Phase::Waiting;
+            return Some(Action::Atomic(AtomicAction {
+                operation,
+                at,
+                kind: slot.atomic_kind,
+                data_type: slot.atomic_type,
+                operand: slot.operand,
+                compare: slot.compare,
+            }));
+        }
+        if let Some((rail, key)) = self.deregister.pop_front() {
+            return Some(Action::Deregister { rail, key });
+        }
+        self.refused.pop_front().map(|(peer, rail)| Action::Disconnect { peer, rail })
+    }
+
+    /// A peer's atomic has been performed: `old` is the value before. Late or repeated answers are dropped.
+    pub fn handle_atomic(&mut self, now: Time, operation: crate::ids::OpId, old: u64) {
+        let _ = now;
+        let waiting = self.t.ops.get_mut(operation.0).filter(|op| {
+            op.kind == OpKind::ServeAtomic && op.phase == Phase::Waiting && op.control == Control::None && !op.all_sent
+        });
+        let Some(slot) = waiting else {
+            self.stats.stale_dropped += 1;
+            return;
+        };
+        slot.old = old;
+        self.send_control(operation.0.index, Control::AtomicReply);
+    }
+
+    fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        if self.pump_connections(channel, out) == Step::Sent {
+            self.activate(channel);
+            return;
+        }
+        let slot = self.t.channels.at(channel);
+        if slot.is_over() {
+            self.free_channel_if_idle(channel);
+            return;
+        }
+        if slot.terms.is_some() {
+            loop {
+                if out.len() + STEP > out.capacity() {
+                    self.activate(channel);
+                    return;
+                }
+                let sent = self.pump_control(now, channel, out) == Step::Sent
+                    || self.pump_message(now, channel, out) == Step::Sent
+                    || self.pump_request(now, channel, out) == Step::Sent
+                    || self.pump_bulk(now, channel, out) == Step::Sent;
+                if !sent {
+                    break;
+                }
+            }
+            self.pump_frames(channel, out);
+        }
+        self.pump_goodbye(channel, out);
+    }
+
+    /// Subchannels to open and close, and the Connect that comes first on each (G-1).
+    fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
+        let peer = self.t.channels.at(channel).peer;
+        for index in 0..self.rails.len() as u8 {
+            if out.len() + STEP > out.capacity() {
+                return Step::Sent;
+            }
+            let rail = RailId(index);
+            let slot = self.t.channels.at_mut(channel);
+            if slot.unwanted >> index & 1 == 1 {
+                slot.unwanted &= !(1 << index);
+                let _ = out.push(Action::Disconnect { peer, rail });
+            } else if slot.wanted >> index & 1 == 1 {
+                slot.wanted &= !(1 << index);
+                let sub = self.t.sub(channel, rail);
+                if sub.state == SubState::Down {
+                    sub.state = SubState::Connecting;
+                    let _ = out.push(Action::Connect { peer, rail });
+                }
+            } else {
+                let sub = *self.t.sub(channel, rail);
+                if sub.state == SubState::Up && !sub.connect_sent {
+                    let body = Body::Connect(Connect {
+                        window: self.config.window,
+                        eager_bytes_max: self.config.eager_bytes_max,
+                        block_bytes: self.config.block_bytes,
+                        requests_max: self.config.requests_per_peer,
+                        rail: index,
+                        answer: sub.connect_seen,
+                    });
+                    if self.send_frame(channel, rail, body, out) {
+                        self.t.sub(channel, rail).connect_sent = true;
+                    }
+                }
+            }
+        }
+        Step::Idle
+    }
+
+    fn choose(&mut self, channel: u32, class: Class) -> Option<RailId> {
+        let rails = self.candidates(channel);
+        self.policy.multiplex(&mut self.t.channels.at_mut(channel).turn, class, rails)
+    }
+
+    fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
+        let op = self.t.channels.at(channel).control.head();
+        if op == NONE {
+            return Step::Idle;
+        }
+        let slot = *self.t.ops.at(op);
+        if slot.control == Control::Register {
+            self.register(op, out);
+            if self.t.ops.at(op).to_register == 0 {
+                self.t.dequeue(op);
+            }
+            return Step::Sent;
+        }
+        if !self.may_send(channel, Lane::Unordered) || self.must_wait_to_serve(channel, &slot) {
+            return Step::Idle;
+        }
+        let Some(rail) = self.choose(channel, Class::Control) else { return Step::Idle };
+        let body = match slot.control {
+            Control::Cts => {
+                let keys = match slot.keys {
+                    NONE => wire::RemoteKeys::new(),
+                    set => self.t.key_sets.at(set).to_vec(),
+                };
+                let target = self.t.op_id(op).0.to_bits();
+                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, keys })
+            }
+            Control::AtomicReply => {
+                Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old })
+            }
+            Control::Fin | Control::None | Control::Register => Body::Fin(Fin {
+                operation: slot.remote,
+                count: 1,
+                refused: slot.refusal,
+                placed_bytes: slot.granted,
+            }),
+        };
+        self.t.dequeue(op);
+        let slot = self.t.ops.at_mut(op);
+        slot.control = Control::None;
+        slot.all_sent |= slot.serves();
+        self.begin_serving(channel, op);
+        let ack_now = self.t.ops.at(op).serves();
+        self.transmit(now, channel, rail, op, body, Span::EMPTY, ack_now, out);
+        Step::Sent
+    }
+
+    /// Asks for the registrations that an operation needs, as far as the batch has room.
+    fn register(&mut self, op: u32, out: &mut Actions) {
+        let operation = self.t.op_id(op);
+        let write = self.t.ops.at(op).kind != OpKind::Send;
+        let memory = self.payload(op, 0, self.t.ops.at(op).granted);
+        while out.len() + STEP <= out.capacity() {
+            let slot = self.t.ops.at_mut(op);
+            if slot.to_register == 0 {
+                return;
+            }
+            let rail = RailId(slot.to_register.trailing_zeros() as u8);
+            slot.to_register &= slot.to_register - 1;
+            slot.registering |= 1 << rail.0;
+            let _ = out.push(Action::Register { operation, rail, memory, write });
+        }
+    }
+
+    /// The next message in PSN order: eager where size, rail and credits allow, else RTS.
+    fn pump_message(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
+        let slot = self.t.channels.at(channel);
+        let op = slot.ordered.head();
+        let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
+        if !slot.allowance.message_allowed(slot.sent[0].next()) || !self.may_send(channel, Lane::Ordered) {
+            return Step::Idle;
+        }
+        let send = *self.t.ops.at(op);
+        if send.registering != 0 {
+            return Step::Idle;
+        }
+        let turn = self.t.channels.at(channel).turn;
+        let Some(rail) = self.choose(channel, Class::Message) else { return Step::Idle };
+        let facts = self.rails[usize::from(rail.0)];
+        let eager_max = self.config.eager_bytes_max.min(facts.eager_bytes_max).min(terms.eager_bytes_max);
+        let blocks = send.len.div_ceil(terms.block_bytes.into());
+        let head = MessageHead {
+            tag: send.tag,
+            immediate: send.immediate,
+            want_placed: send.level == Level::Placed,
+            operation: self.t.op_id(op).0.to_bits(),
+        };
+        let slot = self.t.channels.at_mut(channel);
+        if send.len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
+            slot.allowance.use_blocks(blocks as u32);
+            self.t.dequeue(op);
+            self.send_eager(now, channel, rail, op, head, out);
+            return Step::Sent;
+        }
+        // A key names one contiguous piece.
+        let contiguous = send.segments == 1 || send.retained != NONE;
+        let readable = if contiguous { self.ready_with(channel, |caps| caps.read) } else { 0 };
+        if readable != 0
+            && send.keys == NONE
+            && send.to_register == 0
+            && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
+        {
+            let slot = self.t.ops.at_mut(op);
+            slot.keys = set.index;
+            slot.keys_ours = true;
+            slot.phase = Phase::Registering;
+            slot.to_register = readable;
+        }
+        if self.t.ops.at(op).to_register != 0 {
+            // The message keeps its place; the turn goes to whichever is sent.
+            self.t.channels.at_mut(channel).turn = turn;
+            self.register(op, out);
+            return Step::Sent;
+        }
+        let keys = match send.keys {
+            NONE => wire::RemoteKeys::new(),
+            set => self.t.key_sets.at(set).to_vec(),
+        };
+        self.t.dequeue(op);
+        self.t.ops.at_mut(op).phase = Phase::Waiting;
+        let body = Body::Rts(Rts { head, message_bytes: send.len, keys });
+        self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);
+        Step::Sent
+    }
+
+    fn send_eager(&mut self, now: Time, channel: u32, rail: RailId, op: u32, head: MessageHead, out: &mut Actions) {
+        let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+        let slot = self.t.ops.at_mut(op);
+        slot.phase = Phase::EagerSent;
+        slot.all_sent = true;
+        slot.lossless = lossless;
+        let send = *slot;
+        let mut buffer_free = send.len == 0 || send.retained != NONE;
+        if send.level == Level::Reusable && !lossless && !buffer_free {
+            // Without room for a copy, the buffer is free when the peer has acknowledged.
+            if let Some(place) = self.t.retention.take() {
+                let from = self.t.op_span(op, 0, send.len);
+                self.t.ops.at_mut(op).retained = place;
+                let _ = out.push(Action::Copy { from, to: self.payload(op, 0, send.len) });
+                self.stats.bytes_copied += send.len;
+                buffer_free = true;
+            }
+        }
+        let ack_now = match send.level {
+            Level::Reusable => !lossless && !buffer_free,
+            Level::Acknowledged => true,
+            Level::Placed => false,
+        };
+        let payload = self.payload(op, 0, send.len);
+        self.transmit(now, channel, rail, op, Body::Eager(head), payload, ack_now, out);
+        if send.level == Level::Reusable && buffer_free {
+            self.complete(op, None);
+        }
+    }
+
+    /// The next get or atomic, as far as the peer serves them at once.
+    fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
+        let slot = self.t.channels.at_mut(channel);
+        // Answers count as open until the request that goes out now acknowledges them.
+        if slot.answered > 0 && !slot.received[1].expected().is_before(slot.answered_until) {
+            slot.requests_out -= core::mem::take(&mut slot.answered);
+        }
+        let op = slot.requests.head();
+        let requests_max = slot.terms.map_or(0, |terms| terms.requests_max);
+        if op == NONE || slot.requests_out >= requests_max || !self.may_send(channel, Lane::Unordered) {
+            return Step::Idle;
+        }
+        let Some(rail) = self.choose(channel, Class::Message) else { return Step::Idle };
+        let request = *self.t.ops.at(op);
+        let operation = self.t.op_id(op).0.to_bits();
+        let body = if request.kind == OpKind::Get {
+            Body::Get(wire::Get {
+                window: request.remote,
+                offset: request.remote_offset,
+                bytes: request.len,
+                operation,
+            })
+        } else {
+            Body::Atomic(wire::Atomic {
+                window: request.remote,
+                offset: request.remote_offset,
+                operation,
+                operand: request.operand,
+                compare: request.compare,
+                kind: request.atomic_kind,
+                data_type: request.atomic_type,
+                fetch: true,
+            })
+        };
+        self.t.dequeue(op);
+        self.t.ops.at_mut(op).phase = Phase::Waiting;
+        self.t.channels.at_mut(channel).requests_out += 1;
+        self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);
+        Step::Sent
+    }
+
+    /// One segment of payload, of the first transfer that can move.
+    fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
+        let mut op = self.t.channels.at(channel).bulk.head();
+        while op != NONE {
+            let list = self.t.channels.at(channel).bulk;
+            let next = list.next(&mut By(&mut self.t.ops, op_queue), op);
+            if self.advance(now, channel, op, out) == Step::Sent {
+                if self.t.ops.at(op).all_sent {
+                    self.t.dequeue(op);
+                    self.drop_stripes(op);
+                    self.settle(op);
+                }
+                return Step::Sent;
+            }
+            op = next;
+        }
+        Step::Idle
+    }
+
+    /// Moves one segment of a transfer, if a rail that carries a part of it has room.
+    fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
+        let slot = *self.t.ops.at(op);
+        let packets = slot.phase == Phase::Data;
+        if self.t.packets.room() == 0 || (packets && !self.may_send(channel, Lane::Unordered)) {
+            return Step::Idle;
+        }
+        if slot.cursor == 0 && self.must_wait_to_serve(channel, &slot) {
+            return Step::Idle;
+        }
+        if !self.plan(channel, op) {
+            return Step::Idle;
+        }
+        let slot = *self.t.ops.at(op);
+        if let Some(rail) = slot.single {
+            let mut stripe = Stripe { next: slot.cursor, end: slot.granted };
+            return self.move_part(now, channel, op, rail, &mut stripe, out);
+        }
+        for index in 0..self.rails.len() as u8 {
+            let mut stripe = self.t.stripes_of(slot.stripes)[usize::from(index)];
+            let fin_due = slot.fins_due >> index & 1 == 1;
+            if stripe.next >= stripe.end && !fin_due {
+                continue;
+            }
+            let step = self.move_part(now, channel, op, RailId(index), &mut stripe, out);
+            if step == Step::Sent {
+                self.t.stripes_of(slot.stripes)[usize::from(index)] = stripe;
+                return Step::Sent;
+            }
+        }
+        Step::Idle
+    }
+
+    /// Decides which rails carry a transfer, once; `false`: not possible at the moment.
+    fn plan(&mut self, channel: u32, op: u32) -> bool {
+        let slot = *self.t.ops.at(op);
+        if slot.single.is_some() || slot.stripes != NONE {
+            return true;
+        }
+        let mask = match slot.phase {
+            Phase::Writing => {
+                let mask = self.ready_with(channel, |caps| caps.write);
+                self.with_keys(channel, slot.keys, mask)
+            }
+            Phase::Reading => {
+                let mask = self.ready_with(channel, |caps| caps.read);
+                self.with_keys(channel, slot.keys, mask)
+            }
+            _ => self.ready(channel),
+        };
+        if mask == 0 {
+            return false;
+        }
+        if mask.count_ones() == 1 || slot.granted < 2 * STRIPE_BYTES_MIN {
+            let mut rails = self.candidates(channel);
+            rails.up &= mask;
+            let turn = &mut self.t.channels.at_mut(channel).turn;
+            let Some(rail) = self.policy.multiplex(turn, Class::Message, rails) else { return false };
+            let slot = self.t.ops.at_mut(op);
+            slot.single = Some(rail);
+            slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
+        } else {
+            let Ok(set) = self.t.stripe_sets.insert(()) else { return false };
+            let stripes = self.t.stripes_of(set.index);
+            stripes.fill(Stripe::default());
+            self.policy.stripe(slot.granted, mask, stripes);
+            let used = self.t.stripes_of(set.index).iter().enumerate();
+            let used = used.fold(0u64, |used, (rail, stripe)| used | u64::from(stripe.end > stripe.next) << rail);
+            let slot = self.t.ops.at_mut(op);
+            slot.stripes = set.index;
+            slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
+        }
+        let slot = self.t.ops.at_mut(op);
+        slot.fins_expected = slot.fins_due.count_ones() as u16;
+        self.begin_serving(channel, op);
+        true
+    }
+
+    /// Moves the next segment of one part, or its FIN.
+    fn move_part(
+        &mut self,
+        now: Time,
+        channel: u32,
+        op: u32,
+        rail: RailId,
+        stripe: &mut Stripe,
+        out: &mut Actions,
+    ) -> Step {
+        if !self.t.sub(channel, rail).is_ready() || !self.has_room(channel, rail) {
+            return Step::Idle;
+        }
+        let slot = *self.t.ops.at(op);
+        let facts = self.rails[usize::from(rail.0)];
+        let offset = stripe.next;
+        let len = (stripe.end - stripe.next).min(facts.segment_bytes_max.into());
+        let payload = self.payload(op, offset, len);
+        let key = |key: Option<wire::RemoteKey>| {
+            let key = key.unwrap_or_default();
+            wire::RemoteKey { address: key.address.wrapping_add(offset), ..key }
+        };
+        let is_last = slot.cursor + len >= slot.granted;
+        match slot.phase {
+            Phase::Writing if len > 0 => {
+                let to = key(self.key_for(channel, slot.keys, rail));
+                self.transfer(channel, rail, op, PostKind::Write { to }, payload, out);
+            }
+            Phase::Reading => {
+                let from = key(self.key_for(channel, slot.keys, rail));
+                self.transfer(channel, rail, op, PostKind::Read { from }, payload, out);
+            }
+            Phase::Writing => {
+                // All of this rail's part is written: its FIN follows on the same subchannel (multirail-2004, 5.3).
+                if !self.may_send(channel, Lane::Unordered) {
+                    return Step::Idle;
+                }
+                let fin =
+                    Fin { operation: slot.remote, count: slot.fins_expected, refused: None, placed_bytes: slot.granted };
+                self.t.ops.at_mut(op).fins_due &= !(1 << rail.0);
+                self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
+            }
+            _ if slot.kind == OpKind::Put => {
+                let operation = self.t.op_id(op).0.to_bits();
+                let put = wire::Put { window: slot.remote, offset: slot.remote_offset.wrapping_add(offset), operation };
+                self.transmit(now, channel, rail, op, Body::Put(put), payload, is_last, out);
+            }
+            _ => {
+                let data = Data { operation: slot.remote, offset };
+                self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && slot.serves(), out);
+            }
+        }
+        stripe.next += len;
+        let slot = self.t.ops.at_mut(op);
+        slot.cursor += len;
+        slot.all_sent = slot.cursor >= slot.granted && slot.fins_due == 0;
+        Step::Sent
+    }
+
+    /// Answers under way pin their slots; with as many as the peer may have open, the next one waits.
+    fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
+        let serving = self.t.channels.at(channel).serving;
+        slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
+    }
+
+    fn begin_serving(&mut self, channel: u32, op: u32) {
+        let slot = self.t.ops.at_mut(op);
+        if slot.serves() && !slot.counted_serving {
+            slot.counted_serving = true;
+            self.t.channels.at_mut(channel).serving += 1;
+        }
+    }
+
+    /// Acknowledgments, limits and probes, where no packet has carried them.
+    fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
+        let ready = self.ready(channel);
+        for rail in 0..self.rails.len() as u8 {
+            if ready >> rail & 1 == 0 {
+                continue;
+            }
+            if out.len() + STEP > out.capacity() {
+                self.activate(channel);
+                return;
+            }
+            let slot = *self.t.channels.at(channel);
+            let body = if let Some(nonce) = slot.probe_answer {
+                Body::Probe(Probe { nonce, answer: true })
+            } else if slot.probe_due {
+                Body::Probe(Probe { nonce: slot.heard.0, answer: false })
+            } else if !slot.ack.is_due() {
+                return;
+            } else if slot.ack.is_pending() {
+                let window = self.config.window;
+                let (slot, bits) = self.t.received(channel, 0);
+                let ordered_beyond = slot.received[0].beyond(bits, window);
+                let (slot, bits) = self.t.received(channel, 1);
+                let unordered_beyond = slot.received[1].beyond(bits, window);
+                self.stats.acks_explicit += 1;
+                Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
+            } else {
+                self.stats.acks_explicit += 1;
+                Body::Credit
+            };
+            if self.send_frame(channel, RailId(rail), body, out) {
+                let slot = self.t.channels.at_mut(channel);
+                if slot.probe_answer.take().is_none() {
+                    slot.probe_due = false;
+                }
+            }
+        }
+    }
+
+    /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-3).
+    fn pump_goodbye(&mut self, channel: u32, out: &mut Actions) {
+        let slot = *self.t.channels.at(channel);
+        if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
+            return;
+        }
+        let busy = slot.sent.iter().any(|lane| !lane.is_empty())
+            || [slot.control, slot.ordered, slot.requests, slot.bulk, slot.one_sided].iter().any(|l| !l.is_empty());
+        if busy {
+            return;
+        }
+        let ready = self.ready(channel);
+        let mut out_yet = true;
+        for rail in 0..self.rails.len() as u8 {
+            if ready >> rail & 1 == 0 {
+                continue;
+            }
+            let sub = *self.t.sub(channel, RailId(rail));
+            if !sub.bye_sent {
+                out_yet = false;
+                if out.len() + STEP > out.capacity() {
+                    self.activate(channel);
+                } else if self.send_frame(channel, RailId(rail), Body::Bye, out) {
+                    self.t.sub(channel, RailId(rail)).bye_sent = true;
+                    self.t.channels.at_mut(channel).state = ChannelState::Leaving;
+                }
+            } else if sub.frame_posted {
+                out_yet = false;
+            }
+        }
+        if out_yet {
+            self.end_channel(channel, Ending::Closed);
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Rendezvous: which variant, and the messages of it (resilient-2010, IV.A.2; rules ).
+//!
+//! The receiver chooses when it has matched: *get* where the sender's memory can be read over a rail that both use,
+//! else *put* where its own memory can be written, else *data segments*.
+
+use super::channel::Sub;
+use super::op::{Control, OpKind, Phase, Queue};
+use super::tables::KeySet;
+use super::{Endpoint, OpError, RailFault};
+use crate::ids::{OpId, RailId};
+use crate::store::NONE;
+use crate::time::Time;
+use crate::wire::{Cts, Fin, RemoteKey};
+
+impl Endpoint<'_> {
+    /// Rails of a channel on which packets may be posted: bit per rail.
+    pub(super) fn ready(&mut self, channel: u32) -> u64 {
+        let mut mask = 0;
+        for (rail, sub) in self.t.subs_of(channel).iter().enumerate() {
+            mask |= u64::from(sub.is_ready()) << rail;
+        }
+        mask
+    }
+
+    /// Rails of a channel that are ready and have what `wanted` asks for.
+    pub(super) fn ready_with(&mut self, channel: u32, wanted: impl Fn(&crate::rail::Caps) -> bool) -> u64 {
+        let mut mask = self.ready(channel);
+        for (rail, facts) in self.rails.iter().enumerate() {
+            if !wanted(&facts.caps) {
+                mask &= !(1 << rail);
+            }
+        }
+        mask
+    }
+
+    /// The key of a set that goes with our rail `rail`.
+    pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
+        let peer_rail = self.t.sub(channel, rail).peer_rail;
+        self.t.key_sets.at(set).as_slice().iter().find(|key| key.rail == peer_rail).copied()
+    }
+
+    /// Rails of `mask` for which the set has a key.
+    pub(super) fn with_keys(&mut self, channel: u32, set: u32, mask: u64) -> u64 {
+        let mut found = 0;
+        for rail in 0..self.rails.len() as u8 {
+            if mask >> rail & 1 == 1 && self.key_for(channel, set, RailId(rail)).is_some() {
+                found |= 1 << rail;
+            }
+        }
+        found
+    }
+
+    /// A receive has its RTS: `keys` is the set of the source buffer's keys, or [`NONE`].
+    pub(super) fn begin_rendezvous(&mut self, op: u32, keys: u32) {
+        let slot = *self.t.ops.at(op);
+        let channel = slot.channel;
+        let readable = match keys {
+            NONE => 0,
+            keys => {
+                let mask = self.ready_with(channel, |caps| caps.read);
+                self.with_keys(channel, keys, mask)
+            }
+        };
+        // A key names one contiguous piece.
+        let contiguous = slot.segments == 1;
+        let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
+        let slot = self.t.ops.at_mut(op);
+        slot.fin_wanted = true;
+        if slot.granted == 0 {
+            // Nothing fits: the FIN alone ends it.
+            slot.phase = Phase::Data;
+            self.drop_key_set(keys, false);
+            self.settle(op);
+        } else if readable != 0 {
+            slot.phase = Phase::Reading;
+            slot.keys = keys;
+            self.t.enqueue(op, Queue::Bulk);
+            self.activate(channel);
+        } else {
+            self.drop_key_set(keys, false);
+            let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
+            let slot = self.t.ops.at_mut(op);
+            if let Some(set) = set {
+                slot.phase = Phase::Registering;
+                slot.keys = set.index;
+                slot.keys_ours = true;
+                slot.to_register = writable;
+                self.send_control(op, Control::Register);
+            } else {
+                slot.phase = Phase::Data;
+                self.send_control(op, Control::Cts);
+            }
+        }
+    }
+
+    /// A rail has registered an operation's memory, or could not. Late answers are dropped.
+    pub fn handle_registered(
+        &mut self,
+        now: Time,
+        operation: OpId,
+        rail: RailId,
+        key: Result<RemoteKey, RailFault>,
+    ) {
+        let _ = now;
+        let Some(slot) = self.t.ops.get_mut(operation.0) else {
+            self.stats.stale_dropped += 1;
+            if let Ok(key) = key {
+                let _ = self.deregister.push_back((rail, key));
+            }
+            return;
+        };
+        let op = operation.0.index;
+        if u32::from(rail.0) > 63 || slot.registering >> rail.0 & 1 == 0 {
+            self.stats.stale_dropped += 1;
+            return;
+        }
+        slot.registering &= !(1 << rail.0);
+        let (set, done, channel) = (slot.keys, slot.registering == 0 && slot.to_register == 0, slot.channel);
+        if let (Ok(key), true) = (key, set != NONE) {
+            self.t.key_sets.at_mut(set).push(RemoteKey { rail: rail.0, ..key });
+        }
+        if !done {
+            return;
+        }
+        let slot = self.t.ops.at_mut(op);
+        if slot.kind == OpKind::Send {
+            slot.phase = Phase::Queued;
+            self.activate(channel);
+        } else {
+            slot.phase = if self.t.key_sets.at(set).as_slice().is_empty() { Phase::Data } else { Phase::Written };
+            slot.fin_wanted = slot.phase == Phase::Data;
+            self.send_control(op, Control::Cts);
+        }
+    }
+
+    /// The receiver has matched our message.
+    pub(super) fn arrive_cts(&mut self, channel: u32, cts: &Cts) {
+        let Some(op) = self.find_own(channel, cts.operation, OpKind::Send, Phase::Waiting) else { return };
+        self.drop_keys(op);
+        let writable = self.ready_with(channel, |caps| caps.write);
+        let slot = self.t.ops.at_mut(op);
+        slot.granted = cts.granted_bytes.min(slot.len);
+        slot.remote = cts.target;
+        slot.phase = Phase::Data;
+        if !cts.keys.is_empty()
+            && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
+        {
+            if self.with_keys(channel, set.index, writable) != 0 {
+                let slot = self.t.ops.at_mut(op);
+                slot.keys = set.index;
+                slot.phase = Phase::Writing;
+            } else {
+                self.t.key_sets.remove(set);
+            }
+        }
+        self.t.enqueue(op, Queue::Bulk);
+        self.activate(channel);
+    }
+
+    /// The end of a transfer, or a refusal.
+    pub(super) fn arrive_fin(&mut self, channel: u32, fin: &Fin) {
+        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.t.ops.at(op).channel == channel) else {
+            self.stats.stale_dropped += 1;
+            return;
+        };
+        let slot = self.t.ops.at_mut(op);
+        if slot.completed {
+            self.stats.stale_dropped += 1;
+            return;
+        }
+        if let Some(why) = fin.refused {
+            let error = OpError::Refused { peer: slot.peer, why };
+            match slot.kind {
+                // Its acknowledgment follows and completes it.
+                OpKind::Put => slot.error = Some(error),
+                OpKind::Get | OpKind::Atomic if slot.phase != Phase::Queued => {
+                    // Over when no payload is on its way into the buffer any more.
+                    slot.error = Some(error);
+                    slot.fin_seen = true;
+                    slot.moved = slot.granted;
+                    self.settle(op);
+                }
+                _ => self.stats.stale_dropped += 1,
+            }
+            return;
+        }
+        match (slot.kind, slot.phase) {
+            (OpKind::Send, Phase::Waiting | Phase::Data | Phase::EagerSent) => {
+                slot.fin_seen = true;
+                slot.moved = fin.placed_bytes.min(slot.len);
+                // A FIN before all is sent can only be a receiver that wants no more.
+                if slot.queued == Queue::Bulk {
+                    slot.all_sent = true;
+                    self.t.dequeue(op);
+                    self.drop_stripes(op);
+                }
+                if self.t.ops.at(op).phase == Phase::Waiting {
+                    self.drop_keys(op);
+                }
+            }
+            (OpKind::Recv | OpKind::Part, Phase::Written) => {
+                slot.fins = slot.fins.saturating_add(1);
+                slot.fins_expected = fin.count.max(1);
+            }
+            _ => self.stats.stale_dropped += 1,
+        }
+        self.settle(op);
+    }
+
+    /// A living operation of ours that the peer of `channel` may name.
+    pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
+        let found = self.t.find_op(id).filter(|&op| {
+            let slot = self.t.ops.at(op);
+            slot.channel == channel && slot.kind == kind && slot.phase == phase && !slot.completed
+        });
+        if found.is_none() {
+            self.stats.stale_dropped += 1;
+        }
+        found
+    }
+}
+
+impl Sub {
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self.state, super::channel::SubState::Up) && self.connect_sent && self.connect_seen
+    }
+}

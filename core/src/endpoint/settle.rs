@@ -1,0 +1,305 @@
+//! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
+//! one completion per request, whatever the number of packets, stripes and rails.
+
+use super::channel::{Ending, UNORDERED};
+use super::op::{Control, Op, OpKind, Phase, Queue};
+use super::tables::{channel_event, op_event, op_rma};
+use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
+use crate::ids::RailId;
+use crate::seq::Seq;
+use crate::store::NONE;
+use crate::store::list::By;
+
+impl Endpoint<'_> {
+    /// A slot for an operation; the caller has checked that there is one.
+    pub(super) fn new_op(&mut self, op: Op) -> u32 {
+        let caller = !op.serves();
+        match self.t.ops.insert(op) {
+            Ok(key) => {
+                self.caller_ops += u32::from(caller);
+                key.index
+            }
+            // Capacity is the sum of both limits, and each is checked before: our bug.
+            Err(_) => unreachable!("operation slots were counted wrong"),
+        }
+    }
+
+    /// Decides an operation's outcome, once.
+    pub(super) fn complete(&mut self, op: u32, error: Option<OpError>) {
+        let slot = self.t.ops.at_mut(op);
+        if slot.completed {
+            return;
+        }
+        slot.completed = true;
+        slot.error = slot.error.or(error);
+        let slot = *slot;
+        let well = slot.error.is_none();
+        let mut told = match slot.notify {
+            Notify::Event | Notify::Both(_) => false,
+            Notify::Counter(_) | Notify::Silent => well,
+        };
+        // The parts of a multi-receive and its release are always told: the offsets are nowhere else.
+        told &= !matches!(slot.kind, OpKind::MultiRecv | OpKind::Part);
+        told |= slot.serves();
+        if let (true, Notify::Counter(counter) | Notify::Both(counter)) = (well, slot.notify)
+            && let Some(counter) = self.t.counters.get_mut(usize::from(counter.0))
+        {
+            *counter = counter.wrapping_add(1);
+        }
+        self.t.ops.at_mut(op).told = told;
+        if !told {
+            self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
+        }
+        if slot.channel == NONE {
+            return;
+        }
+        if matches!(slot.kind, OpKind::Get | OpKind::Atomic) && slot.phase != Phase::Queued {
+            let channel = self.t.channels.at_mut(slot.channel);
+            channel.answered += 1;
+            channel.answered_until = channel.unordered_high;
+            self.activate(slot.channel);
+        }
+        if slot.is_one_sided() {
+            let list = &mut self.t.channels.at_mut(slot.channel).one_sided;
+            list.unlink(&mut By(&mut self.t.ops, op_rma), op);
+            self.finish_flushes(slot.channel);
+        }
+    }
+
+    /// Completes the flushes that have nothing before them.
+    pub(super) fn finish_flushes(&mut self, channel: u32) {
+        loop {
+            let head = self.t.channels.at(channel).one_sided.head();
+            // Of a channel that is over, the flushes end with its other operations.
+            let over = self.t.channels.at(channel).is_over();
+            if over || head == NONE || self.t.ops.at(head).kind != OpKind::Flush {
+                return;
+            }
+            let list = &mut self.t.channels.at_mut(channel).one_sided;
+            list.unlink(&mut By(&mut self.t.ops, op_rma), head);
+            self.complete(head, None);
+            self.release(head);
+        }
+    }
+
+    /// Looks whether an operation is done, and whether its slot is.
+    pub(super) fn settle(&mut self, op: u32) {
+        let slot = *self.t.ops.at(op);
+        if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && slot.is_unsent() && slot.retained != NONE {
+            self.t.retention.give(slot.retained);
+            self.t.ops.at_mut(op).retained = NONE;
+            self.activate(slot.channel);
+        }
+        if slot.counted && slot.all_sent && slot.unacked == 0 {
+            self.t.ops.at_mut(op).counted = false;
+            self.t.channels.at_mut(slot.channel).requests_in -= 1;
+        }
+        if !slot.completed && slot.is_done() {
+            self.finish(op, &slot);
+        }
+        self.release(op);
+    }
+
+    fn finish(&mut self, op: u32, slot: &Op) {
+        let error = match slot.kind {
+            OpKind::Recv | OpKind::Part if slot.message_len > slot.len => Some(OpError::Truncated {
+                sent: slot.message_len,
+                capacity: slot.len,
+                peer: slot.peer,
+                tag: slot.tag,
+            }),
+            _ => None,
+        };
+        if slot.fin_wanted {
+            self.send_control(op, Control::Fin);
+        }
+        match slot.kind {
+            OpKind::ServeGet | OpKind::ServeAtomic => {
+                self.unuse_window(op);
+            }
+            // only now that the origin knows of the refusal may it see its put acknowledged.
+            OpKind::ServeRefusal if slot.fin_seen => {
+                let (channel, bits) = self.t.received(slot.channel, UNORDERED);
+                channel.received[UNORDERED].received(bits, self.config.window, Seq(slot.cursor as u32));
+                channel.ack.make_due();
+                self.activate(slot.channel);
+            }
+            _ => {}
+        }
+        self.complete(op, error);
+    }
+
+    /// Queues a control packet of an operation.
+    pub(super) fn send_control(&mut self, op: u32, control: Control) {
+        let slot = self.t.ops.at_mut(op);
+        slot.control = control;
+        let channel = slot.channel;
+        self.t.enqueue(op, Queue::Control);
+        self.activate(channel);
+    }
+
+    /// Frees an operation's slot where nothing refers to it any more.
+    pub(super) fn release(&mut self, op: u32) {
+        let slot = *self.t.ops.at(op);
+        if !(slot.completed && slot.told && slot.is_idle() && slot.children == 0) {
+            return;
+        }
+        if slot.retained != NONE {
+            self.t.retention.give(slot.retained);
+        }
+        self.drop_stripes(op);
+        self.drop_keys(op);
+        if let Some(key) = self.t.ops.key_at(op) {
+            self.t.ops.remove(key);
+        }
+        self.caller_ops -= u32::from(!slot.serves());
+        if slot.counted_serving && slot.channel != NONE {
+            self.t.channels.at_mut(slot.channel).serving -= 1;
+            self.activate(slot.channel);
+        }
+        if slot.channel != NONE {
+            self.free_channel_if_idle(slot.channel);
+        }
+    }
+
+    pub(super) fn drop_stripes(&mut self, op: u32) {
+        let set = core::mem::replace(&mut self.t.ops.at_mut(op).stripes, NONE);
+        if set != NONE
+            && let Some(key) = self.t.stripe_sets.key_at(set)
+        {
+            self.t.stripe_sets.remove(key);
+            let channel = self.t.ops.at(op).channel;
+            if channel != NONE {
+                self.activate(channel);
+            }
+        }
+    }
+
+    pub(super) fn drop_keys(&mut self, op: u32) {
+        let slot = self.t.ops.at_mut(op);
+        let ours = core::mem::take(&mut slot.keys_ours);
+        let set = core::mem::replace(&mut slot.keys, NONE);
+        self.drop_key_set(set, ours);
+    }
+
+    pub(super) fn drop_key_set(&mut self, set: u32, ours: bool) {
+        if set == NONE {
+            return;
+        }
+        if let Some(key) = self.t.key_sets.key_at(set)
+            && let Some(keys) = self.t.key_sets.remove(key)
+            && ours
+        {
+            for key in keys.as_slice() {
+                // Full: the driver polls too seldom; the registration stays, which costs memory, not correctness.
+                let _ = self.deregister.push_back((RailId(key.rail), *key));
+            }
+        }
+    }
+
+    /// Something the caller wants to know; `None`: nothing more at the moment.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        if let Some(event) = self.poll_channel_event() {
+            return Some(event);
+        }
+        let op = self.op_events.pop_front(&mut By(&mut self.t.ops, op_event))?;
+        let slot = *self.t.ops.at(op);
+        self.t.ops.at_mut(op).told = true;
+        let mut done = Done {
+            bytes: slot.bytes_done(),
+            peer: slot.peer,
+            tag: slot.tag,
+            immediate: slot.immediate,
+            old: slot.old,
+            offset: if slot.kind == OpKind::Part { slot.cursor } else { 0 },
+            released: slot.kind == OpKind::MultiRecv,
+        };
+        let mut operation = self.t.op_id(op);
+        if slot.parent != NONE {
+            operation = self.t.op_id(slot.parent);
+            let parent = self.t.ops.at_mut(slot.parent);
+            parent.children -= 1;
+            if parent.closing && parent.children == 0 && parent.error.is_none() {
+                done.released = true;
+                parent.completed = true;
+                parent.told = true;
+            } else if parent.closing && parent.children == 0 {
+                let error = parent.error;
+                self.complete(slot.parent, error);
+            }
+            self.release(slot.parent);
+        }
+        self.release(op);
+        if self.parts_starved {
+            self.feed_starved();
+        }
+        let result = slot.error.map_or(Ok(done), Err);
+        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result }))
+    }
+
+    fn poll_channel_event(&mut self) -> Option<Event> {
+        let index = self.channel_events.head();
+        if index == NONE {
+            return None;
+        }
+        let channel = self.t.channels.at_mut(index);
+        let peer = channel.peer;
+        let event = if core::mem::take(&mut channel.tell_up) {
+            Event::PeerUp { peer }
+        } else {
+            channel.tell_over = false;
+            match channel.state {
+                super::channel::ChannelState::Over(Ending::Lost(why)) => Event::PeerLost { peer, why },
+                _ => Event::PeerClosed { peer },
+            }
+        };
+        let channel = self.t.channels.at_mut(index);
+        if !channel.tell_up && !channel.tell_over {
+            self.channel_events.unlink(&mut By(&mut self.t.channels, channel_event), index);
+            self.free_channel_if_idle(index);
+        }
+        Some(event)
+    }
+}
+
+impl Op {
+    /// Whether it serves a peer and is nothing of the caller's.
+    pub(super) const fn serves(&self) -> bool {
+        matches!(self.kind, OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal)
+    }
+
+    /// Whether everything that its completion stands for has happened.
+    fn is_done(&self) -> bool {
+        let out = self.all_sent && self.is_unsent();
+        match self.kind {
+            OpKind::Send => match (self.phase, self.level) {
+                (Phase::EagerSent, Level::Reusable) => self.posts == 0 && (self.lossless || self.unacked == 0),
+                (Phase::EagerSent, Level::Acknowledged) => self.is_unsent(),
+                (Phase::EagerSent, Level::Placed) => self.fin_seen && self.posts == 0,
+                (Phase::Writing, _) => out,
+                (Phase::Waiting | Phase::Data, _) => self.fin_seen && self.posts == 0,
+                _ => false,
+            },
+            OpKind::Recv | OpKind::Part => match self.phase {
+                Phase::Data => self.moved >= self.granted && self.places == 0,
+                Phase::Reading => self.all_sent && self.moved >= self.granted && self.posts == 0,
+                Phase::Written => self.fins_expected > 0 && self.fins >= self.fins_expected,
+                _ => false,
+            },
+            OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,
+            OpKind::Atomic => self.fin_seen,
+            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal => out,
+            OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
+        }
+    }
+
+    fn bytes_done(&self) -> u64 {
+        match self.kind {
+            OpKind::Recv | OpKind::Part | OpKind::Get => self.granted,
+            OpKind::Send if self.fin_seen => self.moved.max(self.granted).min(self.len),
+            OpKind::Send | OpKind::Put => self.len,
+            OpKind::Atomic => self.len,
+            _ => 0,
+        }
+    }
+}

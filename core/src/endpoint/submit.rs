@@ -1,0 +1,403 @@
+//! Submit: requests are validated and queued, or refused with nothing changed.
+
+use super::action::{Span, SpanOf};
+use super::channel::ChannelState;
+use super::op::{Op, OpKind, Phase, Queue, WindowSlot};
+use super::{
+    Atomic, CancelError, ConcealError, Endpoint, ExposeError, Flush, Found, Full, Get, Level, Notify, OpError,
+    PeerError, Put, Recv, Remote, Selector, Send, SubmitError, Window,
+};
+use crate::ids::{MessageId, OpId, PeerId, WindowId};
+use crate::mem::{RegionId, Seg};
+use crate::store::list::By;
+use crate::time::Time;
+
+use super::tables::op_rma;
+
+impl Endpoint<'_> {
+    /// Makes a peer known; bit i of `rails` says that rail i reaches it. Costs nothing until it is used.
+    pub fn add_peer(&mut self, peer: PeerId, rails: u64) -> Result<(), PeerError> {
+        let peers_max = self.config.peers_max;
+        let known = u64::MAX >> (64 - self.rails.len());
+        let slot = self.t.peers.get_mut(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;
+        if slot.rails != 0 {
+            return Err(PeerError::Known(peer));
+        }
+        if rails == 0 || rails & !known != 0 {
+            return Err(PeerError::NoSuchRail { rails });
+        }
+        slot.rails = rails;
+        Ok(())
+    }
+
+    /// Leaves a peer in good order: when all that was submitted to it is acknowledged, a goodbye goes out and
+    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows. Nothing more can be submitted to it.
+    pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
+        let _ = now;
+        let peers_max = self.config.peers_max;
+        let slot = self.t.peers.get_mut(peer.0 as usize).ok_or(PeerError::OutOfRange { peer, peers_max })?;
+        if slot.rails == 0 {
+            return Err(PeerError::Unknown(peer));
+        }
+        slot.gone = true;
+        if let Some(channel) = self.t.channel_of(peer) {
+            let slot = self.t.channels.at_mut(channel);
+            if matches!(slot.state, ChannelState::Connecting | ChannelState::Open) {
+                slot.state = ChannelState::Closing;
+            }
+            self.activate(channel);
+        }
+        Ok(())
+    }
+
+    /// Sends a message. It is delivered exactly once and matched in the order of submission.
+    pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, SubmitError> {
+        let len = self.check(send.segments, send.notify)?;
+        let channel = self.channel_to(now, send.peer)?;
+        let op = self.new_op(Self::send_op(send, channel, len));
+        self.t.set_segments(op, send.segments);
+        self.start(op, Queue::Ordered);
+        Ok(self.t.op_id(op))
+    }
+
+    /// Sends a message of at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies
+    /// `payload_bytes` bytes into the span before its next call. `send.segments` is not looked at.
+    pub fn inject(
+        &mut self,
+        now: Time,
+        send: &Send<'_>,
+        payload_bytes: u64,
+    ) -> Result<(OpId, Span), SubmitError> {
+        let max = self.config.eager_bytes_max.into();
+        if payload_bytes > max {
+            return Err(SubmitError::TooLong { bytes: payload_bytes, max });
+        }
+        self.check(&[], send.notify)?;
+        let channel = self.channel_to(now, send.peer)?;
+        let retained = match payload_bytes {
+            0 => crate::store::NONE,
+            _ => self.t.retention.take().ok_or(SubmitError::Full(Full::Retained))?,
+        };
+        let op = self.new_op(Op { retained, ..Self::send_op(send, channel, payload_bytes) });
+        if send.level == Level::Reusable {
+            self.complete(op, None);
+        }
+        self.start(op, Queue::Ordered);
+        Ok((self.t.op_id(op), self.payload(op, 0, payload_bytes)))
+    }
+
+    fn send_op(send: &Send<'_>, channel: u32, len: u64) -> Op {
+        Op {
+            channel,
+            peer: send.peer,
+            tag: send.tag,
+            immediate: send.immediate,
+            len,
+            message_len: len,
+            granted: len,
+            level: send.level,
+            notify: send.notify,
+            cookie: send.cookie,
+            ..Op::new(OpKind::Send)
+        }
+    }
+
+    /// Posts a buffer for a message (or, with `multi`, for many).
+    pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+        let len = self.check(recv.segments, recv.notify)?;
+        if let Some(source) = recv.from.source {
+            self.check_peer(source)?;
+        }
+        if let Some(min) = recv.multi {
+            if recv.segments.len() != 1 || min == 0 || min > len {
+                return Err(SubmitError::BadMulti);
+            }
+            let op = self.new_op(Op { multi_min: min, ..Self::recv_op(recv, len, OpKind::MultiRecv) });
+            self.t.set_segments(op, recv.segments);
+            self.post(op, &recv.from);
+            self.feed_multi(now, op, &recv.from);
+            return Ok(self.t.op_id(op));
+        }
+        let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));
+        self.t.set_segments(op, recv.segments);
+        match self.t.matcher.find_unexpected(&recv.from) {
+            Some((key, message)) => {
+                self.t.matcher.take_unexpected(key);
+                self.bind(now, op, message);
+            }
+            None => self.post(op, &recv.from),
+        }
+        Ok(self.t.op_id(op))
+    }
+
+    fn recv_op(recv: &Recv<'_>, len: u64, kind: OpKind) -> Op {
+        Op {
+            len,
+            notify: recv.notify,
+            cookie: recv.cookie,
+            peer: recv.from.source.unwrap_or_default(),
+            ..Op::new(kind)
+        }
+    }
+
+    fn post(&mut self, op: u32, from: &Selector) {
+        // As many entries as operations: there is room.
+        if let Ok(key) = self.t.matcher.post(from, op) {
+            let slot = self.t.ops.at_mut(op);
+            slot.posted = key;
+            slot.phase = Phase::Posted;
+        }
+    }
+
+    /// The oldest message that `selector` takes and that has no buffer yet.
+    pub fn probe(&self, selector: &Selector) -> Option<Found> {
+        let (_, message) = self.t.matcher.find_unexpected(selector)?;
+        Some(self.found(message))
+    }
+
+    /// As [`probe`](Self::probe), and takes the message out of matching: receive it with
+    /// [`recv_claimed`](Self::recv_claimed).
+    pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
+        let (key, message) = self.t.matcher.find_unexpected(selector)?;
+        self.t.matcher.take_unexpected(key);
+        self.t.messages.at_mut(message).claimed = true;
+        Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))
+    }
+
+    /// Receives a claimed message; `recv.from` is not looked at, `recv.multi` must be `None`.
+    pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+        let len = self.check(recv.segments, recv.notify)?;
+        if recv.multi.is_some() {
+            return Err(SubmitError::BadMulti);
+        }
+        let slot = self.t.messages.get_mut(message.0).ok_or(SubmitError::UnknownMessage)?;
+        if !core::mem::take(&mut slot.claimed) {
+            return Err(SubmitError::UnknownMessage);
+        }
+        let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));
+        self.t.set_segments(op, recv.segments);
+        self.bind(now, op, message.0.index);
+        Ok(self.t.op_id(op))
+    }
+
+    fn found(&self, message: u32) -> Found {
+        let message = self.t.messages.at(message);
+        Found { peer: message.peer, tag: message.tag, immediate: message.immediate, bytes: message.len }
+    }
+
+    /// Writes into a peer's window. Puts are not ordered among each other or against messages: [`flush`](Self::flush)
+    /// stands between what must be.
+    pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, SubmitError> {
+        let len = self.check(put.segments, put.notify)?;
+        let channel = self.channel_to(now, put.to.peer)?;
+        let op = self.new_op(Op { level: put.level, ..Self::one_sided(OpKind::Put, &put.to, channel, len, put.notify) });
+        self.t.ops.at_mut(op).cookie = put.cookie;
+        self.t.set_segments(op, put.segments);
+        self.t.ops.at_mut(op).phase = Phase::Data;
+        self.start(op, Queue::Bulk);
+        Ok(self.t.op_id(op))
+    }
+
+    /// Reads from a peer's window.
+    pub fn get(&mut self, now: Time, get: &Get<'_>) -> Result<OpId, SubmitError> {
+        let len = self.check(get.segments, get.notify)?;
+        let channel = self.channel_to(now, get.from.peer)?;
+        let op = self.new_op(Self::one_sided(OpKind::Get, &get.from, channel, len, get.notify));
+        self.t.ops.at_mut(op).cookie = get.cookie;
+        self.t.set_segments(op, get.segments);
+        self.start(op, Queue::Requests);
+        Ok(self.t.op_id(op))
+    }
+
+    /// Changes one value in a peer's window, exactly once, and brings the old one back.
+    pub fn atomic(&mut self, now: Time, atomic: &Atomic) -> Result<OpId, SubmitError> {
+        if !atomic.data_type.allows(atomic.kind) || atomic.at.offset % atomic.data_type.bytes() != 0 {
+            return Err(SubmitError::BadAtomic);
+        }
+        self.check(&[], atomic.notify)?;
+        let channel = self.channel_to(now, atomic.at.peer)?;
+        let op = self.new_op(Op {
+            atomic_kind: atomic.kind,
+            atomic_type: atomic.data_type,
+            operand: atomic.operand,
+            compare: atomic.compare,
+            cookie: atomic.cookie,
+            ..Self::one_sided(OpKind::Atomic, &atomic.at, channel, atomic.data_type.bytes(), atomic.notify)
+        });
+        self.start(op, Queue::Requests);
+        Ok(self.t.op_id(op))
+    }
+
+    /// Completes when every put, get and atomic that was submitted to the peer before is done there (rule R-8).
+    pub fn flush(&mut self, now: Time, flush: &Flush) -> Result<OpId, SubmitError> {
+        self.check(&[], flush.notify)?;
+        let channel = self.channel_to(now, flush.peer)?;
+        let remote = Remote { peer: flush.peer, window: 0, offset: 0 };
+        let op = self.new_op(Op {
+            cookie: flush.cookie,
+            ..Self::one_sided(OpKind::Flush, &remote, channel, 0, flush.notify)
+        });
+        self.append_one_sided(op);
+        self.finish_flushes(channel);
+        Ok(self.t.op_id(op))
+    }
+
+    fn one_sided(kind: OpKind, at: &Remote, channel: u32, len: u64, notify: Notify) -> Op {
+        Op {
+            channel,
+            peer: at.peer,
+            remote: at.window,
+            remote_offset: at.offset,
+            len,
+            granted: len,
+            message_len: len,
+            notify,
+            ..Op::new(kind)
+        }
+    }
+
+    fn start(&mut self, op: u32, queue: Queue) {
+        if self.t.ops.at(op).is_one_sided() {
+            self.append_one_sided(op);
+        }
+        self.t.enqueue(op, queue);
+        let channel = self.t.ops.at(op).channel;
+        self.activate(channel);
+    }
+
+    fn append_one_sided(&mut self, op: u32) {
+        let channel = self.t.ops.at(op).channel;
+        let list = &mut self.t.channels.at_mut(channel).one_sided;
+        list.push_back(&mut By(&mut self.t.ops, op_rma), op);
+    }
+
+    /// Takes a request back. It completes with [`OpError::Cancelled`], or it is too late.
+    pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
+        let _ = now;
+        let slot = self.t.ops.get(operation.0).ok_or(CancelError::Unknown)?;
+        if slot.completed {
+            return Err(CancelError::Unknown);
+        }
+        let op = operation.0.index;
+        match (slot.kind, slot.phase) {
+            (OpKind::Recv, Phase::Posted) => {
+                self.t.matcher.unpost(slot.posted);
+                self.complete(op, Some(OpError::Cancelled));
+            }
+            (OpKind::MultiRecv, Phase::Posted) => {
+                self.close_multi(op);
+            }
+            (OpKind::Send | OpKind::Get | OpKind::Atomic, Phase::Queued) if slot.queued != Queue::None => {
+                self.t.dequeue(op);
+                self.complete(op, Some(OpError::Cancelled));
+            }
+            (OpKind::Put, Phase::Data) if slot.cursor == 0 && slot.stripes == crate::store::NONE && slot.is_unsent() => {
+                self.t.dequeue(op);
+                self.complete(op, Some(OpError::Cancelled));
+            }
+            _ => return Err(CancelError::TooLate),
+        }
+        self.release(op);
+        Ok(())
+    }
+
+    /// Exposes memory to one-sided access by every peer that knows the key.
+    pub fn expose(&mut self, window: &Window) -> Result<WindowId, ExposeError> {
+        if window.at.offset.checked_add(window.len).is_none() {
+            return Err(ExposeError::TooLong { bytes: window.len });
+        }
+        let Err(at) = self.t.window_by_key(window.key) else {
+            return Err(ExposeError::KeyInUse(window.key));
+        };
+        let slot = WindowSlot {
+            seg: Seg { at: window.at, len: window.len },
+            access: window.access,
+            key: window.key,
+            users: 0,
+        };
+        let key = self.t.windows.insert(slot).map_err(|_| ExposeError::Full)?;
+        let len = self.t.windows_len;
+        self.t.windows_by_key.copy_within(at..len, at + 1);
+        self.t.windows_by_key[at] = key.index;
+        self.t.windows_len += 1;
+        Ok(WindowId(key))
+    }
+
+    /// Ends the exposure. Later access by peers is refused.
+    pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
+        let slot = self.t.windows.get(window.0).ok_or(ConcealError::Unknown)?;
+        if slot.users > 0 {
+            return Err(ConcealError::Busy);
+        }
+        if let Ok(at) = self.t.window_by_key(slot.key) {
+            let len = self.t.windows_len;
+            self.t.windows_by_key.copy_within(at + 1..len, at);
+            self.t.windows_len -= 1;
+        }
+        self.t.windows.remove(window.0);
+        Ok(())
+    }
+
+    /// Whether a window, or an operation that may still read or write it, names memory of this region. Looks at every
+    /// operation: for the release of memory, not for the way of a message.
+    pub fn uses_region(&self, region: RegionId) -> bool {
+        let in_windows = (0..self.t.windows.capacity())
+            .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
+        in_windows
+            || (0..self.t.ops.capacity()).any(|op| {
+                self.t.ops.key_at(op).is_some()
+                    && !(self.t.ops.at(op).completed && self.t.ops.at(op).is_idle() && self.t.ops.at(op).children == 0)
+                    && self.t.op_segments(op).iter().any(|seg| seg.at.region == region)
+            })
+    }
+
+    // ---- checks
+
+    /// What every request is checked for; gives the payload's length.
+    fn check(&self, segments: &[Seg], notify: Notify) -> Result<u64, SubmitError> {
+        if self.caller_ops >= self.config.operations_max {
+            return Err(SubmitError::Full(Full::Operations));
+        }
+        if segments.len() > usize::from(self.config.segments_max) {
+            return Err(SubmitError::Segments { given: segments.len(), max: self.config.segments_max });
+        }
+        if let Notify::Counter(counter) | Notify::Both(counter) = notify
+            && usize::from(counter.0) >= self.t.counters.len()
+        {
+            return Err(SubmitError::UnknownCounter(counter));
+        }
+        let mut bytes = 0u64;
+        for seg in segments {
+            let end = seg.at.offset.checked_add(seg.len);
+            bytes = end
+                .and_then(|_| bytes.checked_add(seg.len))
+                .ok_or(SubmitError::TooLong { bytes: seg.len, max: u64::MAX - bytes.max(seg.at.offset) })?;
+        }
+        Ok(bytes)
+    }
+
+    fn check_peer(&self, peer: PeerId) -> Result<(), SubmitError> {
+        match self.t.peers.get(peer.0 as usize) {
+            Some(slot) if slot.rails != 0 && slot.gone => Err(SubmitError::PeerGone(peer)),
+            Some(slot) if slot.rails != 0 => Ok(()),
+            _ => Err(SubmitError::UnknownPeer(peer)),
+        }
+    }
+
+    fn channel_to(&mut self, now: Time, peer: PeerId) -> Result<u32, SubmitError> {
+        self.check_peer(peer)?;
+        match self.t.channel_of(peer) {
+            Some(channel) => Ok(channel),
+            None => self.open_channel(now, peer).ok_or(SubmitError::Full(Full::Channels)),
+        }
+    }
+
+    /// The memory that holds bytes `offset..offset + len` of an operation's payload.
+    pub(super) fn payload(&self, op: u32, offset: u64, len: u64) -> Span {
+        match self.t.ops.at(op).retained {
+            _ if len == 0 => Span::EMPTY,
+            crate::store::NONE => self.t.op_span(op, offset, len),
+            retained => Span { of: SpanOf::At(self.t.retention.at(retained)), offset, len },
+        }
+    }
+}

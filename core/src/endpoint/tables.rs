@@ -1,0 +1,368 @@
+//! Every table of an endpoint, carved once from the caller's region. `layout` and `carve` stand side by side: the one
+//! must take what the other does, in the same order.
+
+use core::mem::{MaybeUninit, size_of};
+
+use super::action::{Span, SpanOf};
+use super::channel::{Channel, Place, Sub, TIMERS, Timer};
+use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
+use crate::config::Config;
+use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
+use crate::mem::Seg;
+use crate::rail::sched::Stripe;
+use crate::rel::blocks::Blocks;
+use crate::rel::credit::Grants;
+use crate::rel::retain::Retention;
+use crate::seq::RecvWindow;
+use crate::store::list::By;
+use crate::store::slab::Slot;
+use crate::store::{Arena, ArenaError, NONE, Sizer, Slab, Timers};
+use crate::tag::{MatchConfig, Matcher};
+use crate::time::Time;
+use crate::wire::RemoteKeys;
+
+/// A peer that may be idle for ever: 16 bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Peer {
+    /// Bit per rail that reaches it; 0: unknown.
+    pub rails: u64,
+    /// Its channel, or [`NONE`].
+    pub channel: u32,
+    pub gone: bool,
+}
+
+/// Bytes that things take, for `ARCHITECTURE.md` and the test that pins them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// A peer that is known and idle.
+    pub idle_peer: usize,
+    /// What a connected peer adds with `config`'s window and rails, its grants of messages and blocks included.
+    pub connected_peer: usize,
+    /// An operation slot with `config`'s segments.
+    pub operation: usize,
+    /// An unacknowledged packet.
+    pub packet: usize,
+}
+
+/// The sizes that follow from a configuration.
+pub const fn sizes(config: &Config) -> Sizes {
+    let window = config.window as usize;
+    Sizes {
+        idle_peer: size_of::<Peer>(),
+        connected_peer: size_of::<Slot<Channel>>()
+            + config.rails_max as usize * size_of::<Sub>()
+            + 2 * window * size_of::<u32>()
+            + 2 * RecvWindow::words(config.window) * size_of::<u64>()
+            + window * size_of::<u32>()
+            + TIMERS as usize * (2 * size_of::<u32>() + size_of::<Time>())
+            + config.unexpected_per_peer as usize * size_of::<Slot<Message>>()
+            + config.blocks_per_peer as usize * size_of::<u32>(),
+        operation: size_of::<Slot<Op>>() + config.segments_max as usize * size_of::<Seg>(),
+        packet: size_of::<Slot<Packet>>(),
+    }
+}
+
+pub(crate) struct Tables<'m> {
+    pub peers: &'m mut [Peer],
+    pub channels: Slab<'m, Channel>,
+    pub subs: &'m mut [Sub],
+    pub sent_slots: &'m mut [u32],
+    pub recv_bits: &'m mut [u64],
+    pub reorder_slots: &'m mut [u32],
+    pub timers: Timers<'m>,
+    pub ops: Slab<'m, Op>,
+    pub segments: &'m mut [Seg],
+    pub packets: Slab<'m, Packet>,
+    pub messages: Slab<'m, Message>,
+    pub blocks: Blocks<'m>,
+    pub retention: Retention<'m>,
+    /// Which stripe sets are taken.
+    pub stripe_sets: Slab<'m, ()>,
+    pub stripes: &'m mut [Stripe],
+    pub key_sets: Slab<'m, KeySet>,
+    pub windows: Slab<'m, WindowSlot>,
+    /// Window slots in order of their keys.
+    pub windows_by_key: &'m mut [u32],
+    pub windows_len: usize,
+    pub counters: &'m mut [u64],
+    pub matcher: Matcher<'m>,
+    window: usize,
+    segments_max: usize,
+    rails_max: usize,
+}
+
+/// Keys of one buffer, ours or the peer's. `heapless::Vec` is no `Copy`, tables are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KeySet {
+    keys: [crate::wire::RemoteKey; crate::wire::KEYS_MAX],
+    len: u8,
+}
+
+impl KeySet {
+    pub(crate) fn of(keys: &[crate::wire::RemoteKey]) -> KeySet {
+        let mut set = KeySet::default();
+        for key in keys {
+            set.push(*key);
+        }
+        set
+    }
+
+    /// Adds a key, as far as there is room: a rail more than `KEYS_MAX` is not used for this buffer.
+    pub(crate) fn push(&mut self, key: crate::wire::RemoteKey) {
+        if let Some(slot) = self.keys.get_mut(usize::from(self.len)) {
+            *slot = key;
+            self.len += 1;
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[crate::wire::RemoteKey] {
+        &self.keys[..usize::from(self.len)]
+    }
+
+    pub(crate) fn to_vec(self) -> RemoteKeys {
+        RemoteKeys::from_slice(self.as_slice()).unwrap_or_default()
+    }
+}
+
+impl<'m> Tables<'m> {
+    const fn match_config(config: &Config) -> MatchConfig {
+        MatchConfig {
+            posted_max: config.operations_max,
+            unexpected_max: config.messages_max(),
+            buckets: config.match_buckets,
+        }
+    }
+
+    pub(crate) const fn layout(config: &Config) -> Sizer {
+        let c = config;
+        let channels = c.channels_max as usize;
+        let window = c.window as usize;
+        let s = Sizer::new().take::<Peer>(c.peers_max as usize);
+        let s = Slab::<Channel>::layout(s, c.channels_max);
+        let s = s
+            .take::<Sub>(c.subchannels_max() as usize)
+            .take::<u32>(channels * 2 * window)
+            .take::<u64>(channels * 2 * RecvWindow::words(c.window))
+            .take::<u32>(channels * window);
+        let s = Timers::layout(s, c.channels_max * TIMERS);
+        let s = Slab::<Op>::layout(s, c.operation_slots());
+        let s = s.take::<Seg>(c.operation_slots() as usize * c.segments_max as usize);
+        let s = Slab::<Packet>::layout(s, c.packets_max);
+        let s = Slab::<Message>::layout(s, c.messages_max());
+        let s = Blocks::layout(s, c.blocks_max());
+        let s = Retention::layout(s, c.retained_max);
+        let s = Slab::<()>::layout(s, c.bulk_max).take::<Stripe>(c.bulk_max as usize * c.rails_max as usize);
+        let s = Slab::<KeySet>::layout(s, c.bulk_max);
+        let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
+        let s = s.take::<u64>(c.counters_max as usize);
+        Matcher::layout(s, &Self::match_config(config))
+    }
+
+    pub(crate) fn carve(config: &Config, region: &'m mut [MaybeUninit<u8>], now: Time) -> Result<Self, ArenaError> {
+        let c = config;
+        let channels = c.channels_max as usize;
+        let window = c.window as usize;
+        let a = &mut Arena::new(region)?;
+        let blank = Channel::new(PeerId(0), Grants::new(c.unexpected_per_peer, c.blocks_per_peer), now);
+        Ok(Tables {
+            peers: a.take(c.peers_max as usize, Peer { rails: 0, channel: NONE, gone: false })?,
+            channels: Slab::carve(a, c.channels_max, blank)?,
+            subs: a.take(c.subchannels_max() as usize, Sub { frame_generation: 1, ..Sub::default() })?,
+            sent_slots: a.take(channels * 2 * window, NONE)?,
+            recv_bits: a.take(channels * 2 * RecvWindow::words(c.window), 0)?,
+            reorder_slots: a.take(channels * window, NONE)?,
+            timers: Timers::carve(a, c.channels_max * TIMERS)?,
+            ops: Slab::carve(a, c.operation_slots(), Op::new(OpKind::None))?,
+            segments: a.take(c.operation_slots() as usize * usize::from(c.segments_max), Seg::default())?,
+            packets: Slab::carve(a, c.packets_max, Packet::default())?,
+            messages: Slab::carve(a, c.messages_max(), Message::default())?,
+            blocks: Blocks::carve(a, c.blocks_max())?,
+            retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
+            stripe_sets: Slab::carve(a, c.bulk_max, ())?,
+            stripes: a.take(c.bulk_max as usize * usize::from(c.rails_max), Stripe::default())?,
+            key_sets: Slab::carve(a, c.bulk_max, KeySet::default())?,
+            windows: Slab::carve(a, c.windows_max, WindowSlot::default())?,
+            windows_by_key: a.take(c.windows_max as usize, NONE)?,
+            windows_len: 0,
+            counters: a.take(usize::from(c.counters_max), 0)?,
+            matcher: Matcher::carve(a, &Self::match_config(config))?,
+            window,
+            segments_max: usize::from(c.segments_max),
+            rails_max: usize::from(c.rails_max),
+        })
+    }
+
+    // ---- flat tables by channel
+
+    pub(crate) fn sub_index(&self, channel: u32, rail: RailId) -> usize {
+        channel as usize * self.rails_max + usize::from(rail.0)
+    }
+
+    pub(crate) fn sub(&mut self, channel: u32, rail: RailId) -> &mut Sub {
+        &mut self.subs[channel as usize * self.rails_max + usize::from(rail.0)]
+    }
+
+    pub(crate) fn subs_of(&mut self, channel: u32) -> &mut [Sub] {
+        &mut self.subs[channel as usize * self.rails_max..][..self.rails_max]
+    }
+
+    /// The channel and its slots of the sent window of `lane`.
+    pub(crate) fn sent(&mut self, channel: u32, lane: usize) -> (&mut Channel, &mut [u32]) {
+        let at = (channel as usize * 2 + lane) * self.window;
+        (self.channels.at_mut(channel), &mut self.sent_slots[at..at + self.window])
+    }
+
+    /// The channel and its bits of the receive window of `lane`.
+    pub(crate) fn received(&mut self, channel: u32, lane: usize) -> (&mut Channel, &mut [u64]) {
+        let words = RecvWindow::words(self.window as u32);
+        let at = (channel as usize * 2 + lane) * words;
+        (self.channels.at_mut(channel), &mut self.recv_bits[at..at + words])
+    }
+
+    /// The channel and its slots of the out-of-order queue.
+    pub(crate) fn reorder(&mut self, channel: u32) -> (&mut Channel, &mut [u32]) {
+        let at = channel as usize * self.window;
+        (self.channels.at_mut(channel), &mut self.reorder_slots[at..at + self.window])
+    }
+
+    pub(crate) fn stripes_of(&mut self, set: u32) -> &mut [Stripe] {
+        &mut self.stripes[set as usize * self.rails_max..][..self.rails_max]
+    }
+
+    pub(crate) const fn timer(channel: u32, timer: Timer) -> u32 {
+        channel * TIMERS + timer as u32
+    }
+
+    // ---- operations
+
+    pub(crate) fn op_segments(&self, op: u32) -> &[Seg] {
+        let len = usize::from(self.ops.at(op).segments);
+        &self.segments[op as usize * self.segments_max..][..len]
+    }
+
+    pub(crate) fn set_segments(&mut self, op: u32, segments: &[Seg]) {
+        self.segments[op as usize * self.segments_max..][..segments.len()].copy_from_slice(segments);
+        self.ops.at_mut(op).segments = segments.len() as u8;
+    }
+
+    pub(crate) fn op_id(&self, op: u32) -> OpId {
+        OpId(self.ops.key_at(op).unwrap_or_default())
+    }
+
+    /// The index of a living operation named from outside.
+    pub(crate) fn find_op(&self, id: u64) -> Option<u32> {
+        let key = Key::from_bits(id);
+        self.ops.get(key).map(|_| key.index)
+    }
+
+    pub(crate) fn op_span(&self, op: u32, offset: u64, len: u64) -> Span {
+        if len == 0 { Span::EMPTY } else { Span { of: SpanOf::Op(op), offset, len } }
+    }
+
+    /// Puts an operation into the queue that `queued` names.
+    pub(crate) fn enqueue(&mut self, op: u32, queued: Queue) {
+        let slot = self.ops.at_mut(op);
+        debug_assert_eq!(slot.queued, Queue::None, "operation {op} is queued already");
+        slot.queued = queued;
+        let channel = slot.channel;
+        let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
+        let channel = channels.at_mut(channel);
+        match queued {
+            Queue::Control => channel.control.push_back(&mut links, op),
+            Queue::Ordered => channel.ordered.push_back(&mut links, op),
+            Queue::Requests => channel.requests.push_back(&mut links, op),
+            Queue::Bulk => channel.bulk.push_back(&mut links, op),
+            Queue::None | Queue::Copies | Queue::Atomics => {
+                debug_assert!(false, "not a queue of a channel: {queued:?}");
+            }
+        }
+    }
+
+    /// Takes an operation out of its channel's queue.
+    pub(crate) fn dequeue(&mut self, op: u32) {
+        let slot = self.ops.at_mut(op);
+        let queued = core::mem::take(&mut slot.queued);
+        let channel = slot.channel;
+        let (channels, mut links) = (&mut self.channels, By(&mut self.ops, op_queue));
+        let channel = channels.at_mut(channel);
+        match queued {
+            Queue::Control => channel.control.unlink(&mut links, op),
+            Queue::Ordered => channel.ordered.unlink(&mut links, op),
+            Queue::Requests => channel.requests.unlink(&mut links, op),
+            Queue::Bulk => channel.bulk.unlink(&mut links, op),
+            Queue::None | Queue::Copies | Queue::Atomics => {
+                debug_assert!(false, "not a queue of a channel: {queued:?}");
+            }
+        }
+    }
+
+    // ---- placements
+
+    pub(crate) fn place(&self, id: PlaceId) -> Option<&Place> {
+        let sub = self.subs.get(id.0.index as usize)?;
+        if sub.place_generation == id.0.generation { sub.place.as_ref() } else { None }
+    }
+
+    /// Opens a placement on a subchannel; one that was open (which the rail must not do) is void from here on.
+    pub(crate) fn open_place(&mut self, sub: usize, place: Place) -> PlaceId {
+        let slot = &mut self.subs[sub];
+        slot.place_generation = slot.place_generation.wrapping_add(1).max(1);
+        slot.place = Some(place);
+        PlaceId(Key { index: sub as u32, generation: slot.place_generation })
+    }
+
+    // ---- windows
+
+    pub(crate) fn window_by_key(&self, key: u64) -> Result<usize, usize> {
+        self.windows_by_key[..self.windows_len].binary_search_by_key(&key, |&w| self.windows.at(w).key)
+    }
+
+    // ---- peers
+
+    pub(crate) fn channel_of(&self, peer: PeerId) -> Option<u32> {
+        let channel = self.peers.get(peer.0 as usize)?.channel;
+        (channel != NONE).then_some(channel)
+    }
+
+    pub(crate) fn is_quiet(&self, peer: Option<PeerId>) -> bool {
+        (0..self.channels.capacity()).all(|index| match self.channels.key_at(index) {
+            None => true,
+            Some(_) => {
+                let channel = self.channels.at(index);
+                peer.is_some_and(|peer| peer != channel.peer)
+                    || channel.is_over()
+                    || (channel.sent.iter().all(|lane| lane.is_empty())
+                        && channel.control.is_empty()
+                        && channel.ordered.is_empty()
+                        && channel.requests.is_empty()
+                        && channel.bulk.is_empty()
+                        && channel.one_sided.is_empty())
+            }
+        })
+    }
+}
+
+/// Links of the `queue` of operations.
+pub(crate) fn op_queue<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut crate::store::Link {
+    &mut ops.at_mut(index).queue
+}
+
+/// Links of the `rma` list of operations.
+pub(crate) fn op_rma<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut crate::store::Link {
+    &mut ops.at_mut(index).rma
+}
+
+/// Links of the `event` list of operations.
+pub(crate) fn op_event<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut crate::store::Link {
+    &mut ops.at_mut(index).event
+}
+
+/// Links of the list of active channels.
+pub(crate) fn channel_active<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut crate::store::Link {
+    &mut channels.at_mut(index).active
+}
+
+/// Links of the list of channels with events.
+pub(crate) fn channel_event<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut crate::store::Link {
+    &mut channels.at_mut(index).event
+}

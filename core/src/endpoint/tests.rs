@@ -1,0 +1,1 @@
+//! Two endpoints and what may pass between them.

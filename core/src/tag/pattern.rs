@@ -1,0 +1,141 @@
+//! What a receive asks for, in one normal form: two selectors that take the same messages by the same rule are equal.
+//! A message is the pattern that takes only its like.
+
+use crate::endpoint::request::{Selector, TagMatch};
+use crate::ids::PeerId;
+
+/// A selector in normal form: what does not matter is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pattern {
+    /// The bits of the tag that matter.
+    pub(super) tag: u64,
+    /// The bits that don't.
+    pub(super) ignore: u64,
+    /// The source, where it is named.
+    pub(super) source: u32,
+    /// Whether the source is named.
+    pub(super) exact: bool,
+    /// Which of the two domains.
+    pub(super) tagged: bool,
+}
+
+/// What is left of a pattern without the values asked for: patterns of one shape are told apart by a hash of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    ignore: u64,
+    exact: bool,
+    tagged: bool,
+}
+
+impl Pattern {
+    /// What `selector` takes.
+    pub(super) const fn of_selector(selector: &Selector) -> Self {
+        let (source, exact) = match selector.source {
+            Some(PeerId(source)) => (source, true),
+            None => (0, false),
+        };
+        match selector.tag {
+            TagMatch::Untagged => Pattern { tag: 0, ignore: 0, source, exact, tagged: false },
+            TagMatch::Tagged { tag, ignore } => Pattern { tag: tag & !ignore, ignore, source, exact, tagged: true },
+        }
+    }
+
+    /// What a message is.
+    pub(super) const fn of_message(source: PeerId, tag: Option<u64>) -> Self {
+        let (tag, tagged) = match tag {
+            Some(tag) => (tag, true),
+            None => (0, false),
+        };
+        Pattern { tag, ignore: 0, source: source.0, exact: true, tagged }
+    }
+
+    /// Whether only messages that look all the same can match.
+    pub(super) const fn is_exact(&self) -> bool {
+        self.exact && self.ignore == 0
+    }
+
+    /// Whether this takes the message that `message` describes.
+    pub(super) const fn takes(&self, message: &Pattern) -> bool {
+        self.tagged == message.tagged
+            && self.tag == message.tag & !self.ignore
+            && (!self.exact || self.source == message.source)
+    }
+
+    pub(super) const fn shape(&self) -> Shape {
+        Shape { ignore: self.ignore, exact: self.exact, tagged: self.tagged }
+    }
+
+    /// A number whose low bits are spread evenly, for tags and ranks that are counted up, shifted or strided as programs
+    /// do: products by odd constants carry each input to the high bits, and a last multiplication between two
+    /// xor-shifts folds the high bits over the low ones.
+    pub(super) const fn hash(&self) -> u32 {
+        let place = self.source as u64 | (self.exact as u64) << 32 | (self.tagged as u64) << 33;
+        let sum = self.tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            ^ self.ignore.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
+            ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let folded = (sum ^ (sum >> 32)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        (folded ^ (folded >> 32)) as u32
+    }
+}
+
+impl Shape {
+    /// No shape in use; fills places of the table.
+    pub(super) const BLANK: Shape = Shape { ignore: 0, exact: false, tagged: false };
+
+    /// The one pattern of this shape that takes the message, if any of the shape may.
+    pub(super) const fn project(&self, message: &Pattern) -> Option<Pattern> {
+        if self.tagged != message.tagged {
+            return None;
+        }
+        let source = if self.exact { message.source } else { 0 };
+        let Shape { ignore, exact, tagged } = *self;
+        Some(Pattern { tag: message.tag & !ignore, ignore, source, exact, tagged })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec;
+
+    /// The fullest of 1,024 buckets that 4,096 patterns fall into.
+    fn fullest(pattern: impl Fn(u64) -> Pattern) -> u32 {
+        let mut load = vec![0; 1024];
+        for number in 0..4096 {
+            load[pattern(number).hash() as usize % 1024] += 1;
+        }
+        load.into_iter().max().unwrap()
+    }
+
+    #[test]
+    fn tags_and_ranks_as_programs_count_them_spread_evenly() {
+        // Chance alone gives a fullest bucket of 11 to 16 at four a bucket.
+        for shift in 0..52 {
+            let load = fullest(|number| Pattern::of_message(PeerId(0), Some(number << shift)));
+            assert!(load <= 18, "tags shifted by {shift}: {load} in one bucket");
+        }
+        for stride in [1, 2, 3, 16, 64, 1000, 4096, 65_536] {
+            let load = fullest(|number| Pattern::of_message(PeerId(number as u32 * stride), Some(5)));
+            assert!(load <= 18, "ranks {stride} apart: {load} in one bucket");
+        }
+        let load = fullest(|number| Pattern::of_message(PeerId(number as u32 / 64), Some(number % 64)));
+        assert!(load <= 18, "ranks and tags: {load} in one bucket");
+    }
+
+    #[test]
+    fn the_projection_takes_the_message_and_keeps_the_shape() {
+        let message = Pattern::of_message(PeerId(9), Some(0xabcd));
+        for source in [None, Some(PeerId(9))] {
+            for ignore in [0, 0xff, u64::MAX] {
+                let tag = TagMatch::Tagged { tag: 0xabcd, ignore };
+                let pattern = Pattern::of_selector(&Selector { source, tag });
+                assert!(pattern.takes(&message));
+                assert_eq!(pattern.shape().project(&message), Some(pattern));
+                assert_eq!(pattern.is_exact(), pattern == message);
+            }
+            let untagged = Pattern::of_selector(&Selector { source, tag: TagMatch::Untagged });
+            assert!(!untagged.takes(&message));
+            assert_eq!(untagged.shape().project(&message), None);
+        }
+    }
+}

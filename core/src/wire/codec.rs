@@ -1,0 +1,138 @@
+//! From bytes to meaning and back, for all kinds: [`Repr::parse`] and [`Repr::emit`].
+//!
+//! Invariant (canonical form, W-7): every accepted header has exactly one meaning and every meaning exactly one header:
+//! `parse(emit(r)) == r` and `emit(parse(b)) == b`.
+
+use heapless::Vec;
+use zerocopy::{Immutable, IntoBytes};
+
+use super::aggregate;
+use super::common::{CommonLayout, Kind, Packet, key_table_bytes};
+use super::repr::*;
+
+impl Repr {
+    /// Reads the header that `bytes` starts with; payload may stand behind it and is not looked at.
+    ///
+    /// The error names the first field that breaks a rule, as in the field map, and its value.
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Repr, WireError> {
+        let packet = Packet::new_checked(bytes)?;
+        let body = match packet.kind() {
+            Kind::Eager => Body::Eager(MessageHead::parse(&packet)?),
+            Kind::Aggregate => Body::Aggregate { count: aggregate::parse(&packet)? },
+            Kind::Rts => Body::Rts(Rts::parse(&packet)?),
+            Kind::Cts => Body::Cts(Cts::parse(&packet)?),
+            Kind::Fin => Body::Fin(Fin::parse(&packet)?),
+            Kind::Data => Body::Data(Data::parse(&packet)?),
+            Kind::Put => Body::Put(Put::parse(&packet)?),
+            Kind::Get => Body::Get(Get::parse(&packet)?),
+            Kind::Atomic => Body::Atomic(Atomic::parse(&packet)?),
+            Kind::AtomicReply => Body::AtomicReply(AtomicReply::parse(&packet)?),
+            Kind::Ack => Body::Ack(Ack::parse(&packet)?),
+            Kind::Credit => Body::Credit,
+            Kind::Connect => Body::Connect(Connect::parse(&packet)?),
+            Kind::Reconnect => Body::Reconnect(Reconnect::parse(&packet)?),
+            Kind::Probe => Body::Probe(Probe::parse(&packet)?),
+            Kind::Bye => Body::Bye,
+        };
+        Ok(Repr { common: packet.common(), body })
+    }
+
+    /// Bytes of the header: common part and body, without payload.
+    #[inline]
+    pub fn header_bytes(&self) -> usize {
+        let kind = self.body.kind();
+        let keys = match &self.body {
+            Body::Rts(rts) => key_table_bytes(rts.keys.len()),
+            Body::Cts(cts) => key_table_bytes(cts.keys.len()),
+            _ => 0,
+        };
+        COMMON_BYTES + kind.fixed_bytes() + keys
+    }
+
+    /// Writes the header to the front of `out` and returns its length. On an error, what stands in `out` is undefined.
+    #[inline]
+    pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
+        let header_bytes = self.header_bytes();
+        let room = out.len();
+        let header = out.get_mut(..header_bytes).ok_or(EmitError::NoRoom { needed: header_bytes, room })?;
+        let common = CommonLayout::new(&self.common, self.body.kind(), self.body.flags(), header_bytes)?;
+        let body = write(common, header);
+        match &self.body {
+            Body::Eager(head) => head.emit(body),
+            Body::Aggregate { count } => aggregate::emit(*count, self.common.payload_bytes, body)?,
+            Body::Rts(rts) => rts.emit(body),
+            Body::Cts(cts) => cts.emit(body),
+            Body::Fin(fin) => fin.emit(body)?,
+            Body::Data(data) => data.emit(body),
+            Body::Put(put) => put.emit(body),
+            Body::Get(get) => get.emit(body),
+            Body::Atomic(atomic) => atomic.emit(body),
+            Body::AtomicReply(reply) => reply.emit(body),
+            Body::Ack(ack) => ack.emit(body),
+            Body::Connect(connect) => connect.emit(body),
+            Body::Reconnect(reconnect) => reconnect.emit(body),
+            Body::Probe(probe) => probe.emit(body),
+            Body::Credit | Body::Bye => {}
+        }
+        Ok(header_bytes)
+    }
+
+    /// As [`emit`](Self::emit), into a buffer of its own; there is always room.
+    #[inline]
+    pub fn emit_vec(&self) -> Result<Vec<u8, HEADER_BYTES_MAX>, EmitError> {
+        let mut out = [0; HEADER_BYTES_MAX];
+        let header_bytes = self.emit(&mut out)?;
+        let mut header = Vec::new();
+        let no_room = EmitError::NoRoom { needed: header_bytes, room: HEADER_BYTES_MAX };
+        header.extend_from_slice(&out[..header_bytes]).map_err(|_| no_room)?;
+        Ok(header)
+    }
+}
+
+impl Body {
+    /// The kind.
+    #[inline]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Body::Eager(_) => Kind::Eager,
+            Body::Aggregate { .. } => Kind::Aggregate,
+            Body::Rts(_) => Kind::Rts,
+            Body::Cts(_) => Kind::Cts,
+            Body::Fin(_) => Kind::Fin,
+            Body::Data(_) => Kind::Data,
+            Body::Put(_) => Kind::Put,
+            Body::Get(_) => Kind::Get,
+            Body::Atomic(_) => Kind::Atomic,
+            Body::AtomicReply(_) => Kind::AtomicReply,
+            Body::Ack(_) => Kind::Ack,
+            Body::Credit => Kind::Credit,
+            Body::Connect(_) => Kind::Connect,
+            Body::Reconnect(_) => Kind::Reconnect,
+            Body::Probe(_) => Kind::Probe,
+            Body::Bye => Kind::Bye,
+        }
+    }
+
+    #[inline]
+    const fn flags(&self) -> u16 {
+        match self {
+            Body::Eager(head) => head.flags(),
+            Body::Rts(rts) => rts.head.flags(),
+            Body::Atomic(atomic) => atomic.flags(),
+            Body::Connect(connect) => connect.flags(),
+            Body::Probe(probe) => probe.flags(),
+            _ => 0,
+        }
+    }
+}
+
+/// Writes `layout` to the front of `out` and returns what is behind it. The callers' `out` has the length that
+/// [`Repr::header_bytes`] gave, which has room for every layout (checked by the tests for every kind).
+#[inline]
+pub(super) fn write(layout: impl IntoBytes + Immutable, out: &mut [u8]) -> &mut [u8] {
+    let bytes = layout.as_bytes();
+    let (front, rest) = out.split_at_mut(bytes.len());
+    front.copy_from_slice(bytes);
+    rest
+}

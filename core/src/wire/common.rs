@@ -1,0 +1,356 @@
+//! The header that every packet starts with, and the checked view over a packet's bytes.
+//!
+//! Field map (little-endian, bytes): `version 0, kind 1, flags 2..4, source 4..8, psn 8..12, ack_ordered 12..16,
+//! ack_unordered 16..20, message_limit 20..22, block_limit 22..24, payload_bytes 24..28, epoch 28..30,
+//! header_bytes 30..32`, then the kind's body.
+//!
+//! Invariants: a [`Packet`] has been checked against all rules that need no look into the body, so its accessors cannot
+//! fail; nothing outside `header_bytes` is read. Rules: `conformance/PROTOCOL.md`, section W.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::repr::{COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
+
+/// The common header as it stands on the wire.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct CommonLayout {
+    version: u8,
+    kind: u8,
+    flags: U16,
+    source: U32,
+    psn: U32,
+    ack_ordered: U32,
+    ack_unordered: U32,
+    message_limit: U16,
+    block_limit: U16,
+    payload_bytes: U32,
+    epoch: U16,
+    header_bytes: U16,
+}
+
+const _: () = assert!(size_of::<CommonLayout>() == COMMON_BYTES);
+
+/// Flags of the common header (W-5). Which of them a kind may carry: [`Kind::flags_allowed`].
+pub(super) mod flag {
+    pub const ACK_NOW: u16 = 1 << 0;
+    pub const TAG: u16 = 1 << 1;
+    pub const IMMEDIATE: u16 = 1 << 2;
+    pub const WANT_PLACED: u16 = 1 << 3;
+    pub const FETCH: u16 = 1 << 4;
+    pub const ANSWER: u16 = 1 << 5;
+    pub const HEAD: u16 = TAG | IMMEDIATE | WANT_PLACED;
+}
+
+/// The kind of a packet: second byte of the header. The high digit is the lane (W-4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// A whole message.
+    Eager = 0x10,
+    /// Several small messages.
+    Aggregate = 0x11,
+    /// Request to send.
+    Rts = 0x12,
+    /// Clear to send.
+    Cts = 0x20,
+    /// End of a transfer.
+    Fin = 0x21,
+    /// A segment.
+    Data = 0x22,
+    /// One-sided put.
+    Put = 0x23,
+    /// One-sided get.
+    Get = 0x24,
+    /// Atomic.
+    Atomic = 0x25,
+    /// Answer to an atomic.
+    AtomicReply = 0x26,
+    /// Selective acknowledgment.
+    Ack = 0x30,
+    /// Limits only.
+    Credit = 0x31,
+    /// First packet of a subchannel.
+    Connect = 0x32,
+    /// Out-of-band reconnection.
+    Reconnect = 0x33,
+    /// Sign of life.
+    Probe = 0x34,
+    /// Goodbye.
+    Bye = 0x35,
+}
+
+impl Kind {
+    /// All kinds, in the order of their codes.
+    pub const ALL: [Kind; 16] = [
+        Kind::Eager,
+        Kind::Aggregate,
+        Kind::Rts,
+        Kind::Cts,
+        Kind::Fin,
+        Kind::Data,
+        Kind::Put,
+        Kind::Get,
+        Kind::Atomic,
+        Kind::AtomicReply,
+        Kind::Ack,
+        Kind::Credit,
+        Kind::Connect,
+        Kind::Reconnect,
+        Kind::Probe,
+        Kind::Bye,
+    ];
+
+    /// The kind of a code.
+    #[inline]
+    pub const fn from_code(code: u8) -> Option<Kind> {
+        Some(match code {
+            0x10 => Kind::Eager,
+            0x11 => Kind::Aggregate,
+            0x12 => Kind::Rts,
+            0x20 => Kind::Cts,
+            0x21 => Kind::Fin,
+            0x22 => Kind::Data,
+            0x23 => Kind::Put,
+            0x24 => Kind::Get,
+            0x25 => Kind::Atomic,
+            0x26 => Kind::AtomicReply,
+            0x30 => Kind::Ack,
+            0x31 => Kind::Credit,
+            0x32 => Kind::Connect,
+            0x33 => Kind::Reconnect,
+            0x34 => Kind::Probe,
+            0x35 => Kind::Bye,
+            _ => return None,
+        })
+    }
+
+    /// The lane; `None` for unsequenced kinds.
+    #[inline]
+    pub const fn lane(self) -> Option<Lane> {
+        match self as u8 >> 4 {
+            1 => Some(Lane::Ordered),
+            2 => Some(Lane::Unordered),
+            _ => None,
+        }
+    }
+
+    /// Bytes of the body without its key table.
+    #[inline]
+    pub const fn fixed_bytes(self) -> usize {
+        match self {
+            Kind::Credit | Kind::Bye => 0,
+            Kind::Aggregate | Kind::Probe => 8,
+            Kind::Data | Kind::AtomicReply | Kind::Ack | Kind::Connect => 16,
+            Kind::Eager | Kind::Cts | Kind::Fin | Kind::Put => 24,
+            Kind::Rts | Kind::Get => 32,
+            Kind::Atomic => 48,
+            Kind::Reconnect => 56,
+        }
+    }
+
+    /// Whether a key table ends the body.
+    #[inline]
+    pub const fn has_keys(self) -> bool {
+        matches!(self, Kind::Rts | Kind::Cts)
+    }
+
+    /// Whether a payload may stand behind the header (W-8).
+    #[inline]
+    pub const fn has_payload(self) -> bool {
+        matches!(self, Kind::Eager | Kind::Aggregate | Kind::Data | Kind::Put)
+    }
+
+    /// The flags that may be set (W-5).
+    #[inline]
+    pub(super) const fn flags_allowed(self) -> u16 {
+        flag::ACK_NOW
+            | match self {
+                Kind::Eager | Kind::Rts => flag::HEAD,
+                Kind::Atomic => flag::FETCH,
+                Kind::Connect | Kind::Probe => flag::ANSWER,
+                _ => 0,
+            }
+    }
+
+    /// Whether a header of this kind can be `header_bytes` long, as far as can be told without its body (W-3).
+    #[inline]
+    pub(super) const fn may_take(self, header_bytes: usize) -> bool {
+        let fixed = COMMON_BYTES + self.fixed_bytes();
+        if self.has_keys() {
+            header_bytes.is_multiple_of(8) && header_bytes > fixed && header_bytes <= HEADER_BYTES_MAX
+        } else {
+            header_bytes == fixed
+        }
+    }
+}
+
+/// Bytes of a key table: count and rails, padded to 8, then 16 for each key (W-9).
+#[inline]
+pub(super) const fn key_table_bytes(keys: usize) -> usize {
+    (1 + keys).next_multiple_of(8) + 16 * keys
+}
+
+const _: () = {
+    let rts = COMMON_BYTES + Kind::Rts.fixed_bytes() + key_table_bytes(KEYS_MAX);
+    assert!(rts <= HEADER_BYTES_MAX, "the longest header must fit");
+    // Every kind takes a multiple of 8, so that payloads behind headers in a ring stay aligned.
+    let mut at = 0;
+    while at < Kind::ALL.len() {
+        assert!(Kind::ALL[at].fixed_bytes().is_multiple_of(8));
+        at += 1;
+    }
+};
+
+/// A checked view over a packet's header: version, kind, flags, lengths and the lane's rules hold. The body's own rules
+/// are checked by [`Repr::parse`](super::Repr::parse).
+#[derive(Clone, Copy)]
+pub struct Packet<'a> {
+    common: &'a CommonLayout,
+    body: &'a [u8],
+    kind: Kind,
+}
+
+impl<'a> Packet<'a> {
+    /// Looks at the packet that starts at `bytes[0]`. Bytes beyond its header are payload and are not looked at.
+    ///
+    /// Errors name `header` (ends too soon; the value is the number of bytes), `version`, `kind`, `header_bytes`,
+    /// `flags`, `psn` or `payload_bytes`.
+    #[inline]
+    pub fn new_checked(bytes: &'a [u8]) -> Result<Packet<'a>, WireError> {
+        let short = WireError { field: "header", value: bytes.len() as u64 };
+        let Ok((common, _)) = CommonLayout::ref_from_prefix(bytes) else { return Err(short) };
+        let (kind, header_bytes) = common.framing()?;
+        let Some(body) = bytes.get(COMMON_BYTES..header_bytes) else { return Err(short) }; // W-3
+        let flags = common.flags.get();
+        ensure("flags", flags & !kind.flags_allowed() == 0, flags)?; // W-5
+        let psn = common.psn.get();
+        ensure("psn", psn == 0 || kind.lane().is_some(), psn)?; // W-4
+        let payload_bytes = common.payload_bytes.get();
+        ensure("payload_bytes", payload_bytes == 0 || kind.has_payload(), payload_bytes)?; // W-8
+        Ok(Packet { common, body, kind })
+    }
+
+    /// The kind.
+    #[inline]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Bytes of the header, body included.
+    #[inline]
+    pub const fn header_bytes(&self) -> usize {
+        COMMON_BYTES + self.body.len()
+    }
+
+    /// Bytes of payload behind the header.
+    #[inline]
+    pub fn payload_bytes(&self) -> u32 {
+        self.common.payload_bytes.get()
+    }
+
+    /// The common header's meaning.
+    #[inline]
+    pub fn common(&self) -> Common {
+        let layout = self.common;
+        Common {
+            source: layout.source.get(),
+            epoch: layout.epoch.get(),
+            psn: layout.psn.get(),
+            ack_ordered: layout.ack_ordered.get(),
+            ack_unordered: layout.ack_unordered.get(),
+            message_limit: layout.message_limit.get(),
+            block_limit: layout.block_limit.get(),
+            payload_bytes: layout.payload_bytes.get(),
+            ack_now: self.flag(flag::ACK_NOW),
+        }
+    }
+
+    #[inline]
+    pub(super) fn flags(&self) -> u16 {
+        self.common.flags.get()
+    }
+
+    #[inline]
+    pub(super) fn flag(&self, flag: u16) -> bool {
+        self.flags() & flag != 0
+    }
+
+    /// The body as a layout of exactly its size. The error can't happen for a kind without key table: the length was
+    /// checked.
+    #[inline]
+    pub(super) fn body_as<L: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<&'a L, WireError> {
+        L::ref_from_bytes(self.body).map_err(|_| self.bad_length())
+    }
+
+    /// The body as a layout and the key table behind it.
+    #[inline]
+    pub(super) fn body_before_keys<L: FromBytes + KnownLayout + Immutable + Unaligned>(
+        &self,
+    ) -> Result<(&'a L, &'a [u8]), WireError> {
+        L::ref_from_prefix(self.body).map_err(|_| self.bad_length())
+    }
+
+    fn bad_length(&self) -> WireError {
+        WireError { field: "header_bytes", value: self.header_bytes() as u64 }
+    }
+}
+
+impl CommonLayout {
+    /// Kind and total length of the header (W-2, W-3).
+    #[inline]
+    pub(super) fn framing(&self) -> Result<(Kind, usize), WireError> {
+        ensure("version", self.version == VERSION, self.version)?;
+        let kind = Kind::from_code(self.kind).ok_or(WireError { field: "kind", value: u64::from(self.kind) })?;
+        let header_bytes = self.header_bytes.get();
+        ensure("header_bytes", kind.may_take(usize::from(header_bytes)), header_bytes)?;
+        Ok((kind, usize::from(header_bytes)))
+    }
+
+    #[inline]
+    pub(super) fn payload_bytes(&self) -> u32 {
+        self.payload_bytes.get()
+    }
+
+    /// Lays out `common` for a packet of `kind`; refuses what a parser would refuse (W-4, W-8).
+    #[inline]
+    pub(super) fn new(common: &Common, kind: Kind, flags: u16, header_bytes: usize) -> Result<Self, WireError> {
+        ensure("psn", common.psn == 0 || kind.lane().is_some(), common.psn)?;
+        ensure("payload_bytes", common.payload_bytes == 0 || kind.has_payload(), common.payload_bytes)?;
+        let flags = if common.ack_now { flags | flag::ACK_NOW } else { flags };
+        debug_assert!(flags & !kind.flags_allowed() == 0 && header_bytes <= HEADER_BYTES_MAX);
+        Ok(CommonLayout {
+            version: VERSION,
+            kind: kind as u8,
+            flags: U16::new(flags),
+            source: U32::new(common.source),
+            psn: U32::new(common.psn),
+            ack_ordered: U32::new(common.ack_ordered),
+            ack_unordered: U32::new(common.ack_unordered),
+            message_limit: U16::new(common.message_limit),
+            block_limit: U16::new(common.block_limit),
+            payload_bytes: U32::new(common.payload_bytes),
+            epoch: U16::new(common.epoch),
+            header_bytes: U16::new(header_bytes as u16),
+        })
+    }
+}
+
+/// The error of `field` unless `holds`.
+#[inline]
+pub(super) fn ensure(field: &'static str, holds: bool, value: impl Into<u64>) -> Result<(), WireError> {
+    if holds { Ok(()) } else { Err(WireError { field, value: value.into() }) }
+}
+
+/// That reserved bytes are zero (W-6); the value of the error is the bytes read little-endian.
+#[inline]
+pub(super) fn ensure_zero<const N: usize>(field: &'static str, reserved: &[u8; N]) -> Result<(), WireError> {
+    const { assert!(N <= 8) };
+    if *reserved == [0; N] {
+        return Ok(());
+    }
+    let mut value = [0; 8];
+    value[..N].copy_from_slice(reserved);
+    Err(WireError { field, value: u64::from_le_bytes(value) })
+}

@@ -1,0 +1,213 @@
+//! Two-sided kinds: eager, RTS, CTS, FIN and DATA (multirail-2004, 5.3; newmadeleine-2007, 2). Aggregates have their
+//! own file.
+//!
+//! Field maps (body, little-endian): eager `tag u64, immediate u64, operation u64`; RTS the same, then
+//! `message_bytes u64` and a key table; CTS `operation u64, target u64, granted_bytes u64` and a key table; FIN
+//! `operation u64, placed_bytes u64, count u16, refused u8, reserved [u8; 5]`; DATA `operation u64, offset u64`.
+//! Rules: `conformance/PROTOCOL.md`, W-10 to W-15.
+
+use zerocopy::little_endian::{U16, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::common::{Packet, ensure, ensure_zero, flag};
+use super::keys;
+use super::repr::{Cts, Data, Fin, MessageHead, Refusal, Rts, WireError};
+
+/// The envelope in eager, RTS and the records of an aggregate.
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub(super) struct HeadLayout {
+    tag: U64,
+    immediate: U64,
+    operation: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct RtsLayout {
+    head: HeadLayout,
+    message_bytes: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct CtsLayout {
+    operation: U64,
+    target: U64,
+    granted_bytes: U64,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct FinLayout {
+    operation: U64,
+    placed_bytes: U64,
+    count: U16,
+    refused: u8,
+    reserved: [u8; 5],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct DataLayout {
+    operation: U64,
+    offset: U64,
+}
+
+impl HeadLayout {
+    /// The meaning, where `flags` says what is present; what is absent must be zero (W-6).
+    #[inline]
+    pub(super) fn meaning(&self, flags: u16) -> Result<MessageHead, WireError> {
+        let (has_tag, has_immediate) = (flags & flag::TAG != 0, flags & flag::IMMEDIATE != 0);
+        let (tag, immediate) = (self.tag.get(), self.immediate.get());
+        ensure("head.tag", has_tag || tag == 0, tag)?;
+        ensure("head.immediate", has_immediate || immediate == 0, immediate)?;
+        Ok(MessageHead {
+            tag: has_tag.then_some(tag),
+            immediate: has_immediate.then_some(immediate),
+            want_placed: flags & flag::WANT_PLACED != 0,
+            operation: self.operation.get(),
+        })
+    }
+}
+
+impl From<&MessageHead> for HeadLayout {
+    #[inline]
+    fn from(head: &MessageHead) -> Self {
+        HeadLayout {
+            tag: U64::new(head.tag.unwrap_or(0)),
+            immediate: U64::new(head.immediate.unwrap_or(0)),
+            operation: U64::new(head.operation),
+        }
+    }
+}
+
+impl MessageHead {
+    #[inline]
+    pub(super) const fn flags(&self) -> u16 {
+        let tag = if self.tag.is_some() { flag::TAG } else { 0 };
+        let immediate = if self.immediate.is_some() { flag::IMMEDIATE } else { 0 };
+        let want_placed = if self.want_placed { flag::WANT_PLACED } else { 0 };
+        tag | immediate | want_placed
+    }
+
+    #[inline]
+    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        packet.body_as::<HeadLayout>()?.meaning(packet.flags())
+    }
+
+    #[inline]
+    pub(super) fn emit(&self, body: &mut [u8]) {
+        super::codec::write(HeadLayout::from(self), body);
+    }
+}
+
+impl Rts {
+    #[inline]
+    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        let (layout, table) = packet.body_before_keys::<RtsLayout>()?;
+        Ok(Rts {
+            head: layout.head.meaning(packet.flags())?,
+            message_bytes: layout.message_bytes.get(),
+            keys: keys::parse(table, packet.header_bytes())?,
+        })
+    }
+
+    #[inline]
+    pub(super) fn emit(&self, body: &mut [u8]) {
+        let layout = RtsLayout { head: HeadLayout::from(&self.head), message_bytes: U64::new(self.message_bytes) };
+        keys::emit(&self.keys, super::codec::write(layout, body));
+    }
+}
+
+impl Cts {
+    #[inline]
+    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        let (layout, table) = packet.body_before_keys::<CtsLayout>()?;
+        Ok(Cts {
+            operation: layout.operation.get(),
+            target: layout.target.get(),
+            granted_bytes: layout.granted_bytes.get(),
+            keys: keys::parse(table, packet.header_bytes())?,
+        })
+    }
+
+    #[inline]
+    pub(super) fn emit(&self, body: &mut [u8]) {
+        let layout = CtsLayout {
+            operation: U64::new(self.operation),
+            target: U64::new(self.target),
+            granted_bytes: U64::new(self.granted_bytes),
+        };
+        keys::emit(&self.keys, super::codec::write(layout, body));
+    }
+}
+
+impl Fin {
+    #[inline]
+    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        let layout = packet.body_as::<FinLayout>()?;
+        let count = layout.count.get();
+        ensure("fin.count", count != 0, count)?; // W-14
+        ensure_zero("fin.reserved", &layout.reserved)?;
+        Ok(Fin {
+            operation: layout.operation.get(),
+            count,
+            refused: Refusal::from_code(layout.refused)?,
+            placed_bytes: layout.placed_bytes.get(),
+        })
+    }
+
+    #[inline]
+    pub(super) fn emit(&self, body: &mut [u8]) -> Result<(), WireError> {
+        ensure("fin.count", self.count != 0, self.count)?; // W-14
+        let layout = FinLayout {
+            operation: U64::new(self.operation),
+            placed_bytes: U64::new(self.placed_bytes),
+            count: U16::new(self.count),
+            refused: self.refused.map_or(0, Refusal::code),
+            reserved: [0; 5],
+        };
+        super::codec::write(layout, body);
+        Ok(())
+    }
+}
+
+impl Data {
+    #[inline]
+    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        let layout = packet.body_as::<DataLayout>()?;
+        Ok(Data { operation: layout.operation.get(), offset: layout.offset.get() })
+    }
+
+    #[inline]
+    pub(super) fn emit(&self, body: &mut [u8]) {
+        super::codec::write(DataLayout { operation: U64::new(self.operation), offset: U64::new(self.offset) }, body);
+    }
+}
+
+impl Refusal {
+    /// The number on the wire; 0 is "not refused".
+    const fn code(self) -> u8 {
+        match self {
+            Refusal::NoWindow => 1,
+            Refusal::OutOfRange => 2,
+            Refusal::NoAccess => 3,
+            Refusal::BadAtomic => 4,
+            Refusal::Cancelled => 5,
+        }
+    }
+
+    #[inline]
+    const fn from_code(code: u8) -> Result<Option<Self>, WireError> {
+        Ok(Some(match code {
+            0 => return Ok(None),
+            1 => Refusal::NoWindow,
+            2 => Refusal::OutOfRange,
+            3 => Refusal::NoAccess,
+            4 => Refusal::BadAtomic,
+            5 => Refusal::Cancelled,
+            other => return Err(WireError { field: "fin.refused", value: other as u64 }),
+        }))
+    }
+}

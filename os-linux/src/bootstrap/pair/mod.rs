@@ -1,0 +1,330 @@
+//! Two processes without a launcher: rank 0 listens on TCP, rank 1 dials.
+//!
+//! Both hold a [`PairKey`] of 32 bytes. Before anything else is parsed each proves it by an HMAC over both sides'
+//! nonces; from these comes a session key with which every later frame is authenticated. Frames are not encrypted, so
+//! nothing secret is published: the job's key is derived from the session key and never sent.
+//!
+//! Handshake (`L`: listener, `D`: dialler; `|` joins bytes):
+//! ```text
+//! D > magic | nonce D
+//! L > magic | nonce L | HMAC(key, "rerail pair listener" | nonce D | nonce L)
+//! D > HMAC(key, "rerail pair dialler " | nonce D | nonce L)
+//! session = HMAC(key, "rerail pair session " | nonce D | nonce L)
+//! ```
+//!
+//! Order at a fence: rank 1 sends first, rank 0 answers, so that two long messages can't block each other.
+
+mod wire;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use hmac::Mac;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use self::wire::{BODY_BYTES_MAX, Frames, Message, Session, Wire};
+use super::error::excerpt;
+use super::{BootError, Bootstrap, OwnKeys, check_key, check_rank, from_hex, keyed, mac, random, to_hex};
+
+const MAGIC: &[u8; 8] = b"rrpair1\n";
+
+/// A stranger who connects and is silent holds the listener up for so long at most.
+const HANDSHAKE_MAX: Duration = Duration::from_secs(3);
+
+const HANDSHAKE: &str = "proving the key to each other";
+
+/// What the two sides of a pair share beforehand.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PairKey([u8; 32]);
+
+impl PairKey {
+    /// A new one from the kernel's generator.
+    pub fn generate() -> Result<Self, BootError> {
+        random("drawing a key").map(PairKey)
+    }
+
+    /// From 64 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Result<Self, BootError> {
+        let why = "a key of 64 hexadecimal digits expected";
+        from_hex(text.trim()).map(PairKey).ok_or(BootError::Authentication { why })
+    }
+
+    /// As 64 hexadecimal digits, to be carried to the other side on a safe way.
+    pub fn to_hex(&self) -> String {
+        to_hex(&self.0)
+    }
+}
+
+impl fmt::Debug for PairKey {
+    /// Leaves the key out, so that it can't slip into a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PairKey(..)")
+    }
+}
+
+/// Where rank 0 waits for rank 1.
+#[derive(Debug)]
+pub struct PairListener {
+    listener: TcpListener,
+}
+
+impl PairListener {
+    /// Listens on an address; port 0: one that is free.
+    pub fn bind(address: impl ToSocketAddrs) -> Result<Self, BootError> {
+        let doing = "listening for the other side";
+        let io = |source| BootError::Io { doing, source };
+        let listener = TcpListener::bind(address).map_err(io)?;
+        // An attempt may be withdrawn between poll and accept.
+        listener.set_nonblocking(true).map_err(io)?;
+        Ok(PairListener { listener })
+    }
+
+    /// Where it listens, with the port that was chosen.
+    pub fn local_addr(&self) -> Result<SocketAddr, BootError> {
+        self.listener.local_addr().map_err(|source| BootError::Io { doing: "asking for the own address", source })
+    }
+
+    /// Waits for a process that holds the key; `timeout` is for this and for every fence later. Connections that don't
+    /// prove it are closed and the wait goes on.
+    ///
+    /// # Errors
+    /// When the time is over: what was wrong with the last one that tried, or [`BootError::Timeout`].
+    pub fn accept(&self, key: &PairKey, timeout: Duration) -> Result<Pair, BootError> {
+        let doing = "waiting for the other side to connect";
+        let start = Instant::now();
+        let mut last_error = None;
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                let timeout = BootError::Timeout { doing, waited_ms: timeout.as_millis() as u64 };
+                return Err(last_error.unwrap_or(timeout));
+            }
+            let stream = match self.listener.accept() {
+                Ok((stream, _)) => stream,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.wait(left).map_err(|source| BootError::Io { doing, source })?;
+                    continue;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == std::io::ErrorKind::ConnectionAborted => continue,
+                Err(source) => return Err(BootError::Io { doing, source }),
+            };
+            match Pair::answer(stream, key, left.min(HANDSHAKE_MAX)) {
+                Ok(frames) => return Ok(Pair::new(frames, 0, timeout)),
+                Err(error) => {
+                    tracing::warn!(%error, "a connection was refused");
+                    last_error = Some(error);
+                }
+            }
+        }
+    }
+
+    fn wait(&self, left: Duration) -> std::io::Result<()> {
+        let fd = self.listener.as_fd();
+        let left =
+            Timespec { tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX), tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+/// A job of two.
+#[derive(Debug)]
+pub struct Pair {
+    frames: Frames,
+    rank: u32,
+    timeout: Duration,
+    keys: OwnKeys,
+    /// Put since the last fence.
+    fresh: Vec<(String, String)>,
+    fresh_bytes: usize,
+    /// What both sides have put, by rank and key.
+    values: [HashMap<String, String>; 2],
+    over: bool,
+}
+
+impl Pair {
+    /// Dials a listener once, as rank 1; trying again is the caller's decision. `timeout` is for connecting with the
+    /// handshake, and for every fence later.
+    pub fn dial(address: impl ToSocketAddrs, key: &PairKey, timeout: Duration) -> Result<Pair, BootError> {
+        let doing = "connecting to the other side";
+        let start = Instant::now();
+        let addresses = address.to_socket_addrs().map_err(|source| BootError::Io { doing, source })?;
+        let mut last_error = BootError::Io { doing, source: std::io::ErrorKind::AddrNotAvailable.into() };
+        for address in addresses {
+            let left = timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(BootError::Timeout { doing, waited_ms: timeout.as_millis() as u64 });
+            }
+            match TcpStream::connect_timeout(&address, left) {
+                Ok(stream) => {
+                    let left = timeout.saturating_sub(start.elapsed());
+                    return Ok(Pair::new(Pair::call(stream, key, left)?, 1, timeout));
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+                    last_error = BootError::Timeout { doing, waited_ms: timeout.as_millis() as u64 };
+                }
+                Err(source) => last_error = BootError::Io { doing, source },
+            }
+        }
+        Err(last_error)
+    }
+
+    fn new(frames: Frames, rank: u32, timeout: Duration) -> Self {
+        Pair {
+            frames,
+            rank,
+            timeout,
+            keys: OwnKeys::default(),
+            fresh: Vec::new(),
+            fresh_bytes: 0,
+            values: Default::default(),
+            over: false,
+        }
+    }
+
+    /// The dialler's side of the handshake.
+    fn call(stream: TcpStream, key: &PairKey, timeout: Duration) -> Result<Frames, BootError> {
+        let mut wire = Wire::new(stream, timeout).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
+        let nonce: [u8; 32] = random(HANDSHAKE)?;
+        wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice()].concat())?;
+        let theirs = read_hello(&mut wire)?;
+        let mut proof = [0; 32];
+        wire.read(HANDSHAKE, &mut proof)?;
+        check(key, &[b"rerail pair listener", &nonce, &theirs], &proof)?;
+        wire.write(HANDSHAKE, &mac(&key.0, &[b"rerail pair dialler ", &nonce, &theirs]))?;
+        let session = Session(mac(&key.0, &[b"rerail pair session ", &nonce, &theirs]));
+        Ok(Frames::new(wire, session, 1))
+    }
+
+    /// The listener's side of the handshake.
+    fn answer(stream: TcpStream, key: &PairKey, timeout: Duration) -> Result<Frames, BootError> {
+        let mut wire = Wire::new(stream, timeout).map_err(|source| BootError::Io { doing: HANDSHAKE, source })?;
+        let theirs = read_hello(&mut wire)?;
+        let nonce: [u8; 32] = random(HANDSHAKE)?;
+        let proof = mac(&key.0, &[b"rerail pair listener", &theirs, &nonce]);
+        wire.write(HANDSHAKE, &[MAGIC, nonce.as_slice(), &proof].concat())?;
+        let mut proof = [0; 32];
+        wire.read(HANDSHAKE, &mut proof)?;
+        check(key, &[b"rerail pair dialler ", &theirs, &nonce], &proof)?;
+        let session = Session(mac(&key.0, &[b"rerail pair session ", &theirs, &nonce]));
+        Ok(Frames::new(wire, session, 0))
+    }
+
+    fn running(&self) -> Result<(), BootError> {
+        if self.over { Err(BootError::Over) } else { Ok(()) }
+    }
+}
+
+fn read_hello(wire: &mut Wire) -> Result<[u8; 32], BootError> {
+    let mut hello = [0; 40];
+    let (magic, nonce) = hello.split_at_mut(MAGIC.len());
+    wire.read(HANDSHAKE, magic)?;
+    if magic != MAGIC {
+        let why = "no rerail pair of this version".to_string();
+        return Err(BootError::Protocol { doing: HANDSHAKE, why, said: excerpt(magic) });
+    }
+    wire.read(HANDSHAKE, nonce)?;
+    Ok((&*nonce).try_into().expect("40 bytes less the magic's eight"))
+}
+
+fn check(key: &PairKey, parts: &[&[u8]], proof: &[u8; 32]) -> Result<(), BootError> {
+    let why = "the other side holds another key";
+    keyed(&key.0, parts).verify_slice(proof).map_err(|_| BootError::Authentication { why })
+}
+
+impl Bootstrap for Pair {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        2
+    }
+
+    fn job_name(&self) -> &str {
+        "pair"
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        self.running()?;
+        // The frame's kind takes a byte too.
+        let bytes = self.fresh_bytes + Message::put_bytes(key, value);
+        if bytes >= BODY_BYTES_MAX {
+            return Err(BootError::ValueTooLong {
+                key: excerpt(key.as_bytes()),
+                bytes: value.len(),
+                bytes_max: BODY_BYTES_MAX - self.fresh_bytes,
+            });
+        }
+        self.keys.claim(key, value)?;
+        self.fresh_bytes = bytes;
+        self.fresh.push((key.into(), value.into()));
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), BootError> {
+        const DOING: &str = "exchanging with the other side";
+        self.running()?;
+        self.frames.wire.start(self.timeout);
+        self.fresh_bytes = 0;
+        let ours = Message::Fence(std::mem::take(&mut self.fresh));
+        if self.rank == 1 {
+            self.frames.send(DOING, &ours)?;
+        }
+        let theirs = match self.frames.receive(DOING)? {
+            Message::Fence(puts) => puts,
+            Message::Bye => return Err(BootError::Closed { doing: DOING }),
+            Message::Abort(why) => {
+                self.over = true;
+                return Err(BootError::Refused { doing: DOING, code: 1, message: excerpt(why.as_bytes()) });
+            }
+        };
+        if self.rank == 0 {
+            self.frames.send(DOING, &ours)?;
+        }
+        let Message::Fence(ours) = ours else { unreachable!("it was made a fence above") };
+        self.values[self.rank as usize].extend(ours);
+        self.values[1 - self.rank as usize].extend(theirs);
+        Ok(())
+    }
+
+    fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError> {
+        self.running()?;
+        check_rank(rank, 2)?;
+        check_key(key)?;
+        Ok(self.values[rank as usize].get(key).cloned())
+    }
+
+    fn finalize(&mut self) -> Result<(), BootError> {
+        self.running()?;
+        self.over = true;
+        self.frames.wire.start(self.timeout);
+        match self.frames.send("leaving", &Message::Bye) {
+            // The other side has left before us.
+            Err(BootError::Closed { .. }) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    fn abort(&mut self, why: &str) {
+        if !self.over {
+            self.over = true;
+            self.frames.wire.start(HANDSHAKE_MAX);
+            // There is nothing better to do if it can't be said.
+            let _ = self.frames.send("aborting", &Message::Abort(why.chars().take(256).collect()));
+        }
+    }
+
+    fn shared_secret(&self) -> Option<[u8; 32]> {
+        Some(self.frames.session().0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

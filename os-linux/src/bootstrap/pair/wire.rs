@@ -1,0 +1,268 @@
+//! The pair's frames: length, body, MAC. Nothing of a body is parsed before its MAC is right.
+//!
+//! A frame is `length: u32 | body | HMAC-SHA256(session, sender's role, sequence number, body)`, little-endian. Role and
+//! sequence number in the MAC keep frames from being reflected, repeated or reordered. The body's first byte is its
+//! kind; a fence carries the puts since the last one.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use hmac::Mac;
+
+use crate::bootstrap::error::BootError;
+use crate::bootstrap::{KEY_BYTES_MAX, VALUE_BYTES_MAX, keyed, mac};
+
+/// Longest body: some dozens of the longest values.
+pub(super) const BODY_BYTES_MAX: usize = 4 << 20;
+
+const FENCE: u8 = 1;
+const BYE: u8 = 2;
+const ABORT: u8 = 3;
+
+/// What one side tells the other.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Message {
+    /// At the fence, with what was put since the last one.
+    Fence(Vec<(String, String)>),
+    /// Leaving.
+    Bye,
+    /// Aborting, with the reason.
+    Abort(String),
+}
+
+impl Message {
+    /// As bytes.
+    pub(super) fn emit(&self) -> Vec<u8> {
+        match self {
+            Message::Bye => vec![BYE],
+            Message::Abort(why) => [&[ABORT], why.as_bytes()].concat(),
+            Message::Fence(puts) => {
+                let mut body = vec![FENCE];
+                for (key, value) in puts {
+                    body.push(key.len() as u8);
+                    body.extend_from_slice(key.as_bytes());
+                    body.extend_from_slice(&(value.len() as u32).to_le_bytes());
+                    body.extend_from_slice(value.as_bytes());
+                }
+                body
+            }
+        }
+    }
+
+    /// From bytes; the error says what is wrong with them.
+    pub(super) fn parse(body: &[u8]) -> Result<Message, &'static str> {
+        let (kind, mut rest) = body.split_first().ok_or("empty frame")?;
+        match *kind {
+            BYE if rest.is_empty() => Ok(Message::Bye),
+            ABORT => Ok(Message::Abort(String::from_utf8_lossy(rest).into_owned())),
+            FENCE => {
+                let mut puts = Vec::new();
+                while let Some((key_bytes, after)) = rest.split_first() {
+                    rest = after;
+                    let key = text(&mut rest, (*key_bytes).into(), KEY_BYTES_MAX)?;
+                    let (value_bytes, after) = rest.split_first_chunk().ok_or("frame ends within a put")?;
+                    rest = after;
+                    let value = text(&mut rest, u32::from_le_bytes(*value_bytes) as usize, VALUE_BYTES_MAX)?;
+                    puts.push((key, value));
+                }
+                Ok(Message::Fence(puts))
+            }
+            _ => Err("unknown kind of frame"),
+        }
+    }
+
+    /// Bytes that a put takes in a fence.
+    pub(super) fn put_bytes(key: &str, value: &str) -> usize {
+        1 + key.len() + 4 + value.len()
+    }
+}
+
+fn text(rest: &mut &[u8], bytes: usize, bytes_max: usize) -> Result<String, &'static str> {
+    if bytes > bytes_max {
+        return Err("key or value too long");
+    }
+    let (taken, after) = rest.split_at_checked(bytes).ok_or("frame ends within a put")?;
+    *rest = after;
+    std::str::from_utf8(taken).map(str::to_string).map_err(|_| "not UTF-8")
+}
+
+/// A connection, and how long one exchange over it may take.
+#[derive(Debug)]
+pub(super) struct Wire {
+    stream: TcpStream,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl Wire {
+    /// Takes a connected stream; the first exchange starts now.
+    pub(super) fn new(stream: TcpStream, timeout: Duration) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        Ok(Wire { stream, timeout, deadline: after(timeout) })
+    }
+
+    /// Starts an exchange that may take `timeout`.
+    pub(super) fn start(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+        self.deadline = after(timeout);
+    }
+
+    fn left(&self, doing: &'static str) -> Result<Duration, BootError> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(self.too_late(doing)) } else { Ok(left) }
+    }
+
+    fn too_late(&self, doing: &'static str) -> BootError {
+        BootError::Timeout { doing, waited_ms: self.timeout.as_millis() as u64 }
+    }
+
+    /// Fills `bytes`.
+    pub(super) fn read(&mut self, doing: &'static str, mut bytes: &mut [u8]) -> Result<(), BootError> {
+        while !bytes.is_empty() {
+            let left = self.left(doing)?;
+            self.stream.set_read_timeout(Some(left)).map_err(|source| BootError::Io { doing, source })?;
+            match self.stream.read(bytes) {
+                Ok(0) => return Err(BootError::Closed { doing }),
+                Ok(count) => bytes = &mut bytes[count..],
+                Err(error) => self.judge(doing, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends all of `bytes`.
+    pub(super) fn write(&mut self, doing: &'static str, mut bytes: &[u8]) -> Result<(), BootError> {
+        while !bytes.is_empty() {
+            let left = self.left(doing)?;
+            self.stream.set_write_timeout(Some(left)).map_err(|source| BootError::Io { doing, source })?;
+            match self.stream.write(bytes) {
+                Ok(0) => return Err(BootError::Closed { doing }),
+                Ok(count) => bytes = &bytes[count..],
+                Err(error) => self.judge(doing, error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on after an interruption; else makes an error of it.
+    fn judge(&self, doing: &'static str, error: io::Error) -> Result<(), BootError> {
+        use io::ErrorKind::*;
+        match error.kind() {
+            Interrupted => Ok(()),
+            WouldBlock | TimedOut => Err(self.too_late(doing)),
+            ConnectionReset | BrokenPipe => Err(BootError::Closed { doing }),
+            _ => Err(BootError::Io { doing, source: error }),
+        }
+    }
+}
+
+/// A point in time so far away that nobody sees the difference, where the sum has none.
+fn after(timeout: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    Instant::now() + timeout.min(FAR)
+}
+
+/// Frames over a connection whose two ends have proved that they hold the key.
+#[derive(Debug)]
+pub(super) struct Frames {
+    pub(super) wire: Wire,
+    session: Session,
+    sent: u64,
+    received: u64,
+    /// This side's rank, the role in the MAC.
+    rank: u8,
+}
+
+/// The key of one connection.
+#[derive(Clone)]
+pub(super) struct Session(pub(super) [u8; 32]);
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Session(..)")
+    }
+}
+
+impl Frames {
+    pub(super) fn new(wire: Wire, session: Session, rank: u8) -> Self {
+        Frames { wire, session, sent: 0, received: 0, rank }
+    }
+
+    /// The key of this connection.
+    pub(super) fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Sends a message.
+    pub(super) fn send(&mut self, doing: &'static str, message: &Message) -> Result<(), BootError> {
+        let body = message.emit();
+        let tag = mac(&self.session.0, &[&[self.rank], &self.sent.to_le_bytes(), &body]);
+        self.sent += 1;
+        let frame = [&(body.len() as u32).to_le_bytes(), body.as_slice(), &tag].concat();
+        self.wire.write(doing, &frame)
+    }
+
+    /// Waits for a message.
+    pub(super) fn receive(&mut self, doing: &'static str) -> Result<Message, BootError> {
+        let protocol = |why: String| BootError::Protocol { doing, why, said: String::new() };
+        let mut length = [0; 4];
+        self.wire.read(doing, &mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > BODY_BYTES_MAX {
+            return Err(protocol(format!("frame of {length} bytes, {BODY_BYTES_MAX} are allowed")));
+        }
+        let mut body = vec![0; length];
+        self.wire.read(doing, &mut body)?;
+        let mut tag = [0; 32];
+        self.wire.read(doing, &mut tag)?;
+        let expected = keyed(&self.session.0, &[&[1 - self.rank], &self.received.to_le_bytes(), &body]);
+        expected.verify_slice(&tag).map_err(|_| BootError::Authentication { why: "a frame was forged or damaged" })?;
+        self.received += 1;
+        Message::parse(&body).map_err(|why| protocol(why.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn messages_go_there_and_back() {
+        let puts = vec![("a".to_string(), String::new()), ("k".repeat(32), "v".repeat(VALUE_BYTES_MAX))];
+        let bytes: usize = puts.iter().map(|(key, value)| Message::put_bytes(key, value)).sum();
+        assert_eq!(Message::Fence(puts.clone()).emit().len(), 1 + bytes);
+        for message in [Message::Bye, Message::Abort("why not".into()), Message::Fence(vec![]), Message::Fence(puts)] {
+            assert_eq!(Message::parse(&message.emit()), Ok(message));
+        }
+    }
+
+    #[test]
+    fn bad_bodies_are_errors() {
+        let cases: [(&[u8], &str); 7] = [
+            (&[], "empty frame"),
+            (&[9], "unknown kind of frame"),
+            (&[BYE, 0], "unknown kind of frame"),
+            (&[FENCE, 33], "key or value too long"),
+            (&[FENCE, 2, b'k'], "frame ends within a put"),
+            (&[FENCE, 1, b'k', 0, 0, 0], "frame ends within a put"),
+            (&[FENCE, 1, b'k', 1, 0, 1, 0], "key or value too long"),
+        ];
+        for (body, why) in cases {
+            assert_eq!(Message::parse(body), Err(why), "{body:?}");
+        }
+        assert_eq!(Message::parse(&[FENCE, 1, 0xff, 0, 0, 0, 0]), Err("not UTF-8"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_body_makes_the_parser_panic(body in proptest::collection::vec(any::<u8>(), 0..100)) {
+            if let Ok(Message::Fence(puts)) = Message::parse(&body) {
+                prop_assert_eq!(Message::Fence(puts).emit(), body);
+            }
+        }
+    }
+}

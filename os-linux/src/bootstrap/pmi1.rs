@@ -1,0 +1,360 @@
+//! Client of the PMI-1 wire protocol, as spoken by MPICH's hydra, by Slurm and by [`server`](super::server).
+//!
+//! Lines go over an inherited descriptor (`PMI_FD`) or a TCP connection (`PMI_PORT`), one question and one answer at a
+//! time, blocking. Source: the dialogue of hydra 4.0.2, recorded in `fixtures/`; there is no standard.
+//!
+//! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its value is
+//! escaped and starts with the number of pieces (`1:...`); further pieces are `k.r.1`, `k.r.2` and so on.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::error::excerpt;
+use super::line::{Line, LineReader, escape, unescape};
+use super::{BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
+
+/// Length of a line that every PMI-1 server takes: older ones read into 1024 bytes.
+const SENT_LINE_BYTES_MAX: usize = 1000;
+
+/// Room for the number of pieces and its colon.
+const HEAD_BYTES: usize = 6;
+
+/// The longest name of a piece: a key, a rank, a number and two dots.
+const PIECE_KEY_BYTES_MAX: usize = super::KEY_BYTES_MAX + 1 + 10 + 1 + 5;
+
+/// The least room for a value's piece with which we still work.
+const PIECE_BYTES_MIN: usize = 32;
+
+/// A process's seat at a PMI-1 launcher.
+#[derive(Debug)]
+pub struct Pmi1 {
+    channel: Channel,
+    rank: u32,
+    size: u32,
+    kvsname: String,
+    piece_bytes_max: usize,
+    keys: OwnKeys,
+    over: bool,
+}
+
+impl Pmi1 {
+    /// Joins over what the environment names: `PMI_FD` with `PMI_RANK` and `PMI_SIZE`, or `PMI_PORT` (`host:port`)
+    /// with `PMI_ID`, where rank and size come over the wire.
+    ///
+    /// The descriptor is duplicated, not taken; still only one client may use it.
+    ///
+    /// # Errors
+    /// [`BootError::Environment`] names the variable that is missing or senseless; else what the launcher answered.
+    pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, BootError> {
+        if var("PMI_FD").is_some() {
+            let fd = number(&var, "PMI_FD", "the number of an open descriptor", i32::MAX as u32)?;
+            let size = number(&var, "PMI_SIZE", "a number of processes, at least 1", u32::MAX)?;
+            let rank = number(&var, "PMI_RANK", "a rank below PMI_SIZE", u32::MAX)?;
+            let bad_fd = || BootError::Environment {
+                variable: "PMI_FD",
+                value: Some(fd.to_string()),
+                expected: "the number of an open descriptor",
+            };
+            return Self::join(duplicate(fd as i32).map_err(|_| bad_fd())?, rank, size);
+        }
+        let expected = "host:port of a launcher";
+        let port = var("PMI_PORT").ok_or(BootError::Environment { variable: "PMI_PORT", value: None, expected })?;
+        let id = number(&var, "PMI_ID", "the number that the launcher gave this process", u32::MAX)?;
+        let stream = TcpStream::connect(&port)
+            .map_err(|source| BootError::Io { doing: "connecting to the launcher (PMI_PORT)", source })?;
+        Self::join_by_id(stream.into(), id)
+    }
+
+    /// Joins as `rank` of `size` over a descriptor.
+    pub fn join(fd: OwnedFd, rank: u32, size: u32) -> Result<Self, BootError> {
+        Self::enter(Channel { fd, reader: LineReader::default() }, rank, size)
+    }
+
+    /// Joins over a connection on which the launcher tells rank and size.
+    pub fn join_by_id(fd: OwnedFd, id: u32) -> Result<Self, BootError> {
+        const DOING: &str = "introduction (initack)";
+        let mut channel = Channel { fd, reader: LineReader::default() };
+        channel.ask(DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
+        let (mut rank, mut size) = (None, None);
+        // Hydra follows up with size, rank and debug level; the last one ends the introduction.
+        for _ in 0..8 {
+            let (line, said) = channel.listen(DOING)?;
+            let told = |name| match line.get(name) {
+                None => Ok(None),
+                Some(_) => match line.number(name).map(u32::try_from) {
+                    Ok(Ok(value)) => Ok(Some(value)),
+                    _ => Err(strange(DOING, format!("{name} is no number that fits"), &said)),
+                },
+            };
+            if line.cmd() != "set" {
+                return Err(strange(DOING, "cmd=set expected".into(), &said));
+            }
+            rank = told("rank")?.or(rank);
+            size = told("size")?.or(size);
+            if line.get("debug").is_some() {
+                break;
+            }
+        }
+        match (rank, size) {
+            (Some(rank), Some(size)) => Self::enter(channel, rank, size),
+            _ => Err(strange(DOING, "neither rank nor size told".into(), b"")),
+        }
+    }
+
+    fn enter(mut channel: Channel, rank: u32, size: u32) -> Result<Self, BootError> {
+        if size == 0 || rank >= size {
+            return Err(BootError::Rank { rank, size });
+        }
+        const INIT: &str = "joining (init)";
+        let (line, said) = channel.ask(INIT, "cmd=init pmi_version=1 pmi_subversion=1", "response_to_init")?;
+        let version = line.number("pmi_version").map_err(|why| strange(INIT, why, &said))?;
+        if version != 1 {
+            return Err(strange(INIT, format!("PMI version 1 expected, not {version}"), &said));
+        }
+
+        const MAXES: &str = "asking for limits (get_maxes)";
+        let (line, said) = channel.ask(MAXES, "cmd=get_maxes", "maxes")?;
+        let limit = |name: &'static str, needed: usize| {
+            let value = line.number(name).map_err(|why| strange(MAXES, why, &said))?;
+            let value = usize::try_from(value).unwrap_or(0);
+            if value < needed { Err(BootError::Limit { limit: name, value, needed }) } else { Ok(value) }
+        };
+        // The limits count the C string's final zero.
+        limit("keylen_max", PIECE_KEY_BYTES_MAX + 1)?;
+        let value_bytes_max = limit("vallen_max", PIECE_BYTES_MIN + 1)? - 1;
+
+        const NAME: &str = "asking for the job's name (get_my_kvsname)";
+        let (line, said) = channel.ask(NAME, "cmd=get_my_kvsname", "my_kvsname")?;
+        let kvsname = line.get("kvsname").filter(|name| !name.is_empty() && !name.contains(' '));
+        let kvsname = kvsname.ok_or_else(|| strange(NAME, "no kvsname".into(), &said))?.to_string();
+
+        let around = put_line(&kvsname, &"k".repeat(PIECE_KEY_BYTES_MAX), "").len() + 1;
+        let room = SENT_LINE_BYTES_MAX.saturating_sub(around);
+        let kvsname_bytes_max = SENT_LINE_BYTES_MAX.saturating_sub(around - kvsname.len() + PIECE_BYTES_MIN);
+        if room < PIECE_BYTES_MIN {
+            let why = format!("kvsname has {} bytes, at most {kvsname_bytes_max} can be used", kvsname.len());
+            return Err(strange(NAME, why, &said));
+        }
+        let piece_bytes_max = value_bytes_max.min(room);
+        Ok(Pmi1 { channel, rank, size, kvsname, piece_bytes_max, keys: OwnKeys::default(), over: false })
+    }
+
+    fn running(&self) -> Result<(), BootError> {
+        if self.over { Err(BootError::Over) } else { Ok(()) }
+    }
+
+    fn put_piece(&mut self, key: &str, piece: &str) -> Result<(), BootError> {
+        const DOING: &str = "publishing (put)";
+        let question = put_line(&self.kvsname, key, piece);
+        self.channel.ask(DOING, &question, "put_result").map(|_| ())
+    }
+
+    fn get_piece(&mut self, key: &str) -> Result<Option<String>, BootError> {
+        const DOING: &str = "reading (get)";
+        let question = format!("cmd=get kvsname={} key={key}", self.kvsname);
+        let (line, said) = self.channel.ask(DOING, &question, "get_result")?;
+        if line.number("rc").map_err(|why| strange(DOING, why, &said))? != 0 {
+            // The protocol has one code for "no such key" and for everything else.
+            return Ok(None);
+        }
+        match line.get("value") {
+            Some(value) => Ok(Some(value.into())),
+            None => Err(strange(DOING, "no value".into(), &said)),
+        }
+    }
+}
+
+impl Bootstrap for Pmi1 {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.size
+    }
+
+    fn job_name(&self) -> &str {
+        &self.kvsname
+    }
+
+    fn put(&mut self, key: &str, value: &str) -> Result<(), BootError> {
+        self.running()?;
+        self.keys.claim(key, value)?;
+        let escaped = escape(value);
+        let (first, rest) = escaped.split_at(escaped.len().min(self.piece_bytes_max - HEAD_BYTES));
+        let pieces = 1 + rest.len().div_ceil(self.piece_bytes_max);
+        let name = format!("{key}.{}", self.rank);
+        self.put_piece(&name, &format!("{pieces}:{first}"))?;
+        for (index, piece) in rest.as_bytes().chunks(self.piece_bytes_max).enumerate() {
+            let piece = std::str::from_utf8(piece).expect("escaped text is ASCII");
+            self.put_piece(&format!("{name}.{}", index + 1), piece)?;
+        }
+        Ok(())
+    }
+
+    fn fence(&mut self) -> Result<(), BootError> {
+        const DOING: &str = "waiting for the other ranks (barrier)";
+        self.running()?;
+        self.channel.ask(DOING, "cmd=barrier_in", "barrier_out").map(|_| ())
+    }
+
+    fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError> {
+        self.running()?;
+        check_rank(rank, self.size)?;
+        check_key(key)?;
+        let bad = |why| BootError::Value { rank, key: key.into(), why };
+        let name = format!("{key}.{rank}");
+        let Some(first) = self.get_piece(&name)? else { return Ok(None) };
+        let (count, first) = first.split_once(':').ok_or_else(|| bad("no number of pieces"))?;
+        let count: u16 = count.parse().map_err(|_| bad("bad number of pieces"))?;
+        let mut escaped = first.to_string();
+        for index in 1..count {
+            let piece = self.get_piece(&format!("{name}.{index}"))?;
+            escaped.push_str(&piece.ok_or_else(|| bad("a piece is missing"))?);
+            if escaped.len() > 3 * VALUE_BYTES_MAX {
+                return Err(bad("too long"));
+            }
+        }
+        unescape(&escaped).map(Some).map_err(bad)
+    }
+
+    fn finalize(&mut self) -> Result<(), BootError> {
+        self.running()?;
+        self.over = true;
+        self.channel.ask("leaving (finalize)", "cmd=finalize", "finalize_ack").map(|_| ())
+    }
+
+    fn abort(&mut self, why: &str) {
+        if !self.over {
+            self.over = true;
+            let mut message = escape(why);
+            message.truncate(256);
+            // There is no answer, and nothing better to do if it can't be said.
+            let _ = self.channel.say("aborting", &format!("cmd=abort exitcode=1 message={message}"));
+        }
+    }
+}
+
+fn put_line(kvsname: &str, key: &str, value: &str) -> String {
+    format!("cmd=put kvsname={kvsname} key={key} value={value}")
+}
+
+/// A number from the environment.
+fn number(
+    var: impl Fn(&str) -> Option<String>,
+    variable: &'static str,
+    expected: &'static str,
+    max: u32,
+) -> Result<u32, BootError> {
+    let text = var(variable).ok_or(BootError::Environment { variable, value: None, expected })?;
+    match text.parse() {
+        Ok(value) if value <= max => Ok(value),
+        _ => Err(BootError::Environment { variable, value: Some(excerpt(text.as_bytes())), expected }),
+    }
+}
+
+/// An own descriptor for what an inherited number names.
+fn duplicate(fd: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the number is only lent for this call, which fails with EBADF if nothing is open under it; no descriptor
+    // of Rust's is closed or replaced by it.
+    let lent = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(rustix::io::fcntl_dupfd_cloexec(lent, 3)?)
+}
+
+fn strange(doing: &'static str, why: String, said: &[u8]) -> BootError {
+    BootError::Protocol { doing, why, said: excerpt(said) }
+}
+
+/// An error if the answer carries a code other than 0. Answers without a code are good ones.
+fn accepted(doing: &'static str, line: &Line, said: &[u8]) -> Result<(), BootError> {
+    if line.get("rc").is_none() {
+        return Ok(());
+    }
+    match line.number("rc").map_err(|why| strange(doing, why, said))? {
+        0 => Ok(()),
+        code => {
+            let message = line.get("msg").or(line.get("errmsg")).unwrap_or("no reason given");
+            Err(BootError::Refused { doing, code, message: excerpt(message.as_bytes()) })
+        }
+    }
+}
+
+/// Questions and answers over a descriptor.
+#[derive(Debug)]
+struct Channel {
+    fd: OwnedFd,
+    reader: LineReader,
+}
+
+impl Channel {
+    /// One question, one answer of the kind `expected`, its code checked where only success makes sense.
+    fn ask(&mut self, doing: &'static str, question: &str, expected: &str) -> Result<(Line, Vec<u8>), BootError> {
+        self.say(doing, question)?;
+        let (line, said) = self.listen(doing)?;
+        if line.cmd() != expected {
+            return Err(strange(doing, format!("cmd={expected} expected"), &said));
+        }
+        if expected != "get_result" {
+            accepted(doing, &line, &said)?;
+        }
+        Ok((line, said))
+    }
+
+    fn say(&mut self, doing: &'static str, line: &str) -> Result<(), BootError> {
+        let text = format!("{line}\n");
+        let mut bytes = text.as_bytes();
+        while !bytes.is_empty() {
+            // A launcher that has gone must be an error here, not a SIGPIPE for a host program.
+            let sent = match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+                Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
+                sent => sent,
+            };
+            match sent {
+                Ok(count) => bytes = &bytes[count..],
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => wait(self.fd.as_fd(), PollFlags::OUT, doing)?,
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(BootError::Closed { doing }),
+                Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
+            }
+        }
+        Ok(())
+    }
+
+    fn listen(&mut self, doing: &'static str) -> Result<(Line, Vec<u8>), BootError> {
+        loop {
+            match self.reader.next() {
+                Ok(Some(said)) => {
+                    let line = Line::parse(&said).map_err(|why| strange(doing, why, &said))?;
+                    return Ok((line, said));
+                }
+                Ok(None) => {}
+                Err(_) => return Err(strange(doing, "no end of line".into(), self.reader.rest())),
+            }
+            let mut bytes = [0; 1024];
+            match rustix::io::read(&self.fd, &mut bytes) {
+                Ok(0) | Err(Errno::CONNRESET) => return Err(BootError::Closed { doing }),
+                Ok(count) => self.reader.feed(&bytes[..count]),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => wait(self.fd.as_fd(), PollFlags::IN, doing)?,
+                Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
+            }
+        }
+    }
+}
+
+/// Waits on a descriptor that somebody left in non-blocking mode (the mode is shared with them, so it stays).
+fn wait(fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
+    match poll(&mut [PollFd::new(&fd, flags)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(BootError::Io { doing, source: errno.into() }),
+    }
+}
+
+#[cfg(test)]
+#[path = "pmi1_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+//! Leaving: everything arrives before the goodbye, and the launcher hears of it.
+
+use std::time::Duration;
+
+use rerail_core::endpoint::{Completion, Event, Recv, Send};
+use rerail_core::ids::PeerId;
+
+use super::boot::{Board, Seat};
+use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
+use crate::bootstrap::Bootstrap;
+use crate::driver::{Opening, Transport};
+use crate::rail::Rail;
+use crate::rail::loopback::Loopback;
+
+on_fabrics! {
+    ranks_leave_in_good_order: Shm Tcp TwoTcp;
+    a_peer_hears_the_goodbye: Shm Tcp;
+}
+
+const RANKS: u32 = 3;
+const BYTES: usize = 100_000;
+
+fn join(mut seat: Seat, fabric: Fabric) -> Transport {
+    let rank = seat.rank;
+    let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+    all.extend(rails(rank, RANKS, fabric));
+    let mut opening = Opening::with_rails(small(rank, RANKS), "here".to_owned(), all, 1).unwrap();
+    seat.put("card", opening.card()).unwrap();
+    seat.fence().unwrap();
+    for peer in 0..RANKS {
+        let card = seat.get(peer, "card").unwrap().unwrap();
+        opening.learn(PeerId(peer), &card).unwrap();
+    }
+    let mut transport = opening.join().unwrap();
+    transport.boot = Some(Box::new(seat));
+    transport
+}
+
+/// Drives until so many requests are over.
+fn completions(transport: &mut Transport, mut count: usize) {
+    while count > 0 {
+        if transport.progress() == 0 {
+            transport.wait(None).unwrap();
+        }
+        while let Some(event) = transport.poll_event() {
+            if let Event::Completed(Completion { result, .. }) = event {
+                result.unwrap();
+                count -= 1;
+            }
+        }
+    }
+}
+
+/// A ring: everybody sends to the next rank and to itself, then leaves.
+fn ranks_leave_in_good_order(fabric: Fabric) {
+    let board = Board::new(RANKS);
+    std::thread::scope(|scope| {
+        for rank in 0..RANKS {
+            let board = board.clone();
+            scope.spawn(move || {
+                let mut transport = join(Seat { board, rank }, fabric);
+                let source = transport.alloc(BYTES).unwrap();
+                let target = transport.alloc(2 * BYTES).unwrap();
+                transport.bytes_mut(source).unwrap().copy_from_slice(&pattern(BYTES, rank as u8));
+                let recv = Recv { segments: &whole(target, BYTES), ..Recv::default() };
+                transport.recv(&recv).unwrap();
+                let half = [rerail_core::mem::Seg::new(target, BYTES as u64, BYTES as u64)];
+                transport.recv(&Recv { segments: &half, ..recv }).unwrap();
+                for peer in [(rank + 1) % RANKS, rank] {
+                    let send = Send { peer: PeerId(peer), segments: &whole(source, BYTES), ..Send::default() };
+                    transport.send(&send).unwrap();
+                }
+                completions(&mut transport, 4);
+                let arrived = transport.bytes(target).unwrap();
+                let (first, second) = arrived.split_at(BYTES);
+                let previous = pattern(BYTES, ((rank + RANKS - 1) % RANKS) as u8);
+                let own = pattern(BYTES, rank as u8);
+                assert!(first == previous && second == own || first == own && second == previous);
+                let farewell = transport.finish(None).unwrap();
+                assert_eq!(farewell.lost, []);
+                assert_eq!(farewell.abandoned, []);
+            });
+        }
+    });
+    assert_eq!(board.finalized(), RANKS);
+}
+
+fn a_peer_hears_the_goodbye(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let target = world.empty(ends.b, 10);
+    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 10), ..Recv::default() }).unwrap();
+    let send = world.at(ends.a).inject(&Send { peer: ends.peer_b(), ..Send::default() }, &pattern(10, 1)).unwrap();
+    world.complete(ends.b, recv).unwrap();
+    world.complete(ends.a, send).unwrap();
+    let goodbye = ends.peer_b();
+    world.at(ends.a).close_peer(goodbye).unwrap();
+    for (rank, other) in [(ends.a, ends.peer_b()), (ends.b, ends.peer_a())] {
+        world.expect(rank, "the goodbye", |event| match event {
+            Event::PeerClosed { peer } => Some(assert_eq!(*peer, other)),
+            Event::PeerLost { why, .. } => panic!("lost instead: {why:?}"),
+            _ => None,
+        });
+    }
+}
+
+#[test]
+fn a_peer_that_is_deaf_is_abandoned_at_the_deadline() {
+    let (mut world, ends) = World::new(Fabric::Tcp);
+    let source = world.filled(ends.a, 1 << 20, 1);
+    let send = Send { peer: ends.peer_b(), segments: &whole(source, 1 << 20), ..Send::default() };
+    world.at(ends.a).send(&send).unwrap();
+    // Rank b is never driven.
+    let a = world.transports.remove(ends.a);
+    let farewell = a.finish(Some(Duration::from_millis(20))).unwrap();
+    assert_eq!((farewell.closed, farewell.abandoned), (0, vec![ends.peer_b()]));
+}
+
+#[test]
+fn leaving_without_having_met_anybody_needs_nobody() {
+    let mut world = World::of(2, Fabric::Tcp);
+    let farewell = world.transports.remove(0).finish(None).unwrap();
+    assert_eq!(farewell, crate::driver::Farewell::default());
+}

@@ -1,0 +1,163 @@
+//! Puts, gets, atomics and flushes on every fabric.
+
+use rerail_core::endpoint::{Access, Atomic, Flush, Get, Level, OpError, Put, Remote, SubmitError, Window};
+use rerail_core::ids::OpId;
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
+
+use super::world::{Ends, Fabric, World, on_fabrics, pattern, whole};
+use crate::driver::{RequestError, WindowError};
+
+const MIB: usize = 1 << 20;
+const KEY: u64 = 0x5eed;
+const ALL: Access = Access { read: true, write: true, atomic: true };
+
+on_fabrics! {
+    a_put_lands_in_the_window: Loop Shm Tcp TwoTcp;
+    a_get_brings_the_window: Loop Shm Tcp TwoTcp;
+    atomics_bring_the_value_before: Loop Shm Tcp TwoTcp;
+    a_flush_comes_after_all_puts: Loop Shm Tcp TwoTcp;
+    the_window_decides: Loop Shm Tcp;
+}
+
+fn exposed(world: &mut World, rank: usize, bytes: usize, access: Access) -> RegionId {
+    let region = world.empty(rank, bytes);
+    let at = MemRef { region, offset: 0 };
+    world.at(rank).expose(&Window { at, len: bytes as u64, access, key: KEY }).unwrap();
+    region
+}
+
+fn remote(ends: Ends, offset: u64) -> Remote {
+    Remote { peer: ends.peer_b(), window: KEY, offset }
+}
+
+fn a_put_lands_in_the_window(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let window = exposed(&mut world, ends.b, 2 * MIB, ALL);
+    for (bytes, offset, seed) in [(1, 0, 1), (5000, 7, 2), (MIB, MIB - 100, 3)] {
+        for level in [Level::Reusable, Level::Acknowledged, Level::Placed] {
+            let source = world.filled(ends.a, bytes, seed);
+            world.at(ends.b).bytes_mut(window).unwrap().fill(0);
+            let put = Put { to: remote(ends, offset as u64), segments: &whole(source, bytes), level, ..Put::default() };
+            let put = world.at(ends.a).put(&put).unwrap();
+            assert_eq!(world.complete(ends.a, put).unwrap().bytes, bytes as u64);
+            if level != Level::Placed {
+                let flush = world.at(ends.a).flush(&Flush { peer: ends.peer_b(), ..Flush::default() }).unwrap();
+                world.complete(ends.a, flush).unwrap();
+            }
+            let memory = world.bytes(ends.b, window);
+            assert!(memory[offset..offset + bytes] == pattern(bytes, seed), "{bytes} bytes at {offset}, {level:?}");
+            assert!(memory[..offset].iter().chain(&memory[offset + bytes..]).all(|byte| *byte == 0));
+        }
+    }
+}
+
+fn a_get_brings_the_window(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let window = exposed(&mut world, ends.b, 2 * MIB, ALL);
+    world.at(ends.b).bytes_mut(window).unwrap().copy_from_slice(&pattern(2 * MIB, 5));
+    for (bytes, offset) in [(1, 0), (5000, 7), (MIB, MIB - 100)] {
+        let target = world.empty(ends.a, bytes);
+        let half = bytes as u64 / 2;
+        let segments = [Seg::new(target, half, bytes as u64 - half), Seg::new(target, 0, half)];
+        let get = Get { from: remote(ends, offset as u64), segments: &segments, ..Get::default() };
+        let get = world.at(ends.a).get(&get).unwrap();
+        assert_eq!(world.complete(ends.a, get).unwrap().bytes, bytes as u64);
+        let expected = pattern(2 * MIB, 5)[offset..offset + bytes].to_vec();
+        let (second, first) = world.bytes(ends.a, target).split_at(half as usize);
+        assert!([first, second].concat() == expected, "{bytes} bytes from {offset}");
+    }
+}
+
+fn atomic(ends: Ends, offset: u64, kind: AtomicKind, operand: u64, compare: u64) -> Atomic {
+    Atomic { at: remote(ends, offset), kind, data_type: AtomicType::U64, operand, compare, ..Atomic::default() }
+}
+
+fn atomics_bring_the_value_before(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let window = exposed(&mut world, ends.b, 64, ALL);
+    for (kind, operand, compare, before, after) in [
+        (AtomicKind::Add, 5, 0, 0, 5),
+        (AtomicKind::CompareSwap, 9, 5, 5, 9),
+        (AtomicKind::CompareSwap, 1, 5, 9, 9),
+        (AtomicKind::Mul, 3, 0, 9, 27),
+        (AtomicKind::Swap, u64::MAX, 0, 27, u64::MAX),
+        (AtomicKind::Add, 2, 0, u64::MAX, 1),
+        (AtomicKind::Fetch, 77, 77, 1, 1),
+    ] {
+        let operation = world.at(ends.a).atomic(&atomic(ends, 16, kind, operand, compare)).unwrap();
+        assert_eq!(world.complete(ends.a, operation).unwrap().old, before, "{kind:?}");
+        let value = u64::from_ne_bytes(world.bytes(ends.b, window)[16..24].try_into().unwrap());
+        assert_eq!(value, after, "{kind:?}");
+    }
+    // Each of many takes a number of its own, so that every value before is seen once.
+    let mut operations: Vec<OpId> = Vec::new();
+    while operations.len() < 100 {
+        match world.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)) {
+            Ok(operation) => operations.push(operation),
+            Err(error) if error.is_full() => world.step(),
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let mut seen: Vec<u64> =
+        operations.into_iter().map(|operation| world.complete(ends.a, operation).unwrap().old).collect();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..100).collect::<Vec<u64>>());
+}
+
+fn a_flush_comes_after_all_puts(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let window = exposed(&mut world, ends.b, 64 * 1024, ALL);
+    let source = world.filled(ends.a, 64 * 1024, 4);
+    for piece in 0..64 {
+        let segments = [Seg::new(source, piece * 1024, 1024)];
+        let put = Put { to: remote(ends, piece * 1024), segments: &segments, ..Put::default() };
+        world.at(ends.a).put(&put).unwrap();
+    }
+    let flush = world.at(ends.a).flush(&Flush { peer: ends.peer_b(), ..Flush::default() }).unwrap();
+    world.complete(ends.a, flush).unwrap();
+    assert!(world.bytes(ends.b, window) == pattern(64 * 1024, 4));
+}
+
+fn the_window_decides(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let nothing = Access::default();
+    let window = world.empty(ends.b, 64);
+    let at = MemRef { region: window, offset: 0 };
+    let exposed = world.at(ends.b).expose(&Window { at, len: 64, access: nothing, key: KEY }).unwrap();
+    let local = world.filled(ends.a, 64, 1);
+    let refused = |why| Err(OpError::Refused { peer: ends.peer_b(), why });
+    let segments = whole(local, 8);
+
+    let (to, level) = (remote(ends, 0), Level::Placed);
+    let put = world.at(ends.a).put(&Put { to, segments: &segments, level, ..Put::default() }).unwrap();
+    assert_eq!(world.complete(ends.a, put), refused(Refusal::NoAccess));
+    let get = world.at(ends.a).get(&Get { from: remote(ends, 0), segments: &segments, ..Get::default() }).unwrap();
+    assert_eq!(world.complete(ends.a, get), refused(Refusal::NoAccess));
+    let add = world.at(ends.a).atomic(&atomic(ends, 0, AtomicKind::Add, 1, 0)).unwrap();
+    assert_eq!(world.complete(ends.a, add), refused(Refusal::NoAccess));
+    let get = world.at(ends.a).get(&Get { from: remote(ends, 60), segments: &segments, ..Get::default() }).unwrap();
+    assert!(matches!(world.complete(ends.a, get), Err(OpError::Refused { .. })));
+    assert_eq!(
+        world.at(ends.a).atomic(&atomic(ends, 4, AtomicKind::Add, 1, 0)),
+        Err(RequestError::Submit(SubmitError::BadAtomic))
+    );
+
+    world.at(ends.b).conceal(exposed).unwrap();
+    let get = world.at(ends.a).get(&Get { from: remote(ends, 0), segments: &segments, ..Get::default() }).unwrap();
+    assert_eq!(world.complete(ends.a, get), refused(Refusal::NoWindow));
+    assert_eq!(world.bytes(ends.b, window), [0; 64]);
+    world.at(ends.b).free(window).unwrap();
+}
+
+#[test]
+fn a_window_for_atomics_starts_aligned() {
+    let (mut world, ends) = World::new(Fabric::Loop);
+    let region = world.empty(ends.a, 64);
+    let window = |offset, access| Window { at: MemRef { region, offset }, len: 8, access, key: KEY };
+    let refused = world.at(ends.a).expose(&window(4, ALL));
+    assert!(matches!(refused, Err(WindowError::Misaligned { align: 8, .. })), "{refused:?}");
+    let put_only = Access { write: true, ..Access::default() };
+    world.at(ends.a).expose(&window(4, put_only)).unwrap();
+    assert!(world.at(ends.a).free(region).is_err(), "a window names the region");
+}

@@ -1,0 +1,46 @@
+//! Two TCP rails carry one message together.
+
+use rerail_core::endpoint::{Recv, Send};
+use rerail_core::rail::RailKind;
+
+use super::world::{Fabric, World, pattern, whole};
+
+/// Bytes that each TCP rail of a rank has sent.
+fn sent(world: &World, rank: usize) -> Vec<u64> {
+    let rails = world.transports[rank].rails();
+    rails.filter(|rail| rail.kind == RailKind::Tcp).map(|rail| rail.counters.bytes_sent).collect()
+}
+
+fn exchange(world: &mut World, bytes: usize) {
+    let source = world.filled(0, bytes, 1);
+    let target = world.empty(1, bytes);
+    let peer = world.transports[1].rank();
+    let recv = world.at(1).recv(&Recv { segments: &whole(target, bytes), ..Recv::default() }).unwrap();
+    let send = world.at(0).send(&Send { peer, segments: &whole(source, bytes), ..Send::default() }).unwrap();
+    world.complete(0, send).unwrap();
+    assert_eq!(world.complete(1, recv).unwrap().bytes, bytes as u64);
+    assert!(world.bytes(1, target) == pattern(bytes, 1));
+}
+
+#[test]
+fn a_large_message_is_carried_by_both_rails() {
+    const BYTES: usize = 4 << 20;
+    let (mut world, _) = World::new(Fabric::TwoTcp);
+    exchange(&mut world, BYTES);
+    let sent = sent(&world, 0);
+    assert_eq!(sent.len(), 2);
+    for bytes in sent {
+        assert!(bytes > BYTES as u64 / 4, "each rail carries its part, this one only {bytes} of {BYTES} bytes");
+    }
+}
+
+#[test]
+fn a_small_message_takes_one_rail() {
+    let (mut world, _) = World::new(Fabric::TwoTcp);
+    // Connection and first message, then only the second one counts.
+    exchange(&mut world, 100);
+    let before = sent(&world, 0);
+    exchange(&mut world, 1000);
+    let carried = sent(&world, 0).iter().zip(before).filter(|(after, before)| **after - before >= 1000).count();
+    assert_eq!(carried, 1);
+}

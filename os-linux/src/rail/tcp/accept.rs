@@ -1,0 +1,201 @@
+//! The door: connections that come in, handshakes that go on, end or run out of time.
+//!
+//! Outsiders can do no more than hold [`TcpOptions::pending_max`](super::TcpOptions::pending_max) places for the
+//! handshake's time, and where they come in floods the oldest place is given to the next comer: an honest peer needs
+//! its place for a round trip only.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::{Key, PeerId};
+use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+
+use super::conn::Connection;
+use super::dial::{fault_of_dial, nonce};
+use super::handshake::{self, Failure, Pending, Progress, Role};
+use super::{INTEREST, LISTENER, Link, Report, TcpRail, sys, token};
+use crate::auth::{Acceptor, Message, Station, keep};
+
+/// Connections accepted per poll.
+const ACCEPTS_MAX: usize = 16;
+/// How long the listener rests when the system has no descriptor for one more connection.
+const REST_TIME: Nanos = Nanos::from_millis(100);
+
+impl TcpRail {
+    /// Carries on the handshakes on which something happened, then lets new ones in.
+    pub(super) fn shake_hands(&mut self, now: Time) {
+        let mut stirred = std::mem::take(&mut self.stirred);
+        for (key, writable) in stirred.drain(..) {
+            self.carry_on(key, writable);
+        }
+        // What must go on at the next poll has been noted meanwhile.
+        stirred.append(&mut self.stirred);
+        self.stirred = stirred;
+        if self.knocking {
+            self.knocking = self.accept(now);
+        }
+    }
+
+    /// Accepts what waits; true: there may be more.
+    fn accept(&mut self, now: Time) -> bool {
+        for _ in 0..ACCEPTS_MAX {
+            match rustix::net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(fd) => {
+                    if let Err(errno) = self.admit(now, fd) {
+                        tracing::warn!(rail = %self.options.name, %errno, "incoming connection dropped");
+                    }
+                }
+                Err(Errno::AGAIN) => return false,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // It would be reported again and again; an unauthenticated one may have held the descriptor.
+                    if !self.evict_oldest() {
+                        self.rest_listener(now);
+                        return false;
+                    }
+                }
+                // Troubles of the connection at hand, which is gone.
+                Err(_) => {}
+            }
+        }
+        true
+    }
+
+    fn admit(&mut self, now: Time, fd: OwnedFd) -> Result<(), Errno> {
+        sys::set_up(fd.as_fd(), self.options.user_timeout_ms)?;
+        if self.accepted >= usize::from(self.options.pending_max).max(1) {
+            self.evict_oldest();
+        }
+        let station = Station { transport: Transport::Tcp, job: self.job, me: self.me, rail: self.options.index };
+        let acceptor = Acceptor::new(self.key.clone(), station, nonce()?);
+        let deadline = now + self.options.handshake_timeout;
+        self.add_pending(Pending::new(Some(fd), deadline, Role::Accepting { acceptor }))?;
+        Ok(())
+    }
+
+    /// Closes the accepted connection that has been unauthenticated for longest; false: there is none.
+    fn evict_oldest(&mut self) -> bool {
+        let accepted = self.pending.iter().filter(|(_, pending)| pending.role.is_accepting());
+        let Some(oldest) = accepted.min_by_key(|(_, pending)| pending.deadline).map(|(key, _)| key) else {
+            return false;
+        };
+        self.take_pending(oldest);
+        self.counters.unauthenticated += 1;
+        true
+    }
+
+    fn rest_listener(&mut self, now: Time) {
+        let nothing = epoll::EventFlags::empty();
+        if epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), nothing).is_ok() {
+            self.listener_rests = Some(now + REST_TIME);
+        }
+    }
+
+    /// One handshake goes on.
+    fn carry_on(&mut self, key: Key, writable: bool) {
+        let Some(pending) = self.pending.get_mut(key) else { return };
+        match pending.advance(writable, self.scratch.staging()) {
+            Progress::Waits => {}
+            Progress::Again => self.stirred.push((key, false)),
+            Progress::Authenticated(peer) => match pending.role {
+                Role::Accepting { .. } => self.decide(key, peer),
+                _ => self.stand(key, peer),
+            },
+            Progress::Crossing => {
+                // The peer's own connection is on its way, or in our backlog; the deadline stays.
+                if let Role::Dialling { peer, .. } = pending.role {
+                    pending.role = Role::Crossed { peer };
+                    pending.fd = None;
+                }
+            }
+            Progress::Failed(failure) => self.give_up(key, failure),
+        }
+    }
+
+    /// An acceptor's decision on a peer that has proved itself.
+    fn decide(&mut self, key: Key, peer: PeerId) {
+        let link = self.peers.get(&peer).map(|known| known.link);
+        let own = match link {
+            Some(Link::Opening(own)) => Some(own),
+            _ => None,
+        };
+        let awaited = own.and_then(|own| self.pending.get_mut(own)).is_some_and(|own| own.role.is_crossed());
+        let verdict = match link {
+            None => Verdict::Refused(RefusedBecause::Rank),
+            Some(Link::Up(_)) => Verdict::Refused(RefusedBecause::Connected),
+            Some(Link::Idle) => Verdict::Accepted,
+            Some(Link::Opening(_)) if awaited || keep(false, self.me, peer) => Verdict::Accepted,
+            Some(Link::Opening(_)) => Verdict::Crossing,
+        };
+        let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
+        let sent = fd.is_some_and(|fd| handshake::send(fd.as_fd(), &Message::verdict(verdict)).is_ok());
+        if verdict == Verdict::Accepted && sent {
+            own.and_then(|own| self.take_pending(own));
+            self.stand(key, peer);
+        } else {
+            tracing::debug!(rail = %self.options.name, peer = peer.0, ?verdict, "connection declined");
+            self.take_pending(key);
+        }
+    }
+
+    /// The connection is a subchannel from here on.
+    fn stand(&mut self, key: Key, peer: PeerId) {
+        let Some(fd) = self.take_pending(key).and_then(|pending| pending.fd) else { return };
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        let key = self.connections.insert(Connection::new(fd, peer, self.options.posts_max));
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        known.link = Link::Up(key);
+        match epoll::modify(&self.epoll, &connection.fd, token(key), INTEREST) {
+            Ok(()) => {
+                connection.listed = true;
+                self.to_serve.push_back(key);
+                self.reports.push_back(Report::Up(peer));
+            }
+            Err(errno) => {
+                self.connections.remove(key);
+                self.report_down(peer, RailFault::Device { code: errno.raw_os_error() });
+            }
+        }
+    }
+
+    /// A connection that will not be one.
+    fn give_up(&mut self, key: Key, failure: Failure) {
+        let Some(pending) = self.take_pending(key) else { return };
+        if let Failure::Auth(why) = failure {
+            if !why.is_refusal() {
+                self.counters.unauthenticated += 1;
+            }
+            tracing::warn!(rail = %self.options.name, %why, "handshake failed");
+        }
+        match pending.role {
+            Role::Connecting { peer, .. } | Role::Dialling { peer, .. } | Role::Crossed { peer } => {
+                self.report_down(peer, fault_of_dial(failure));
+            }
+            Role::Accepting { .. } | Role::Draining => {}
+        }
+    }
+
+    /// Ends what has run out of time.
+    pub(super) fn expire(&mut self, now: Time) {
+        if self.listener_rests.is_some_and(|until| until <= now) {
+            self.listener_rests = None;
+            let data = epoll::EventData::new_u64(LISTENER);
+            if epoll::modify(&self.epoll, &self.listener, data, epoll::EventFlags::IN).is_err() {
+                self.listener_rests = Some(now + REST_TIME);
+            }
+        }
+        if self.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        loop {
+            let due = self.pending.iter().find(|(_, pending)| pending.deadline <= now);
+            let Some((key, accepting)) = due.map(|(key, pending)| (key, pending.role.is_accepting())) else { break };
+            self.counters.unauthenticated += u64::from(accepting);
+            self.give_up(key, Failure::System(Errno::TIMEDOUT));
+        }
+        self.deadline = self.pending.iter().map(|(_, pending)| pending.deadline).min();
+    }
+}

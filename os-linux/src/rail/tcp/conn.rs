@@ -1,0 +1,156 @@
+//! An authenticated connection: a subchannel that stands.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rustix::io::Errno;
+
+use super::receive::{Reading, Received, Receiver, Scratch};
+use super::send::{Flush, SendQueue};
+use crate::rail::{Outgoing, RailCounters};
+
+/// After so many polls that found nothing, a connection is left to epoll.
+const HOT_POLLS: u8 = 64;
+
+/// What is known of the socket, from events and from how the last call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ready {
+    /// A read may find something.
+    pub(super) read: bool,
+    /// A write may find room.
+    pub(super) write: bool,
+    /// An error or the end of the stream lies ahead: read until it is met.
+    pub(super) end: bool,
+}
+
+/// A socket, what waits to go out, and how far the packet coming in is.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) fd: OwnedFd,
+    pub(super) peer: PeerId,
+    pub(super) ready: Ready,
+    /// It stands in the rail's list of connections to serve.
+    pub(super) listed: bool,
+    /// Polls for which it is still tried without an event.
+    pub(super) hot_polls: u8,
+    send: SendQueue,
+    receive: Receiver,
+    /// Why sending failed; reported once what has been received is delivered.
+    broken: Option<RailFault>,
+}
+
+/// How serving a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    /// It goes on.
+    Open,
+    /// It is over; all that arrived is delivered.
+    Over(RailFault),
+}
+
+impl Connection {
+    pub(super) fn new(fd: OwnedFd, peer: PeerId, posts_max: u16) -> Self {
+        Connection {
+            fd,
+            peer,
+            ready: Ready { read: true, write: true, end: false },
+            listed: false,
+            hot_polls: 0,
+            send: SendQueue::new(posts_max),
+            receive: Receiver::new(),
+            broken: None,
+        }
+    }
+
+    /// Takes a post and tries at once to send it, where nothing stands before it.
+    pub(super) fn post(
+        &mut self,
+        outgoing: &Outgoing<'_>,
+        scratch: &mut Scratch,
+        counters: &mut RailCounters,
+        done: impl FnMut(PostId),
+    ) {
+        if self.broken.is_some() {
+            return;
+        }
+        let first = self.send.is_empty();
+        if !self.send.push(outgoing) {
+            // Half a packet is worse than none: the stream would be out of step.
+            debug_assert!(false, "a header is at most {HEADER_BYTES_MAX} bytes");
+            self.fail(RailFault::Corrupt);
+        } else if first && self.ready.write {
+            self.flush(scratch, counters, done);
+        }
+    }
+
+    /// Writes what the system takes.
+    pub(super) fn flush(&mut self, scratch: &mut Scratch, counters: &mut RailCounters, done: impl FnMut(PostId)) {
+        match self.send.flush(self.fd.as_fd(), &mut scratch.pieces, counters, done) {
+            Ok(Flush::Empty | Flush::More) => {}
+            Ok(Flush::Full) => self.ready.write = false,
+            Err(errno) => self.fail(fault_of(errno)),
+        }
+    }
+
+    fn fail(&mut self, fault: RailFault) {
+        self.broken = Some(fault);
+        self.ready = Ready { read: true, write: false, end: true };
+    }
+
+    /// Whether there is something to do now.
+    pub(super) fn has_work(&self) -> bool {
+        self.ready.read || self.ready.end || (self.ready.write && !self.send.is_empty())
+    }
+
+    /// Whether all posts are with the system.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.send.is_empty()
+    }
+
+    /// Whether sending makes no sense any more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
+    /// Writes and reads what can be written and read, within the limits.
+    pub(super) fn serve(&mut self, reading: &mut Reading<'_>, mut done: impl FnMut(PostId)) -> Served {
+        if self.ready.write && !self.send.is_empty() {
+            self.flush(reading.scratch, reading.counters, &mut done);
+        }
+        let hot = self.hot_polls > 0;
+        if !(self.ready.read || self.ready.end || hot) {
+            return Served::Open;
+        }
+        let before = reading.counters.bytes_received;
+        let received = self.receive.receive(self.fd.as_fd(), self.ready.end, reading);
+        self.hot_polls = match reading.counters.bytes_received == before {
+            true => self.hot_polls.saturating_sub(1),
+            false => HOT_POLLS,
+        };
+        match received {
+            Received::More => self.ready.read = true,
+            Received::Drained => {
+                self.ready.read = false;
+                if let Some(fault) = self.broken {
+                    return Served::Over(fault);
+                }
+                // An urgent event without an end behind it: wait for the next.
+                self.ready.end = false;
+            }
+            Received::Over(fault) => return Served::Over(self.broken.unwrap_or(fault)),
+        }
+        Served::Open
+    }
+}
+
+/// What the core is told of a system's error on a connection that stood.
+pub(super) fn fault_of(errno: Errno) -> RailFault {
+    match errno {
+        Errno::CONNRESET | Errno::PIPE => RailFault::Closed,
+        Errno::CONNREFUSED => RailFault::Refused,
+        Errno::TIMEDOUT => RailFault::TimedOut,
+        other => RailFault::Device { code: other.raw_os_error() },
+    }
+}

@@ -1,0 +1,100 @@
+//! Opening subchannels: from a peer's address to a handshake under way, and to one that failed.
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::{Key, PeerId};
+use rerail_core::time::Time;
+use rerail_core::wire::handshake::{NONCE_BYTES, Transport};
+use rustix::event::epoll;
+use rustix::io::Errno;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::conn::fault_of;
+use super::handshake::{Failure, Pending, Role};
+use super::{INTEREST, Link, Peer, Report, TcpRail, pending_token, sys};
+use crate::auth::{AuthError, Call, Dialler, Nonce};
+
+/// Fresh random bytes.
+pub(super) fn nonce() -> Result<Nonce, Errno> {
+    let mut nonce = [0; NONCE_BYTES];
+    // The system gives up to 256 bytes at once and whole.
+    match getrandom(&mut nonce, GetRandomFlags::empty())? {
+        NONCE_BYTES => Ok(nonce),
+        _ => Err(Errno::IO),
+    }
+}
+
+/// What the core is told of a dial that failed.
+pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
+    match failure {
+        // Whoever listens there closed without a word: not for us.
+        Failure::Closed | Failure::System(Errno::CONNRESET | Errno::PIPE) => RailFault::Refused,
+        Failure::System(errno) => fault_of(errno),
+        Failure::Auth(AuthError::Refused(_)) => RailFault::Refused,
+        Failure::Auth(_) => RailFault::Unauthenticated,
+    }
+}
+
+impl TcpRail {
+    /// Starts to open the subchannel to `peer`, unless it is open or opening.
+    pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
+        let Some(&Peer { address, link }) = self.peers.get(&peer) else {
+            self.reports.push_back(Report::Down(peer, RailFault::Refused));
+            return;
+        };
+        if link != Link::Idle {
+            return;
+        }
+        match self.start(now, peer, address) {
+            Ok(key) => {
+                if let Some(known) = self.peers.get_mut(&peer) {
+                    known.link = Link::Opening(key);
+                }
+            }
+            Err(errno) => self.report_down(peer, fault_of(errno)),
+        }
+    }
+
+    fn start(&mut self, now: Time, peer: PeerId, address: SocketAddr) -> Result<Key, Errno> {
+        let call = Call { transport: Transport::Tcp, job: self.job, from: self.me, to: peer, rail: self.options.index };
+        let (dialler, hello) = Dialler::new(self.key.clone(), call, nonce()?);
+        let fd = sys::socket(self.local, &self.options)?;
+        sys::set_up(fd.as_fd(), self.options.user_timeout_ms)?;
+        // The source address is what makes the connection leave by this rail's interface.
+        sys::bind_address_only(fd.as_fd());
+        rustix::net::bind(&fd, &SocketAddr::new(self.local.ip(), 0))?;
+        match rustix::net::connect(&fd, &address) {
+            Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+        let deadline = now + self.options.handshake_timeout;
+        self.add_pending(Pending::new(Some(fd), deadline, Role::Connecting { peer, dialler, hello }))
+    }
+
+    /// Puts a connection into the table and under epoll's eyes, which report at once what holds already.
+    pub(super) fn add_pending(&mut self, pending: Pending) -> Result<Key, Errno> {
+        let (deadline, accepted) = (pending.deadline, pending.role.is_accepting());
+        let key = self.pending.insert(pending);
+        let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
+        if let Some(Err(errno)) = fd.map(|fd| epoll::add(&self.epoll, fd, pending_token(key), INTEREST)) {
+            self.pending.remove(key);
+            return Err(errno);
+        }
+        self.accepted += usize::from(accepted);
+        self.note_deadline(deadline);
+        Ok(key)
+    }
+
+    /// Takes a connection out of the table of those not authenticated.
+    pub(super) fn take_pending(&mut self, key: Key) -> Option<Pending> {
+        let pending = self.pending.remove(key)?;
+        self.accepted -= usize::from(pending.role.is_accepting());
+        Some(pending)
+    }
+
+    pub(super) fn note_deadline(&mut self, deadline: Time) {
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+    }
+}

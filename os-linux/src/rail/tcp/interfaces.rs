@@ -1,0 +1,110 @@
+//! Which addresses this machine has for TCP rails.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+
+use rustix::io::Errno;
+
+/// An address of a network interface that is up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// The interface's name (`eth0`).
+    pub name: String,
+    /// One of its addresses; neither link-local nor multicast.
+    pub address: IpAddr,
+    /// It reaches only this machine.
+    pub loopback: bool,
+    /// What the driver says of its bandwidth, in bytes per second; 0: unknown. Virtual devices often tell fairy tales.
+    pub bytes_per_second: u64,
+}
+
+/// The addresses of all interfaces that are up, in the system's order, IPv4 before IPv6 for each interface as the
+/// system lists them; loopback ones only where asked for. Errors: the system's, from `getifaddrs`.
+pub fn interfaces(loopback: bool) -> Result<Vec<Interface>, Errno> {
+    let mut list = std::ptr::null_mut::<libc::ifaddrs>();
+    // SAFETY: getifaddrs writes one pointer to where it is told.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        return Err(Errno::from_raw_os_error(code));
+    }
+    let mut found = Vec::new();
+    let mut at = list;
+    // SAFETY: `at` is null or an entry of the list that getifaddrs made and that is freed below.
+    while let Some(entry) = unsafe { at.as_ref() } {
+        at = entry.ifa_next;
+        let flags = entry.ifa_flags;
+        let is = |flag: libc::c_int| flags & flag as libc::c_uint != 0;
+        // SAFETY: `ifa_addr` is null or points to a socket address of the family that it names.
+        let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
+        if !is(libc::IFF_UP) || !is(libc::IFF_RUNNING) || !usable(address) || (is(libc::IFF_LOOPBACK) && !loopback) {
+            continue;
+        }
+        // SAFETY: `ifa_name` is a C string that lives as long as the list.
+        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
+        let bytes_per_second = speed_of(&name);
+        found.push(Interface { name, address, loopback: is(libc::IFF_LOOPBACK), bytes_per_second });
+    }
+    // SAFETY: the list comes from getifaddrs, is freed once, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
+}
+
+/// # Safety
+/// `address` is null or points to a socket address of the family that it names.
+unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
+    // SAFETY: see above.
+    let family = i32::from(unsafe { address.as_ref() }?.sa_family);
+    match family {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is a sockaddr_in; read_unaligned asks for no alignment.
+            let v4 = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(IpAddr::V4(Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr))))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: the family says that it is a sockaddr_in6; read_unaligned asks for no alignment.
+            let v6 = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(IpAddr::V6(Ipv6Addr::from(v6.sin6_addr.s6_addr)))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a peer elsewhere can name it: link-local addresses mean nothing without an interface of the peer's.
+fn usable(address: IpAddr) -> bool {
+    let link_local = match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    };
+    !link_local && !address.is_unspecified() && !address.is_multicast()
+}
+
+/// From sysfs, which tells megabits per second, a negative number, or an error.
+fn speed_of(name: &str) -> u64 {
+    let path = Path::new("/sys/class/net").join(name).join("speed");
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    text.trim().parse::<u64>().map_or(0, |megabits| megabits.saturating_mul(125_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_only_where_asked_for() {
+        let all = interfaces(true).unwrap();
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert!(all.iter().any(|i| i.address == loopback && i.loopback && i.name == "lo"), "{all:?}");
+        let outside = interfaces(false).unwrap();
+        assert!(outside.iter().all(|i| !i.loopback && !i.address.is_loopback()), "{outside:?}");
+        assert_eq!(all.iter().filter(|i| !i.loopback).cloned().collect::<Vec<_>>(), outside);
+    }
+
+    #[test]
+    fn link_local_addresses_are_of_no_use() {
+        let usable = |text: &str| usable(text.parse().unwrap());
+        assert!(usable("10.1.2.3") && usable("127.0.0.1") && usable("2001:db8::1") && usable("fd00::1"));
+        assert!(!usable("169.254.3.4") && !usable("fe80::1") && !usable("0.0.0.0") && !usable("ff02::1"));
+    }
+}

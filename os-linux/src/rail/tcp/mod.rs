@@ -1,0 +1,409 @@
+//! TCP rails: one per local address, one connection per peer.
+//!
+//! A connection is a subchannel once both sides have proved that they belong to the job (`crate::auth`); until then not
+//! a byte behind the handshake is read. Payload goes out from where it lies and comes in straight to its place, see
+//! [`send`] and [`receive`]. Everything is non-blocking; a connection's failure concerns its peer only.
+//!
+//! Events: one epoll instance holds all sockets, edge-triggered but for the listener. An edge is remembered in the
+//! connection until a call has found the socket empty (or full), so interest never has to be changed by a system call
+//! of its own, and a connection that stops at its limit for one poll is simply served again in the next. A connection
+//! on which something arrived lately is read without asking epoll first, because the read itself is the cheaper
+//! question where few connections are active; epoll is then asked at every few polls only. The epoll descriptor is also
+//! what a blocking driver waits on.
+//!
+//! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of them, posts per
+//! peer, calls and bytes per peer and poll.
+
+mod accept;
+mod conn;
+mod dial;
+mod handshake;
+mod interfaces;
+mod options;
+mod receive;
+mod send;
+mod slots;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
+use rerail_core::ids::{Key, PeerId, PostId};
+use rerail_core::rail::{Caps, RailFacts, RailKind};
+use rerail_core::time::{Nanos, Time};
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+use rustix::net::{Shutdown, sockopt};
+
+pub use interfaces::{Interface, interfaces};
+pub use options::{TcpError, TcpOptions};
+
+use self::conn::{Connection, Served};
+use self::handshake::{Pending, Role};
+use self::receive::{Reading, Scratch};
+use self::slots::Slots;
+use super::{AddressError, Outgoing, Rail, RailCounters, Sink};
+use crate::auth::JobKey;
+
+/// Events taken from epoll at once.
+const EVENTS_MAX: usize = 64;
+/// Connections that are read without an event, because something arrived on them lately.
+const HOT_MAX: usize = 4;
+/// Polls after which epoll is asked even if there are hot connections.
+const UNASKED_POLLS_MAX: u8 = 8;
+/// Connections that the system holds until they are accepted.
+const BACKLOG: i32 = 1024;
+/// How long a disconnected peer may take to read the last bytes.
+const DRAIN_TIME: Nanos = Nanos::from_millis(1_000);
+
+/// What epoll is asked to report of a connection.
+const INTEREST: epoll::EventFlags =
+    epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
+/// The event of the listener; no slot has this number.
+const LISTENER: u64 = u64::MAX;
+/// Set in the events of connections that are not authenticated; generations have 31 bits.
+const PENDING: u64 = 1 << 63;
+
+/// A TCP rail.
+pub struct TcpRail {
+    options: TcpOptions,
+    key: JobKey,
+    job: u64,
+    me: PeerId,
+    local: SocketAddr,
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    peers: HashMap<PeerId, Peer>,
+    pending: Slots<Pending>,
+    connections: Slots<Connection>,
+    /// How many of `pending` are accepted ones.
+    accepted: usize,
+    /// The earliest deadline of `pending`, or an earlier time.
+    deadline: Option<Time>,
+    /// The listener is not listened to until then: the system had no descriptor for one more.
+    listener_rests: Option<Time>,
+    /// The listener has connections for us.
+    knocking: bool,
+    /// Connections in handshake on which something happened; true: it may be written to.
+    stirred: Vec<(Key, bool)>,
+    /// Connections to serve at the next poll.
+    to_serve: VecDeque<Key>,
+    /// What the sink hears at the next poll, in order.
+    reports: VecDeque<Report>,
+    events: Vec<epoll::Event>,
+    unasked_polls: u8,
+    scratch: Scratch,
+    counters: RailCounters,
+    /// The time of the last call that brought one.
+    now: Time,
+}
+
+impl fmt::Debug for TcpRail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { options, job, me, local, counters, .. } = self;
+        let mut shown = f.debug_struct("TcpRail");
+        shown.field("name", &options.name).field("job", job).field("me", me).field("local", local);
+        shown.field("counters", counters).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Peer {
+    address: SocketAddr,
+    link: Link,
+}
+
+/// The subchannel to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Link {
+    Idle,
+    /// In `pending`: dialled by us, or awaited.
+    Opening(Key),
+    /// In `connections`.
+    Up(Key),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Completed(PeerId, PostId, PostStatus),
+    Up(PeerId),
+    Down(PeerId, RailFault),
+}
+
+impl Report {
+    fn peer(&self) -> PeerId {
+        match *self {
+            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
+        }
+    }
+}
+
+fn token(key: Key) -> epoll::EventData {
+    epoll::EventData::new_u64(key.to_bits())
+}
+
+fn pending_token(key: Key) -> epoll::EventData {
+    epoll::EventData::new_u64(key.to_bits() | PENDING)
+}
+
+impl TcpRail {
+    /// Listens on `options.local` for processes of job `job` that hold `key`; `me` is this process's rank.
+    ///
+    /// Errors: the address is unspecified (`EADDRNOTAVAIL`), or the system's.
+    pub fn open(options: TcpOptions, key: JobKey, job: u64, me: PeerId) -> Result<Self, TcpError> {
+        let wanted = SocketAddr::new(options.local, options.port);
+        let failed = |what| move |errno| TcpError { what, local: wanted, errno };
+        if options.local.is_unspecified() {
+            // It would be published, and names no host.
+            return Err(failed("address")(Errno::ADDRNOTAVAIL));
+        }
+        let listener = sys::socket(wanted, &options).map_err(failed("socket"))?;
+        if options.port != 0 {
+            sockopt::set_socket_reuseaddr(&listener, true).map_err(failed("SO_REUSEADDR"))?;
+        }
+        rustix::net::bind(&listener, &wanted).map_err(failed("bind"))?;
+        rustix::net::listen(&listener, BACKLOG).map_err(failed("listen"))?;
+        let local =
+            rustix::net::getsockname(&listener).and_then(SocketAddr::try_from).map_err(failed("getsockname"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
+            .map_err(failed("epoll_ctl"))?;
+        Ok(TcpRail {
+            options,
+            key,
+            job,
+            me,
+            local,
+            listener,
+            epoll,
+            peers: HashMap::new(),
+            pending: Slots::new(),
+            connections: Slots::new(),
+            accepted: 0,
+            deadline: None,
+            listener_rests: None,
+            knocking: false,
+            stirred: Vec::new(),
+            to_serve: VecDeque::new(),
+            reports: VecDeque::new(),
+            events: Vec::with_capacity(EVENTS_MAX),
+            unasked_polls: 0,
+            scratch: Scratch::new(),
+            counters: RailCounters::default(),
+            now: Time(0),
+        })
+    }
+
+    /// Asks epoll what happened, and notes it where it belongs.
+    fn harvest(&mut self) {
+        self.unasked_polls = 0;
+        self.events.clear();
+        let room = rustix::buffer::spare_capacity(&mut self.events);
+        if epoll::wait(&self.epoll, room, Some(&Timespec::default())).is_err() {
+            // Interrupted by a signal: the events are still there at the next poll.
+            return;
+        }
+        for event in &self.events {
+            let (data, flags) = (event.data.u64(), event.flags);
+            let end = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            if data == LISTENER {
+                self.knocking = true;
+            } else if data & PENDING != 0 {
+                let writable = end || flags.contains(epoll::EventFlags::OUT);
+                self.stirred.push((Key::from_bits(data & !PENDING), writable));
+            } else if let Some(connection) = self.connections.get_mut(Key::from_bits(data)) {
+                connection.ready.read |= end || flags.contains(epoll::EventFlags::IN);
+                connection.ready.write |= flags.contains(epoll::EventFlags::OUT) && !connection.is_broken();
+                connection.ready.end |= end;
+                if connection.has_work() && !connection.listed {
+                    connection.listed = true;
+                    self.to_serve.push_back(Key::from_bits(data));
+                }
+            }
+        }
+    }
+
+    /// Tells the sink what was noted for it.
+    fn deliver(&mut self, sink: &mut dyn Sink) -> usize {
+        let count = self.reports.len();
+        for report in self.reports.drain(..) {
+            match report {
+                Report::Completed(_, id, status) => sink.completed(id, status),
+                Report::Up(peer) => sink.up(peer),
+                Report::Down(peer, fault) => sink.down(peer, fault),
+            }
+        }
+        count
+    }
+
+    /// Serves every listed connection once.
+    fn serve(&mut self, sink: &mut dyn Sink) -> usize {
+        let (mut happened, mut hot) = (0, 0);
+        for _ in 0..self.to_serve.len() {
+            let Some(key) = self.to_serve.pop_front() else { break };
+            let Some(connection) = self.connections.get_mut(key) else { continue };
+            let peer = connection.peer;
+            let Self { scratch, counters, reports, .. } = self;
+            let mut reading = Reading { peer, scratch, sink: &mut *sink, counters, happened: 0 };
+            let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
+            let served = connection.serve(&mut reading, done);
+            happened += reading.happened;
+            if let Served::Over(fault) = served {
+                self.connections.remove(key);
+                self.report_down(peer, fault);
+            } else if connection.has_work() {
+                // Epoll is asked as well: others must not wait until this one has nothing left.
+                self.unasked_polls = UNASKED_POLLS_MAX;
+                self.to_serve.push_back(key);
+            } else if connection.hot_polls > 0 && hot < HOT_MAX {
+                hot += 1;
+                self.to_serve.push_back(key);
+            } else {
+                connection.hot_polls = 0;
+                connection.listed = false;
+            }
+        }
+        happened
+    }
+
+    fn report_down(&mut self, peer: PeerId, fault: RailFault) {
+        tracing::debug!(rail = %self.options.name, peer = peer.0, ?fault, "subchannel down");
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            peer.link = Link::Idle;
+        }
+        self.reports.push_back(Report::Down(peer, fault));
+    }
+
+    /// Writes what can be written now, and lets the peer read it in peace.
+    fn close(&mut self, mut connection: Connection) {
+        connection.flush(&mut self.scratch, &mut self.counters, |_| {});
+        let shut = rustix::net::shutdown(&connection.fd, Shutdown::Write);
+        let draining = self.pending.iter().filter(|(_, pending)| matches!(pending.role, Role::Draining)).count();
+        if shut.is_err() || !connection.is_flushed() || draining >= usize::from(self.options.pending_max) {
+            return;
+        }
+        let deadline = self.now + DRAIN_TIME;
+        let key = self.pending.insert(Pending::new(Some(connection.fd), deadline, Role::Draining));
+        self.note_deadline(deadline);
+        let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
+        if fd.is_none_or(|fd| epoll::modify(&self.epoll, fd, pending_token(key), INTEREST).is_err()) {
+            self.pending.remove(key);
+        }
+    }
+}
+
+impl Rail for TcpRail {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    fn facts(&self) -> RailFacts {
+        RailFacts {
+            kind: RailKind::Tcp,
+            caps: Caps::default(),
+            eager_bytes_max: self.options.eager_bytes_max,
+            segment_bytes_max: self.options.segment_bytes,
+            posts_max: self.options.posts_max,
+            bytes_per_second: self.options.bytes_per_second,
+        }
+    }
+
+    fn address(&self) -> String {
+        self.local.to_string()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        let wrong = |why| AddressError { address: address.to_owned(), why };
+        let there: SocketAddr = address.parse().map_err(|_| wrong("not an IP address and port"))?;
+        if there.port() == 0 {
+            return Err(wrong("port 0"));
+        }
+        if there.ip().is_unspecified() || there.ip().is_multicast() {
+            return Err(wrong("no host's address"));
+        }
+        // From one family to the other there is no way, nor out of this machine from a loopback address.
+        let same = there.is_ipv4() == self.local.is_ipv4() && there.ip().is_loopback() == self.local.ip().is_loopback();
+        if peer == self.me || !same {
+            return Ok(false);
+        }
+        let link = self.peers.get(&peer).map_or(Link::Idle, |known| known.link);
+        self.peers.insert(peer, Peer { address: there, link });
+        Ok(true)
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.now = now;
+        self.dial(now, peer);
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        match std::mem::replace(&mut known.link, Link::Idle) {
+            Link::Idle => {}
+            Link::Opening(key) => drop(self.take_pending(key)),
+            Link::Up(key) => {
+                if let Some(connection) = self.connections.remove(key) {
+                    self.close(connection);
+                }
+            }
+        }
+        self.reports.retain(|report| report.peer() != peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let peer = outgoing.peer;
+        if outgoing.kind != PostKind::Send {
+            debug_assert!(false, "this rail has no remote writes or reads");
+            self.reports.push_back(Report::Completed(peer, outgoing.id, PostStatus::Failed));
+            return;
+        }
+        // Not up: down is reported, or about to be, and the post with it.
+        let Some(Peer { link: Link::Up(key), .. }) = self.peers.get(&peer).copied() else { return };
+        let Self { connections, scratch, counters, reports, .. } = self;
+        let Some(connection) = connections.get_mut(key) else { return };
+        let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
+        connection.post(&outgoing, scratch, counters, done);
+        if connection.has_work() && !connection.listed {
+            connection.listed = true;
+            self.to_serve.push_back(key);
+        }
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.now = now;
+        self.unasked_polls = self.unasked_polls.saturating_add(1);
+        if self.to_serve.is_empty() || self.unasked_polls > UNASKED_POLLS_MAX {
+            self.harvest();
+        }
+        self.shake_hands(now);
+        self.expire(now);
+        self.deliver(sink) + self.serve(sink) + self.deliver(sink)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        [self.deadline, self.listener_rests].into_iter().flatten().min()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        // Also takes edges that reads without an event have made stale: they would end the sleep at once.
+        self.harvest();
+        let connections = &mut self.connections;
+        let busy = self.to_serve.iter().any(|&key| connections.get_mut(key).is_some_and(|c| c.has_work()));
+        !busy && !self.knocking && self.stirred.is_empty() && self.reports.is_empty()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn counters(&self) -> RailCounters {
+        self.counters
+    }
+}

@@ -1,0 +1,80 @@
+//! What a TCP rail can be told.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use rerail_core::time::Nanos;
+use rustix::io::Errno;
+
+/// Sizes and knobs of one TCP rail: one local address, and through it one network interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpOptions {
+    /// The interface's address: listened on, and the source of every connection that this rail opens, so that rails
+    /// really use different interfaces.
+    pub local: IpAddr,
+    /// The port to listen on; 0: the system chooses.
+    pub port: u16,
+    /// Which of this process's TCP rails this is: 0 for the first. Rails of equal index connect.
+    pub index: u8,
+    /// Short name for people (`tcp:eth0`).
+    pub name: String,
+    /// Bandwidth that the interface is believed to have, in bytes per second; 0: unknown.
+    pub bytes_per_second: u64,
+    /// Largest payload of one packet in bytes.
+    pub segment_bytes: u32,
+    /// Largest eager payload in bytes.
+    pub eager_bytes_max: u32,
+    /// Posts that may be outstanding per peer.
+    pub posts_max: u16,
+    /// A connection that is not authenticated after this time is closed.
+    pub handshake_timeout: Nanos,
+    /// Milliseconds after which the system gives up a connection whose other side does not answer, whether or not this
+    /// process polls (`TCP_USER_TIMEOUT`, and keep-alive probes where nothing is sent); 0: the system's default.
+    pub user_timeout_ms: u32,
+    /// `SO_SNDBUF` in bytes; `None`: the system adapts it.
+    pub send_buffer_bytes: Option<usize>,
+    /// `SO_RCVBUF` in bytes; `None`: the system adapts it.
+    pub receive_buffer_bytes: Option<usize>,
+    /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
+    pub pending_max: u16,
+}
+
+impl TcpOptions {
+    /// The defaults for the TCP rail number `index` on address `local`.
+    pub fn new(local: IpAddr, index: u8) -> Self {
+        TcpOptions {
+            local,
+            port: 0,
+            index,
+            name: format!("tcp{index}"),
+            bytes_per_second: 0,
+            segment_bytes: 256 * 1024,
+            eager_bytes_max: 8 * 1024,
+            posts_max: 32,
+            handshake_timeout: Nanos::from_millis(10_000),
+            user_timeout_ms: 10_000,
+            send_buffer_bytes: None,
+            receive_buffer_bytes: None,
+            pending_max: 64,
+        }
+    }
+}
+
+/// Why a TCP rail can't be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpError {
+    /// What failed (`bind`, `listen`, ...).
+    pub what: &'static str,
+    /// The address concerned.
+    pub local: SocketAddr,
+    /// The system's reason.
+    pub errno: Errno,
+}
+
+impl fmt::Display for TcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TCP rail on {}: {}: {}", self.local, self.what, self.errno)
+    }
+}
+
+impl std::error::Error for TcpError {}

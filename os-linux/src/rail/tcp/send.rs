@@ -1,0 +1,224 @@
+//! The send side of a connection: a bounded queue of posts, written with as few calls as possible.
+//!
+//! Headers are copied, payload is only pointed to. A write that the system takes in part is resumed at the very byte,
+//! wherever it broke off. Nothing is allocated once the queues have grown to their working size.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use rerail_core::ids::PostId;
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rustix::io::Errno;
+
+use super::sys;
+use crate::rail::{Outgoing, Piece, RailCounters};
+
+/// Calls per [`SendQueue::flush`]: one connection must not keep the others waiting.
+const CALLS_MAX: usize = 8;
+
+/// Posts that are not yet with the system.
+#[derive(Debug)]
+pub(super) struct SendQueue {
+    posts: VecDeque<Queued>,
+    /// The payload pieces of all posts, in order. The first may have lost its first bytes to a partial write.
+    pieces: VecDeque<Piece>,
+    /// Bytes of the first post's header that are gone.
+    header_sent: usize,
+}
+
+#[derive(Debug)]
+struct Queued {
+    id: PostId,
+    header: heapless::Vec<u8, HEADER_BYTES_MAX>,
+    /// How many of `SendQueue::pieces` are its payload.
+    pieces: usize,
+}
+
+/// How far a flush came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flush {
+    /// All is with the system.
+    Empty,
+    /// The system has no room: wait until the socket is writable.
+    Full,
+    /// There is more, but the others come first.
+    More,
+}
+
+impl SendQueue {
+    pub(super) fn new(posts_max: u16) -> Self {
+        let posts = usize::from(posts_max);
+        SendQueue { posts: VecDeque::with_capacity(posts), pieces: VecDeque::with_capacity(posts), header_sent: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.posts.is_empty()
+    }
+
+    /// Appends a post; `false`: its header is longer than any header.
+    pub(super) fn push(&mut self, outgoing: &Outgoing<'_>) -> bool {
+        let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return false };
+        let before = self.pieces.len();
+        self.pieces.extend(outgoing.payload.iter().filter(|piece| piece.len > 0));
+        self.posts.push_back(Queued { id: outgoing.id, header, pieces: self.pieces.len() - before });
+        true
+    }
+
+    /// Writes what the system takes; `done` hears of every post that it has taken whole.
+    pub(super) fn flush(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        scratch: &mut Vec<Piece>,
+        counters: &mut RailCounters,
+        mut done: impl FnMut(PostId),
+    ) -> Result<Flush, Errno> {
+        for _ in 0..CALLS_MAX {
+            if self.posts.is_empty() {
+                return Ok(Flush::Empty);
+            }
+            let bytes = self.gather(scratch);
+            counters.system_calls += 1;
+            // SAFETY: header pieces point into `self.posts`, which is not touched before the call returns; payload
+            // pieces are readable until the post is reported complete or the subchannel down (`Outgoing::payload`).
+            let sent = match unsafe { sys::send(fd, scratch) } {
+                Ok(sent) => sent,
+                Err(Errno::AGAIN) => return Ok(Flush::Full),
+                Err(errno) => return Err(errno),
+            };
+            counters.bytes_sent += sent as u64;
+            self.advance(sent, |id| {
+                counters.packets_sent += 1;
+                done(id);
+            });
+            if sent < bytes {
+                return Ok(Flush::Full);
+            }
+        }
+        Ok(if self.posts.is_empty() { Flush::Empty } else { Flush::More })
+    }
+
+    /// Lists the bytes to send next, header and payload of post after post; returns how many there are.
+    fn gather(&self, into: &mut Vec<Piece>) -> usize {
+        into.clear();
+        let mut skip = self.header_sent;
+        let mut payload = self.pieces.iter();
+        for post in &self.posts {
+            let header = &post.header[skip..];
+            skip = 0;
+            if !header.is_empty() {
+                into.push(Piece { start: header.as_ptr().cast_mut(), len: header.len() });
+            }
+            into.extend(payload.by_ref().take(post.pieces));
+            if into.len() >= sys::PIECES_MAX {
+                into.truncate(sys::PIECES_MAX);
+                break;
+            }
+        }
+        into.iter().map(|piece| piece.len).sum()
+    }
+
+    /// Takes `sent` bytes off the front.
+    fn advance(&mut self, mut sent: usize, mut done: impl FnMut(PostId)) {
+        while let Some(post) = self.posts.front_mut() {
+            let step = sent.min(post.header.len() - self.header_sent);
+            self.header_sent += step;
+            sent -= step;
+            if self.header_sent < post.header.len() {
+                return;
+            }
+            while post.pieces > 0 {
+                let Some(piece) = self.pieces.front_mut() else { unreachable!("posts and pieces are pushed together") };
+                let step = sent.min(piece.len);
+                piece.start = piece.start.wrapping_add(step);
+                piece.len -= step;
+                sent -= step;
+                if piece.len > 0 {
+                    return;
+                }
+                self.pieces.pop_front();
+                post.pieces -= 1;
+            }
+            done(post.id);
+            self.posts.pop_front();
+            self.header_sent = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use rerail_core::endpoint::PostKind;
+    use rerail_core::ids::{Key, PeerId};
+
+    fn id(index: usize) -> PostId {
+        PostId(Key { index: index as u32, generation: 1 })
+    }
+
+    /// The bytes that `gather` lists, up to `limit`.
+    fn listed(pieces: &[Piece], limit: usize) -> Vec<u8> {
+        // SAFETY: the tests' pieces point into vectors and queues that are alive and not borrowed mutably.
+        let all = pieces.iter().flat_map(|p| unsafe { std::slice::from_raw_parts(p.start, p.len) });
+        all.take(limit).copied().collect()
+    }
+
+    proptest! {
+        /// However writes break off, the bytes come out once and in order, and each post is done when its last byte is.
+        #[test]
+        fn resumes_anywhere(
+            posts in proptest::collection::vec((1usize..64, proptest::collection::vec(0usize..100, 0..4)), 1..12),
+            steps in proptest::collection::vec(1usize..90, 1..64),
+        ) {
+            let mut byte = 0u8;
+            let mut fill = |len: usize| -> Vec<u8> { (0..len).map(|_| { byte = byte.wrapping_add(1); byte }).collect() };
+            let posts: Vec<(Vec<u8>, Vec<Vec<u8>>)> =
+                posts.iter().map(|(h, p)| (fill(*h), p.iter().map(|&len| fill(len)).collect())).collect();
+            let mut queue = SendQueue::new(2);
+            let mut ends = Vec::new();
+            let mut stream = Vec::new();
+            for (n, (header, payload)) in posts.iter().enumerate() {
+                let pieces: Vec<Piece> =
+                    payload.iter().map(|p| Piece { start: p.as_ptr().cast_mut(), len: p.len() }).collect();
+                let post = Outgoing { id: id(n), peer: PeerId(1), kind: PostKind::Send, header, payload: &pieces };
+                prop_assert!(queue.push(&post));
+                stream.extend_from_slice(header);
+                payload.iter().for_each(|p| stream.extend_from_slice(p));
+                ends.push(stream.len());
+            }
+            let (mut sent, mut done, mut scratch) = (Vec::new(), 0, Vec::new());
+            for step in steps.iter().cycle() {
+                let bytes = queue.gather(&mut scratch);
+                prop_assert_eq!(bytes, stream.len() - sent.len());
+                if bytes == 0 { break; }
+                let taken = listed(&scratch, *step);
+                sent.extend_from_slice(&taken);
+                let mut order = Vec::new();
+                queue.advance(taken.len(), |post| order.push(post));
+                for post in order {
+                    prop_assert_eq!(post, id(done));
+                    prop_assert!(ends[done] <= sent.len());
+                    done += 1;
+                }
+                prop_assert!(done == ends.len() || ends[done] > sent.len());
+            }
+            prop_assert_eq!(sent, stream);
+            prop_assert!(queue.is_empty());
+        }
+    }
+
+    #[test]
+    fn a_call_takes_no_more_pieces_than_the_system_allows() {
+        let bytes = [1u8; 4];
+        let pieces = vec![Piece { start: bytes.as_ptr().cast_mut(), len: 4 }; 700];
+        let mut queue = SendQueue::new(2);
+        for n in 0..2 {
+            let post =
+                Outgoing { id: id(n), peer: PeerId(1), kind: PostKind::Send, header: &[9; 32], payload: &pieces };
+            assert!(queue.push(&post));
+        }
+        let mut scratch = Vec::new();
+        assert_eq!(queue.gather(&mut scratch), 2 * 32 + (sys::PIECES_MAX - 2) * 4);
+        assert_eq!(scratch.len(), sys::PIECES_MAX);
+    }
+}

@@ -1,0 +1,118 @@
+//! The system calls that take raw pieces of memory, or that rustix does not wrap.
+//!
+//! Payload memory belongs to the application, which may look at it while it is sent; so no Rust reference to it is ever
+//! made: pieces go to the system as the `iovec`s that they are laid out like.
+#![allow(unsafe_code)]
+
+use std::mem::{align_of, offset_of, size_of};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+
+use super::options::TcpOptions;
+use crate::rail::Piece;
+
+/// The most pieces that one call takes (`IOV_MAX` of Linux).
+pub(super) const PIECES_MAX: usize = 1024;
+
+// A slice of pieces is an array of iovecs.
+const _: () =
+    assert!(size_of::<Piece>() == size_of::<libc::iovec>() && align_of::<Piece>() == align_of::<libc::iovec>());
+const _: () = assert!(offset_of!(Piece, start) == offset_of!(libc::iovec, iov_base));
+const _: () = assert!(offset_of!(Piece, len) == offset_of!(libc::iovec, iov_len));
+
+fn result(returned: isize) -> Result<usize, Errno> {
+    usize::try_from(returned).map_err(|_| {
+        // A negative result always comes with an errno.
+        let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+        Errno::from_raw_os_error(code)
+    })
+}
+
+/// Sends from `pieces`, at most [`PIECES_MAX`], without waiting and without SIGPIPE; returns the bytes taken.
+///
+/// # Safety
+/// Every piece is readable memory.
+pub(super) unsafe fn send(fd: BorrowedFd<'_>, pieces: &[Piece]) -> Result<usize, Errno> {
+    // SAFETY: an all-zero msghdr is a valid one: null pointers with zero lengths.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = pieces.as_ptr().cast_mut().cast::<libc::iovec>();
+    message.msg_iovlen = pieces.len().min(PIECES_MAX) as _;
+    loop {
+        // SAFETY: `msg_iov` points to `msg_iovlen` iovecs (layout asserted above) over memory that the caller vouches
+        // for; sendmsg writes neither to the array nor to the memory.
+        match result(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) }) {
+            Err(Errno::INTR) => {}
+            sent => return sent,
+        }
+    }
+}
+
+/// Receives into `pieces`, at most [`PIECES_MAX`], from a non-blocking socket; returns the bytes put there, 0 at the
+/// end of the stream.
+///
+/// # Safety
+/// Every piece is writable memory that nothing else uses during the call.
+pub(super) unsafe fn receive(fd: BorrowedFd<'_>, pieces: &[Piece]) -> Result<usize, Errno> {
+    let count = pieces.len().min(PIECES_MAX) as libc::c_int;
+    loop {
+        // SAFETY: `count` iovecs (layout asserted above) over memory that the caller vouches for.
+        match result(unsafe { libc::readv(fd.as_raw_fd(), pieces.as_ptr().cast::<libc::iovec>(), count) }) {
+            Err(Errno::INTR) => {}
+            received => return received,
+        }
+    }
+}
+
+/// A non-blocking TCP socket of the family of `local`, with the buffer sizes of `options`.
+pub(super) fn socket(local: SocketAddr, options: &TcpOptions) -> Result<OwnedFd, Errno> {
+    let family = if local.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let fd = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+    if local.is_ipv6() {
+        sockopt::set_ipv6_v6only(&fd, true)?;
+    }
+    // The window scale is agreed upon in the first packets: sizes are set before connect and before listen.
+    if let Some(bytes) = options.send_buffer_bytes {
+        sockopt::set_socket_send_buffer_size(&fd, bytes)?;
+    }
+    if let Some(bytes) = options.receive_buffer_bytes {
+        sockopt::set_socket_recv_buffer_size(&fd, bytes)?;
+    }
+    Ok(fd)
+}
+
+/// Lets the system choose the local port of a bound socket when it connects, by the whole pair of addresses; else a
+/// large job would run out of ports at bind. Only a wish: not all systems have it.
+pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
+    let on: libc::c_int = 1;
+    // SAFETY: the option's value is the c_int pointed to, of the length given.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        );
+    }
+}
+
+/// What every connection gets, opened or accepted: no delay of small packets, and a limit on how long the other side's
+/// host may be silent.
+pub(super) fn set_up(fd: BorrowedFd<'_>, user_timeout_ms: u32) -> Result<(), Errno> {
+    sockopt::set_tcp_nodelay(fd, true)?;
+    if user_timeout_ms > 0 {
+        sockopt::set_tcp_user_timeout(fd, user_timeout_ms)?;
+        // Probes start after a quarter of that time of silence, in whole seconds, and the user time-out ends them.
+        let quarter = Duration::from_secs(u64::from(user_timeout_ms).div_ceil(4_000));
+        sockopt::set_tcp_keepidle(fd, quarter)?;
+        sockopt::set_tcp_keepintvl(fd, quarter)?;
+        sockopt::set_tcp_keepcnt(fd, 4)?;
+        sockopt::set_socket_keepalive(fd, true)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Outsiders and broken peers: what they send concerns nobody else.
+
+use super::*;
+
+/// Two honest hosts that talk, and a third place for the outsider.
+fn honest_pair() -> World {
+    let mut world = World::pair();
+    world.ping(0, 1, 1);
+    world
+}
+
+#[test]
+fn no_key_but_plenty_to_say() {
+    let mut world = honest_pair();
+    let mut raw = Raw::to(&world.hosts[0]);
+    raw.write(b"GET / HTTP/1.1\r\nHost: somewhere\r\nAccept: everything that you have\r\n\r\n");
+    assert!(raw.is_closed(&mut world));
+    assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn nothing_behind_an_unfinished_handshake_is_read() {
+    let mut world = honest_pair();
+    let mut raw = Raw::to(&world.hosts[0]);
+    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0 };
+    let (_, hello) = Dialler::new(JobKey::new([1; 32]), call, [2; 32]);
+    let before = world.hosts[0].rail.counters();
+    raw.write(&[hello.bytes(), &[0; 32], &header(PeerId(9), 1, 10), &payload(1, 10)].concat());
+    raw.read(&mut world, CHALLENGE_BYTES);
+    assert!(raw.is_closed(&mut world));
+    let after = world.hosts[0].rail.counters();
+    assert_eq!((after.unauthenticated, after.packets_received), (1, before.packets_received));
+    assert_eq!(after.bytes_received, before.bytes_received);
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn the_wrong_key() {
+    let mut world = honest_pair();
+    let (me, address) = (PeerId(2), world.hosts[0].rail.address());
+    let mut stranger = TcpRail::open(options(), JobKey::new([0x43; 32]), JOB, me).unwrap();
+    stranger.add_peer(PeerId(0), &address).unwrap();
+    stranger.connect(world.now, PeerId(0));
+    let mut sink = Recorder::new();
+    world.until(|_| {
+        stranger.poll(Time(1), &mut sink);
+        !sink.down.is_empty()
+    });
+    assert_eq!(sink.down, [(PeerId(0), RailFault::Unauthenticated)]);
+    assert!(sink.up.is_empty() && world.hosts[0].sink.up == [PeerId(1)]);
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn the_wrong_key_from_one_that_does_not_care_who_answers() {
+    let mut world = honest_pair();
+    let mut raw = Raw::to(&world.hosts[0]);
+    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0 };
+    let (_, hello) = Dialler::new(JobKey::new([1; 32]), call, [2; 32]);
+    raw.write(hello.bytes());
+    let challenge = raw.read(&mut world, CHALLENGE_BYTES);
+    // The challenge's own MAC, as if it were a proof.
+    raw.write(&challenge[CHALLENGE_BYTES - 32..]);
+    assert!(raw.is_closed(&mut world));
+    assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn a_recorded_handshake_replayed() {
+    let mut world = honest_pair();
+    world.hosts[0].rail.add_peer(PeerId(9), "127.0.0.1:9").unwrap();
+    let mut honest = Raw::to(&world.hosts[0]);
+    let (recording, outcome) = honest.call(&mut world, key(), 9, 0);
+    assert!(matches!(outcome, Ok(Step::Authenticated { .. })));
+    drop(honest);
+    world.until(|hosts| hosts[0].sink.down == [(PeerId(9), RailFault::Closed)]);
+    let mut replay = Raw::to(&world.hosts[0]);
+    replay.write(&recording);
+    replay.read(&mut world, CHALLENGE_BYTES);
+    assert!(replay.is_closed(&mut world));
+    assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
+    assert_eq!(world.hosts[0].sink.up, [PeerId(1), PeerId(9)], "up once, by the honest one");
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn silence_ends_at_the_deadline() {
+    let mut world = honest_pair();
+    let mut silent = Raw::to(&world.hosts[0]);
+    let mut slow = Raw::to(&world.hosts[0]);
+    slow.write(b"RER");
+    world.until(|hosts| hosts[0].rail.accepted == 2);
+    world.ping(0, 1, 2);
+    assert_eq!(world.hosts[0].rail.next_timeout(), Some(world.now + options().handshake_timeout));
+    world.now = world.now + options().handshake_timeout;
+    world.poll();
+    assert!(silent.is_closed(&mut world) && slow.is_closed(&mut world));
+    assert_eq!((world.hosts[0].rail.counters().unauthenticated, world.hosts[0].rail.accepted), (2, 0));
+    assert_eq!(world.hosts[0].rail.next_timeout(), None);
+    world.ping(0, 1, 3);
+}
+
+#[test]
+fn garbage_after_authentication() {
+    let mut world = honest_pair();
+    let mut good = header(PeerId(9), 7, 0);
+    let mut garbage = good.clone();
+    garbage[0] ^= 0xFF;
+    for (at, bytes) in [(9, garbage), (10, vec![0xFF; 4096]), (11, vec![0; 31 + 1])] {
+        let mut raw = Raw::authenticated(&mut world, at, 0);
+        good[4..8].copy_from_slice(&at.to_le_bytes());
+        raw.write(&good);
+        raw.write(&bytes);
+        assert!(raw.is_closed(&mut world));
+        world.until(|hosts| hosts[0].sink.down.last() == Some(&(PeerId(at), RailFault::Corrupt)));
+        assert!(world.hosts[0].sink.seen.contains(&(PeerId(at), 7)), "what was good is delivered");
+    }
+    assert_eq!(world.hosts[0].rail.counters().corrupt, 3);
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn a_packet_that_the_core_rejects() {
+    let mut world = honest_pair();
+    world.hosts[0].sink.plan = |number| if number == 666 { Plan::Close } else { TAKE_ALL };
+    let mut raw = Raw::authenticated(&mut world, 9, 0);
+    raw.write(&[header(PeerId(9), 666, 10), payload(666, 10), header(PeerId(9), 2, 0)].concat());
+    assert!(raw.is_closed(&mut world));
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(9), RailFault::Corrupt)]);
+    assert_eq!(world.hosts[0].rail.counters().corrupt, 1);
+    assert!(!world.hosts[0].sink.seen.contains(&(PeerId(9), 2)), "nothing behind it is looked at");
+    world.ping(0, 1, 2);
+}
+
+#[test]
+fn a_flood_of_outsiders() {
+    let few = TcpOptions { pending_max: 4, ..options() };
+    let mut world = World::new([few, options(), options()]);
+    world.join(0, 1);
+    let mut flood = Vec::new();
+    for n in 0..100 {
+        flood.push(Raw::to(&world.hosts[0]));
+        if n % 10 == 9 {
+            world.ping(0, 1, n);
+            assert!(world.hosts[0].rail.accepted <= 4);
+        }
+    }
+    // And an honest peer still gets in.
+    world.join(2, 0);
+    world.ping(2, 0, 500);
+    world.until(|hosts| hosts[0].rail.counters().unauthenticated >= 96);
+    assert!(world.hosts[0].rail.accepted <= 4);
+    assert_eq!(world.hosts[0].sink.down, []);
+}
+
+#[test]
+fn a_peer_that_floods_does_not_starve_the_others() {
+    let mut world = honest_pair();
+    let mut raw = Raw::authenticated(&mut world, 9, 0);
+    // More than one poll may take.
+    let packet = [header(PeerId(9), 3, 1 << 20), payload(3, 1 << 20)].concat();
+    let mut at = 0;
+    world.hosts[0].sink.plan = |number| if number == 3 { Plan::Discard } else { TAKE_ALL };
+    for number in 100..120 {
+        while let Ok(n) = raw.stream.write(&packet[at..]) {
+            at = (at + n) % packet.len();
+        }
+        world.ping(0, 1, number);
+    }
+    assert!(world.hosts[0].sink.down.is_empty());
+}

@@ -1,0 +1,262 @@
+//! Subchannels come and go: dials, crossings, refusals, ends.
+
+use super::*;
+use rerail_core::wire::handshake::RefusedBecause;
+
+#[test]
+fn nobody_listens() {
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    drop(listener);
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(Time(1), PeerId(7));
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Refused)]);
+    assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
+    // It may be tried again.
+    world.hosts[0].rail.connect(Time(2), PeerId(7));
+    world.until(|hosts| hosts[0].sink.down.len() == 2);
+}
+
+#[test]
+fn an_unknown_peer_is_not_dialled() {
+    let mut world = World::new([options()]);
+    world.hosts[0].rail.connect(Time(1), PeerId(7));
+    world.poll();
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Refused)]);
+}
+
+#[test]
+fn an_acceptor_that_never_answers() {
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    let mut raw = Raw::accept(&listener, &mut world);
+    raw.read(&mut world, 56);
+    assert_eq!(world.hosts[0].rail.next_timeout(), Some(world.now + options().handshake_timeout));
+    world.now = world.now + options().handshake_timeout;
+    world.poll();
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::TimedOut)]);
+    assert_eq!(world.hosts[0].rail.next_timeout(), None);
+    assert!(raw.is_closed(&mut world));
+}
+
+#[test]
+fn an_acceptor_without_the_key() {
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    let mut raw = Raw::accept(&listener, &mut world);
+    raw.read(&mut world, 56);
+    raw.write(&[0x11; CHALLENGE_BYTES]);
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Unauthenticated)]);
+    assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
+}
+
+#[test]
+fn of_crossing_dials_the_lower_ranks_wins() {
+    // Host 0 is dialling peer 7 when peer 7's dial comes in: 0 < 7, so the peer is told to use ours.
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    let mut ours = Raw::accept(&listener, &mut world);
+    let mut theirs = Raw::to(&world.hosts[0]);
+    let (_, outcome) = theirs.call(&mut world, key(), 7, 0);
+    assert!(matches!(outcome, Ok(Step::Crossing)), "{outcome:?}");
+    ours.answer(&mut world, 7, Verdict::Accepted);
+    world.until(|hosts| hosts[0].sink.standing == [PeerId(7)]);
+    assert!(world.hosts[0].sink.down.is_empty());
+}
+
+#[test]
+fn of_crossing_dials_the_higher_ranks_yields() {
+    // Host 1 is dialling peer 0 when peer 0's dial comes in: that one is kept, and ours closed.
+    let mut world = World::new([options(), options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[1].rail.add_peer(PeerId(0), &address).unwrap();
+    world.hosts[1].rail.connect(world.now, PeerId(0));
+    let mut ours = Raw::accept(&listener, &mut world);
+    ours.read(&mut world, 56);
+    let mut theirs = Raw::to(&world.hosts[1]);
+    let (_, outcome) = theirs.call(&mut world, key(), 0, 1);
+    assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
+    assert!(ours.is_closed(&mut world));
+    assert_eq!((world.hosts[1].sink.up.as_slice(), world.hosts[1].sink.down.len()), (&[PeerId(0)][..], 0));
+}
+
+#[test]
+fn who_yielded_waits_for_the_winner() {
+    for comes in [true, false] {
+        let mut world = World::new([options(), options()]);
+        let (listener, address) = raw_listener();
+        world.hosts[1].rail.add_peer(PeerId(0), &address).unwrap();
+        world.hosts[1].rail.connect(world.now, PeerId(0));
+        let mut ours = Raw::accept(&listener, &mut world);
+        ours.answer(&mut world, 0, Verdict::Crossing);
+        assert!(ours.is_closed(&mut world));
+        assert_eq!((world.hosts[1].sink.up.len(), world.hosts[1].sink.down.len()), (0, 0));
+        if comes {
+            let mut theirs = Raw::to(&world.hosts[1]);
+            let (_, outcome) = theirs.call(&mut world, key(), 0, 1);
+            assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
+            assert_eq!(world.hosts[1].sink.up, [PeerId(0)]);
+        } else {
+            world.now = world.now + options().handshake_timeout;
+            world.poll();
+            assert_eq!(world.hosts[1].sink.down, [(PeerId(0), RailFault::TimedOut)]);
+        }
+    }
+}
+
+#[test]
+fn a_second_connection_is_refused() {
+    let mut world = World::new([options()]);
+    let mut first = Raw::authenticated(&mut world, 9, 0);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 9, 0);
+    assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Connected));
+    first.write(&header(PeerId(9), 3, 0));
+    world.until(|hosts| hosts[0].sink.taken.len() == 1);
+}
+
+#[test]
+fn a_rank_that_was_not_announced_is_refused() {
+    let mut world = World::new([options()]);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 77, 0);
+    assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Rank));
+    assert!(world.hosts[0].sink.up.is_empty());
+}
+
+#[test]
+fn a_refusal_reaches_the_core() {
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    Raw::accept(&listener, &mut world).answer(&mut world, 7, Verdict::Refused(RefusedBecause::Full));
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Refused)]);
+    assert_eq!(world.hosts[0].rail.counters().unauthenticated, 0);
+}
+
+#[test]
+fn a_peer_that_ends_within_a_packet() {
+    let mut world = World::new([options(), options()]);
+    world.join(0, 1);
+    let mut raw = Raw::authenticated(&mut world, 9, 0);
+    raw.write(&header(PeerId(9), 1, 50_000));
+    raw.write(&payload(1, 50_000));
+    raw.write(&header(PeerId(9), 2, 50_000));
+    raw.write(&payload(2, 20_000));
+    drop(raw);
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(9), RailFault::Closed)]);
+    assert_eq!(world.hosts[0].numbers_from(PeerId(9)), [1]);
+    assert_eq!(world.hosts[0].sink.seen.len(), 2);
+    world.ping(0, 1, 44);
+}
+
+#[test]
+fn what_arrived_before_a_reset_is_delivered() {
+    let mut world = World::new([options()]);
+    let mut raw = Raw::authenticated(&mut world, 9, 0);
+    raw.write(&header(PeerId(9), 1, 30_000));
+    raw.write(&payload(1, 30_000));
+    // Bytes that the peer leaves unread make its close a reset; our next post then finds the connection broken.
+    world.hosts[0].send(PeerId(9), 5, 10, 10);
+    while raw.stream.peek(&mut [0]).is_err() {}
+    drop(raw);
+    for _ in 0..3 {
+        world.hosts[0].send(PeerId(9), 6, 10, 10);
+    }
+    world.until(|hosts| !hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(9), RailFault::Closed)]);
+    assert_eq!(world.hosts[0].numbers_from(PeerId(9)), [1]);
+    // Nothing is left of it, and posts to nobody do no harm.
+    assert_eq!(world.hosts[0].rail.connections.iter().count(), 0);
+    world.hosts[0].send(PeerId(9), 7, 10, 10);
+    world.poll();
+}
+
+#[test]
+fn disconnect_lets_the_last_packets_through() {
+    let mut world = World::pair();
+    // Bytes on their way to the side that closes: they must not turn its close into a reset.
+    world.hosts[1].send(PeerId(0), 50, 1000, 1000);
+    for number in 0..8 {
+        world.hosts[0].send(PeerId(1), number, 1000, 1000);
+    }
+    world.hosts[0].rail.disconnect(PeerId(1));
+    world.hosts[1].send(PeerId(0), 51, 1000, 1000);
+    world.until(|hosts| !hosts[1].sink.down.is_empty());
+    assert_eq!(world.hosts[1].numbers_from(PeerId(0)), (0..8).collect::<Vec<_>>());
+    assert_eq!(world.hosts[1].sink.down, [(PeerId(0), RailFault::Closed)]);
+    let quiet = &world.hosts[0].sink;
+    assert_eq!((quiet.completed.len(), quiet.down.len(), quiet.taken.len()), (0, 0, 0), "nothing more is reported");
+    world.until(|hosts| hosts[0].rail.pending.iter().count() == 0);
+    // And they may meet again.
+    world.hosts[0].sink.standing.clear();
+    world.join(0, 1);
+    world.ping(0, 1, 99);
+}
+
+#[test]
+fn disconnect_does_not_wait_for_a_peer_that_does_not_read() {
+    let mut world = World::pair();
+    world.hosts[0].send(PeerId(1), 0, 64 << 20, 64 << 20);
+    world.hosts[0].rail.disconnect(PeerId(1));
+    assert_eq!(world.hosts[0].rail.connections.iter().count() + world.hosts[0].rail.pending.iter().count(), 0);
+    world.until(|hosts| !hosts[1].sink.down.is_empty());
+    assert!(world.hosts[1].sink.taken.is_empty());
+}
+
+#[test]
+fn a_drained_peer_that_keeps_the_connection_is_left_in_the_end() {
+    let mut world = World::new([options()]);
+    let mut raw = Raw::authenticated(&mut world, 9, 0);
+    world.hosts[0].rail.disconnect(PeerId(9));
+    assert!(raw.is_closed(&mut world), "our side says that it is done");
+    raw.write(&[0; 100_000]);
+    world.poll();
+    assert_eq!(world.hosts[0].rail.pending.iter().count(), 1);
+    world.now = world.now + DRAIN_TIME;
+    world.poll();
+    assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
+}
+
+#[test]
+fn disconnect_ends_a_dial() {
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    world.hosts[0].rail.disconnect(PeerId(7));
+    let mut raw = Raw::accept(&listener, &mut world);
+    assert!(raw.is_closed(&mut world));
+    assert_eq!((world.hosts[0].sink.up.len(), world.hosts[0].sink.down.len()), (0, 0));
+}
+
+#[test]
+fn addresses() {
+    let mut rail = Host::new(3, options()).rail;
+    assert!(rail.address().starts_with("127.0.0.1:"));
+    assert_eq!(rail.add_peer(PeerId(1), "127.0.0.9:4000"), Ok(true));
+    assert_eq!(rail.add_peer(PeerId(3), "127.0.0.9:4000"), Ok(false), "oneself");
+    assert_eq!(rail.add_peer(PeerId(1), "[::1]:4000"), Ok(false), "the other family");
+    assert_eq!(rail.add_peer(PeerId(1), "10.0.0.1:4000"), Ok(false), "no way out of loopback");
+    for wrong in ["", "host:4000", "127.0.0.1", "127.0.0.1:0", "0.0.0.0:4000", "224.0.0.1:4000", "127.0.0.1:70000"] {
+        assert_eq!(rail.add_peer(PeerId(1), wrong).unwrap_err().address, wrong);
+    }
+}
+
+#[test]
+fn an_address_that_names_no_host_is_not_listened_on() {
+    let error = TcpRail::open(TcpOptions::new(Ipv4Addr::UNSPECIFIED.into(), 0), key(), JOB, PeerId(0)).unwrap_err();
+    assert_eq!((error.what, error.errno), ("address", Errno::ADDRNOTAVAIL));
+    // TEST-NET-1: no machine has it.
+    let error = TcpRail::open(TcpOptions::new("192.0.2.1".parse().unwrap(), 0), key(), JOB, PeerId(0)).unwrap_err();
+    assert_eq!((error.what, error.errno), ("bind", Errno::ADDRNOTAVAIL));
+}
