@@ -1,2 +1,54 @@
-//! The `rerail` tool.
-fn main() {}
+//! The `rerail` tool: exercises, measures and inspects the transport, and copies files with it.
+
+mod cli;
+mod config;
+mod exchange;
+mod exit;
+mod filecopy;
+mod info;
+mod launch;
+mod output;
+mod perf;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use exit::{Exit, Failure};
+
+fn main() -> ExitCode {
+    if let Err(why) = start_log() {
+        eprintln!("rerail: {why}");
+        return Exit::Usage.into();
+    }
+    let cli = Cli::parse();
+    match run(cli) {
+        Ok(code) => code,
+        Err(Failure { exit, message }) => {
+            eprintln!("rerail: {message}");
+            exit.into()
+        }
+    }
+}
+
+fn run(cli: Cli) -> Result<ExitCode, Failure> {
+    Ok(match cli.command.unwrap_or(Command::Exchange(cli.exchange)) {
+        Command::Exchange(args) => exchange::run(&args)?.into(),
+        Command::Launch(args) => ExitCode::from(launch::run(&args)?),
+        Command::Info(args) => info::run(args)?.into(),
+        Command::Config(args) => config::run(args)?.into(),
+        Command::Perf(args) => perf::run(&args)?.into(),
+        Command::Send(args) => filecopy::send(&args)?.into(),
+        Command::Recv(args) => filecopy::recv(&args)?.into(),
+    })
+}
+
+/// Logs to standard error what `RERAIL_LOG` asks for (`debug`, `rerail_linux=trace`); without it nothing.
+fn start_log() -> Result<(), String> {
+    let Ok(filter) = std::env::var("RERAIL_LOG") else { return Ok(()) };
+    let filter = tracing_subscriber::EnvFilter::try_new(&filter).map_err(|error| format!("RERAIL_LOG={filter}: {error}"))?;
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    Ok(())
+}

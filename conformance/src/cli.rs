@@ -1,0 +1,257 @@
+//! The command line, as types.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::exit::EXIT_CODES;
+use crate::output::parse_bytes;
+
+/// A message transport over every path between processes at once: exchange, measure, copy, inspect.
+#[derive(Debug, Parser)]
+#[command(name = "rerail", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// What to do; without it: `exchange`.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// Of the `exchange` that runs without a subcommand.
+    #[command(flatten)]
+    pub exchange: ExchangeArgs,
+}
+
+/// The subcommands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Exchange messages of all kinds and sizes between all pairs of ranks and verify every byte.
+    ///
+    /// Started by itself it launches the ranks; started by a launcher (PMI), it is one of them.
+    #[command(after_help = EXIT_CODES)]
+    Exchange(ExchangeArgs),
+    /// Start a program as several ranks on this machine.
+    Launch(LaunchArgs),
+    /// What this machine offers: rails, devices, limits; and what is in the way of the rest.
+    Info(OutputArgs),
+    /// Every knob: value, default, unit, range, and where the value comes from.
+    Config(OutputArgs),
+    /// Measure latency, bandwidth or message rate between two ranks.
+    #[command(after_help = EXIT_CODES)]
+    Perf(PerfArgs),
+    /// Send a file to a waiting `rerail recv`.
+    #[command(after_help = EXIT_CODES)]
+    Send(SendArgs),
+    /// Wait for files from `rerail send`.
+    #[command(after_help = EXIT_CODES)]
+    Recv(RecvArgs),
+}
+
+/// Of commands that only print.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct OutputArgs {
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of `exchange`.
+#[derive(Clone, Debug, Args)]
+pub struct ExchangeArgs {
+    /// Processes to launch.
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub ranks: u32,
+    /// Logical hosts to spread them over: ranks of different hosts reach each other by TCP only.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub hosts: u32,
+    /// The largest message (bytes; K, M, G are binary).
+    #[arg(long, default_value = "64M", value_parser = parse_bytes)]
+    pub max_bytes: u64,
+    /// Messages of up to 1 MiB and fewer repetitions.
+    #[arg(long)]
+    pub quick: bool,
+    /// Payloads and keys follow from it.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print the report as JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// This rank kills itself (SIGKILL) in the middle: the others must report exactly that and go on.
+    #[arg(long, value_name = "RANK", requires = "after_round")]
+    pub kill_rank: Option<u32>,
+    /// After how many rounds it does.
+    #[arg(long, value_name = "ROUNDS", requires = "kill_rank")]
+    pub after_round: Option<u32>,
+    /// With --kill-rank: the others must report the loss within so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    pub detect_seconds: u64,
+    /// Give up when nothing at all has happened for so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub stall_seconds: u64,
+}
+
+impl ExchangeArgs {
+    /// The largest message, `--quick` considered.
+    pub fn bytes_max(&self) -> u64 {
+        if self.quick { self.max_bytes.min(1 << 20) } else { self.max_bytes }
+    }
+}
+
+/// Of `launch`.
+#[derive(Clone, Debug, Args)]
+pub struct LaunchArgs {
+    /// Processes to start.
+    #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub ranks: u32,
+    /// Logical hosts to spread them over; 1: all on this one, with its own interfaces.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub hosts: u32,
+    /// The program and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
+    pub command: Vec<String>,
+}
+
+/// What `perf` measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Measure {
+    /// Half a round trip, one message at a time.
+    Latency,
+    /// Windows of messages one way.
+    Bandwidth,
+    /// Windows of messages both ways at once.
+    Bidirectional,
+    /// Windows of small messages one way: messages per second.
+    Rate,
+}
+
+/// By which operation `perf` moves data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Operation {
+    /// Two-sided.
+    Send,
+    /// One-sided write.
+    Put,
+    /// One-sided read.
+    Get,
+}
+
+/// Over which path `perf` goes when it launches itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PathChoice {
+    /// Both ranks on one host: shared memory.
+    Shm,
+    /// Two logical hosts: two TCP rails over loopback.
+    Tcp,
+}
+
+/// Of `perf`.
+#[derive(Clone, Debug, Args)]
+pub struct PerfArgs {
+    /// What to measure.
+    #[arg(value_enum, default_value_t = Measure::Latency)]
+    pub measure: Measure,
+    /// By which operation.
+    #[arg(long, value_enum, default_value_t = Operation::Send)]
+    pub op: Operation,
+    /// Message sizes, separated by commas (bytes; K, M, G are binary).
+    #[arg(long, value_delimiter = ',', value_parser = parse_bytes)]
+    pub sizes: Vec<u64>,
+    /// Round trips or windows per size; without it: fewer for larger messages.
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub iterations: Option<u64>,
+    /// As many are done before measuring; without it: a tenth of the iterations.
+    #[arg(long)]
+    pub warmup: Option<u64>,
+    /// Messages under way at once (not for latency).
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    pub window: u64,
+    /// The path, when not under a launcher.
+    #[arg(long, value_enum, default_value_t = PathChoice::Shm)]
+    pub path: PathChoice,
+    /// Verify every byte (outside of the measured time where that is possible).
+    #[arg(long)]
+    pub verify: bool,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Give up when nothing at all has happened for so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub stall_seconds: u64,
+}
+
+/// Of `send`.
+#[derive(Clone, Debug, Args)]
+pub struct SendArgs {
+    /// The file.
+    pub file: PathBuf,
+    /// Where `rerail recv` listens.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub to: String,
+    /// The key that `rerail recv` was given or printed (hexadecimal).
+    #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
+    pub key: String,
+    /// How the transfer is run.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
+}
+
+/// Of `recv`.
+#[derive(Clone, Debug, Args)]
+pub struct RecvArgs {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470")]
+    pub listen: String,
+    /// The key that the sender must prove (hexadecimal, 32 bytes or more); without it one is made and printed.
+    #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
+    pub key: Option<String>,
+    /// The file to write, or the folder for the sender's file name.
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    pub out: PathBuf,
+    /// End after one file.
+    #[arg(long)]
+    pub once: bool,
+    /// Replace a file that exists.
+    #[arg(long)]
+    pub force: bool,
+    /// How the transfer is run.
+    #[command(flatten)]
+    pub transfer: TransferArgs,
+}
+
+/// Of `send` and `recv`.
+#[derive(Clone, Debug, Args)]
+pub struct TransferArgs {
+    /// Rails: interfaces or local addresses, separated by commas; without it: every usable one.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub interfaces: Vec<String>,
+    /// Print the result as one line of JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Give up when nothing at all has happened for so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub stall_seconds: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_without_a_subcommand_are_those_of_exchange() {
+        let cli = Cli::try_parse_from(["rerail", "--quick", "-n", "3"]).unwrap();
+        assert!(cli.command.is_none());
+        assert!(cli.exchange.quick);
+        assert_eq!(cli.exchange.ranks, 3);
+        assert_eq!(cli.exchange.bytes_max(), 1 << 20);
+    }
+
+    #[test]
+    fn a_kill_needs_both_its_options() {
+        assert!(Cli::try_parse_from(["rerail", "exchange", "--kill-rank", "1"]).is_err());
+        assert!(Cli::try_parse_from(["rerail", "exchange", "--kill-rank", "1", "--after-round", "3"]).is_ok());
+    }
+}

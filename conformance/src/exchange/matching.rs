@@ -1,0 +1,212 @@
+//! Rounds about the receiving side: many messages into one buffer, buffers that are too short, messages found by probe,
+//! receives taken back.
+
+use rerail_core::endpoint::{OpError, Recv, Send};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::Seg;
+
+use super::pattern;
+use super::plan::Transfer;
+use super::rank::{MULTI_MESSAGES, Slot, Worker, beyond, slot_bytes};
+use super::verify::describe;
+use crate::session::{SessionError, Ticket};
+
+impl Worker {
+    fn send_filled(&mut self, outbound: &[Slot]) -> Result<Vec<(Transfer, Ticket)>, SessionError> {
+        outbound
+            .iter()
+            .map(|slot| {
+                self.fill(slot);
+                Ok((slot.transfer, self.send(slot)?))
+            })
+            .collect()
+    }
+
+    /// One buffer per source takes message after message; a released one is posted again.
+    pub(super) fn multi_receive(&mut self) -> Result<(), SessionError> {
+        let outbound = self.outbound();
+        let sources = self.round.sources(self.me(), self.session.size());
+        let bytes = MULTI_MESSAGES * self.round.bytes;
+        let mut streams = Vec::new();
+        for (source, index) in sources.into_iter().zip(0..) {
+            let seg = Seg::new(self.incoming, index * slot_bytes(bytes), bytes);
+            streams.push((source, seg, self.post_multi(source, seg)?));
+        }
+        self.barrier()?;
+        let sends = self.send_filled(&outbound)?;
+        self.may_die();
+        for (source, seg, ticket) in streams {
+            self.take_stream(source, seg, ticket)?;
+        }
+        self.settle(sends)
+    }
+
+    fn post_multi(&mut self, source: u32, seg: Seg) -> Result<Ticket, SessionError> {
+        self.guard(seg);
+        let from = self.exactly(source);
+        // Every message of the round fits where that much is free.
+        let multi = Some(self.round.bytes.max(1));
+        self.session.recv(Recv { from, segments: &[seg], multi, ..Recv::default() })
+    }
+
+    fn take_stream(&mut self, source: u32, seg: Seg, mut ticket: Ticket) -> Result<(), SessionError> {
+        let transfers: Vec<Transfer> = self.round.clone().transfers(source, self.me()).collect();
+        let mut at = 0;
+        let mut released = false;
+        for transfer in &transfers {
+            if released {
+                ticket = self.post_multi(source, seg)?;
+                at = 0;
+            }
+            let done = match self.session.wait(ticket)? {
+                Ok(done) => done,
+                Err(error) => {
+                    self.judge_error(transfer, &error);
+                    return Ok(());
+                }
+            };
+            if done.offset != at || done.offset.saturating_add(done.bytes) > seg.len {
+                self.wrong(transfer, format!("is said to be at {} of the buffer, belongs at {at}", done.offset));
+                return Ok(());
+            }
+            at += done.bytes;
+            released = done.released;
+            self.judge_part(transfer, Seg::new(seg.at.region, seg.at.offset + done.offset, done.bytes), &done);
+        }
+        if !self.guard_is_whole(seg) {
+            self.wrong(&transfers[0], beyond());
+        }
+        if !released {
+            self.take_back(&transfers[0], ticket)?;
+        }
+        Ok(())
+    }
+
+    /// As the judge of whole messages, but the next message stands where the guard would be.
+    fn judge_part(&mut self, transfer: &Transfer, seg: Seg, done: &rerail_core::endpoint::Done) {
+        let envelope = (done.bytes, done.peer.0, done.tag, done.immediate);
+        let wanted = (transfer.bytes, transfer.source, Some(self.tag()), Some(Self::immediate(transfer)));
+        let difference = pattern::compare(&self.key(transfer), 0, self.session.bytes(seg));
+        match difference {
+            _ if envelope != wanted => self.wrong(transfer, format!("{envelope:x?} came, not {wanted:x?}")),
+            Some(difference) => self.wrong(transfer, describe(&difference)),
+            None => self.verified(transfer),
+        }
+    }
+
+    /// Cancels a receive that nothing will match.
+    fn take_back(&mut self, transfer: &Transfer, ticket: Ticket) -> Result<(), SessionError> {
+        let cancelled = self.session.cancel(&ticket);
+        match (cancelled, self.session.wait(ticket)?) {
+            (Ok(()), Err(OpError::Cancelled)) => {}
+            (_, Err(error @ (OpError::PeerLost { .. } | OpError::PeerClosed { .. }))) => {
+                self.judge_error(transfer, &error);
+            }
+            (cancelled, outcome) => {
+                self.wrong(transfer, format!("cancel said {cancelled:?}, the receive ended in {outcome:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every other buffer is half as long as its message.
+    pub(super) fn truncation(&mut self) -> Result<(), SessionError> {
+        let (outbound, inbound) = (self.outbound(), self.inbound());
+        let short = |slot: &Slot| {
+            let cut = slot.transfer.number % 2 == 0;
+            Seg { len: if cut { slot.seg.len / 2 } else { slot.seg.len }, ..slot.seg }
+        };
+        let mut receives = Vec::new();
+        for slot in &inbound {
+            receives.push(self.recv(&slot.transfer, short(slot))?);
+        }
+        self.barrier()?;
+        let sends = self.send_filled(&outbound)?;
+        self.may_die();
+        for (slot, receive) in inbound.iter().zip(receives) {
+            let (seg, outcome) = (short(slot), self.session.wait(receive)?);
+            let transfer = &slot.transfer;
+            if seg.len == slot.seg.len {
+                self.judge(slot, Some(self.tag()), &outcome);
+                continue;
+            }
+            let wanted = OpError::Truncated {
+                sent: transfer.bytes,
+                capacity: seg.len,
+                peer: PeerId(transfer.source),
+                tag: Some(self.tag()),
+            };
+            match outcome {
+                Err(error) if error == wanted => self.judge_bytes(&Slot { transfer: *transfer, seg }),
+                Err(error @ (OpError::PeerLost { .. } | OpError::PeerClosed { .. })) => {
+                    self.judge_error(transfer, &error);
+                }
+                outcome => self.wrong(transfer, format!("ended in {outcome:?}, not in {wanted:?}")),
+            }
+        }
+        self.settle(sends)
+    }
+
+    /// Probe, claim, receive.
+    pub(super) fn claim(&mut self) -> Result<(), SessionError> {
+        let (outbound, inbound) = (self.outbound(), self.inbound());
+        let sends = self.send_filled(&outbound)?;
+        self.may_die();
+        self.barrier()?;
+        for slot in &inbound {
+            let transfer = &slot.transfer;
+            let from = self.exactly(transfer.source);
+            let seen = self.session.probe(&from);
+            let Some((message, found)) = self.session.claim(&from) else {
+                if self.session.is_here(transfer.source) {
+                    self.wrong(transfer, "is not there to claim, though it was sent before a barrier".to_owned());
+                } else {
+                    self.tally.cut_short += 1;
+                }
+                continue;
+            };
+            let envelope = (found.peer.0, found.tag, found.immediate, found.bytes);
+            let wanted = (transfer.source, Some(self.tag()), Some(Self::immediate(transfer)), transfer.bytes);
+            self.guard(slot.seg);
+            let receive = Recv { from, segments: &[slot.seg], ..Recv::default() };
+            let ticket = self.session.recv_claimed(message, receive)?;
+            let outcome = self.session.wait(ticket)?;
+            if seen != Some(found) || envelope != wanted {
+                self.wrong(transfer, format!("probe saw {seen:?}, claim took {found:?}, {wanted:x?} was sent"));
+            }
+            self.judge(slot, Some(self.tag()), &outcome);
+        }
+        self.settle(sends)
+    }
+
+    /// Receives that nothing matches are cancelled; what is sent afterwards goes to the next receives.
+    pub(super) fn cancel(&mut self) -> Result<(), SessionError> {
+        let (outbound, inbound) = (self.outbound(), self.inbound());
+        let mut receives = Vec::new();
+        for slot in &inbound {
+            receives.push(self.recv(&slot.transfer, slot.seg)?);
+        }
+        self.barrier()?;
+        for (slot, receive) in inbound.iter().zip(receives) {
+            self.take_back(&slot.transfer, receive)?;
+        }
+        self.barrier()?;
+        let mut sends = Vec::new();
+        for slot in &outbound {
+            let send = Send {
+                peer: PeerId(slot.transfer.target),
+                tag: Some(self.tag()),
+                immediate: Some(Self::immediate(&slot.transfer)),
+                ..Send::default()
+            };
+            sends.push((slot.transfer, self.session.inject(send, &[])?));
+        }
+        self.may_die();
+        for slot in &inbound {
+            let receive = self.recv(&slot.transfer, slot.seg)?;
+            let outcome = self.session.wait(receive)?;
+            self.judge(slot, Some(self.tag()), &outcome);
+        }
+        self.settle(sends)
+    }
+}

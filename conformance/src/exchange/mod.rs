@@ -1,0 +1,148 @@
+//! `rerail exchange`: every kind of message at every size between all pairs of ranks, every byte verified.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `plan` | the rounds, the same at every rank |
+//! | `pattern` | payloads |
+//! | `rank` | a rank: memory, the loop over rounds, judgement |
+//! | `two_sided`, `matching`, `one_sided` | what rounds do |
+//! | `measure` | latency and bandwidth per path |
+//! | `verify`, `report` | counts, problems, tables, JSON |
+//! | `word` | what ranks tell the launcher on the way |
+//! | `supervise` | the launcher's side |
+
+mod matching;
+mod measure;
+mod one_sided;
+pub mod pattern;
+mod plan;
+mod rank;
+mod report;
+mod supervise;
+mod two_sided;
+mod verify;
+mod word;
+
+use std::time::{Duration, Instant};
+
+use crate::cli::ExchangeArgs;
+use crate::exit::{Exit, Failure};
+use crate::launch;
+use crate::output;
+use crate::session::{self, Session, SessionError, describe_loss};
+
+use plan::{Round, Scope, Transfer, plan};
+use rank::{Suicide, Worker};
+use report::{Frame, Loss, RankReport, Report};
+use word::Word;
+
+pub use verify::describe;
+
+/// How long a rank waits at most for its peers' goodbyes.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// Launches the ranks, or is one of them.
+pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
+    if launch::is_launched() { run_rank(args) } else { supervise::run(args) }
+}
+
+fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
+    let mut session = session::join(Duration::from_secs(args.stall_seconds))?;
+    if let Some(rank) = args.kill_rank.filter(|&rank| rank >= session.size()) {
+        return Err(Failure::usage(format!("--kill-rank {rank}: there are {} ranks", session.size())));
+    }
+    let listening = std::env::var_os(word::LISTENING).is_some();
+    if listening {
+        session.on_loss(|rank, text| {
+            let _ = output::write_stdout(&Word::Lost { rank, text: text.to_owned() }.line());
+        });
+    }
+    let rounds = plan(&Scope { ranks: session.size(), bytes_max: args.bytes_max(), quick: args.quick });
+    let suicide = args.kill_rank.zip(args.after_round);
+    let suicide = suicide.map(|(rank, round)| Suicide { rank, after_round: u64::from(round) });
+    if let Some(Suicide { after_round, .. }) = suicide.filter(|suicide| suicide.after_round >= rounds.len() as u64) {
+        return Err(Failure::usage(format!("--after-round {after_round}: there are {} rounds", rounds.len())));
+    }
+    let (exit, session) = exchange(args, session, &rounds, suicide, listening)?;
+    // Peers that are gone by now were reported, or have said goodbye.
+    session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
+    Ok(exit)
+}
+
+fn exchange(
+    args: &ExchangeArgs,
+    session: Session,
+    rounds: &[Round],
+    suicide: Option<Suicide>,
+    listening: bool,
+) -> Result<(Exit, Session), SessionError> {
+    let mut worker = Worker::new(session, rounds, args.seed, suicide)?;
+    worker.barrier()?;
+    let start = Instant::now();
+    let (total, teller) = (rounds.len() as u64, worker.me() == 0 && listening);
+    worker.run(rounds, |done, round| {
+        if teller {
+            let what = format!("{} {}", round.kind.name(), output::bytes(round.bytes));
+            let _ = output::write_stdout(&Word::Round { done, total, what }.line());
+        }
+    })?;
+    if let Some(Suicide { rank, .. }) = suicide {
+        judge_losses(&mut worker, rank);
+    }
+    let measured = worker.measure(args.quick, args.bytes_max())?;
+    let seconds = start.elapsed().as_secs_f64();
+    let (mut session, tally) = (worker.session, worker.tally);
+    let rank = session.rank();
+    let own = RankReport { rank, tally, measured, rails: report::rails(&session), lost: losses(&session) };
+    // The lowest rank alive reports; the last barrier has told everybody the same about who that is.
+    let reporter = session.living().first().copied().unwrap_or(rank);
+    let text = serde_json::to_vec(&own).unwrap_or_default();
+    let texts = session.collect(reporter, &text)?;
+    let mut exit = own_exit(&own);
+    if rank == reporter {
+        let reports: Vec<Option<RankReport>> =
+            texts.iter().map(|text| text.as_deref().and_then(|text| serde_json::from_slice(text).ok())).collect();
+        let hosts = session.people().iter().map(|person| person.host.clone()).collect();
+        let frame = Frame { ranks: session.size(), hosts, seed: args.seed, rounds: total, seconds };
+        let report = Report::merge(frame, &reports);
+        exit = report.exit();
+        // A reader that is gone does not change what was found.
+        let _ = if args.json { output::json(&report) } else { output::write_stdout(&report.render()) };
+    }
+    Ok((exit, session))
+}
+
+/// With a death that was ordered, exactly that one rank must be lost.
+fn judge_losses(worker: &mut Worker, killed: u32) {
+    let lost: Vec<u32> = worker.session.lost().keys().copied().collect();
+    if worker.me() != killed && lost != [killed] {
+        let none = Transfer { source: worker.me(), target: killed, number: 0, bytes: 0 };
+        worker.wrong(&none, format!("rank {killed} was killed, but ranks {lost:?} are reported lost"));
+    }
+}
+
+fn own_exit(report: &RankReport) -> Exit {
+    if report.tally.problems_total > 0 {
+        Exit::Verification
+    } else if !report.lost.is_empty() {
+        Exit::PeerLost
+    } else {
+        Exit::Ok
+    }
+}
+
+/// The peers that this rank has lost.
+fn losses(session: &Session) -> Vec<Loss> {
+    let lost = session.lost().iter().map(|(&rank, &why)| {
+        let person = session.person(rank);
+        Loss {
+            seen_by: session.rank(),
+            rank,
+            host: person.host.clone(),
+            pid: person.pid,
+            path: session.path(rank),
+            why: describe_loss(session.transport(), why),
+        }
+    });
+    lost.collect()
+}

@@ -1,0 +1,88 @@
+//! How the tool ends: exit codes and the failure that carries one.
+//!
+//! The codes are part of the interface (scripts and the integration tests depend on them), so they stand in one place.
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The exit codes, as printed by `rerail --help`.
+pub const EXIT_CODES: &str = "\
+Exit codes:
+   0  all is well
+   1  verification failed: bytes lost, doubled, late in order or different
+   2  wrong use or configuration
+   3  a peer was lost
+  69  something that is needed is absent on this machine";
+
+/// An exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// All is well.
+    Ok,
+    /// Something that was checked is wrong.
+    Verification,
+    /// Wrong use or configuration, or this machine refused something (a file, memory).
+    Usage,
+    /// A peer was lost.
+    PeerLost,
+    /// Something that is needed is absent on this machine.
+    Absent,
+}
+
+impl Exit {
+    /// The number that the process ends with.
+    pub const fn code(self) -> u8 {
+        match self {
+            Exit::Ok => 0,
+            Exit::Verification => 1,
+            Exit::Usage => 2,
+            Exit::PeerLost => 3,
+            Exit::Absent => 69,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}
+
+/// Why a subcommand could not do its work.
+#[derive(Debug)]
+pub struct Failure {
+    /// The code to end with.
+    pub exit: Exit,
+    /// One sentence or more for a person: what happened, and what can be done.
+    pub message: String,
+}
+
+impl Failure {
+    /// Wrong use or configuration, or a refusal by the machine.
+    pub fn usage(message: impl fmt::Display) -> Self {
+        Failure { exit: Exit::Usage, message: message.to_string() }
+    }
+
+    /// A check failed.
+    pub fn verification(message: impl fmt::Display) -> Self {
+        Failure { exit: Exit::Verification, message: message.to_string() }
+    }
+
+    /// A peer was lost.
+    pub fn peer_lost(message: impl fmt::Display) -> Self {
+        Failure { exit: Exit::PeerLost, message: message.to_string() }
+    }
+
+    /// Something is absent.
+    pub fn absent(message: impl fmt::Display) -> Self {
+        Failure { exit: Exit::Absent, message: message.to_string() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,0 +1,212 @@
+//! The receiving side.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use rerail_core::endpoint::{Recv, Selector, TagMatch};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::Seg;
+use rerail_linux::bootstrap::BootError;
+use rerail_linux::bootstrap::pair::{Listener, Pair, PairKey};
+use sha2::{Digest, Sha256};
+
+use super::offer::{Answer, Ending, Offer, sanitize};
+use super::target::{Target, place};
+use super::{DATA, FAREWELL, PIECE_BYTES, Ring, Summary, carried, gone, hex, open, summary};
+use crate::cli::RecvArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{Progress, bytes};
+use crate::session::{Hearing, Session, Ticket, host_name};
+
+/// The sender's rank.
+const PEER: u32 = 1;
+/// The listener looks up from its accept that often; nothing else depends on it.
+const ACCEPT: Duration = Duration::from_secs(3600);
+
+/// `rerail recv`.
+pub fn run(args: &RecvArgs) -> Result<Exit, Failure> {
+    let key = match &args.key {
+        Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
+        None => PairKey::generate().map_err(Failure::usage)?,
+    };
+    let listener = Listener::bind(&args.listen).map_err(Failure::usage)?;
+    let address = listener.local_addr().map_err(Failure::usage)?;
+    eprintln!("listening on {address}");
+    if args.key.is_none() {
+        eprintln!("key {}\nrerail send FILE --to {} --key {}", key.to_hex(), reachable(address), key.to_hex());
+    }
+    loop {
+        let pair = match listener.accept(&key, ACCEPT) {
+            Ok(pair) => pair,
+            Err(BootError::Timeout { .. }) => continue,
+            Err(error) => return Err(Failure::usage(error)),
+        };
+        match take_file(args, pair) {
+            Ok(summary) => summary.print(args.transfer.json, "received")?,
+            Err(failure) if args.once => return Err(failure),
+            Err(failure) => eprintln!("rerail: {failure}"),
+        }
+        if args.once {
+            return Ok(Exit::Ok);
+        }
+    }
+}
+
+/// What a sender can dial: the machine's name where the listener is on all addresses.
+fn reachable(address: SocketAddr) -> String {
+    if address.ip().is_unspecified() { format!("{}:{}", host_name(), address.port()) } else { address.to_string() }
+}
+
+fn take_file(args: &RecvArgs, pair: Pair) -> Result<Summary, Failure> {
+    let mut session = open(&args.transfer, Box::new(pair))?;
+    let result = receive(args, &mut session);
+    if let Err(failure) = &result
+        && session.is_here(PEER)
+    {
+        // The sender waits for a verdict; if it is gone meanwhile, the failure is reported here all the same.
+        let _ = tell(&mut session, &Answer::Bad(failure.message.clone()));
+    }
+    let finished = session.into_transport().finish(Some(FAREWELL));
+    let summary = result?;
+    finished.map_err(Failure::usage)?;
+    Ok(summary)
+}
+
+fn tell(session: &mut Session, answer: &Answer) -> Result<(), Failure> {
+    // Plain data of this crate's own: serialisation can't fail.
+    Ok(session.tell(PEER, &serde_json::to_vec(answer).unwrap_or_default())?)
+}
+
+fn receive(args: &RecvArgs, session: &mut Session) -> Result<Summary, Failure> {
+    let heard = session.hear(PEER)?.ok_or_else(|| gone(session, PEER, "waiting for the offer"))?;
+    let offer = Offer::parse(&heard).map_err(Failure::usage)?;
+    let name = sanitize(&offer.name);
+    let target = Target::create(place(&args.out, &name), offer.bytes, args.force).map_err(Failure::usage)?;
+    eprintln!("{} ({}) to {}", name, bytes(offer.bytes), target.place().display());
+    let ring = Ring::new(session, offer.chunk_bytes, offer.depth)?;
+    let before = carried(session, false);
+    let progress = Progress::bytes(!args.transfer.json, offer.bytes, &name);
+    let mut receiving = Receiving { offer, ring, target, hash: Sha256::new() };
+    let mut posted = receiving.post_first(session)?;
+    let mut ending = Digest256 { listening: Some(session.listen(PEER)?), sent: None };
+    tell(session, &Answer::Good)?;
+    let start = Instant::now();
+    receiving.stream(session, &mut posted, &mut ending, &progress)?;
+    progress.finish();
+    let sent = ending.wait(session)?;
+    let Receiving { offer, target, hash, .. } = receiving;
+    let sha256 = hex(&hash.finalize());
+    if sha256 != sent {
+        return Err(Failure::verification(format!("sha256 {sha256} arrived, {sent} was sent: nothing is kept")));
+    }
+    let path = target.keep().map_err(Failure::usage)?;
+    tell(session, &Answer::Good)?;
+    let mut rails = carried(session, false);
+    for (now, before) in rails.iter_mut().zip(before) {
+        now.bytes -= before.bytes;
+    }
+    Ok(summary(&path, offer.bytes, start, sha256, rails))
+}
+
+/// The sender's last word: the digest, or that it can't go on, which may come at any time.
+struct Digest256 {
+    listening: Option<Hearing>,
+    sent: Option<String>,
+}
+
+impl Digest256 {
+    /// Takes the word if it is there.
+    fn look(&mut self, session: &mut Session) -> Result<(), Failure> {
+        match self.listening.take_if(|hearing| session.heard(hearing)) {
+            Some(hearing) => self.take(session, hearing),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits for the word.
+    fn wait(mut self, session: &mut Session) -> Result<String, Failure> {
+        if let Some(hearing) = self.listening.take() {
+            self.take(session, hearing)?;
+        }
+        self.sent.ok_or_else(|| Failure::verification("the sender told no digest"))
+    }
+
+    fn take(&mut self, session: &mut Session, hearing: Hearing) -> Result<(), Failure> {
+        let heard = session.hear_now(hearing)?.ok_or_else(|| gone(session, PEER, "waiting for the digest"))?;
+        let ending: Ending = serde_json::from_slice(&heard)
+            .map_err(|error| Failure::verification(format!("the digest can't be read: {error}")))?;
+        self.sent = Some(ending.sha256.map_err(|why| Failure::usage(format!("the sender gave up: {why}")))?);
+        Ok(())
+    }
+}
+
+struct Receiving {
+    offer: Offer,
+    ring: Ring,
+    target: Target,
+    hash: Sha256,
+}
+
+impl Receiving {
+    fn post(&self, session: &mut Session, number: u64) -> Result<Ticket, Failure> {
+        let seg = self.ring.seg(number, self.offer.bytes_of(number));
+        let from = Selector { source: Some(PeerId(PEER)), tag: TagMatch::Tagged { tag: DATA, ignore: 0 } };
+        Ok(session.recv(Recv { from, segments: &[seg], ..Recv::default() })?)
+    }
+
+    /// As many receives as messages can be under way.
+    fn post_first(&self, session: &mut Session) -> Result<VecDeque<Ticket>, Failure> {
+        (0..self.offer.chunks().min(self.offer.depth)).map(|number| self.post(session, number)).collect()
+    }
+
+    /// Takes all messages in order: hashed, written, and their buffers posted again.
+    fn stream(
+        &mut self,
+        session: &mut Session,
+        posted: &mut VecDeque<Ticket>,
+        ending: &mut Digest256,
+        progress: &Progress,
+    ) -> Result<(), Failure> {
+        for number in 0..self.offer.chunks() {
+            let Some(ticket) = posted.pop_front() else { break };
+            let wanted = self.offer.bytes_of(number);
+            session.touch();
+            let outcome = loop {
+                if let Some(outcome) = session.take(&ticket) {
+                    break outcome;
+                }
+                ending.look(session)?;
+                session.step()?;
+            };
+            let done = outcome.map_err(|_| gone(session, PEER, "receiving"))?;
+            if (done.bytes, done.immediate) != (wanted, Some(number)) {
+                return Err(Failure::verification(format!(
+                    "message {:?} of {} bytes came in place of message {number} of {wanted} bytes",
+                    done.immediate, done.bytes
+                )));
+            }
+            self.take(session, self.ring.seg(number, wanted))?;
+            let next = number + self.offer.depth;
+            if next < self.offer.chunks() {
+                posted.push_back(self.post(session, next)?);
+            }
+            progress.set(number * self.offer.chunk_bytes);
+        }
+        Ok(())
+    }
+
+    /// Hashes and writes a message piece by piece, while the rails go on.
+    fn take(&mut self, session: &mut Session, seg: Seg) -> Result<(), Failure> {
+        let mut at = 0;
+        while at < seg.len {
+            let len = (seg.len - at).min(PIECE_BYTES as u64);
+            let piece = session.bytes(Seg::new(seg.at.region, seg.at.offset + at, len));
+            self.hash.update(piece);
+            self.target.write(piece).map_err(Failure::usage)?;
+            at += len;
+            session.poll();
+        }
+        Ok(())
+    }
+}

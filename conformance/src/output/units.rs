@@ -1,0 +1,77 @@
+//! Sizes, rates and times as people write and read them.
+//!
+//! Sizes are binary (`64K` is 65,536 bytes), rates decimal (MB/s is 10^6 bytes per second) as in the benchmarks of this
+//! field.
+
+/// A size as the tool prints it: exact where it is a whole number of a binary unit, else in bytes.
+pub fn bytes(count: u64) -> String {
+    for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
+        if count >= 1 << shift && count.is_multiple_of(1 << shift) {
+            return format!("{} {unit}", count >> shift);
+        }
+    }
+    match count {
+        0..10_000_000 => format!("{count} B"),
+        10_000_000..10_000_000_000 => format!("{:.1} MB", count as f64 / 1e6),
+        _ => format!("{:.2} GB", count as f64 / 1e9),
+    }
+}
+
+/// A rate in MB/s.
+pub fn rate(bytes_per_second: f64) -> String {
+    format!("{:.1}", bytes_per_second / 1e6)
+}
+
+/// A time in microseconds.
+pub fn microseconds(ns: u64) -> String {
+    format!("{}.{:02}", ns / 1000, ns % 1000 / 10)
+}
+
+/// Reads a size: digits and one of `K`, `M`, `G` (binary; `KiB` and the like too) or nothing.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let shift = match text[digits.len()..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        _ => return Err(format!("'{text}' is no size: digits, then K, M or G (binary), or nothing")),
+    };
+    let count: u64 = digits.parse().map_err(|_| format!("'{text}' is no size: it must start with digits"))?;
+    count.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' exceeds 64 bits"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(parse_bytes("0"), Ok(0));
+        assert_eq!(parse_bytes("63"), Ok(63));
+        assert_eq!(parse_bytes("8K"), Ok(8192));
+        assert_eq!(parse_bytes("64m"), Ok(64 << 20));
+        assert_eq!(parse_bytes("1 GiB"), Ok(1 << 30));
+        assert!(parse_bytes("").is_err());
+        assert!(parse_bytes("K").is_err());
+        assert!(parse_bytes("8T").is_err());
+        assert!(parse_bytes("-1").is_err());
+        assert!(parse_bytes("99999999999G").is_err());
+    }
+
+    #[test]
+    fn sizes_are_printed() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(8193), "8193 B");
+        assert_eq!(bytes(8192), "8 KiB");
+        assert_eq!(bytes(64 << 20), "64 MiB");
+        assert_eq!(bytes(12_345_678), "12.3 MB");
+    }
+
+    #[test]
+    fn times_and_rates_are_printed() {
+        assert_eq!(microseconds(1_234), "1.23");
+        assert_eq!(microseconds(5), "0.00");
+        assert_eq!(rate(62_500_000.0), "62.5");
+    }
+}

@@ -1,0 +1,178 @@
+//! `rerail perf`: latency, bandwidth and message rate between two ranks, in the columns of the benchmarks of this field.
+
+pub mod kernel;
+mod report;
+
+use std::time::Duration;
+
+use rerail_core::endpoint::Window;
+use rerail_core::mem::Seg;
+use rerail_linux::bootstrap::server::{LaunchEvent, OnFailure};
+
+use crate::cli::{Measure, Operation, PathChoice, PerfArgs};
+use crate::exchange::{describe, pattern};
+use crate::exit::{Exit, Failure};
+use crate::launch;
+use crate::output::stats::Latency;
+use crate::session::{self, Session};
+
+use kernel::{Access, Buffers, Kernel, KernelError, Load, Pair, window_key};
+use report::{Line, Report};
+
+/// Memory for messages, each way, unless one message is larger.
+const BUFFER_BYTES: u64 = 64 << 20;
+/// Sizes without `--sizes`: latency.
+const SIZES_LATENCY: [u64; 9] = [0, 8, 64, 512, 4 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20];
+/// Bandwidth.
+const SIZES_BANDWIDTH: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 << 20, 16 << 20];
+/// Message rate.
+const SIZES_RATE: [u64; 4] = [0, 8, 64, 512];
+/// Polls for so long before it sleeps: here latency counts, not the other processes.
+const SPIN: Duration = Duration::from_millis(2);
+/// How long to wait at most for the peer's goodbye.
+const FAREWELL: Duration = Duration::from_secs(10);
+/// The key of each rank's window, the rank added.
+const WINDOW: u64 = 0x7065_7266_0000_0000;
+
+/// Launches two ranks, or is one of them.
+pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
+    if args.op != Operation::Send && matches!(args.measure, Measure::Bidirectional) {
+        return Err(Failure::usage("bidirectional measures --op send only"));
+    }
+    if !launch::is_launched() {
+        return supervise(args);
+    }
+    let mut session = session::join(Duration::from_secs(args.stall_seconds))?;
+    session.set_spin(SPIN);
+    if session.size() != 2 {
+        return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
+    }
+    let report = measure(args, &mut session)?;
+    if session.rank() == 0 {
+        report.print(args.json)?;
+    }
+    session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
+    Ok(Exit::Ok)
+}
+
+fn supervise(args: &PerfArgs) -> Result<Exit, Failure> {
+    let hosts = match args.path {
+        PathChoice::Shm => 1,
+        PathChoice::Tcp => 2,
+    };
+    let launcher = launch::hosts(launch::self_again()?, 2, hosts);
+    let launch = launcher.on_failure(OnFailure::LetOthersFinish).catch_signals(true).spawn().map_err(Failure::usage)?;
+    let report = launch.wait_with(|event| match event {
+        LaunchEvent::Exited(end) if end.failed() => eprintln!("{end}"),
+        _ => {}
+    });
+    let report = report.map_err(Failure::usage)?;
+    let exits = [Exit::Ok, Exit::Verification, Exit::Usage, Exit::PeerLost, Exit::Absent];
+    Ok(exits.into_iter().find(|exit| i32::from(exit.code()) == report.exit_code()).unwrap_or(Exit::PeerLost))
+}
+
+fn measure(args: &PerfArgs, session: &mut Session) -> Result<Report, Failure> {
+    let sizes = match args.measure {
+        _ if !args.sizes.is_empty() => args.sizes.clone(),
+        Measure::Latency => SIZES_LATENCY.to_vec(),
+        Measure::Bandwidth | Measure::Bidirectional => SIZES_BANDWIDTH.to_vec(),
+        Measure::Rate => SIZES_RATE.to_vec(),
+    };
+    let largest = sizes.iter().copied().max().unwrap_or(0);
+    let bytes = BUFFER_BYTES.max(largest.next_multiple_of(64)).min(largest.next_multiple_of(64).max(64) * args.window);
+    let (outgoing, incoming) = (session.alloc(bytes)?, session.alloc(bytes)?);
+    let buffers = Buffers { outgoing, incoming, bytes, verify: args.verify };
+    expose(session, args, &buffers)?;
+    let mut lines = Vec::new();
+    for size in sizes {
+        let line = measure_size(args, session, buffers, size);
+        lines.push(line.map_err(|error| failure(session, size, error))?);
+    }
+    let path = session.path(1 - session.rank());
+    let verified = judge_window(args, session, &buffers)?;
+    Ok(Report::new(args, path, verified, lines))
+}
+
+/// Opens a window as large as the buffers where the operation needs one.
+fn expose(session: &mut Session, args: &PerfArgs, buffers: &Buffers) -> Result<(), Failure> {
+    let region = match args.op {
+        Operation::Send => return Ok(()),
+        Operation::Put => buffers.incoming,
+        Operation::Get => buffers.outgoing,
+    };
+    let whole = Seg::new(region, 0, buffers.bytes);
+    // A put's source and a get's source hold the same, so one check fits both.
+    let key = window_key(session.rank());
+    pattern::fill(&key, 0, session.bytes_mut(Seg::new(buffers.outgoing, 0, buffers.bytes)));
+    let access = rerail_core::endpoint::Access {
+        read: args.op == Operation::Get,
+        write: args.op == Operation::Put,
+        atomic: false,
+    };
+    let key = WINDOW + u64::from(session.rank());
+    session.expose(&Window { at: whole.at, len: whole.len, access, key })?;
+    session.barrier(0)?;
+    Ok(())
+}
+
+/// After all puts: the target looks at what was put (from the start of its window, as far as the largest message
+/// went). Says whether bytes were verified.
+fn judge_window(args: &PerfArgs, session: &mut Session, buffers: &Buffers) -> Result<bool, Failure> {
+    session.barrier(0)?;
+    if args.verify && args.op == Operation::Put && session.rank() == 1 {
+        let largest = args.sizes.iter().copied().max().unwrap_or(8).min(buffers.bytes);
+        let written = session.bytes(Seg::new(buffers.incoming, 0, largest));
+        if let Some(difference) = pattern::compare(&window_key(0), 0, written) {
+            return Err(Failure::verification(format!("rank 1, after puts: {}", describe(&difference))));
+        }
+    }
+    Ok(args.verify)
+}
+
+fn measure_size(args: &PerfArgs, session: &mut Session, buffers: Buffers, bytes: u64) -> Result<Line, KernelError> {
+    let pair = Pair { first: 0, second: 1 };
+    let access = match args.op {
+        Operation::Send => None,
+        op => Some(Access { put: op == Operation::Put, window: WINDOW + u64::from(1 - session.rank()) }),
+    };
+    // Puts and gets move bytes that were written before the start.
+    let verify = buffers.verify && args.op != Operation::Put;
+    let mut kernel = Kernel::new(session, pair, Buffers { verify, ..buffers });
+    if args.measure == Measure::Latency {
+        let iterations = args.iterations.unwrap_or(((256 << 20) / bytes.max(1)).clamp(20, 5_000));
+        let warmup = args.warmup.unwrap_or(iterations.div_ceil(10));
+        let mut samples = match access {
+            None => kernel.ping_pong(bytes, warmup, iterations)?,
+            Some(access) => kernel.access(access, bytes, (warmup, iterations))?,
+        };
+        let latency = Latency::of(&mut samples);
+        return Ok(Line::of_latency(bytes, latency));
+    }
+    let windows = args.iterations.unwrap_or(((1 << 30) / (bytes.max(256) * args.window)).clamp(2, 200));
+    let load = Load { bytes, window: args.window, warmup: args.warmup.unwrap_or(windows.div_ceil(10)), windows };
+    let both_ways = args.measure == Measure::Bidirectional;
+    let seconds = match access {
+        None => kernel.stream(&load, both_ways)?,
+        Some(access) => kernel.access_stream(access, &load)?,
+    };
+    let messages = load.messages() * if both_ways { 2 } else { 1 };
+    Ok(Line::of_stream(bytes, messages, seconds))
+}
+
+fn failure(session: &Session, size: u64, error: KernelError) -> Failure {
+    match error {
+        KernelError::Session(error) => error.into(),
+        KernelError::Different(difference) => Failure::verification(format!(
+            "rank {}, messages of {size} B: {}",
+            session.rank(),
+            describe(&difference)
+        )),
+        KernelError::PeerGone => {
+            let peer = 1 - session.rank();
+            Failure::peer_lost(match session.lost().get(&peer) {
+                Some(&why) => session.describe_lost(peer, why),
+                None => format!("rank {peer} left before the end"),
+            })
+        }
+    }
+}

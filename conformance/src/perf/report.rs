@@ -1,0 +1,108 @@
+//! What `perf` prints: a line per size.
+
+use serde::Serialize;
+
+use crate::cli::{Measure, Operation, PerfArgs};
+use crate::exit::Failure;
+use crate::output::stats::Latency;
+use crate::output::{Align, Table, bold, json, microseconds, rate, write_stdout};
+use crate::session::Path;
+
+/// The result for one size.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Line {
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// Latency, where that was measured.
+    pub latency: Option<Latency>,
+    /// Messages that were measured.
+    pub messages: u64,
+    /// Bytes per second (from the mean, for latency).
+    pub bytes_per_second: f64,
+    /// Messages per second.
+    pub messages_per_second: f64,
+}
+
+impl Line {
+    /// From latencies; empty on the rank that does not measure.
+    pub fn of_latency(bytes: u64, latency: Option<Latency>) -> Line {
+        let per_second = latency.map_or(0.0, |latency| 1e9 / latency.average_ns.max(1) as f64);
+        let messages = latency.map_or(0, |latency| latency.samples);
+        Line { bytes, latency, messages, bytes_per_second: bytes as f64 * per_second, messages_per_second: per_second }
+    }
+
+    /// From messages in so many seconds.
+    pub fn of_stream(bytes: u64, messages: u64, seconds: f64) -> Line {
+        let per_second = messages as f64 / seconds.max(1e-9);
+        Line {
+            bytes,
+            latency: None,
+            messages,
+            bytes_per_second: bytes as f64 * per_second,
+            messages_per_second: per_second,
+        }
+    }
+}
+
+/// All sizes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    measure: &'static str,
+    operation: &'static str,
+    path: Path,
+    window: Option<u64>,
+    verified: bool,
+    sizes: Vec<Line>,
+}
+
+impl Report {
+    /// Of a measurement that went well.
+    pub fn new(args: &PerfArgs, path: Path, verified: bool, sizes: Vec<Line>) -> Report {
+        let measure = match args.measure {
+            Measure::Latency => "latency",
+            Measure::Bandwidth => "bandwidth",
+            Measure::Bidirectional => "bidirectional",
+            Measure::Rate => "rate",
+        };
+        let operation = match args.op {
+            Operation::Send => "send",
+            Operation::Put => "put",
+            Operation::Get => "get",
+        };
+        let window = (args.measure != Measure::Latency).then_some(args.window);
+        Report { measure, operation, path, window, verified, sizes }
+    }
+
+    /// As JSON, or as a table.
+    pub fn print(&self, as_json: bool) -> Result<(), Failure> {
+        if as_json { json(self) } else { write_stdout(&self.render()) }
+    }
+
+    fn render(&self) -> String {
+        let mut table = Table::new(&[
+            ("size B", Align::Right),
+            ("avg us", Align::Right),
+            ("median us", Align::Right),
+            ("p99 us", Align::Right),
+            ("MB/s", Align::Right),
+            ("messages/s", Align::Right),
+        ]);
+        for line in &self.sizes {
+            let time = |pick: fn(&Latency) -> u64| {
+                line.latency.as_ref().map_or("-".to_owned(), |latency| microseconds(pick(latency)))
+            };
+            table.row([
+                line.bytes.to_string(),
+                time(|latency| latency.average_ns),
+                time(|latency| latency.median_ns),
+                time(|latency| latency.p99_ns),
+                rate(line.bytes_per_second),
+                format!("{:.0}", line.messages_per_second),
+            ]);
+        }
+        let window = self.window.map_or(String::new(), |window| format!(", window of {window}"));
+        let verified = if self.verified { ", every byte verified" } else { "" };
+        let title = format!("{} of {} over {}{window}{verified}", self.measure, self.operation, self.path);
+        format!("{}\n{}", bold(&title), table.render())
+    }
+}

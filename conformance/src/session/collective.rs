@@ -1,0 +1,126 @@
+//! What all ranks do together: a barrier, and bringing texts to one rank. Both go on without ranks that are lost.
+
+use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::Seg;
+
+use super::{Session, SessionError, Ticket};
+
+/// Tags with this bit are the session's own; the tool's subcommands use tags without it.
+const CONTROL: u64 = 1 << 63;
+/// Of a barrier; the low bits count barriers.
+const BARRIER: u64 = CONTROL | 1 << 56;
+/// Of the length and the bytes of a text.
+const TEXT: u64 = CONTROL | 2 << 56;
+/// Longest text that is heard, in bytes.
+const TEXT_BYTES_MAX: u64 = 16 << 20;
+
+fn from(rank: u32, tag: u64) -> Selector {
+    Selector { source: Some(PeerId(rank)), tag: TagMatch::Tagged { tag, ignore: 0 } }
+}
+
+impl Session {
+    /// Waits until every living rank is here. Messages that a rank sent before are there after it, received or not,
+    /// because a token travels behind them. Each rank tells the others a number; what came is returned by rank.
+    ///
+    /// Tokens go between all pairs: that needs no agreement about who is alive, as a tree would.
+    pub fn barrier(&mut self, telling: u64) -> Result<Vec<Option<u64>>, SessionError> {
+        let tag = BARRIER | self.barriers;
+        self.barriers += 1;
+        let me = self.rank();
+        let others: Vec<u32> = self.living().into_iter().filter(|&rank| rank != me).collect();
+        let mut told = vec![None; self.size() as usize];
+        told[me as usize] = Some(telling);
+        let mut sends = Vec::with_capacity(others.len());
+        let mut receives = Vec::with_capacity(others.len());
+        for &rank in &others {
+            receives.push((rank, self.recv(Recv { from: from(rank, tag), ..Recv::default() })?));
+        }
+        for &rank in &others {
+            let token = Send { peer: PeerId(rank), tag: Some(tag), immediate: Some(telling), ..Send::default() };
+            sends.push(self.inject(token, &[])?);
+        }
+        for (rank, receive) in receives {
+            if let Ok(done) = self.wait(receive)? {
+                told[rank as usize] = done.immediate;
+            }
+        }
+        for send in sends {
+            // An error here is the loss of a peer, which the session knows.
+            let _ = self.wait(send)?;
+        }
+        Ok(told)
+    }
+
+    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing.
+    pub fn collect(&mut self, root: u32, text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, SessionError> {
+        let me = self.rank();
+        if me != root {
+            self.tell(root, text)?;
+            return Ok(Vec::new());
+        }
+        let mut texts = vec![None; self.size() as usize];
+        for rank in self.living() {
+            texts[rank as usize] = if rank == me { Some(text.to_vec()) } else { self.hear(rank)? };
+        }
+        Ok(texts)
+    }
+
+    /// Brings a text to one rank, which must [`hear`](Self::hear) it.
+    pub fn tell(&mut self, rank: u32, text: &[u8]) -> Result<(), SessionError> {
+        let region = self.alloc(text.len() as u64)?;
+        let seg = Seg::new(region, 0, text.len() as u64);
+        self.bytes_mut(seg).copy_from_slice(text);
+        let peer = PeerId(rank);
+        let length = Send { peer, tag: Some(TEXT), immediate: Some(text.len() as u64), ..Send::default() };
+        let length = self.inject(length, &[])?;
+        let body = self.send(Send { peer, tag: Some(TEXT), segments: &[seg], ..Send::default() })?;
+        let mut sent = true;
+        for ticket in [length, body] {
+            sent &= self.wait(ticket)?.is_ok();
+        }
+        // What did not go out may still be named by what is left of the connection: it goes with the process.
+        if sent { self.free(region) } else { Ok(()) }
+    }
+
+    /// The next text from a rank, waited for; `None`: the rank is gone, or the text is longer than any that is told here.
+    pub fn hear(&mut self, rank: u32) -> Result<Option<Vec<u8>>, SessionError> {
+        let hearing = self.listen(rank)?;
+        self.hear_now(hearing)
+    }
+
+    /// Starts to listen for a text, without waiting.
+    pub fn listen(&mut self, rank: u32) -> Result<Hearing, SessionError> {
+        let length = self.recv(Recv { from: from(rank, TEXT), ..Recv::default() })?;
+        Ok(Hearing { rank, length })
+    }
+
+    /// Whether a text is on its way, or will never be.
+    pub fn heard(&self, hearing: &Hearing) -> bool {
+        self.is_over(&hearing.length)
+    }
+
+    /// As [`hear`](Self::hear), of a text that is listened for.
+    pub fn hear_now(&mut self, hearing: Hearing) -> Result<Option<Vec<u8>>, SessionError> {
+        let Hearing { rank, length } = hearing;
+        let Ok(done) = self.wait(length)? else { return Ok(None) };
+        let Some(length) = done.immediate else { return Ok(None) };
+        // A longer text is truncated, which is an error below.
+        let length = length.min(TEXT_BYTES_MAX);
+        let region = self.alloc(length)?;
+        let seg = Seg::new(region, 0, length);
+        let body = self.recv(Recv { from: from(rank, TEXT), segments: &[seg], ..Recv::default() })?;
+        let text = self.wait(body)?.is_ok().then(|| self.bytes(seg).to_vec());
+        if text.is_some() {
+            self.free(region)?;
+        }
+        Ok(text)
+    }
+}
+
+/// A text that is listened for.
+#[derive(Clone, Copy, Debug)]
+pub struct Hearing {
+    rank: u32,
+    length: Ticket,
+}

@@ -1,0 +1,43 @@
+//! Joining a job: settings from the environment, who is who over the bootstrap's board, then the transport.
+
+use std::time::Duration;
+
+use rerail_linux::bootstrap::{self, Bootstrap};
+use rerail_linux::driver::{Options, Transport};
+use rerail_linux::settings::Settings;
+
+use super::{Person, Session, host_name};
+use crate::exit::Failure;
+
+/// The key under which each rank tells who it is.
+const PERSON_KEY: &str = "person";
+
+/// Joins the job of the environment.
+pub fn join(stall: Duration) -> Result<Session, Failure> {
+    let settings = Settings::from_env().map_err(Failure::usage)?;
+    let boot = bootstrap::from_env().map_err(Failure::usage)?;
+    start(settings, boot, stall)
+}
+
+/// Joins a job whose bootstrap stands. Collective.
+pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) -> Result<Session, Failure> {
+    // Before the transport starts, so that even a rank that is lost at its first word has a name.
+    let people = introduce(&mut *boot).map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
+    let transport = Transport::start(Options { settings, ..Options::default() }, boot).map_err(Failure::usage)?;
+    Ok(Session::new(transport, people, stall))
+}
+
+fn introduce(boot: &mut dyn Bootstrap) -> Result<Vec<Person>, bootstrap::BootError> {
+    // A logical host is known by its id alone.
+    let host = std::env::var("RERAIL_HOST_ID").unwrap_or_else(|_| host_name());
+    let person = Person { host, pid: std::process::id() };
+    boot.put(PERSON_KEY, &serde_json::to_string(&person).unwrap_or_default())?;
+    boot.fence()?;
+    (0..boot.size())
+        .map(|rank| {
+            let text = boot.get(rank, PERSON_KEY)?;
+            let person = text.and_then(|text| serde_json::from_str(&text).ok());
+            person.ok_or(bootstrap::BootError::Absent { rank, key: PERSON_KEY.to_owned() })
+        })
+        .collect()
+}

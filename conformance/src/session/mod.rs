@@ -1,0 +1,455 @@
+//! A rank at work: the transport, driven to completion of what is asked, with peers' names and losses kept.
+//!
+//! The transport itself never blocks. The tool's subcommands are straight-line programs, so this wrapper waits for
+//! them: it polls for a short while, then sleeps on the transport's descriptor. Invariants: a request always comes to
+//! exactly one outcome (a request to a peer that is gone already is given the outcome that it would have had); if
+//! nothing at all happens for the configured time, waiting ends in [`SessionError::Stalled`] and never hangs.
+
+mod collective;
+mod join;
+mod people;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use rerail_core::endpoint::{
+    Atomic, CancelError, Event, Flush, Found, Full, Get, LossReason, OpError, Put, Recv, Selector, Send, SubmitError,
+    Window,
+};
+use rerail_core::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::rail::RailKind;
+use rerail_linux::driver::{MemoryError, RequestError, Transport, WaitError, WindowError};
+
+use crate::exit::Failure;
+
+pub use collective::Hearing;
+pub use join::{join, start};
+pub use people::{Path, Person, describe_loss, host_name};
+
+/// What a request came to.
+pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
+
+/// How long a sleep lasts at most: the watchdog looks that often.
+const SLEEP: Duration = Duration::from_millis(200);
+
+/// A request that was submitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    cookie: u64,
+    operation: Option<OpId>,
+}
+
+/// A transport and what the tool keeps beside it.
+pub struct Session {
+    transport: Transport,
+    people: Vec<Person>,
+    cookies: u64,
+    outcomes: HashMap<u64, VecDeque<Outcome>>,
+    lost: BTreeMap<u32, LossReason>,
+    /// Lost or closed.
+    gone: BTreeSet<u32>,
+    barriers: u64,
+    spin: Duration,
+    stall: Duration,
+    busy_at: Instant,
+    /// Cookies of requests that are not over.
+    open: HashSet<u64>,
+    /// Those of them that make more than one event.
+    streams: HashSet<u64>,
+    /// Events for requests that were over.
+    repeated: u64,
+    on_loss: Option<fn(u32, &str)>,
+}
+
+/// Why waiting for an outcome is over without one.
+#[derive(Debug)]
+pub enum SessionError {
+    /// Nothing happened for so long, with so many requests open.
+    Stalled {
+        /// How long.
+        silence: Duration,
+        /// Requests that are not over.
+        open: usize,
+    },
+    /// A request was refused for a reason that waiting does not cure.
+    Request(RequestError),
+    /// Memory was refused.
+    Memory(MemoryError),
+    /// A window was refused.
+    Window(WindowError),
+    /// The system refused to sleep.
+    Wait(WaitError),
+}
+
+impl fmt::Display for SessionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SessionError::Stalled { silence, open } => write!(
+                f,
+                "nothing happened for {} s, with {open} requests open: a peer hangs, or a message was lost without \
+                 trace",
+                silence.as_secs()
+            ),
+            SessionError::Request(error) => write!(f, "a request was refused: {error}"),
+            SessionError::Memory(error) => write!(f, "{error}"),
+            SessionError::Window(error) => write!(f, "memory can't be exposed: {error}"),
+            SessionError::Wait(error) => write!(f, "waiting failed: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SessionError {}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Failure {
+        match error {
+            SessionError::Stalled { .. } => Failure::verification(error),
+            _ => Failure::usage(error),
+        }
+    }
+}
+
+impl From<MemoryError> for SessionError {
+    fn from(error: MemoryError) -> Self {
+        SessionError::Memory(error)
+    }
+}
+
+impl Session {
+    /// A session over a transport that has started. `people`: by rank.
+    pub fn new(transport: Transport, people: Vec<Person>, stall: Duration) -> Session {
+        Session {
+            transport,
+            people,
+            cookies: 0,
+            outcomes: HashMap::new(),
+            lost: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            barriers: 0,
+            spin: Duration::from_micros(50),
+            stall,
+            busy_at: Instant::now(),
+            open: HashSet::new(),
+            streams: HashSet::new(),
+            repeated: 0,
+            on_loss: None,
+        }
+    }
+
+    /// Polls for so long before it sleeps.
+    pub fn set_spin(&mut self, spin: Duration) {
+        self.spin = spin;
+    }
+
+    /// Calls `tell` with the rank and a sentence for people as soon as a peer is lost.
+    pub fn on_loss(&mut self, tell: fn(u32, &str)) {
+        self.on_loss = Some(tell);
+    }
+
+    /// This process's rank.
+    pub fn rank(&self) -> u32 {
+        self.transport.rank().0
+    }
+
+    /// Processes in the job.
+    pub fn size(&self) -> u32 {
+        self.transport.size()
+    }
+
+    /// The transport, to look at.
+    pub fn transport(&self) -> &Transport {
+        &self.transport
+    }
+
+    /// The transport back, to finish it.
+    pub fn into_transport(self) -> Transport {
+        self.transport
+    }
+
+    /// Who a rank is.
+    pub fn person(&self, rank: u32) -> &Person {
+        &self.people[rank as usize]
+    }
+
+    /// Every rank.
+    pub fn people(&self) -> &[Person] {
+        &self.people
+    }
+
+    /// The way to a rank.
+    pub fn path(&self, rank: u32) -> Path {
+        self.path_between(self.rank(), rank)
+    }
+
+    /// The way between two ranks, as far as this rank can tell.
+    pub fn path_between(&self, one: u32, other: u32) -> Path {
+        let shm = self.transport.rails().any(|rail| rail.kind == RailKind::Shm);
+        people::path(&self.people, one, other, shm)
+    }
+
+    /// Who a lost peer is, and why it counts as lost.
+    pub fn describe_lost(&self, rank: u32, why: LossReason) -> String {
+        let Person { host, pid } = self.person(rank);
+        let why = describe_loss(&self.transport, why);
+        format!("rank {rank} ({host}, pid {pid}, over {}) is lost: {why}", self.path(rank))
+    }
+
+    /// Peers that are lost, and why.
+    pub fn lost(&self) -> &BTreeMap<u32, LossReason> {
+        &self.lost
+    }
+
+    /// Whether a rank can still be talked to.
+    pub fn is_here(&self, rank: u32) -> bool {
+        !self.gone.contains(&rank)
+    }
+
+    /// Events that came for requests which were over already: each is a fault of the transport.
+    pub fn repeated(&self) -> u64 {
+        self.repeated
+    }
+
+    /// Ranks that can still be talked to, this one included.
+    pub fn living(&self) -> Vec<u32> {
+        (0..self.size()).filter(|&rank| self.is_here(rank)).collect()
+    }
+
+    // ---- memory
+
+    /// Allocates a region of at least one byte.
+    pub fn alloc(&mut self, bytes: u64) -> Result<RegionId, SessionError> {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        Ok(self.transport.alloc(bytes.max(1))?)
+    }
+
+    /// Gives a region back.
+    pub fn free(&mut self, region: RegionId) -> Result<(), SessionError> {
+        Ok(self.transport.free(region)?)
+    }
+
+    /// Bytes of an allocated region. The range must lie in the region.
+    pub fn bytes(&self, seg: Seg) -> &[u8] {
+        let range = seg.at.offset as usize..(seg.at.offset + seg.len) as usize;
+        self.transport.bytes(seg.at.region).and_then(|bytes| bytes.get(range)).expect("the tool's own region and range")
+    }
+
+    /// As [`bytes`](Self::bytes), for writing.
+    pub fn bytes_mut(&mut self, seg: Seg) -> &mut [u8] {
+        let range = seg.at.offset as usize..(seg.at.offset + seg.len) as usize;
+        let bytes = self.transport.bytes_mut(seg.at.region).and_then(|bytes| bytes.get_mut(range));
+        bytes.expect("the tool's own region and range")
+    }
+
+    // ---- requests
+
+    /// Sends a message; the cookie given is replaced.
+    pub fn send(&mut self, send: Send<'_>) -> Result<Ticket, SessionError> {
+        self.submit(Some(send.peer), |transport, cookie| transport.send(&Send { cookie, ..send }))
+    }
+
+    /// Sends a message whose payload is copied at once.
+    pub fn inject(&mut self, send: Send<'_>, payload: &[u8]) -> Result<Ticket, SessionError> {
+        self.submit(Some(send.peer), |transport, cookie| transport.inject(&Send { cookie, ..send }, payload))
+    }
+
+    /// Posts a receive.
+    pub fn recv(&mut self, recv: Recv<'_>) -> Result<Ticket, SessionError> {
+        let ticket = self.submit(recv.from.source, |transport, cookie| transport.recv(&Recv { cookie, ..recv }))?;
+        if recv.multi.is_some() && ticket.operation.is_some() {
+            self.streams.insert(ticket.cookie);
+        }
+        Ok(ticket)
+    }
+
+    /// The oldest unexpected message that matches.
+    pub fn probe(&self, selector: &Selector) -> Option<Found> {
+        self.transport.probe(selector)
+    }
+
+    /// Takes the oldest unexpected message that matches out of matching.
+    pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
+        self.transport.claim(selector)
+    }
+
+    /// Receives a claimed message.
+    pub fn recv_claimed(&mut self, message: MessageId, recv: Recv<'_>) -> Result<Ticket, SessionError> {
+        self.submit(recv.from.source, |transport, cookie| {
+            transport.recv_claimed(message, &Recv { cookie, ..recv })
+        })
+    }
+
+    /// Writes to a peer's window.
+    pub fn put(&mut self, put: Put<'_>) -> Result<Ticket, SessionError> {
+        self.submit(Some(put.to.peer), |transport, cookie| transport.put(&Put { cookie, ..put }))
+    }
+
+    /// Reads a peer's window.
+    pub fn get(&mut self, get: Get<'_>) -> Result<Ticket, SessionError> {
+        self.submit(Some(get.from.peer), |transport, cookie| transport.get(&Get { cookie, ..get }))
+    }
+
+    /// Changes a value in a peer's window.
+    pub fn atomic(&mut self, atomic: Atomic) -> Result<Ticket, SessionError> {
+        self.submit(Some(atomic.at.peer), |transport, cookie| transport.atomic(&Atomic { cookie, ..atomic }))
+    }
+
+    /// Waits for one-sided requests to a peer to be done there.
+    pub fn flush(&mut self, peer: PeerId) -> Result<Ticket, SessionError> {
+        self.submit(Some(peer), |transport, cookie| {
+            transport.flush(&Flush { peer, cookie, ..Flush::default() })
+        })
+    }
+
+    /// Takes a request back; its outcome follows in any case.
+    pub fn cancel(&mut self, ticket: &Ticket) -> Result<(), CancelError> {
+        match ticket.operation {
+            Some(operation) => self.transport.cancel(operation),
+            None => Err(CancelError::Unknown),
+        }
+    }
+
+    /// Exposes memory.
+    pub fn expose(&mut self, window: &Window) -> Result<WindowId, SessionError> {
+        self.transport.expose(window).map_err(SessionError::Window)
+    }
+
+    /// Ends an exposure, once nobody is being served from it.
+    pub fn conceal(&mut self, window: WindowId) -> Result<(), SessionError> {
+        self.busy_at = Instant::now();
+        // Unknown: concealed already. Busy: a peer's get is being answered.
+        while let Err(rerail_core::endpoint::ConcealError::Busy) = self.transport.conceal(window) {
+            self.step()?;
+        }
+        Ok(())
+    }
+
+    /// Submits a request, again and again while tables are full.
+    fn submit(
+        &mut self,
+        peer: Option<PeerId>,
+        mut request: impl FnMut(&mut Transport, Cookie) -> Result<OpId, RequestError>,
+    ) -> Result<Ticket, SessionError> {
+        let cookie = self.cookies;
+        self.cookies += 1;
+        self.busy_at = Instant::now();
+        loop {
+            match request(&mut self.transport, Cookie(cookie)) {
+                Ok(operation) => {
+                    self.open.insert(cookie);
+                    return Ok(Ticket { cookie, operation: Some(operation) });
+                }
+                Err(RequestError::Submit(SubmitError::Full(Full::Operations | Full::Retained))) => self.step()?,
+                Err(RequestError::Submit(SubmitError::PeerGone(peer))) => {
+                    self.drain();
+                    let outcome = match self.lost.get(&peer.0) {
+                        Some(&why) => OpError::PeerLost { peer, why },
+                        None => OpError::PeerClosed { peer },
+                    };
+                    self.outcomes.entry(cookie).or_default().push_back(Err(outcome));
+                    return Ok(Ticket { cookie, operation: None });
+                }
+                Err(RequestError::Submit(SubmitError::UnknownMessage)) if peer.is_some() => {
+                    // A claimed message goes with its peer.
+                    self.drain();
+                    let peer = peer.unwrap_or_default();
+                    self.outcomes.entry(cookie).or_default().push_back(Err(OpError::PeerClosed { peer }));
+                    return Ok(Ticket { cookie, operation: None });
+                }
+                Err(error) => return Err(SessionError::Request(error)),
+            }
+        }
+    }
+
+    // ---- waiting
+
+    /// The outcome of a request, waited for.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<Outcome, SessionError> {
+        self.busy_at = Instant::now();
+        loop {
+            if let Some(outcome) = self.take(&ticket) {
+                return Ok(outcome);
+            }
+            self.step()?;
+        }
+    }
+
+    /// The next outcome of a request, if it is there. A multi-receive has one per message.
+    pub fn take(&mut self, ticket: &Ticket) -> Option<Outcome> {
+        let queue = self.outcomes.get_mut(&ticket.cookie)?;
+        let outcome = queue.pop_front();
+        if queue.is_empty() {
+            self.outcomes.remove(&ticket.cookie);
+        }
+        outcome
+    }
+
+    /// Whether a request has an outcome that was not taken.
+    pub fn is_over(&self, ticket: &Ticket) -> bool {
+        self.outcomes.contains_key(&ticket.cookie)
+    }
+
+    /// The watchdog starts anew: for loops around [`step`](Self::step) of a caller's own.
+    pub fn touch(&mut self) {
+        self.busy_at = Instant::now();
+    }
+
+    /// Drives the transport once and takes events, without ever sleeping: between pieces of other work.
+    pub fn poll(&mut self) {
+        self.transport.progress();
+        self.drain();
+    }
+
+    /// Drives the transport once, sleeps if there has been nothing to do for a while, and takes events.
+    pub fn step(&mut self) -> Result<(), SessionError> {
+        let done = self.transport.progress();
+        if self.drain() + done > 0 {
+            self.busy_at = Instant::now();
+            return Ok(());
+        }
+        let silence = self.busy_at.elapsed();
+        if silence > self.stall {
+            return Err(SessionError::Stalled { silence, open: self.open.len() });
+        }
+        if silence > self.spin {
+            self.transport.wait(Some(SLEEP)).map_err(SessionError::Wait)?;
+        }
+        Ok(())
+    }
+
+    /// Takes all events; returns how many there were.
+    fn drain(&mut self) -> usize {
+        let mut events = 0;
+        while let Some(event) = self.transport.poll_event() {
+            events += 1;
+            match event {
+                Event::Completed(completion) => {
+                    let Cookie(cookie) = completion.cookie;
+                    let more = self.streams.contains(&cookie) && matches!(completion.result, Ok(done) if !done.released);
+                    let known = if more { self.open.contains(&cookie) } else { self.open.remove(&cookie) };
+                    if !more {
+                        self.streams.remove(&cookie);
+                    }
+                    if known {
+                        self.outcomes.entry(cookie).or_default().push_back(completion.result);
+                    } else {
+                        self.repeated += 1;
+                    }
+                }
+                Event::PeerUp { .. } => {}
+                Event::PeerClosed { peer } => {
+                    self.gone.insert(peer.0);
+                }
+                Event::PeerLost { peer, why } => {
+                    self.lost.insert(peer.0, why);
+                    self.gone.insert(peer.0);
+                    if let Some(tell) = self.on_loss {
+                        tell(peer.0, &self.describe_lost(peer.0, why));
+                    }
+                }
+            }
+        }
+        events
+    }
+}

@@ -1,0 +1,120 @@
+//! Who the ranks are: what a report calls them by, and which way leads from one to another.
+
+use std::fmt;
+
+use rerail_core::endpoint::{LossReason, ProtocolError, RailFault};
+use rerail_linux::driver::Transport;
+use serde::{Deserialize, Serialize};
+
+/// What every rank tells the others about itself before it starts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Person {
+    /// Its host, logical or real.
+    pub host: String,
+    /// Its process.
+    pub pid: u32,
+}
+
+/// The way between two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Path {
+    /// A rank to itself.
+    Loop,
+    /// Shared memory.
+    Shm,
+    /// All TCP rails together.
+    Tcp,
+}
+
+impl Path {
+    /// Every path.
+    pub const ALL: [Path; 3] = [Path::Loop, Path::Shm, Path::Tcp];
+
+    /// The name in reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Path::Loop => "loop",
+            Path::Shm => "shm",
+            Path::Tcp => "tcp",
+        }
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The way between two ranks; `shm`: whether shared memory is in use.
+pub fn path(people: &[Person], one: u32, other: u32, shm: bool) -> Path {
+    if one == other {
+        Path::Loop
+    } else if shm && people[one as usize].host == people[other as usize].host {
+        Path::Shm
+    } else {
+        Path::Tcp
+    }
+}
+
+/// This machine's name, for people.
+pub fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
+}
+
+/// Why a peer is lost, with the rail by its name.
+pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
+    let rail = |id| transport.rails().find(|rail| rail.id == id).map_or_else(
+        || format!("rail {}", id.0),
+        |rail| format!("rail {}", rail.name),
+    );
+    match why {
+        LossReason::NoRail => "no rail reaches it".to_owned(),
+        LossReason::RailFailed { rail: id, fault } => format!("{}: {}", rail(id), describe_fault(fault)),
+        LossReason::ConnectTimeout => "no connection on any rail within the configured time".to_owned(),
+        LossReason::Silent => "nothing heard from it for the configured time".to_owned(),
+        LossReason::Protocol(error) => format!("it broke the protocol: {}", describe_protocol(error)),
+        LossReason::Removed => "removed by this process".to_owned(),
+    }
+}
+
+fn describe_fault(fault: RailFault) -> String {
+    match fault {
+        RailFault::Closed => "its process is gone, or closed without a goodbye".to_owned(),
+        RailFault::Refused => "it refused the connection, or nobody listens".to_owned(),
+        RailFault::Unauthenticated => "it did not prove that it belongs to the job".to_owned(),
+        RailFault::TimedOut => "no answer in time".to_owned(),
+        RailFault::Device { code } => format!("the link failed: {}", std::io::Error::from_raw_os_error(code)),
+        RailFault::Corrupt => "it wrote what no honest peer writes".to_owned(),
+    }
+}
+
+fn describe_protocol(error: ProtocolError) -> String {
+    match error {
+        ProtocolError::Wire(wire) => format!("field {} holds {}", wire.field, wire.value),
+        ProtocolError::WrongSource { named } => format!("a packet names rank {named} as its source"),
+        ProtocolError::Sequence { psn } => format!("sequence number {psn} is out of the window"),
+        ProtocolError::Credit => "it sent more than was granted".to_owned(),
+        ProtocolError::TooLong { bytes } => format!("a payload of {bytes} bytes is over the limit"),
+        ProtocolError::NotConnected => "a packet came before the connect".to_owned(),
+        ProtocolError::OutOfRange { offset } => format!("a segment at offset {offset} is outside of its transfer"),
+        ProtocolError::Terms => "its terms can't be met".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_decide_the_path() {
+        let person = |host: &str| Person { host: host.to_owned(), pid: 1 };
+        let people = [person("a"), person("a"), person("b")];
+        assert_eq!(path(&people, 0, 0, true), Path::Loop);
+        assert_eq!(path(&people, 0, 1, true), Path::Shm);
+        assert_eq!(path(&people, 0, 1, false), Path::Tcp);
+        assert_eq!(path(&people, 1, 2, true), Path::Tcp);
+    }
+}
