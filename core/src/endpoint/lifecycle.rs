@@ -5,6 +5,7 @@ use super::op::{MessageState, OpKind, Phase, Queue};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
+use crate::log;
 use crate::rel::credit::Grants;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -32,6 +33,7 @@ impl Endpoint<'_> {
                 ..Sub::default()
             };
         }
+        log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
         self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
         self.activate(index);
         Some(index)
@@ -88,6 +90,10 @@ impl Endpoint<'_> {
             return;
         }
         let peer = self.t.channels.at(channel).peer;
+        match ending {
+            Ending::Closed => log::debug!("peer {}: channel closed", peer.0),
+            Ending::Lost(why) => log::warn!("peer {}: lost, {}", peer.0, why),
+        }
         let error = match ending {
             Ending::Closed => OpError::PeerClosed { peer },
             Ending::Lost(why) => OpError::PeerLost { peer, why },
