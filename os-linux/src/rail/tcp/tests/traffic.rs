@@ -96,6 +96,10 @@ fn every_rail_uses_its_own_address() {
             let here = SocketAddr::try_from(rustix::net::getsockname(&connection.fd).unwrap()).unwrap();
             let there = rustix::net::getpeername(&connection.fd).unwrap().unwrap();
             assert_eq!((here.ip(), SocketAddr::try_from(there).unwrap().ip()), (local, local));
+            // Dialled or accepted: no delay, and a vanished host is noticed even if nobody polls.
+            assert_eq!(sockopt::tcp_nodelay(&connection.fd), Ok(true));
+            assert_eq!(sockopt::tcp_user_timeout(&connection.fd), Ok(host.rail.options.user_timeout_ms));
+            assert_eq!(sockopt::socket_keepalive(&connection.fd), Ok(true));
         }
     }
 }
