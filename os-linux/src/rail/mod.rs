@@ -5,6 +5,8 @@
 //! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
 //! refused.
 
+pub mod shm;
+
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
