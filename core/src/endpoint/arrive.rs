@@ -463,6 +463,9 @@ impl Endpoint<'_> {
             fin_seen: held.is_some(),
             counted: held.is_none(),
             cursor: held.map_or(0, |psn| psn.0.into()),
+            // To itself a process numbers both directions alike: the FIN stands behind the held PSN in one sequence, and
+            // could never be acknowledged before it. There, what the rail has delivered has been heard.
+            lossless: self.t.channels.at(channel).peer == self.config.rank,
             ..Op::new(OpKind::ServeRefusal)
         };
         if self.t.ops.room() == 0 {

@@ -288,7 +288,8 @@ impl Op {
             },
             OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,
             OpKind::Atomic => self.fin_seen,
-            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal => out,
+            OpKind::ServeRefusal => out || self.lossless && self.all_sent && self.posts == 0,
+            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic => out,
             OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
         }
     }

@@ -338,17 +338,26 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Whether a window, or an operation that may still read or write it, names memory of this region. Looks at every
-    /// operation: for the release of memory, not for the way of a message.
+    /// Whether memory of this region may still be read or written: a window names it, or an operation that is not over,
+    /// or a rail is not through with a post or placement of one. Looks at every operation: for the release of memory,
+    /// not for the way of a message.
     pub fn uses_region(&self, region: RegionId) -> bool {
         let in_windows = (0..self.t.windows.capacity())
             .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
         in_windows
-            || (0..self.t.ops.capacity()).any(|op| {
-                self.t.ops.key_at(op).is_some()
-                    && !(self.t.ops.at(op).completed && self.t.ops.at(op).is_idle() && self.t.ops.at(op).children == 0)
-                    && self.t.op_segments(op).iter().any(|seg| seg.at.region == region)
+            || (0..self.t.ops.capacity()).filter(|op| self.t.ops.key_at(*op).is_some()).any(|op| {
+                let slot = self.t.ops.at(op);
+                (!slot.completed || slot.places > 0 || slot.children > 0) && self.names(op, region)
             })
+            || (0..self.t.packets.capacity()).filter(|packet| self.t.packets.key_at(*packet).is_some()).any(|packet| {
+                let packet = self.t.packets.at(packet);
+                let retained = self.t.ops.at(packet.op).retained != crate::store::NONE;
+                packet.posted && packet.len > 0 && !retained && self.names(packet.op, region)
+            })
+    }
+
+    fn names(&self, op: u32, region: RegionId) -> bool {
+        self.t.op_segments(op).iter().any(|seg| seg.len > 0 && seg.at.region == region)
     }
 
     // ---- checks

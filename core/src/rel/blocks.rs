@@ -42,16 +42,20 @@ impl<'m> Blocks<'m> {
         Some(first)
     }
 
-    /// Gives a chain back.
+    /// Gives a chain back. Its inner links stay as they are until blocks are taken again: the copy out of it, which is
+    /// asked for in the same batch of actions, still finds its way.
     pub fn give(&mut self, first: u32) {
-        let mut at = first;
-        while at != NONE {
-            let next = self.next[at as usize];
-            self.next[at as usize] = self.free;
-            self.free = at;
-            self.free_len += 1;
-            at = next;
+        if first == NONE {
+            return;
         }
+        let mut last = first;
+        self.free_len += 1;
+        while self.next[last as usize] != NONE {
+            last = self.next[last as usize];
+            self.free_len += 1;
+        }
+        self.next[last as usize] = self.free;
+        self.free = first;
     }
 
     /// How many are free.
@@ -91,8 +95,14 @@ mod tests {
                         None => prop_assert!(n > free),
                     }
                 } else if !held.is_empty() {
-                    let (first, _) = held.swap_remove(n as usize % held.len());
+                    let (first, len) = held.swap_remove(n as usize % held.len());
+                    let chain = |blocks: &Blocks<'_>| {
+                        let next = |at: &u32| Some(blocks.chains()[*at as usize]);
+                        std::iter::successors(Some(first).filter(|_| len > 0), next).take(len as usize).collect::<Vec<_>>()
+                    };
+                    let before = chain(&blocks);
                     blocks.give(first);
+                    prop_assert_eq!(chain(&blocks), before);
                 }
                 let mut seen = BTreeSet::new();
                 for &(first, n) in &held {

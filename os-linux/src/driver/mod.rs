@@ -22,6 +22,7 @@ mod open;
 mod submit;
 mod wait;
 
+use std::fmt;
 use std::rc::Rc;
 
 use rerail_core::config::Config;
@@ -195,6 +196,17 @@ impl Transport {
             Event::Completed(_) => {}
         }
         Some(event)
+    }
+}
+
+impl fmt::Debug for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transport")
+            .field("rank", &self.config.rank)
+            .field("size", &self.config.peers_max)
+            .field("rails", &self.rails.iter().map(|slot| slot.rail.name()).collect::<Vec<_>>())
+            .field("stats", &self.core.stats())
+            .finish_non_exhaustive()
     }
 }
 

@@ -29,6 +29,7 @@ pub struct Options {
 }
 
 /// A transport whose rails are open and whose peers are not all known yet.
+#[derive(Debug)]
 pub struct Opening {
     transport: Transport,
     host: String,
@@ -71,8 +72,14 @@ impl Transport {
 }
 
 impl Opening {
-    /// With rails that the caller has opened. The first one must be the [`Loopback`].
-    fn with_rails(
+    /// With rails that the caller has opened (for hosts with rails of their own). Order matters: a
+    /// [`Loopback`](crate::rail::loopback::Loopback) first, then shared memory, then the others; among rails of one kind,
+    /// the k-th of one process meets the k-th of another. `host`: equal where processes may share memory. After
+    /// `idle_rounds_max` rounds without result in a row, each further one yields the processor.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn with_rails(
         config: Config,
         host: String,
         rails: Vec<Box<dyn Rail>>,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Event, Level, Recv, Send};
+use rerail_core::endpoint::{Event, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -12,9 +12,9 @@ use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
 use crate::driver::Woken;
 
 on_fabrics! {
-    sleepers_exchange_messages: Shm Tcp TwoTcp;
-    a_timer_wakes_the_sleeper: Shm Tcp;
-    what_is_there_already_lets_nobody_sleep: Loop Shm Tcp;
+    sleepers_exchange_messages: Tcp TwoTcp;
+    a_timer_wakes_the_sleeper: Tcp;
+    what_is_there_already_lets_nobody_sleep: Loop Tcp;
 }
 
 /// Far beyond any wake-up here: reaching it means that one was lost.
@@ -67,12 +67,12 @@ fn a_timer_wakes_the_sleeper(fabric: Fabric) {
     // The receiver owes one acknowledgment and has nothing else to say, so that only its timer sends it.
     let config = |rank, size| Config { ack_delay: Nanos::from_millis(30), ..small(rank, size) };
     let mut world = World::with(2, |rank| rails(rank, 2, fabric), config);
-    let source = world.filled(0, 10, 1);
-    let send = Send { peer: PeerId(1), segments: &whole(source, 10), level: Level::Acknowledged, ..Send::default() };
-    let send = world.at(0).send(&send).unwrap();
-    let sleeps = until_asleep(&mut world, "the acknowledgment", |world| {
-        world.events[0].iter().any(|event| matches!(event, Event::Completed(done) if done.operation == send))
-    });
+    let target = world.empty(1, 10);
+    let recv = world.at(1).recv(&Recv { segments: &whole(target, 10), ..Recv::default() }).unwrap();
+    world.at(0).inject(&Send { peer: PeerId(1), ..Send::default() }, &pattern(10, 1)).unwrap();
+    world.complete(1, recv).unwrap();
+    let before = world.at(1).stats().acks_explicit;
+    let sleeps = until_asleep(&mut world, "the acknowledgment", |world| world.at(1).stats().acks_explicit > before);
     assert!(sleeps > 0, "nobody slept, so that the timer was not needed");
 }
 

@@ -1,0 +1,125 @@
+//! Once it runs, a transport allocates nothing: counted by an allocator that counts.
+#![allow(unsafe_code)]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Access, Event, Get, Put, Recv, Remote, Send, Window};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::{MemRef, Seg};
+use rerail_linux::auth::JobKey;
+use rerail_linux::driver::{Opening, Transport};
+use rerail_linux::rail::Rail;
+use rerail_linux::rail::loopback::Loopback;
+use rerail_linux::rail::tcp::{TcpOptions, TcpRail};
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count() {
+    // Threads on their way out have no counter any more, and none of them is measured.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: every call is passed to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { System.dealloc(start, layout) }
+    }
+
+    unsafe fn realloc(&self, start: *mut u8, layout: Layout, bytes: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { System.realloc(start, layout, bytes) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const KEY: u64 = 7;
+const BYTES: u64 = 1 << 20;
+
+/// Two ranks in one thread, joined by a TCP rail.
+fn pair() -> [Transport; 2] {
+    let mut openings = [0, 1].map(|rank| {
+        let rank = PeerId(rank);
+        let options = TcpOptions::new([127, 0, 0, 1].into(), 0);
+        let tcp = TcpRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap();
+        let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank)), Box::new(tcp)];
+        Opening::with_rails(Config::new(rank, 2), "here".to_owned(), rails, 1).unwrap()
+    });
+    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+    for opening in &mut openings {
+        for (rank, card) in cards.iter().enumerate() {
+            opening.learn(PeerId(rank as u32), card).unwrap();
+        }
+    }
+    openings.map(|opening| opening.join().unwrap())
+}
+
+/// Drives both until so many requests of theirs are over.
+fn until_completed(ranks: &mut [Transport; 2], mut count: usize) {
+    while count > 0 {
+        for rank in &mut *ranks {
+            rank.progress();
+            while let Some(event) = rank.poll_event() {
+                if let Event::Completed(completion) = event {
+                    completion.result.unwrap();
+                    count -= 1;
+                }
+            }
+        }
+    }
+}
+
+/// One of each: small, large, unexpected, to oneself, put, get.
+fn traffic(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2]) {
+    let segments = |rank: usize, bytes| [Seg::new(memory[rank], 0, bytes)];
+    for bytes in [1, 4000, BYTES] {
+        ranks[0].send(&Send { peer: PeerId(1), segments: &segments(0, bytes), ..Send::default() }).unwrap();
+        until_completed(ranks, usize::from(bytes < BYTES));
+        ranks[1].recv(&Recv { segments: &segments(1, bytes), ..Recv::default() }).unwrap();
+        until_completed(ranks, 1 + usize::from(bytes == BYTES));
+    }
+    ranks[1].inject(&Send { peer: PeerId(1), ..Send::default() }, b"to myself").unwrap();
+    ranks[1].recv(&Recv { segments: &segments(1, 9), ..Recv::default() }).unwrap();
+    let there = Remote { peer: PeerId(1), window: KEY, offset: BYTES };
+    ranks[0].put(&Put { to: there, segments: &segments(0, BYTES), ..Put::default() }).unwrap();
+    ranks[0].get(&Get { from: there, segments: &segments(0, BYTES), ..Get::default() }).unwrap();
+    until_completed(ranks, 4);
+    for rank in ranks {
+        rank.wait(Some(std::time::Duration::ZERO)).unwrap();
+    }
+}
+
+#[test]
+fn a_running_transport_allocates_nothing() {
+    let mut ranks = pair();
+    let memory = ranks.each_mut().map(|rank| rank.alloc(2 * BYTES as usize).unwrap());
+    let at = MemRef { region: memory[1], offset: 0 };
+    let access = Access { read: true, write: true, atomic: false };
+    ranks[1].expose(&Window { at, len: 2 * BYTES, access, key: KEY }).unwrap();
+    // Connections are made and lists grow to their working size.
+    for _ in 0..50 {
+        traffic(&mut ranks, memory);
+    }
+    let before = ALLOCATIONS.get();
+    for _ in 0..50 {
+        traffic(&mut ranks, memory);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+    let probe = Box::new(0);
+    assert_eq!(ALLOCATIONS.get() - before, 1, "the counter counts: {probe}");
+}
