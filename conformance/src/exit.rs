@@ -72,11 +72,6 @@ impl Failure {
     pub fn peer_lost(message: impl fmt::Display) -> Self {
         Failure { exit: Exit::PeerLost, message: message.to_string() }
     }
-
-    /// Something is absent.
-    pub fn absent(message: impl fmt::Display) -> Self {
-        Failure { exit: Exit::Absent, message: message.to_string() }
-    }
 }
 
 impl fmt::Display for Failure {

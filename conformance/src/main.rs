@@ -48,7 +48,8 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
 /// Logs to standard error what `RERAIL_LOG` asks for (`debug`, `rerail_linux=trace`); without it nothing.
 fn start_log() -> Result<(), String> {
     let Ok(filter) = std::env::var("RERAIL_LOG") else { return Ok(()) };
-    let filter = tracing_subscriber::EnvFilter::try_new(&filter).map_err(|error| format!("RERAIL_LOG={filter}: {error}"))?;
+    let filter =
+        tracing_subscriber::EnvFilter::try_new(&filter).map_err(|error| format!("RERAIL_LOG={filter}: {error}"))?;
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     Ok(())
 }

@@ -113,7 +113,8 @@ impl Worker {
     pub(super) fn refusal(&mut self) -> Result<(), SessionError> {
         let access = Access { read: true, ..Access::default() };
         let cell = Seg::new(self.incoming, 0, CELL_BYTES);
-        self.session.bytes_mut(cell).fill(self.me() as u8);
+        let mark = self.me() as u8;
+        self.session.bytes_mut(cell).fill(mark);
         let window = self.open_window(self.incoming, CELL_BYTES, access)?;
         self.barrier()?;
         let into = Seg::new(self.outgoing, 0, CELL_BYTES);
@@ -147,7 +148,7 @@ impl Worker {
         }
         self.may_die();
         self.barrier()?;
-        if self.session.bytes(cell).iter().any(|&byte| byte != self.me() as u8) {
+        if self.session.bytes(cell).iter().any(|&byte| byte != mark) {
             let me = self.me();
             let own = Transfer { source: me, target: me, number: 2, bytes: CELL_BYTES };
             self.wrong(&own, "a put that was to be refused has changed the window".to_owned());
@@ -194,8 +195,7 @@ impl Worker {
         for slot in self.outbound() {
             let mut expected = 0;
             loop {
-                let atomic =
-                    self.on_number(slot.transfer.target, AtomicKind::CompareSwap, expected + 1, expected);
+                let atomic = self.on_number(slot.transfer.target, AtomicKind::CompareSwap, expected + 1, expected);
                 let ticket = self.session.atomic(atomic)?;
                 match self.session.wait(ticket)? {
                     Ok(done) if done.old == expected => {

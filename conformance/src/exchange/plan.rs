@@ -236,7 +236,7 @@ pub fn plan(scope: &Scope) -> Vec<Round> {
 
 /// How often a size is sent per pair: often where it is cheap.
 fn repetitions(scope: &Scope, bytes: u64) -> u64 {
-    let full = match bytes {
+    let full: u64 = match bytes {
         0..=1024 => 32,
         1025..=65_536 => 8,
         65_537..=1_048_576 => 2,

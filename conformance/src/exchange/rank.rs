@@ -173,7 +173,11 @@ impl Worker {
             .map(|transfer| {
                 let seg = Seg::new(region, offset, transfer.bytes);
                 // A receive from anybody must fit every message of the round.
-                offset += slot_bytes(transfer.bytes.max(if self.round.kind == Kind::Wildcard { self.round.bytes } else { 0 }));
+                offset += slot_bytes(transfer.bytes.max(if self.round.kind == Kind::Wildcard {
+                    self.round.bytes
+                } else {
+                    0
+                }));
                 Slot { transfer, seg }
             })
             .collect()

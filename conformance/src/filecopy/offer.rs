@@ -61,7 +61,9 @@ impl Offer {
             return Err(format!("version {} of the exchange is not spoken here, only {VERSION}", offer.version));
         }
         let ring = offer.chunk_bytes.checked_mul(offer.depth);
-        if !(1..=CHUNK_BYTES_MAX).contains(&offer.chunk_bytes) || !ring.is_some_and(|ring| (1..=RING_BYTES_MAX).contains(&ring)) {
+        if !(1..=CHUNK_BYTES_MAX).contains(&offer.chunk_bytes)
+            || !ring.is_some_and(|ring| (1..=RING_BYTES_MAX).contains(&ring))
+        {
             return Err(format!("{} messages of {} bytes under way are too many", offer.depth, offer.chunk_bytes));
         }
         Ok(offer)

@@ -8,7 +8,7 @@ use rerail_core::endpoint::{Recv, Selector, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 use rerail_linux::bootstrap::BootError;
-use rerail_linux::bootstrap::pair::{Listener, Pair, PairKey};
+use rerail_linux::bootstrap::pair::{Pair, PairKey, PairListener};
 use sha2::{Digest, Sha256};
 
 use super::offer::{Answer, Ending, Offer, sanitize};
@@ -21,8 +21,9 @@ use crate::session::{Hearing, Session, Ticket, host_name};
 
 /// The sender's rank.
 const PEER: u32 = 1;
-/// The listener looks up from its accept that often; nothing else depends on it.
-const ACCEPT: Duration = Duration::from_secs(3600);
+/// The listener tells that often of attempts without the key. A sender that has proved it has as long for each step of
+/// joining.
+const ACCEPT: Duration = Duration::from_secs(60);
 
 /// `rerail recv`.
 pub fn run(args: &RecvArgs) -> Result<Exit, Failure> {
@@ -30,16 +31,21 @@ pub fn run(args: &RecvArgs) -> Result<Exit, Failure> {
         Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
         None => PairKey::generate().map_err(Failure::usage)?,
     };
-    let listener = Listener::bind(&args.listen).map_err(Failure::usage)?;
+    let listener = PairListener::bind(&args.listen).map_err(Failure::usage)?;
     let address = listener.local_addr().map_err(Failure::usage)?;
     eprintln!("listening on {address}");
     if args.key.is_none() {
         eprintln!("key {}\nrerail send FILE --to {} --key {}", key.to_hex(), reachable(address), key.to_hex());
     }
     loop {
+        let since = Instant::now();
         let pair = match listener.accept(&key, ACCEPT) {
             Ok(pair) => pair,
             Err(BootError::Timeout { .. }) => continue,
+            Err(error) if since.elapsed() >= ACCEPT => {
+                eprintln!("rerail: a connection was refused: {error}");
+                continue;
+            }
             Err(error) => return Err(Failure::usage(error)),
         };
         match take_file(args, pair) {

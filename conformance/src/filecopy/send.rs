@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::Send;
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
+use rerail_linux::bootstrap::BootError;
 use rerail_linux::bootstrap::pair::{Pair, PairKey};
 use sha2::{Digest, Sha256};
 
@@ -25,8 +26,12 @@ const PEER: u32 = 0;
 const CHUNK_BYTES: u64 = 4 << 20;
 /// Messages under way.
 const DEPTH: u64 = 8;
-/// How long to look for the receiver.
-const DIAL: Duration = Duration::from_secs(20);
+/// How long to wait for a receiver that does not listen yet.
+const DIAL: Duration = Duration::from_secs(5);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long each step of joining may take.
+const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// `rerail send`.
 pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
@@ -40,7 +45,7 @@ pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
     let bytes = metadata.len();
     let offer = Offer { version: VERSION, name, bytes, chunk_bytes: CHUNK_BYTES, depth: DEPTH };
     let key = PairKey::from_hex(&args.key).map_err(Failure::usage)?;
-    let pair = Pair::dial(&args.to, &key, DIAL).map_err(Failure::usage)?;
+    let pair = dial(&args.to, &key)?;
     let mut session = open(&args.transfer, Box::new(pair))?;
     let result = transfer(&mut session, file, &args.file, &offer, args.transfer.json);
     let finished = session.into_transport().finish(Some(FAREWELL));
@@ -48,6 +53,21 @@ pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
     summary.print(args.transfer.json, "sent")?;
     finished.map_err(Failure::usage)?;
     Ok(Exit::Ok)
+}
+
+/// Dials until the receiver listens, for a while: the two may be started at the same time.
+fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
+    let start = Instant::now();
+    loop {
+        match Pair::dial(to, key, STEP_MAX) {
+            Err(BootError::Io { source, .. })
+                if source.kind() == ErrorKind::ConnectionRefused && start.elapsed() < DIAL =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            result => return result.map_err(|error| Failure::usage(format!("{to}: {error}"))),
+        }
+    }
 }
 
 fn transfer(session: &mut Session, file: File, path: &Path, offer: &Offer, json: bool) -> Result<Summary, Failure> {
@@ -122,7 +142,13 @@ impl Sending<'_> {
                 return Ok(Err(why));
             }
             let segments = [seg];
-            let send = Send { peer: PeerId(PEER), tag: Some(DATA), immediate: Some(number), segments: &segments, ..Send::default() };
+            let send = Send {
+                peer: PeerId(PEER),
+                tag: Some(DATA),
+                immediate: Some(number),
+                segments: &segments,
+                ..Send::default()
+            };
             under_way.push_back(session.send(send)?);
             // On its way while it is hashed: sending only reads it.
             hash_while_driving(session, &mut hash, seg);

@@ -68,8 +68,9 @@ impl Target {
         } else {
             match renameat_with(CWD, temporary, CWD, &place, RenameFlags::NOREPLACE) {
                 // Not every file system can. A hard link does not replace anything either.
-                Err(Errno::INVAL | Errno::NOSYS) => std::fs::hard_link(temporary, &place)
-                    .and_then(|()| std::fs::remove_file(temporary)),
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    std::fs::hard_link(temporary, &place).and_then(|()| std::fs::remove_file(temporary))
+                }
                 result => result.map_err(io::Error::from),
             }
         };

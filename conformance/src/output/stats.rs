@@ -53,10 +53,7 @@ mod tests {
 
     #[test]
     fn one_sample_is_every_quantile_and_none_is_nothing() {
-        assert_eq!(
-            Latency::of(&mut [7]),
-            Some(Latency { samples: 1, average_ns: 7, median_ns: 7, p99_ns: 7 })
-        );
+        assert_eq!(Latency::of(&mut [7]), Some(Latency { samples: 1, average_ns: 7, median_ns: 7, p99_ns: 7 }));
         assert_eq!(Latency::of(&mut []), None);
     }
 }

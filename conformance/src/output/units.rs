@@ -3,10 +3,10 @@
 //! Sizes are binary (`64K` is 65,536 bytes), rates decimal (MB/s is 10^6 bytes per second) as in the benchmarks of this
 //! field.
 
-/// A size as the tool prints it: exact where it is a whole number of a binary unit, else in bytes.
+/// A size as the tool prints it: exact where it is small or a handy number of a binary unit, else rounded (decimal).
 pub fn bytes(count: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
-        if count >= 1 << shift && count.is_multiple_of(1 << shift) {
+        if count.is_multiple_of(1 << shift) && (1..10_000).contains(&(count >> shift)) {
             return format!("{} {unit}", count >> shift);
         }
     }
@@ -66,6 +66,7 @@ mod tests {
         assert_eq!(bytes(8192), "8 KiB");
         assert_eq!(bytes(64 << 20), "64 MiB");
         assert_eq!(bytes(12_345_678), "12.3 MB");
+        assert_eq!(bytes(24_684_092 << 10), "25.28 GB");
     }
 
     #[test]

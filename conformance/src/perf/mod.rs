@@ -162,11 +162,9 @@ fn measure_size(args: &PerfArgs, session: &mut Session, buffers: Buffers, bytes:
 fn failure(session: &Session, size: u64, error: KernelError) -> Failure {
     match error {
         KernelError::Session(error) => error.into(),
-        KernelError::Different(difference) => Failure::verification(format!(
-            "rank {}, messages of {size} B: {}",
-            session.rank(),
-            describe(&difference)
-        )),
+        KernelError::Different(difference) => {
+            Failure::verification(format!("rank {}, messages of {size} B: {}", session.rank(), describe(&difference)))
+        }
         KernelError::PeerGone => {
             let peer = 1 - session.rank();
             Failure::peer_lost(match session.lost().get(&peer) {

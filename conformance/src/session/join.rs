@@ -22,7 +22,8 @@ pub fn join(stall: Duration) -> Result<Session, Failure> {
 /// Joins a job whose bootstrap stands. Collective.
 pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) -> Result<Session, Failure> {
     // Before the transport starts, so that even a rank that is lost at its first word has a name.
-    let people = introduce(&mut *boot).map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
+    let people =
+        introduce(&mut *boot).map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
     let transport = Transport::start(Options { settings, ..Options::default() }, boot).map_err(Failure::usage)?;
     Ok(Session::new(transport, people, stall))
 }

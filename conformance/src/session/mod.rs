@@ -275,9 +275,7 @@ impl Session {
 
     /// Receives a claimed message.
     pub fn recv_claimed(&mut self, message: MessageId, recv: Recv<'_>) -> Result<Ticket, SessionError> {
-        self.submit(recv.from.source, |transport, cookie| {
-            transport.recv_claimed(message, &Recv { cookie, ..recv })
-        })
+        self.submit(recv.from.source, |transport, cookie| transport.recv_claimed(message, &Recv { cookie, ..recv }))
     }
 
     /// Writes to a peer's window.
@@ -297,9 +295,7 @@ impl Session {
 
     /// Waits for one-sided requests to a peer to be done there.
     pub fn flush(&mut self, peer: PeerId) -> Result<Ticket, SessionError> {
-        self.submit(Some(peer), |transport, cookie| {
-            transport.flush(&Flush { peer, cookie, ..Flush::default() })
-        })
+        self.submit(Some(peer), |transport, cookie| transport.flush(&Flush { peer, cookie, ..Flush::default() }))
     }
 
     /// Takes a request back; its outcome follows in any case.
@@ -426,7 +422,8 @@ impl Session {
             match event {
                 Event::Completed(completion) => {
                     let Cookie(cookie) = completion.cookie;
-                    let more = self.streams.contains(&cookie) && matches!(completion.result, Ok(done) if !done.released);
+                    let more =
+                        self.streams.contains(&cookie) && matches!(completion.result, Ok(done) if !done.released);
                     let known = if more { self.open.contains(&cookie) } else { self.open.remove(&cookie) };
                     if !more {
                         self.streams.remove(&cookie);

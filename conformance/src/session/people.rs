@@ -66,10 +66,12 @@ pub fn host_name() -> String {
 
 /// Why a peer is lost, with the rail by its name.
 pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
-    let rail = |id| transport.rails().find(|rail| rail.id == id).map_or_else(
-        || format!("rail {}", id.0),
-        |rail| format!("rail {}", rail.name),
-    );
+    let rail = |id| {
+        transport
+            .rails()
+            .find(|rail| rail.id == id)
+            .map_or_else(|| format!("rail {}", id.0), |rail| format!("rail {}", rail.name))
+    };
     match why {
         LossReason::NoRail => "no rail reaches it".to_owned(),
         LossReason::RailFailed { rail: id, fault } => format!("{}: {}", rail(id), describe_fault(fault)),

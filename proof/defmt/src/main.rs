@@ -1,12 +1,16 @@
-//! Logs what the core logs, as a stream of defmt frames on standard output. `tests/decode.rs` reads it.
+//! Drives an endpoint through the life of a peer and lets it log, as a stream of defmt frames on standard output. `tests/decode.rs` reads it.
 
 use std::io::Write;
+use std::mem::MaybeUninit;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rerail_core::endpoint::{LossReason, ProtocolError, RailFault};
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Endpoint, RailEvent, RailFault, Send};
 use rerail_core::ids::{PeerId, RailId};
-use rerail_core::wire::WireError;
+use rerail_core::rail::RailFacts;
+use rerail_core::store::arena::REGION_ALIGN;
+use rerail_core::time::{Nanos, Time};
 
 /// The frame under construction.
 static FRAME: Mutex<(defmt::Encoder, Vec<u8>)> = Mutex::new((defmt::Encoder::new(), Vec::new()));
@@ -39,15 +43,36 @@ unsafe impl defmt::Logger for Stdout {
     }
 }
 
-/// The time of the embedder: here one microsecond a line.
+/// A time for each line: here one microsecond apart.
 static NOW_US: AtomicU64 = AtomicU64::new(0);
 defmt::timestamp!("{=u64:us}", NOW_US.fetch_add(1, Ordering::Relaxed));
 
+/// A peer is connected, and its only rail fails.
 fn main() {
-    let peer = PeerId(3);
-    let fault = RailFault::Device { code: 110 };
-    defmt::debug!("peer {} lost: {}", peer, LossReason::RailFailed { rail: RailId(1), fault });
-    let broken = ProtocolError::Wire(WireError { field: "version", value: 9 });
-    defmt::warn!("peer {} lost: {}", peer, LossReason::Protocol(broken));
-    defmt::trace!("done");
+    let config = Config { rails_max: 1, ..Config::new(PeerId(0), 4) };
+    let facts = RailFacts { eager_bytes_max: 4096, segment_bytes_max: 8192, posts_max: 8, ..RailFacts::default() };
+    let needed = config.memory_bytes().expect("the configuration is valid") + REGION_ALIGN;
+    let mut memory = vec![MaybeUninit::uninit(); needed];
+    let start = memory.as_ptr().align_offset(REGION_ALIGN);
+    let mut now = Time(0);
+    let mut endpoint = Endpoint::new(config, &[facts], &mut memory[start..], now).expect("the endpoint starts");
+
+    let (peer, rail) = (PeerId(3), RailId(0));
+    endpoint.add_peer(peer, 1).expect("rank 3 of 4 may be added");
+    endpoint.send(now, &Send { peer, ..Send::default() }).expect("an empty message can be sent");
+    poll(&mut endpoint, now);
+    endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
+    poll(&mut endpoint, now);
+    now = now + Nanos::from_millis(1);
+    endpoint.handle_rail_event(now, RailEvent::Down { peer, rail, fault: RailFault::Device { code: 110 } });
+    poll(&mut endpoint, now);
+}
+
+/// Takes what the endpoint asks for, and leaves it at that.
+fn poll(endpoint: &mut Endpoint<'_>, now: Time) {
+    let mut actions = heapless::Vec::new();
+    while endpoint.poll_actions(now, &mut actions) > 0 {
+        actions.clear();
+    }
+    while endpoint.poll_event().is_some() {}
 }

@@ -29,13 +29,14 @@ fn lines() -> Vec<String> {
 }
 
 #[test]
-fn ids_and_faults_come_out_in_words() {
+fn the_life_of_a_peer_comes_out_in_words() {
     assert_eq!(
         lines(),
         [
-            "0.000000 debug peer PeerId(3) lost: RailFailed { rail: RailId(1), fault: Device { code: 110 } }",
-            r#"0.000001 warn peer PeerId(3) lost: Protocol(Wire(WireError { field: "version", value: 9 }))"#,
-            "0.000002 trace done",
+            "0.000000 debug peer 3: channel opened, rails 1",
+            "0.000001 debug peer 3: rail 0 up",
+            "0.000002 warn peer 3: rail 0 down, Device { code: 110 }",
+            "0.000003 warn peer 3: lost, RailFailed { rail: RailId(0), fault: Device { code: 110 } }",
         ]
     );
 }

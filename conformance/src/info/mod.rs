@@ -1,0 +1,145 @@
+//! `rerail info`: what this machine offers a transport, and what is in the way of the rest.
+
+mod machine;
+mod shm;
+mod tcp;
+mod verbs;
+
+use serde::Serialize;
+
+use crate::cli::OutputArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{Align, Table, bad, bold, bytes, dim, good, json, rate, write_stdout};
+
+/// Why something can't be used, and what would help.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Obstacle {
+    /// What is in the way.
+    pub why: String,
+    /// What removes it.
+    pub remedy: String,
+}
+
+impl Obstacle {
+    fn new(why: impl ToString, remedy: impl ToString) -> Obstacle {
+        Obstacle { why: why.to_string(), remedy: remedy.to_string() }
+    }
+}
+
+/// Everything.
+#[derive(Clone, Debug, Serialize)]
+struct Info {
+    version: &'static str,
+    machine: machine::Machine,
+    shm: shm::Shm,
+    tcp: Vec<tcp::Port>,
+    verbs: verbs::Verbs,
+}
+
+/// Prints it.
+pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
+    let info = Info {
+        version: env!("CARGO_PKG_VERSION"),
+        machine: machine::look(),
+        shm: shm::look(),
+        tcp: tcp::look().map_err(|error| Failure::usage(format!("network interfaces can't be listed: {error}")))?,
+        verbs: verbs::look(),
+    };
+    if args.json {
+        json(&info)?
+    } else {
+        write_stdout(&info.render())?
+    }
+    Ok(Exit::Ok)
+}
+
+impl Info {
+    fn render(&self) -> String {
+        [self.machine(), self.shm(), self.tcp(), self.verbs()].join("\n\n")
+    }
+
+    fn machine(&self) -> String {
+        let machine = &self.machine;
+        let limit = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), bytes);
+        let mut lines = vec![
+            bold("Machine"),
+            format!("{}, Linux {}, rerail {}", machine.host, machine.kernel, self.version),
+            format!("{} processors usable of {}", machine.cpus_usable, machine.cpus),
+            format!("memory: {} of {} available", bytes(machine.memory_available_bytes), bytes(machine.memory_bytes)),
+            format!("locked memory: {} (raisable to {})", limit(machine.locked_bytes), limit(machine.locked_bytes_max)),
+            format!("open files: {} (raisable to {})", count(machine.files), count(machine.files_max)),
+        ];
+        lines.extend(machine.notes.iter().flat_map(obstacle));
+        lines.join("\n")
+    }
+
+    fn shm(&self) -> String {
+        let mut lines = vec![format!("{} {}", bold("Shared memory"), state(self.shm.usable))];
+        lines.extend(self.shm.parts.iter().map(|part| format!("  {}: {}", part.name, state(part.obstacle.is_none()))));
+        lines.extend(self.shm.parts.iter().filter_map(|part| part.obstacle.as_ref()).flat_map(obstacle));
+        lines.join("\n")
+    }
+
+    fn tcp(&self) -> String {
+        let mut table = Table::new(&[
+            ("interface", Align::Left),
+            ("address", Align::Left),
+            ("state", Align::Left),
+            ("MTU", Align::Right),
+            ("MB/s", Align::Right),
+            ("use", Align::Left),
+        ]);
+        for port in &self.tcp {
+            let verdict = match (&port.obstacle, port.loopback) {
+                (None, false) => good("usable"),
+                (None, true) => dim("where named"),
+                (Some(_), _) => bad("no"),
+            };
+            table.row([
+                port.interface.clone(),
+                port.address.clone().unwrap_or("-".to_owned()),
+                port.state.clone(),
+                port.mtu_bytes.map_or("-".to_owned(), |mtu| mtu.to_string()),
+                port.bytes_per_second.map_or("-".to_owned(), |speed| rate(speed as f64)),
+                verdict,
+            ]);
+        }
+        let mut lines = vec![bold("TCP"), table.render()];
+        for port in &self.tcp {
+            lines.extend(port.obstacle.iter().flat_map(obstacle));
+        }
+        lines.join("\n")
+    }
+
+    fn verbs(&self) -> String {
+        let mut lines = vec![format!("{} {}", bold("Verbs"), state(!self.verbs.devices.is_empty()))];
+        lines.extend(self.verbs.obstacle.iter().flat_map(obstacle));
+        for device in &self.verbs.devices {
+            lines.push(format!("  {} ({}, guid {})", device.name, device.firmware, device.guid));
+            lines.extend(device.obstacle.iter().flat_map(obstacle));
+            for port in &device.ports {
+                lines.push(format!(
+                    "    port {}: {}, {}, {}",
+                    port.number,
+                    port.link_layer,
+                    port.state,
+                    port.mbit_per_second.map_or("speed unknown".to_owned(), |speed| format!("{speed} Mbit/s")),
+                ));
+                lines.extend(port.gids.iter().map(|gid| format!("      gid {gid}")));
+            }
+        }
+        lines.join("\n")
+    }
+}
+
+fn state(usable: bool) -> String {
+    if usable { good("usable") } else { bad("not usable") }
+}
+
+fn count(limit: Option<u64>) -> String {
+    limit.map_or("unlimited".to_owned(), |limit| limit.to_string())
+}
+
+fn obstacle(obstacle: &Obstacle) -> [String; 2] {
+    [format!("  {}", obstacle.why), dim(&format!("    remedy: {}", obstacle.remedy))]
+}

@@ -1,0 +1,48 @@
+//! Whether processes of this machine can share memory the way the shared-memory rail does: anonymous files passed over
+//! Unix sockets, and a descriptor per process that tells of its death.
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use serde::Serialize;
+
+use super::Obstacle;
+
+/// The shared-memory rail's needs.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shm {
+    /// Whether all are met.
+    pub usable: bool,
+    /// One by one.
+    pub parts: Vec<Part>,
+}
+
+/// One need.
+#[derive(Clone, Debug, Serialize)]
+pub struct Part {
+    /// What.
+    pub name: &'static str,
+    /// Why it is not met.
+    pub obstacle: Option<Obstacle>,
+}
+
+/// Tries them.
+pub fn look() -> Shm {
+    let part = |name, result: Result<(), rustix::io::Errno>, remedy: &str| Part {
+        name,
+        obstacle: result.err().map(|errno| Obstacle::new(format!("{name}: {errno}"), remedy)),
+    };
+    let memory = memfd_create("rerail-info", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).map(drop);
+    let sockets = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map(drop);
+    let process = pidfd_open(getpid(), PidfdFlags::empty()).map(drop);
+    let parts = vec![
+        part(
+            "anonymous memory files",
+            memory,
+            "allow memfd_create (kernel 3.17) in the container's system call filter",
+        ),
+        part("Unix sockets", sockets, "allow Unix sockets (CONFIG_UNIX, the container's system call filter)"),
+        part("process descriptors", process, "allow pidfd_open (kernel 5.3) in the container's system call filter"),
+    ];
+    Shm { usable: parts.iter().all(|part| part.obstacle.is_none()), parts }
+}

@@ -1,0 +1,78 @@
+//! The exchange between four processes on two logical hosts, as a user runs it.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+fn rerail() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerail"));
+    // A launcher around the tests is none of the tool's business.
+    for name in ["PMI_FD", "PMI_PORT", "PMI_SIZE", "PMI_RANK"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+#[test]
+fn quick_exchange_verifies_every_kind_over_every_path() {
+    let output = rerail().args(["exchange", "--quick", "--seed", "7", "--json"]).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+    assert_eq!(report["ok"], true);
+    assert_eq!(report["ranks"], 4);
+    assert_eq!(report["seed"], 7);
+    assert_eq!(report["hosts"], serde_json::json!(["host0", "host0", "host1", "host1"]));
+    assert_eq!(report["problems_total"], 0);
+    assert_eq!(report["lost"], serde_json::json!([]));
+    let names = |list: &str, field: &str| -> Vec<String> {
+        let entries = report[list].as_array().expect("a list");
+        entries.iter().map(|entry| entry[field].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names("paths", "path"), ["loop", "shm", "tcp"]);
+    assert_eq!(names("checks", "check").len(), 16);
+    for path in report["paths"].as_array().unwrap() {
+        assert!(path["messages"].as_u64().unwrap() > 0 && path["bytes"].as_u64().unwrap() > 0, "{path}");
+        assert!(path["latency"]["median_ns"].as_u64().unwrap() > 0, "{path}");
+        assert!(path["bytes_per_second"].as_f64().unwrap() > 0.0, "{path}");
+    }
+    // Large messages are striped: both TCP rails carried a fair part.
+    let rails = report["rails"].as_array().unwrap();
+    let tcp: Vec<u64> = rails
+        .iter()
+        .filter(|rail| rail["name"].as_str().unwrap().starts_with("tcp"))
+        .map(|rail| rail["bytes"].as_u64().unwrap())
+        .collect();
+    assert_eq!(tcp.len(), 2, "{rails:?}");
+    assert!(tcp.iter().all(|&bytes| bytes > tcp.iter().sum::<u64>() / 10), "{tcp:?}");
+}
+
+#[test]
+fn one_rank_alone_exchanges_with_itself() {
+    let output = rerail().args(["exchange", "-n", "1", "--max-bytes", "64K", "--quick", "--json"]).output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
+    let report: Value = serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"));
+    assert_eq!(report["paths"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn wrong_use_is_told_apart_from_failure() {
+    for arguments in
+        [&["exchange", "-n", "0"][..], &["exchange", "--max-bytes", "8T"], &["perf", "speed"], &["frobnicate"]]
+    {
+        let output = rerail().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!output.stderr.is_empty(), "{arguments:?}");
+    }
+}
+
+#[test]
+fn info_and_config_print_json() {
+    for (command, field) in [("info", "machine"), ("config", "settings")] {
+        let output = rerail().args([command, "--json"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{command}");
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(!value[field].is_null(), "{command}: {value}");
+    }
+}
