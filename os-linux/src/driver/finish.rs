@@ -51,6 +51,7 @@ impl std::error::Error for FinishError {
 impl Transport {
     /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is acknowledged;
     /// then leaves the job. Events that were not taken are dropped: take the completions that matter before.
+    /// A peer that still wants something of this process loses it: where that can be, agree first (a barrier).
     /// `deadline`: how long to wait for peers at most; `None`: as long as it takes them to answer or to be lost.
     ///
     /// # Errors

@@ -28,7 +28,8 @@ impl Transport {
     /// Gives a region back: an allocated one is unmapped, an adopted one is the caller's alone again.
     ///
     /// # Errors
-    /// [`MemoryError::InUse`] while a request that is not over, or a window, names it; nothing happens then.
+    /// [`MemoryError::InUse`] while a window or a request that is not over names it, or a rail is not through with it
+    /// yet; nothing happens then. Drive the transport and try again.
     pub fn free(&mut self, region: RegionId) -> Result<(), MemoryError> {
         self.memory.check(&Seg::new(region, 0, 0))?;
         if self.core.uses_region(region) {

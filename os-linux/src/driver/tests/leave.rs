@@ -96,7 +96,10 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
     world.at(ends.a).close_peer(goodbye).unwrap();
     for (rank, other) in [(ends.a, ends.peer_b()), (ends.b, ends.peer_a())] {
         world.expect(rank, "the goodbye", |event| match event {
-            Event::PeerClosed { peer } => Some(assert_eq!(*peer, other)),
+            Event::PeerClosed { peer } => {
+                assert_eq!(*peer, other);
+                Some(())
+            }
             Event::PeerLost { why, .. } => panic!("lost instead: {why:?}"),
             _ => None,
         });

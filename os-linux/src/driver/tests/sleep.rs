@@ -14,6 +14,7 @@ use crate::driver::Woken;
 on_fabrics! {
     sleepers_exchange_messages: Shm Tcp TwoTcp;
     a_timer_wakes_the_sleeper: Shm Tcp;
+    a_vanished_peer_wakes_the_sleeper: Shm Tcp TwoTcp;
     what_is_there_already_lets_nobody_sleep: Loop Shm Tcp;
 }
 
@@ -74,6 +75,22 @@ fn a_timer_wakes_the_sleeper(fabric: Fabric) {
     let before = world.at(1).stats().acks_explicit;
     let sleeps = until_asleep(&mut world, "the acknowledgment", |world| world.at(1).stats().acks_explicit > before);
     assert!(sleeps > 0, "nobody slept, so that the timer was not needed");
+}
+
+fn a_vanished_peer_wakes_the_sleeper(fabric: Fabric) {
+    let (mut world, ends) = World::new(fabric);
+    let target = world.empty(ends.b, 1);
+    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 1), ..Recv::default() }).unwrap();
+    world.at(ends.a).inject(&Send { peer: ends.peer_b(), ..Send::default() }, b"x").unwrap();
+    world.complete(ends.b, recv).unwrap();
+    // Until nothing is left to do, so that only the end of the peer can wake.
+    while !world.transports.iter_mut().map(|transport| transport.arm().unwrap()).fold(true, |all, idle| all & idle) {
+        world.step();
+    }
+    drop(world.transports.remove(ends.b));
+    until_asleep(&mut world, "the loss", |world| {
+        world.events[0].iter().any(|event| matches!(event, Event::PeerLost { peer, .. } if *peer == PeerId(1)))
+    });
 }
 
 fn what_is_there_already_lets_nobody_sleep(fabric: Fabric) {
