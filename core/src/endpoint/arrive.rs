@@ -233,15 +233,8 @@ impl Endpoint<'_> {
             self.stats.out_of_order += 1;
         }
         let sub = self.t.sub_index(channel, rail);
-        let place = |to, len| Place {
-            to,
-            offset: 0,
-            len,
-            lane: ORDERED,
-            psn,
-            payload_bytes: bytes,
-            ack_now: common.ack_now,
-        };
+        let place =
+            |to, len| Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes: bytes, ack_now: common.ack_now };
         let arrival = if let Some(op) = matched {
             // Straight into the buffer: nothing is held here.
             self.address(op, &message);
@@ -449,13 +442,7 @@ impl Endpoint<'_> {
         }
     }
 
-    fn refuse(
-        &mut self,
-        channel: u32,
-        operation: u64,
-        why: Refusal,
-        held: Option<Seq>,
-    ) -> Result<(), ProtocolError> {
+    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal, held: Option<Seq>) -> Result<(), ProtocolError> {
         let op = Op {
             channel,
             remote: operation,

@@ -54,6 +54,15 @@ pub(crate) enum Timer {
     Silence = 2,
 }
 
+/// What all channels share and may wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    /// Slots for unacknowledged packets.
+    Packets = 0,
+    /// Stripe sets.
+    Stripes = 1,
+}
+
 /// How many timers a channel has.
 pub(crate) const TIMERS: u32 = 3;
 
@@ -100,6 +109,8 @@ pub(crate) struct Channel {
     pub probe_answer: Option<u64>,
     /// In the endpoint's list of channels with something to do.
     pub active: Link,
+    /// In the endpoint's lists of channels that wait for something that all share, by [`Shortage`].
+    pub waits: [Link; 2],
     /// In the endpoint's list of channels with something to tell.
     pub event: Link,
     pub tell_up: bool,
@@ -139,6 +150,7 @@ impl Channel {
             probe_due: false,
             probe_answer: None,
             active: Link::UNLINKED,
+            waits: [Link::UNLINKED; 2],
             event: Link::UNLINKED,
             tell_up: false,
             tell_over: false,

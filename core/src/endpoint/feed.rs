@@ -4,6 +4,7 @@ use super::channel::{ChannelState, Ending, SubState, TIMERS, Timer};
 use super::tables::Tables;
 use super::{Endpoint, LossReason, RailEvent};
 use crate::ids::{PeerId, RailId};
+use crate::log;
 use crate::time::Time;
 
 impl Endpoint<'_> {
@@ -21,6 +22,7 @@ impl Endpoint<'_> {
                     self.activate(channel);
                     return;
                 }
+                log::warn!("peer {}: rail {} down, {}", peer.0, rail.0, fault);
                 let sub = self.t.sub(channel, rail);
                 let stood = sub.state == SubState::Up;
                 let left = sub.bye_sent;
@@ -64,6 +66,7 @@ impl Endpoint<'_> {
             self.refuse_subchannel(peer, rail);
             return;
         };
+        log::debug!("peer {}: rail {} up", peer.0, rail.0);
         let sub = self.t.sub(channel, rail);
         sub.state = SubState::Up;
         self.t.channels.at_mut(channel).wanted &= !(1 << rail.0);

@@ -1,1 +1,605 @@
-//! Bodies of the endpoint's property tests and fuzz target.
+//! A small world for tests and fuzzing: endpoints in one process, rails that are queues, a random scheduler that
+//! delays, splits and reorders whatever the contract lets a rail delay, split and reorder, and memory that is checked.
+//!
+//! Rails read payloads as late as they may (just before they report completion), so memory that is released too early
+//! shows as wrong bytes.
+
+use std::collections::VecDeque;
+use std::vec;
+use std::vec::Vec;
+
+use core::mem::MaybeUninit;
+
+use super::*;
+use crate::ids::*;
+use crate::mem::{MemRef, RegionId, Seg};
+use crate::rail::{Caps, RailFacts, RailKind};
+use crate::store::arena::REGION_ALIGN;
+use crate::wire::{AtomicKind, RemoteKey};
+
+/// A generator of numbers that a seed decides (xorshift64*).
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// From a seed.
+    pub fn new(seed: u64) -> Self {
+        Rng(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+
+    /// The next number.
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    /// A number below `n`.
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    /// True once in `n` times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// Room for an endpoint's state, to be borrowed by [`World::new`].
+pub struct Region(Vec<MaybeUninit<u8>>);
+
+impl Region {
+    /// Room for `config`.
+    pub fn of(config: &Config) -> Self {
+        let bytes = config.memory_bytes().expect("a valid configuration");
+        Region(vec![MaybeUninit::uninit(); bytes + REGION_ALIGN])
+    }
+
+    /// The region for an endpoint outside a [`World`].
+    pub fn for_test(&mut self, config: &Config) -> &mut [MaybeUninit<u8>] {
+        self.aligned(config.memory_bytes().expect("a valid configuration"))
+    }
+
+    fn aligned(&mut self, bytes: usize) -> &mut [MaybeUninit<u8>] {
+        let start = self.0.as_ptr().addr().wrapping_neg() % REGION_ALIGN;
+        &mut self.0[start..start + bytes]
+    }
+}
+
+/// Something that a rail has taken and not finished.
+struct Posted {
+    id: PostId,
+    kind: PostKind,
+    header: Vec<u8>,
+    payload: Vec<Seg>,
+}
+
+/// A packet on the way.
+struct Flying {
+    header: Vec<u8>,
+    payload: Vec<u8>,
+    /// Bytes of the payload in place, once a placement is open.
+    placing: Option<(PlaceId, u64)>,
+    skip: bool,
+}
+
+#[derive(Default)]
+struct Link {
+    up: bool,
+    posted: VecDeque<Posted>,
+    flying: VecDeque<Flying>,
+    /// Completions that the rail has not told yet.
+    finished: Vec<PostId>,
+}
+
+/// One process.
+pub struct Node<'m> {
+    /// Its endpoint.
+    pub endpoint: Endpoint<'m>,
+    /// Its memory by region; the last one is the payload pool.
+    pub memory: Vec<Vec<u8>>,
+    /// Events not looked at.
+    pub events: VecDeque<Event>,
+}
+
+impl Node<'_> {
+    fn bytes(&mut self, region: RegionId) -> &mut Vec<u8> {
+        let last = self.memory.len() - 1;
+        let index = if region == RegionId::POOL { last } else { region.0 as usize };
+        &mut self.memory[index]
+    }
+
+    fn read(&mut self, segs: &[Seg]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for seg in segs {
+            let (start, end) = (seg.at.offset as usize, (seg.at.offset + seg.len) as usize);
+            out.extend_from_slice(&self.bytes(seg.at.region)[start..end]);
+        }
+        out
+    }
+
+    fn write(&mut self, segs: &[Seg], mut data: &[u8]) {
+        for seg in segs {
+            let (now, later) = data.split_at(data.len().min(seg.len as usize));
+            let start = seg.at.offset as usize;
+            self.bytes(seg.at.region)[start..start + now.len()].copy_from_slice(now);
+            data = later;
+        }
+        assert!(data.is_empty(), "the place is smaller than what was to go there");
+    }
+}
+
+/// All of it.
+pub struct World<'m> {
+    /// The processes, by rank.
+    pub nodes: Vec<Node<'m>>,
+    /// By from, to, rail.
+    links: Vec<Link>,
+    rails: usize,
+    /// The clock in nanoseconds.
+    pub now: u64,
+    /// The scheduler's dice.
+    pub rng: Rng,
+    /// Whether rails only report what is true.
+    pub honest: bool,
+    /// Actions carried out.
+    pub actions: u64,
+    /// Actions by sort: copies, sends, writes, reads, atomics, registrations.
+    pub counts: [u64; 6],
+}
+
+/// Facts of a rail like TCP.
+pub const TCP: RailFacts = RailFacts {
+    kind: RailKind::Tcp,
+    caps: Caps { write: false, read: false, registration: false, lossless: false },
+    eager_bytes_max: 1000,
+    segment_bytes_max: 5000,
+    posts_max: 4,
+    bytes_per_second: 0,
+};
+
+/// Facts of a rail like shared memory.
+pub const SHM: RailFacts =
+    RailFacts { kind: RailKind::Shm, caps: Caps { lossless: true, ..TCP.caps }, segment_bytes_max: 1500, ..TCP };
+
+/// Facts of a rail that writes remote memory.
+pub const PUT: RailFacts =
+    RailFacts { kind: RailKind::Sim, caps: Caps { write: true, registration: true, ..TCP.caps }, ..TCP };
+
+/// Facts of a rail that reads remote memory.
+pub const GET: RailFacts =
+    RailFacts { kind: RailKind::Sim, caps: Caps { read: true, registration: true, ..TCP.caps }, ..TCP };
+
+impl<'m> World<'m> {
+    /// `regions.len()` processes that reach each other, and themselves, over all `rails`. `memory` gives each its
+    /// regions' sizes.
+    pub fn new(
+        regions: &'m mut [Region],
+        config: &Config,
+        rails: &[RailFacts],
+        memory: &[usize],
+        seed: u64,
+    ) -> World<'m> {
+        let count = regions.len();
+        let mut nodes = Vec::new();
+        for (rank, region) in regions.iter_mut().enumerate() {
+            let config = Config { rank: PeerId(rank as u32), ..*config };
+            let region = region.aligned(config.memory_bytes().expect("valid"));
+            let mut endpoint = Endpoint::new(config, rails, region, Time(0)).expect("starts");
+            for peer in 0..count {
+                endpoint.add_peer(PeerId(peer as u32), u64::MAX >> (64 - rails.len())).expect("a peer");
+            }
+            let mut memory: Vec<Vec<u8>> = memory.iter().map(|&len| vec![0; len]).collect();
+            memory.push(vec![0; config.pool_bytes().expect("valid") as usize]);
+            nodes.push(Node { endpoint, memory, events: VecDeque::new() });
+        }
+        let links = (0..count * count * rails.len()).map(|_| Link::default()).collect();
+        let rails = rails.len();
+        World { nodes, links, rails, now: 0, rng: Rng::new(seed), honest: true, actions: 0, counts: [0; 6] }
+    }
+
+    fn link(&mut self, from: usize, to: usize, rail: usize) -> &mut Link {
+        let index = (from * self.nodes.len() + to) * self.rails + rail;
+        &mut self.links[index]
+    }
+
+    /// Carries out all that an endpoint asks for, and collects its events.
+    pub fn act(&mut self, rank: usize) {
+        let mut actions = heapless::Vec::new();
+        while self.nodes[rank].endpoint.poll_actions(Time(self.now), &mut actions) > 0 {
+            for action in actions.drain(..) {
+                self.actions += 1;
+                self.carry_out(rank, action);
+            }
+        }
+        while let Some(event) = self.nodes[rank].endpoint.poll_event() {
+            self.nodes[rank].events.push_back(event);
+        }
+    }
+
+    fn carry_out(&mut self, rank: usize, action: Action) {
+        let now = Time(self.now);
+        match action {
+            Action::Connect { peer, rail } => {
+                // Both ends learn of it; a subchannel that stands is not opened twice.
+                if !core::mem::replace(&mut self.link(rank, peer.0 as usize, rail.0.into()).up, true) {
+                    self.link(peer.0 as usize, rank, rail.0.into()).up = true;
+                    self.nodes[rank].endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
+                    if peer.0 as usize != rank {
+                        let event = RailEvent::Up { peer: PeerId(rank as u32), rail };
+                        self.nodes[peer.0 as usize].endpoint.handle_rail_event(now, event);
+                    }
+                } else {
+                    self.nodes[rank].endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
+                }
+            }
+            Action::Disconnect { peer, rail } => self.cut(rank, peer.0 as usize, rail, RailFault::Closed, false),
+            Action::Copy { from, to } => {
+                self.counts[0] += 1;
+                assert_eq!(from.len(), to.len());
+                let node = &mut self.nodes[rank];
+                let from: Vec<_> = node.endpoint.segments(from).collect();
+                let to: Vec<_> = node.endpoint.segments(to).collect();
+                let data = node.read(&from);
+                node.write(&to, &data);
+            }
+            Action::Post(post) => {
+                self.counts[match post.kind {
+                    PostKind::Send => 1,
+                    PostKind::Write { .. } => 2,
+                    PostKind::Read { .. } => 3,
+                }] += 1;
+                let payload: Vec<_> = self.nodes[rank].endpoint.segments(post.payload).collect();
+                assert_eq!(payload.iter().map(|s| s.len).sum::<u64>(), post.payload.len());
+                let link = self.link(rank, post.peer.0 as usize, post.rail.0.into());
+                assert!(link.up, "posted on a subchannel that is down");
+                link.posted.push_back(Posted { id: post.id, kind: post.kind, header: post.header.to_vec(), payload });
+                let posts_max = self.nodes[rank].endpoint.rails[usize::from(post.rail.0)].posts_max;
+                let link = self.link(rank, post.peer.0 as usize, post.rail.0.into());
+                let open = link.posted.len() + link.finished.len();
+                assert!(open <= posts_max.into() || !self.honest, "more posts than the rail takes");
+            }
+            Action::Atomic(atomic) => {
+                self.counts[4] += 1;
+                let node = &mut self.nodes[rank];
+                let at = Seg { at: atomic.at, len: 8 };
+                let old = u64::from_le_bytes(node.read(&[at]).try_into().expect("8 bytes"));
+                let new = match atomic.kind {
+                    AtomicKind::Add => old.wrapping_add(atomic.operand),
+                    AtomicKind::Swap => atomic.operand,
+                    AtomicKind::CompareSwap if old == atomic.compare => atomic.operand,
+                    _ => old,
+                };
+                node.write(&[at], &new.to_le_bytes());
+                node.endpoint.handle_atomic(now, atomic.operation, old);
+            }
+            Action::Register { operation, rail, memory, .. } => {
+                self.counts[5] += 1;
+                let node = &mut self.nodes[rank];
+                let seg = node.endpoint.segments(memory).next().expect("memory to register");
+                assert_eq!(seg.len, memory.len(), "a key names one contiguous piece");
+                let region = if seg.at.region == RegionId::POOL { u64::MAX } else { seg.at.region.0.into() };
+                let key = match self.rng.below(8) {
+                    0 => Err(RailFault::Device { code: 12 }),
+                    _ => Ok(RemoteKey { rail: 0, key: region, address: seg.at.offset }),
+                };
+                node.endpoint.handle_registered(now, operation, rail, key);
+            }
+            Action::Deregister { .. } => {}
+        }
+    }
+
+    /// Takes a subchannel down; `tell` the near end too.
+    pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, tell: bool) {
+        let now = Time(self.now);
+        for (from, to) in [(near, far), (far, near)] {
+            let link = self.link(from, to, rail.0.into());
+            let up = core::mem::take(&mut link.up);
+            link.posted.clear();
+            link.finished.clear();
+            // What was sent before an orderly close still arrives; a fault takes it along.
+            if tell {
+                link.flying.clear();
+            }
+            if up && (from == far || tell) {
+                let event = RailEvent::Down { peer: PeerId(to as u32), rail, fault };
+                while let Some(flying) = self.link(to, from, rail.0.into()).flying.pop_front() {
+                    self.deliver(to, from, rail.0.into(), flying, true);
+                }
+                self.nodes[from].endpoint.handle_rail_event(now, event);
+            }
+        }
+    }
+
+    fn key_seg(key: RemoteKey, len: u64) -> Seg {
+        let region = if key.key == u64::MAX { RegionId::POOL } else { RegionId(key.key as u32) };
+        Seg { at: MemRef { region, offset: key.address }, len }
+    }
+
+    /// One thing happens on one link: a post goes out, a completion is told, a packet or a part of one arrives.
+    pub fn step_link(&mut self, from: usize, to: usize, rail: usize) -> bool {
+        let choice = self.rng.below(3);
+        let link = self.link(from, to, rail);
+        match choice {
+            0 if !link.posted.is_empty() => {
+                let posted = link.posted.pop_front().expect("not empty");
+                let len = posted.payload.iter().map(|s| s.len).sum();
+                match posted.kind {
+                    PostKind::Send => {
+                        let payload = self.nodes[from].read(&posted.payload);
+                        let flying = Flying { header: posted.header, payload, placing: None, skip: false };
+                        self.link(from, to, rail).flying.push_back(flying);
+                    }
+                    // Writes and reads overtake no packet behind them: they take effect at once.
+                    PostKind::Write { to: key } => {
+                        let data = self.nodes[from].read(&posted.payload);
+                        self.nodes[to].write(&[Self::key_seg(key, len)], &data);
+                    }
+                    PostKind::Read { from: key } => {
+                        let data = self.nodes[to].read(&[Self::key_seg(key, len)]);
+                        self.nodes[from].write(&posted.payload, &data);
+                    }
+                }
+                self.link(from, to, rail).finished.push(posted.id);
+            }
+            1 if !link.finished.is_empty() => {
+                let id = link.finished.remove(0);
+                self.nodes[from].endpoint.handle_completion(Time(self.now), id, PostStatus::Done);
+                if self.rng.one_in(10) {
+                    // Reported twice: the second one must find nothing.
+                    self.nodes[from].endpoint.handle_completion(Time(self.now), id, PostStatus::Done);
+                }
+            }
+            2 if !link.flying.is_empty() => {
+                let flying = link.flying.pop_front().expect("not empty");
+                let all = self.rng.one_in(2);
+                if let Some(rest) = self.deliver(from, to, rail, flying, all) {
+                    self.link(from, to, rail).flying.push_front(rest);
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The rail takes and finishes its oldest post, and the packet vanishes; `false`: there was none.
+    pub fn finish_posts(&mut self, from: usize, to: usize, rail: usize) -> bool {
+        let Some(posted) = self.link(from, to, rail).posted.pop_front() else { return false };
+        self.nodes[from].endpoint.handle_completion(Time(self.now), posted.id, PostStatus::Done);
+        true
+    }
+
+    /// Delivers a packet, or a part of its payload; gives back what is not through.
+    fn deliver(&mut self, from: usize, to: usize, rail: usize, mut flying: Flying, all: bool) -> Option<Flying> {
+        let now = Time(self.now);
+        let node = &mut self.nodes[to];
+        if flying.placing.is_none() && !flying.skip {
+            let peer = PeerId(from as u32);
+            match node.endpoint.handle_arrival(now, peer, RailId(rail as u8), &flying.header) {
+                Arrival::Done | Arrival::Discard | Arrival::Close => return None,
+                Arrival::Place { id, .. } => flying.placing = Some((id, 0)),
+            }
+        }
+        let (id, at) = flying.placing?;
+        // Between the parts of a payload anything may happen to its place.
+        let Some(memory) = node.endpoint.place_memory(id) else { return None };
+        let until = if all { memory.len() } else { at + self.rng.below(memory.len() - at + 1) };
+        let node = &mut self.nodes[to];
+        let rest = Span { offset: memory.offset + at, len: memory.len() - at, ..memory };
+        let segs: Vec<_> = node.endpoint.segments(rest).collect();
+        node.write(&segs, &flying.payload[at as usize..until as usize]);
+        if until < memory.len() {
+            flying.placing = Some((id, until));
+            return Some(flying);
+        }
+        node.endpoint.handle_placed(now, id);
+        if self.rng.one_in(10) {
+            self.nodes[to].endpoint.handle_placed(now, id);
+        }
+        None
+    }
+
+    /// Lets the world run until nothing moves and no timer is near; panics where it never comes to rest.
+    pub fn settle(&mut self) {
+        let count = self.nodes.len();
+        let mut idle = 0;
+        for _ in 0..5_000_000u64 {
+            self.now += self.rng.below(2000);
+            let rank = self.rng.below(count as u64) as usize;
+            if self.nodes[rank].endpoint.next_timeout().is_some_and(|at| at.0 <= self.now) {
+                self.nodes[rank].endpoint.handle_timeout(Time(self.now));
+            }
+            let before = self.actions;
+            self.act(rank);
+            let mut moved = self.actions != before;
+            for _ in 0..4 {
+                let (from, to) = (self.rng.below(count as u64) as usize, self.rng.below(count as u64) as usize);
+                let rail = self.rng.below(self.rails as u64) as usize;
+                moved |= self.step_link(from, to, rail);
+            }
+            idle = if moved { 0 } else { idle + 1 };
+            if idle > 200 * count && self.at_rest() {
+                return;
+            }
+        }
+        panic!("the world does not come to rest");
+    }
+
+    fn at_rest(&self) -> bool {
+        let links = self.links.iter().all(|l| l.posted.is_empty() && l.flying.is_empty() && l.finished.is_empty());
+        // An acknowledgment that is due soon is still to come.
+        links && self.nodes.iter().all(|n| n.endpoint.next_timeout().is_none_or(|at| at.0 > self.now + 5_000_000))
+    }
+}
+
+/// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets, completions,
+/// placements, answers and rail events between its own. Nothing may panic, and no memory outside the buffers and windows
+/// that were handed in may be written; rank 1, which the garbage is aimed at, may give its peers up.
+pub fn run(data: &[u8]) {
+    let config = Config {
+        operations_max: 64,
+        packets_max: 32,
+        window: 64,
+        channels_max: 3,
+        unexpected_per_peer: 8,
+        blocks_per_peer: 8,
+        block_bytes: 64,
+        eager_bytes_max: 300,
+        retained_max: 4,
+        requests_per_peer: 2,
+        bulk_max: 4,
+        rails_max: 3,
+        match_buckets: 4,
+        windows_max: 2,
+        counters_max: 1,
+        ack_packets: 4,
+        ..Config::new(PeerId(0), 3)
+    };
+    let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];
+    let mut world = World::new(&mut regions, &config, &[TCP, PUT, GET], &[70_000], 1);
+    world.honest = false;
+    let mut input = Input(data);
+    for rank in 0..3 {
+        let window = Window {
+            at: MemRef { region: RegionId(0), offset: 60_000 },
+            len: 5000,
+            access: Access { read: true, write: true, atomic: true },
+            key: 7,
+        };
+        world.nodes[rank].endpoint.expose(&window).expect("room");
+    }
+    while !input.0.is_empty() {
+        fuzz_step(&mut world, &mut input);
+    }
+    // Memory that was never handed to the endpoint is as it was: behind the window, and between buffers.
+    for node in &world.nodes {
+        assert!(node.memory[0][65_000..].iter().all(|&b| b == 0), "written behind the window");
+        assert!(node.memory[0][50_000..60_000].iter().all(|&b| b == 0), "written before the window");
+    }
+}
+
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn byte(&mut self) -> u8 {
+        let Some((&first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        first
+    }
+
+    fn take(&mut self, len: usize) -> &'a [u8] {
+        let (now, later) = self.0.split_at(len.min(self.0.len()));
+        self.0 = later;
+        now
+    }
+
+    fn id(&mut self) -> Key {
+        // Mostly ids that could be alive.
+        Key { index: (self.byte() % 64).into(), generation: 1 + u32::from(self.byte() % 4) }
+    }
+}
+
+fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
+    let what = input.byte();
+    let rank = usize::from(what >> 4) % 3;
+    let peer = PeerId((input.byte() % 3).into());
+    let now = Time(world.now);
+    world.now += u64::from(input.byte()) * 50_000;
+    let at = u64::from(input.byte()) * 64;
+    let len = u64::from(input.byte()) * 80;
+    let segments = [Seg::new(RegionId(0), at, len)];
+    let to = Remote { peer, window: 7, offset: at / 2 };
+    let cookie = Cookie(u64::from(what));
+    let endpoint = &mut world.nodes[rank].endpoint;
+    match what & 15 {
+        0 | 1 => {
+            let level = [Level::Reusable, Level::Acknowledged, Level::Placed][usize::from(input.byte() % 3)];
+            let tag = (what & 1 == 0).then_some(at % 3);
+            let _ = endpoint.send(now, &Send { peer, tag, segments: &segments, level, cookie, ..Send::default() });
+        }
+        2 | 3 => {
+            let tag = if what & 1 == 0 { TagMatch::Tagged { tag: at % 3, ignore: 1 } } else { TagMatch::Untagged };
+            let from = Selector { source: (at & 64 == 0).then_some(peer), tag };
+            let multi = (len & 1 == 0 && len > 0).then_some(len / 4 + 1);
+            let _ = endpoint.recv(now, &Recv { from, segments: &segments, multi, cookie, ..Recv::default() });
+        }
+        4 => drop(endpoint.put(now, &Put { to, segments: &segments, cookie, ..Put::default() })),
+        5 => drop(endpoint.get(now, &Get { from: to, segments: &segments, cookie, ..Get::default() })),
+        6 => {
+            let at = Remote { offset: at, ..to };
+            let _ =
+                endpoint.atomic(now, &Atomic { at, kind: AtomicKind::Add, operand: len, cookie, ..Atomic::default() });
+        }
+        7 => {
+            let _ = endpoint.flush(now, &Flush { peer, cookie, ..Flush::default() });
+            let _ = endpoint.cancel(now, OpId(input.id()));
+        }
+        // A packet made of a real one's parts, or of nothing sensible, for rank 1.
+        8..=11 => fuzz_packet(world, input),
+        12 => {
+            let id = input.id();
+            match input.byte() % 5 {
+                0 => endpoint.handle_completion(now, PostId(id), PostStatus::Failed),
+                1 => endpoint.handle_atomic(now, OpId(id), 5),
+                2 => endpoint.handle_placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
+                3 => endpoint.handle_registered(now, OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
+                _ => endpoint.handle_timeout(now),
+            }
+        }
+        13 if what >= 0xE0 => {
+            let rail = RailId(input.byte() % 3);
+            world.cut(rank, peer.0 as usize, rail, RailFault::TimedOut, true);
+        }
+        14 if what >= 0xE0 => drop(endpoint.close_peer(now, peer)),
+        _ => {
+            for _ in 0..8 {
+                for rank in 0..3 {
+                    world.act(rank);
+                }
+                let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
+                let rail = world.rng.below(3) as usize;
+                world.step_link(from, to, rail);
+            }
+        }
+    }
+}
+
+/// One hostile packet from rank 0 or 2 to rank 1.
+fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
+    let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
+    let rail = RailId(input.byte() % 3);
+    let mode = input.byte();
+    let mut header = if mode & 1 == 0 {
+        let samples = crate::wire::harness::samples();
+        let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
+        repr.common.source = from;
+        repr.common.epoch = 0;
+        repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
+        (repr.common.ack_ordered, repr.common.ack_unordered) = (0, 0);
+        match &mut repr.body {
+            crate::wire::Body::Cts(body) => body.operation = input.id().to_bits(),
+            crate::wire::Body::Fin(body) => body.operation = input.id().to_bits(),
+            crate::wire::Body::Data(body) => {
+                (body.operation, body.offset) = (input.id().to_bits(), input.byte().into())
+            }
+            crate::wire::Body::Put(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
+            crate::wire::Body::Get(body) => (body.window, body.bytes) = (7, u64::from(input.byte()) * 20),
+            crate::wire::Body::Atomic(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
+            _ => {}
+        }
+        repr.emit_vec().map(|header| header.to_vec()).unwrap_or_default()
+    } else {
+        input.take(64).to_vec()
+    };
+    if mode & 2 != 0
+        && let Some(byte) = header.get_mut(usize::from(input.byte()))
+    {
+        *byte ^= input.byte();
+    }
+    let bytes = crate::wire::stream::payload_len(&header) as usize;
+    let flying = Flying { header, payload: vec![0x5A; bytes.min(1 << 20)], placing: None, skip: false };
+    if bytes <= 1 << 20 {
+        world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0);
+    }
+}

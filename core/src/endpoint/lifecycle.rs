@@ -1,10 +1,11 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
-use super::channel::{Channel, ChannelState, Ending, ORDERED, Sub, SubState, Timer, UNORDERED};
+use super::channel::{Channel, ChannelState, Ending, ORDERED, Shortage, Sub, SubState, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::tables::{Tables, channel_active, channel_event, op_queue};
+use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
+use crate::log;
 use crate::rel::credit::Grants;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -32,6 +33,7 @@ impl Endpoint<'_> {
                 ..Sub::default()
             };
         }
+        log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
         self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
         self.activate(index);
         Some(index)
@@ -42,6 +44,30 @@ impl Endpoint<'_> {
         let mut links = By(&mut self.t.channels, channel_active);
         if !crate::store::Links::link(&mut links, channel).is_linked() {
             self.active.push_back(&mut links, channel);
+        }
+    }
+
+    /// A channel has found a shared table empty: it is woken when something comes free.
+    pub(super) fn wait_for(&mut self, channel: u32, shortage: Shortage) {
+        if !self.t.channels.at(channel).waits[shortage as usize].is_linked() {
+            let mut links = By(&mut self.t.channels, channel_waits(shortage));
+            self.waiting[shortage as usize].push_back(&mut links, channel);
+        }
+    }
+
+    /// Something of a shared table may have come free: the channel that has waited longest has its turn. It wakes the
+    /// next one where it leaves something over.
+    pub(super) fn wake(&mut self, shortage: Shortage) {
+        let free = match shortage {
+            Shortage::Packets => self.t.packets.room(),
+            Shortage::Stripes => self.t.stripe_sets.room(),
+        };
+        if free == 0 {
+            return;
+        }
+        let mut links = By(&mut self.t.channels, channel_waits(shortage));
+        if let Some(channel) = self.waiting[shortage as usize].pop_front(&mut links) {
+            self.activate(channel);
         }
     }
 
@@ -64,6 +90,10 @@ impl Endpoint<'_> {
             return;
         }
         let peer = self.t.channels.at(channel).peer;
+        match ending {
+            Ending::Closed => log::debug!("peer {}: channel closed", peer.0),
+            Ending::Lost(why) => log::warn!("peer {}: lost, {}", peer.0, why),
+        }
         let error = match ending {
             Ending::Closed => OpError::PeerClosed { peer },
             Ending::Lost(why) => OpError::PeerLost { peer, why },
@@ -102,6 +132,7 @@ impl Endpoint<'_> {
                 self.t.packets.remove(key);
             }
         }
+        self.wake(Shortage::Packets);
     }
 
     fn end_operations(&mut self, channel: u32, peer: PeerId, error: OpError) {
@@ -185,6 +216,10 @@ impl Endpoint<'_> {
         let peer = slot.peer;
         let mut links = By(&mut self.t.channels, channel_active);
         self.active.unlink(&mut links, channel);
+        for shortage in [Shortage::Packets, Shortage::Stripes] {
+            let mut links = By(&mut self.t.channels, channel_waits(shortage));
+            self.waiting[shortage as usize].unlink(&mut links, channel);
+        }
         self.t.channels.remove(key);
         self.t.peers[peer.0 as usize].channel = NONE;
     }

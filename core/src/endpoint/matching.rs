@@ -49,7 +49,7 @@ impl Endpoint<'_> {
         let taken = len.min(free);
         let part = self.new_op(Op {
             parent: op,
-            cursor: parent.cursor,
+            remote_offset: parent.cursor,
             len: taken,
             notify: parent.notify,
             cookie: parent.cookie,

@@ -214,6 +214,8 @@ pub struct Endpoint<'m> {
     t: Tables<'m>,
     /// Channels with something to send.
     active: List,
+    /// Channels that wait for something shared, by `Shortage`.
+    waiting: [List; 2],
     /// Channels with something to tell.
     channel_events: List,
     /// Operations with something to tell.
@@ -265,6 +267,7 @@ impl<'m> Endpoint<'m> {
             config,
             t,
             active: List::EMPTY,
+            waiting: [List::EMPTY; 2],
             channel_events: List::EMPTY,
             op_events: List::EMPTY,
             copies: List::EMPTY,

@@ -1,7 +1,7 @@
 //! Packets are built, numbered, handed to rails, completed and acknowledged.
 
 use super::action::{Action, Post, PostKind, Span};
-use super::channel::{ORDERED, SubState, Timer, UNORDERED};
+use super::channel::{ORDERED, Shortage, SubState, Timer, UNORDERED};
 use super::op::{Packet, What};
 use super::tables::Tables;
 use super::{Endpoint, PostStatus};
@@ -53,11 +53,15 @@ impl Endpoint<'_> {
     }
 
     /// Whether one more sequenced packet of `lane` may be under way.
-    pub(super) fn may_send(&self, channel: u32, lane: Lane) -> bool {
+    pub(super) fn may_send(&mut self, channel: u32, lane: Lane) -> bool {
+        if self.t.packets.room() == 0 {
+            self.wait_for(channel, Shortage::Packets);
+            return false;
+        }
         let slot = self.t.channels.at(channel);
         let window = slot.terms.map_or(0, |terms| terms.window).min(self.config.window);
         let lane = if lane == Lane::Ordered { ORDERED } else { UNORDERED };
-        self.t.packets.room() > 0 && slot.sent[lane].has_room(window)
+        slot.sent[lane].has_room(window)
     }
 
     /// Hands a sequenced packet to a rail. The caller has asked `may_send` and `has_room`, and `out` has room.
@@ -77,15 +81,8 @@ impl Endpoint<'_> {
             Some(Lane::Ordered) => ORDERED,
             _ => UNORDERED,
         };
-        let record = Packet {
-            op,
-            channel,
-            rail: rail.0,
-            what: What::Packet,
-            len: payload.len(),
-            posted: true,
-            unacked: true,
-        };
+        let record =
+            Packet { op, channel, rail: rail.0, what: What::Packet, len: payload.len(), posted: true, unacked: true };
         let Ok(key) = self.t.packets.insert(record) else {
             debug_assert!(false, "asked before");
             return;
@@ -147,15 +144,7 @@ impl Endpoint<'_> {
         true
     }
 
-    fn push_packet(
-        &mut self,
-        channel: u32,
-        rail: RailId,
-        id: PostId,
-        repr: &Repr,
-        payload: Span,
-        out: &mut Actions,
-    ) {
+    fn push_packet(&mut self, channel: u32, rail: RailId, id: PostId, repr: &Repr, payload: Span, out: &mut Actions) {
         let header = repr.emit_vec();
         debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
         let header = header.unwrap_or_default();
@@ -187,6 +176,7 @@ impl Endpoint<'_> {
         let packet = *packet;
         if !packet.unacked {
             self.t.packets.remove(id.0);
+            self.wake(Shortage::Packets);
         }
         let sub = self.t.sub(packet.channel, RailId(packet.rail));
         sub.posts = sub.posts.saturating_sub(1);
@@ -209,6 +199,7 @@ impl Endpoint<'_> {
             && let Some(key) = self.t.packets.key_at(index)
         {
             self.t.packets.remove(key);
+            self.wake(Shortage::Packets);
         }
         self.t.ops.at_mut(packet.op).unacked -= 1;
         self.settle(packet.op);

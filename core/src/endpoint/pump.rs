@@ -3,7 +3,7 @@
 //! sees them together (newmadeleine-2007, 2).
 
 use super::action::{Action, AtomicAction, PostKind, Span, SpanOf};
-use super::channel::{ChannelState, Ending, SubState};
+use super::channel::{ChannelState, Ending, Shortage, SubState};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::tables::{channel_active, op_queue};
@@ -121,6 +121,9 @@ impl Endpoint<'_> {
                 }
             }
             self.pump_frames(channel, out);
+            // What this channel leaves over, the next one that waits may have.
+            self.wake(Shortage::Packets);
+            self.wake(Shortage::Stripes);
         }
         self.pump_goodbye(channel, out);
     }
@@ -195,15 +198,10 @@ impl Endpoint<'_> {
                 let target = self.t.op_id(op).0.to_bits();
                 Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, keys })
             }
-            Control::AtomicReply => {
-                Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old })
+            Control::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old }),
+            Control::Fin | Control::None | Control::Register => {
+                Body::Fin(Fin { operation: slot.remote, count: 1, refused: slot.refusal, placed_bytes: slot.granted })
             }
-            Control::Fin | Control::None | Control::Register => Body::Fin(Fin {
-                operation: slot.remote,
-                count: 1,
-                refused: slot.refusal,
-                placed_bytes: slot.granted,
-            }),
         };
         self.t.dequeue(op);
         let slot = self.t.ops.at_mut(op);
@@ -387,7 +385,11 @@ impl Endpoint<'_> {
     fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
         let slot = *self.t.ops.at(op);
         let packets = slot.phase == Phase::Data;
-        if self.t.packets.room() == 0 || (packets && !self.may_send(channel, Lane::Unordered)) {
+        if self.t.packets.room() == 0 {
+            self.wait_for(channel, Shortage::Packets);
+            return Step::Idle;
+        }
+        if packets && !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
         if slot.cursor == 0 && self.must_wait_to_serve(channel, &slot) {
@@ -445,7 +447,10 @@ impl Endpoint<'_> {
             slot.single = Some(rail);
             slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
         } else {
-            let Ok(set) = self.t.stripe_sets.insert(()) else { return false };
+            let Ok(set) = self.t.stripe_sets.insert(()) else {
+                self.wait_for(channel, Shortage::Stripes);
+                return false;
+            };
             let stripes = self.t.stripes_of(set.index);
             stripes.fill(Stripe::default());
             self.policy.stripe(slot.granted, mask, stripes);
@@ -498,8 +503,12 @@ impl Endpoint<'_> {
                 if !self.may_send(channel, Lane::Unordered) {
                     return Step::Idle;
                 }
-                let fin =
-                    Fin { operation: slot.remote, count: slot.fins_expected, refused: None, placed_bytes: slot.granted };
+                let fin = Fin {
+                    operation: slot.remote,
+                    count: slot.fins_expected,
+                    refused: None,
+                    placed_bytes: slot.granted,
+                };
                 self.t.ops.at_mut(op).fins_due &= !(1 << rail.0);
                 self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
             }

@@ -94,13 +94,7 @@ impl Endpoint<'_> {
     }
 
     /// A rail has registered an operation's memory, or could not. Late answers are dropped.
-    pub fn handle_registered(
-        &mut self,
-        now: Time,
-        operation: OpId,
-        rail: RailId,
-        key: Result<RemoteKey, RailFault>,
-    ) {
+    pub fn handle_registered(&mut self, now: Time, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
         let _ = now;
         let Some(slot) = self.t.ops.get_mut(operation.0) else {
             self.stats.stale_dropped += 1;

@@ -1,7 +1,7 @@
 //! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
 //! one completion per request, whatever the number of packets, stripes and rails.
 
-use super::channel::{Ending, UNORDERED};
+use super::channel::{Ending, Shortage, UNORDERED};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::{channel_event, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
@@ -102,12 +102,9 @@ impl Endpoint<'_> {
 
     fn finish(&mut self, op: u32, slot: &Op) {
         let error = match slot.kind {
-            OpKind::Recv | OpKind::Part if slot.message_len > slot.len => Some(OpError::Truncated {
-                sent: slot.message_len,
-                capacity: slot.len,
-                peer: slot.peer,
-                tag: slot.tag,
-            }),
+            OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
+                Some(OpError::Truncated { sent: slot.message_len, capacity: slot.len, peer: slot.peer, tag: slot.tag })
+            }
             _ => None,
         };
         if slot.fin_wanted {
@@ -168,10 +165,7 @@ impl Endpoint<'_> {
             && let Some(key) = self.t.stripe_sets.key_at(set)
         {
             self.t.stripe_sets.remove(key);
-            let channel = self.t.ops.at(op).channel;
-            if channel != NONE {
-                self.activate(channel);
-            }
+            self.wake(Shortage::Stripes);
         }
     }
 
@@ -211,7 +205,7 @@ impl Endpoint<'_> {
             tag: slot.tag,
             immediate: slot.immediate,
             old: slot.old,
-            offset: if slot.kind == OpKind::Part { slot.cursor } else { 0 },
+            offset: if slot.kind == OpKind::Part { slot.remote_offset } else { 0 },
             released: slot.kind == OpKind::MultiRecv,
         };
         let mut operation = self.t.op_id(op);

@@ -62,12 +62,7 @@ impl Endpoint<'_> {
 
     /// Sends a message of at most `eager_bytes_max` bytes whose buffer is free at return: the caller copies
     /// `payload_bytes` bytes into the span before its next call. `send.segments` is not looked at.
-    pub fn inject(
-        &mut self,
-        now: Time,
-        send: &Send<'_>,
-        payload_bytes: u64,
-    ) -> Result<(OpId, Span), SubmitError> {
+    pub fn inject(&mut self, now: Time, send: &Send<'_>, payload_bytes: u64) -> Result<(OpId, Span), SubmitError> {
         let max = self.config.eager_bytes_max.into();
         if payload_bytes > max {
             return Err(SubmitError::TooLong { bytes: payload_bytes, max });
@@ -190,7 +185,8 @@ impl Endpoint<'_> {
     pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
-        let op = self.new_op(Op { level: put.level, ..Self::one_sided(OpKind::Put, &put.to, channel, len, put.notify) });
+        let op =
+            self.new_op(Op { level: put.level, ..Self::one_sided(OpKind::Put, &put.to, channel, len, put.notify) });
         self.t.ops.at_mut(op).cookie = put.cookie;
         self.t.set_segments(op, put.segments);
         self.t.ops.at_mut(op).phase = Phase::Data;
@@ -233,10 +229,8 @@ impl Endpoint<'_> {
         self.check(&[], flush.notify)?;
         let channel = self.channel_to(now, flush.peer)?;
         let remote = Remote { peer: flush.peer, window: 0, offset: 0 };
-        let op = self.new_op(Op {
-            cookie: flush.cookie,
-            ..Self::one_sided(OpKind::Flush, &remote, channel, 0, flush.notify)
-        });
+        let op = self
+            .new_op(Op { cookie: flush.cookie, ..Self::one_sided(OpKind::Flush, &remote, channel, 0, flush.notify) });
         self.append_one_sided(op);
         self.finish_flushes(channel);
         Ok(self.t.op_id(op))
@@ -291,7 +285,9 @@ impl Endpoint<'_> {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));
             }
-            (OpKind::Put, Phase::Data) if slot.cursor == 0 && slot.stripes == crate::store::NONE && slot.is_unsent() => {
+            (OpKind::Put, Phase::Data)
+                if slot.cursor == 0 && slot.stripes == crate::store::NONE && slot.is_unsent() =>
+            {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));
             }

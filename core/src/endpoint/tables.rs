@@ -362,6 +362,13 @@ pub(crate) fn channel_active<'t>(channels: &'t mut Slab<'_, Channel>, index: u32
     &mut channels.at_mut(index).active
 }
 
+/// Links of the lists of channels that wait for a shared thing.
+pub(crate) fn channel_waits(
+    shortage: super::channel::Shortage,
+) -> impl for<'t> FnMut(&'t mut Slab<'_, Channel>, u32) -> &'t mut crate::store::Link {
+    move |channels, index| &mut channels.at_mut(index).waits[shortage as usize]
+}
+
 /// Links of the list of channels with events.
 pub(crate) fn channel_event<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut crate::store::Link {
     &mut channels.at_mut(index).event

@@ -7,6 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `open` | opening rails, exchanging cards, joining a job |
+//! | `rails` | the rails that the settings ask for |
 //! | `card` | the line of text by which a process tells its addresses |
 //! | `submit` | memory and requests |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
@@ -19,6 +20,7 @@ mod drive;
 mod error;
 mod finish;
 mod open;
+mod rails;
 mod submit;
 mod wait;
 

@@ -11,11 +11,11 @@ use rerail_core::rail::{RailFacts, RailKind};
 use super::card::{Card, CardError};
 use super::drive::Scratch;
 use super::wait::Waiter;
-use super::{PeerSet, Slot, Spin, StartError, Transport, now};
+use super::{PeerSet, Slot, Spin, StartError, Transport, now, rails};
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
 use crate::memory::{Core, CoreError, Memory, MemoryError};
 use crate::rail::Rail;
-use crate::rail::loopback::Loopback;
+use crate::rail::shm::host_id;
 use crate::settings::Settings;
 
 /// The key under which each rank publishes its card.
@@ -67,7 +67,15 @@ impl Transport {
     /// # Errors
     /// See [`StartError`].
     pub fn open(options: &Options, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
-        todo!()
+        let settings = &options.settings;
+        let rails = rails::open(settings, rank, size, key)?;
+        let mut config = settings.to_core_config(rank, size);
+        config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
+        // Without a name from the kernel nobody shares memory with this process, which its rank makes sure of.
+        let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
+        let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
+        opening.tcp_beside_shm = settings.tcp_beside_shm;
+        Ok(opening)
     }
 }
 
@@ -136,37 +144,14 @@ impl Opening {
     /// [`StartError::Card`] where it can't be used, [`StartError::Unreachable`] where no rail leads there,
     /// [`StartError::Peer`] for a rank that is out of range or was learnt before.
     pub fn learn(&mut self, peer: PeerId, card: &str) -> Result<(), StartError> {
-        let in_card = |error| StartError::Card { peer, error };
-        let parsed = Card::parse(card).map_err(in_card)?;
-        let mut mask = 0;
-        let mut shared = false;
-        let mut tcp_seen = 0;
-        for slot in &mut self.transport.rails {
-            let address = match slot.kind {
-                RailKind::Loop if peer == self.transport.config.rank => parsed.nth(RailKind::Loop, 0),
-                // To itself a process goes the shortest way only.
-                _ if peer == self.transport.config.rank => None,
-                RailKind::Shm if parsed.host == self.host => parsed.nth(RailKind::Shm, 0),
-                RailKind::Tcp if shared && !self.tcp_beside_shm => None,
-                // The k-th with the k-th.
-                RailKind::Tcp => {
-                    tcp_seen += 1;
-                    parsed.nth(RailKind::Tcp, tcp_seen - 1)
-                }
-                _ => None,
-            };
-            let Some(address) = address else { continue };
-            let reached = slot.rail.add_peer(peer, address).map_err(|error| {
-                in_card(CardError::Address {
-                    rail: slot.rail.name().to_owned(),
-                    address: error.address,
-                    why: error.why,
-                })
-            })?;
-            if reached {
-                mask |= 1 << slot.id.0;
-                shared |= slot.kind == RailKind::Shm;
-            }
+        let parsed = Card::parse(card).map_err(|error| StartError::Card { peer, error })?;
+        let own = peer == self.transport.config.rank;
+        let near = parsed.host == self.host;
+        // To itself a process goes the shortest way only.
+        let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
+        let mut mask = self.introduce(peer, &parsed, within)?;
+        if !own && (mask == 0 || self.tcp_beside_shm) {
+            mask |= self.introduce(peer, &parsed, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
         }
         if mask == 0 {
             return Err(StartError::Unreachable { peer, card: card.to_owned() });
@@ -174,6 +159,30 @@ impl Opening {
         self.transport.core.add_peer(peer, mask).map_err(StartError::Peer)?;
         self.learnt.insert(peer);
         Ok(())
+    }
+
+    /// Tells the rails of some kinds where the peer is; gives those that reach it, bit i for rail i.
+    fn introduce(
+        &mut self,
+        peer: PeerId,
+        card: &Card<'_>,
+        wanted: impl Fn(RailKind) -> bool,
+    ) -> Result<u64, StartError> {
+        let rails = &mut self.transport.rails;
+        let mut mask = 0;
+        for index in 0..rails.len() {
+            let kind = rails[index].kind;
+            // The k-th of a kind here meets the k-th there.
+            let nth = rails[..index].iter().filter(|slot| slot.kind == kind).count();
+            let Some(address) = card.nth(kind, nth).filter(|_| wanted(kind)) else { continue };
+            let Slot { id, rail, .. } = &mut rails[index];
+            let reached = rail.add_peer(peer, address).map_err(|error| {
+                let rail = rail.name().to_owned();
+                StartError::Card { peer, error: CardError::Address { rail, address: error.address, why: error.why } }
+            })?;
+            mask |= u64::from(reached) << id.0;
+        }
+        Ok(mask)
     }
 
     /// Ends the opening: every rank's card has been learnt.

@@ -6,6 +6,7 @@
 //! refused.
 
 pub mod loopback;
+pub mod shm;
 pub mod tcp;
 
 use std::os::fd::BorrowedFd;

@@ -3,12 +3,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
+use rerail_core::endpoint::{Event, Recv, Send};
 use rerail_core::ids::PeerId;
+use rerail_core::rail::RailKind;
 
-use super::world::{Fabric, rails, small};
-use crate::bootstrap::{BootError, Bootstrap};
-use crate::driver::{CardError, Opening, StartError};
+use super::world::{Fabric, pattern, rails, small, whole};
+use crate::bootstrap::{BootError, Bootstrap, JobKey};
+use crate::driver::{CardError, Opening, Options, StartError, Transport};
 use crate::rail::loopback::Loopback;
+use crate::settings::Settings;
 
 /// What the ranks of a job in one process share.
 pub(super) struct Board {
@@ -112,4 +115,107 @@ fn joining_needs_every_card() {
     let own = here.card().to_owned();
     here.learn(PeerId(0), &own).unwrap();
     assert!(matches!(here.join().err(), Some(StartError::MissingCard(PeerId(1)))));
+}
+
+fn settings(values: &[(&str, &str)]) -> Options {
+    let mut settings = Settings::default();
+    for (name, value) in values {
+        settings.set(name, value).unwrap();
+    }
+    Options { settings }
+}
+
+/// Starts two ranks in threads, lets rank 0 send rank 1 a message, and gives the kinds of rails that carried payload.
+fn started(options: impl Fn(u32) -> Options + Sync) -> Vec<RailKind> {
+    const BYTES: usize = 1 << 20;
+    let board = Board::new(2);
+    let used = std::thread::scope(|scope| {
+        let ranks = [0, 1].map(|rank| {
+            let (board, options) = (board.clone(), options(rank));
+            scope.spawn(move || {
+                let mut transport = Transport::start(options, Box::new(Seat { board, rank })).unwrap();
+                assert_eq!((transport.rank(), transport.size()), (PeerId(rank), 2));
+                let region = transport.alloc(BYTES).unwrap();
+                let segments = whole(region, BYTES);
+                let done = match rank {
+                    0 => {
+                        transport.bytes_mut(region).unwrap().copy_from_slice(&pattern(BYTES, 1));
+                        transport.send(&Send { peer: PeerId(1), segments: &segments, ..Send::default() }).unwrap()
+                    }
+                    _ => transport.recv(&Recv { segments: &segments, ..Recv::default() }).unwrap(),
+                };
+                loop {
+                    transport.progress();
+                    match transport.poll_event() {
+                        Some(Event::Completed(over)) if over.operation == done => break,
+                        Some(Event::PeerLost { why, .. }) => panic!("{why:?}"),
+                        _ => {}
+                    }
+                }
+                assert!(transport.bytes(region).unwrap() == pattern(BYTES, 1));
+                let rails = transport.rails().filter(|rail| rail.counters.bytes_sent > BYTES as u64 / 4);
+                let used: Vec<RailKind> = rails.map(|rail| rail.kind).collect();
+                assert_eq!(transport.finish(None).unwrap().closed, 1);
+                used
+            })
+        });
+        let [used, _] = ranks.map(|rank| rank.join().unwrap());
+        used
+    });
+    assert_eq!(board.finalized(), 2);
+    used
+}
+
+const TWO_INTERFACES: (&str, &str) = ("tcp_interfaces", "127.0.0.1,127.0.0.2");
+
+#[test]
+fn processes_of_one_host_use_shared_memory() {
+    assert_eq!(started(|_| settings(&[TWO_INTERFACES])), [RailKind::Shm]);
+}
+
+#[test]
+fn processes_of_two_hosts_use_every_interface() {
+    let host = |rank| if rank == 0 { "left" } else { "right" };
+    assert_eq!(started(|rank| settings(&[TWO_INTERFACES, ("host_id", host(rank))])), [RailKind::Tcp; 2]);
+}
+
+#[test]
+fn of_unequal_numbers_of_interfaces_the_common_ones_are_used() {
+    let interfaces = |rank| if rank == 0 { "127.0.0.1,127.0.0.2" } else { "127.0.0.1" };
+    assert_eq!(started(|rank| settings(&[("rails", "tcp"), ("tcp_interfaces", interfaces(rank))])), [RailKind::Tcp]);
+}
+
+#[test]
+fn shared_memory_and_tcp_carry_together_where_asked() {
+    let values = [TWO_INTERFACES, ("tcp_beside_shm", "on")];
+    let used = started(|_| settings(&values));
+    assert_eq!(used, [RailKind::Shm, RailKind::Tcp, RailKind::Tcp]);
+}
+
+fn key() -> JobKey {
+    JobKey { key: [3; 32], job_id: 5 }
+}
+
+#[test]
+fn a_job_of_one_opens_nothing() {
+    let opening = Transport::open(&Options::default(), PeerId(0), 1, &key()).unwrap();
+    assert!(opening.card().ends_with(";loop@self"), "{}", opening.card());
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_named_beside_those_that_are() {
+    let error = Transport::open(&settings(&[("tcp_interfaces", "nosuch7")]), PeerId(0), 2, &key()).unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("tcp:nosuch7") && text.contains("lo"), "{text}");
+    // Of the documentation's addresses, no machine has one.
+    let error = Transport::open(&settings(&[("tcp_interfaces", "192.0.2.1")]), PeerId(0), 2, &key()).unwrap_err();
+    assert!(error.to_string().contains("tcp:192.0.2.1"), "{error}");
+}
+
+#[test]
+fn ports_that_do_not_exist_are_refused() {
+    let values = [TWO_INTERFACES, ("tcp_port", "65535"), ("rails", "tcp")];
+    // The first rail may find its port taken; the second has none in any case.
+    let error = Transport::open(&settings(&values), PeerId(0), 2, &key()).unwrap_err();
+    assert!(matches!(error, StartError::Rail { .. }), "{error}");
 }

@@ -13,8 +13,8 @@ use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
 
 on_fabrics! {
-    ranks_leave_in_good_order: Tcp TwoTcp;
-    a_peer_hears_the_goodbye: Tcp;
+    ranks_leave_in_good_order: Shm Tcp TwoTcp;
+    a_peer_hears_the_goodbye: Shm Tcp;
 }
 
 const RANKS: u32 = 3;

@@ -15,7 +15,7 @@ use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
 
 on_fabrics! {
-    a_killed_peer_is_lost_and_the_others_go_on: Tcp TwoTcp;
+    a_killed_peer_is_lost_and_the_others_go_on: Shm Tcp TwoTcp;
 }
 
 /// Tells this test program, started again, which fabric to be a peer on.

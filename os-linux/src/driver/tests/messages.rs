@@ -10,20 +10,20 @@ use crate::driver::{MemoryError, RequestError};
 const MIB: usize = 1 << 20;
 
 on_fabrics! {
-    an_eager_message_arrives: Loop Tcp TwoTcp;
-    an_empty_message_arrives: Loop Tcp TwoTcp;
-    a_large_message_arrives: Loop Tcp TwoTcp;
-    a_large_message_in_pieces_arrives: Loop Tcp TwoTcp;
-    a_message_may_come_before_its_receive: Loop Tcp TwoTcp;
-    an_injected_message_needs_no_buffer: Loop Tcp TwoTcp;
-    a_multi_receive_takes_message_after_message: Loop Tcp;
-    a_claimed_message_is_received_by_its_claim: Loop Tcp;
-    a_cancelled_receive_takes_nothing: Loop Tcp;
-    a_short_buffer_truncates: Loop Tcp TwoTcp;
-    counters_count_what_makes_no_event: Loop Tcp;
-    messages_stay_in_order: Loop Tcp TwoTcp;
-    levels_complete: Loop Tcp TwoTcp;
-    memory_in_use_is_not_freed: Loop Tcp;
+    an_eager_message_arrives: Loop Shm Tcp TwoTcp;
+    an_empty_message_arrives: Loop Shm Tcp TwoTcp;
+    a_large_message_arrives: Loop Shm Tcp TwoTcp;
+    a_large_message_in_pieces_arrives: Loop Shm Tcp TwoTcp;
+    a_message_may_come_before_its_receive: Loop Shm Tcp TwoTcp;
+    an_injected_message_needs_no_buffer: Loop Shm Tcp TwoTcp;
+    a_multi_receive_takes_message_after_message: Loop Shm Tcp;
+    a_claimed_message_is_received_by_its_claim: Loop Shm Tcp;
+    a_cancelled_receive_takes_nothing: Loop Shm Tcp;
+    a_short_buffer_truncates: Loop Shm Tcp TwoTcp;
+    counters_count_what_makes_no_event: Loop Shm Tcp;
+    messages_stay_in_order: Loop Shm Tcp TwoTcp;
+    levels_complete: Loop Shm Tcp TwoTcp;
+    memory_in_use_is_not_freed: Loop Shm Tcp;
 }
 
 fn tagged(tag: u64) -> Selector {

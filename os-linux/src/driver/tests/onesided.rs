@@ -13,11 +13,11 @@ const KEY: u64 = 0x5eed;
 const ALL: Access = Access { read: true, write: true, atomic: true };
 
 on_fabrics! {
-    a_put_lands_in_the_window: Loop Tcp TwoTcp;
-    a_get_brings_the_window: Loop Tcp TwoTcp;
-    atomics_bring_the_value_before: Loop Tcp TwoTcp;
-    a_flush_comes_after_all_puts: Loop Tcp TwoTcp;
-    the_window_decides: Loop Tcp;
+    a_put_lands_in_the_window: Loop Shm Tcp TwoTcp;
+    a_get_brings_the_window: Loop Shm Tcp TwoTcp;
+    atomics_bring_the_value_before: Loop Shm Tcp TwoTcp;
+    a_flush_comes_after_all_puts: Loop Shm Tcp TwoTcp;
+    the_window_decides: Loop Shm Tcp;
 }
 
 fn exposed(world: &mut World, rank: usize, bytes: usize, access: Access) -> RegionId {

@@ -12,9 +12,9 @@ use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
 use crate::driver::Woken;
 
 on_fabrics! {
-    sleepers_exchange_messages: Tcp TwoTcp;
-    a_timer_wakes_the_sleeper: Tcp;
-    what_is_there_already_lets_nobody_sleep: Loop Tcp;
+    sleepers_exchange_messages: Shm Tcp TwoTcp;
+    a_timer_wakes_the_sleeper: Shm Tcp;
+    what_is_there_already_lets_nobody_sleep: Loop Shm Tcp;
 }
 
 /// Far beyond any wake-up here: reaching it means that one was lost.

@@ -12,6 +12,7 @@ use crate::auth::JobKey;
 use crate::driver::{Opening, Transport};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
+use crate::rail::shm::{ShmOptions, ShmRail};
 use crate::rail::tcp::{TcpOptions, TcpRail};
 
 /// Rounds after which something that should happen counts as never happening. A round polls every rail of every
@@ -212,14 +213,17 @@ macro_rules! on_fabrics {
 pub(super) use on_fabrics;
 
 /// The rails of a rank, beside its loopback.
-pub(super) fn rails(rank: u32, _size: u32, fabric: Fabric) -> Vec<Box<dyn Rail>> {
+pub(super) fn rails(rank: u32, size: u32, fabric: Fabric) -> Vec<Box<dyn Rail>> {
     let tcp = |last: u8, index| -> Box<dyn Rail> {
         let options = TcpOptions::new(Ipv4Addr::new(127, 0, 0, last).into(), index);
         Box::new(TcpRail::open(options, JobKey::new([7; 32]), JOB, PeerId(rank)).unwrap())
     };
     match fabric {
         Fabric::Loop => vec![],
-        Fabric::Shm => vec![],
+        Fabric::Shm => {
+            let shm = ShmRail::open(ShmOptions::new(size), JobKey::new([7; 32]), JOB, PeerId(rank));
+            vec![Box::new(shm.unwrap())]
+        }
         Fabric::Tcp => vec![tcp(1, 0)],
         Fabric::TwoTcp => vec![tcp(1, 0), tcp(2, 1)],
     }

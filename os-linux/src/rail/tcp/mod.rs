@@ -208,6 +208,9 @@ impl TcpRail {
             // Interrupted by a signal: the events are still there at the next poll.
             return;
         }
+        if self.events.len() == EVENTS_MAX {
+            self.ask_next_time();
+        }
         for event in &self.events {
             let (data, flags) = (event.data.u64(), event.flags);
             let end = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
@@ -226,6 +229,11 @@ impl TcpRail {
                 }
             }
         }
+    }
+
+    /// Whatever connections are hot, the next poll asks epoll.
+    fn ask_next_time(&mut self) {
+        self.unasked_polls = UNASKED_POLLS_MAX;
     }
 
     /// Tells the sink what was noted for it.
@@ -257,15 +265,18 @@ impl TcpRail {
                 self.connections.remove(key);
                 self.report_down(peer, fault);
             } else if connection.has_work() {
-                // Epoll is asked as well: others must not wait until this one has nothing left.
-                self.unasked_polls = UNASKED_POLLS_MAX;
+                // The others must not wait until this one has nothing left.
                 self.to_serve.push_back(key);
+                self.ask_next_time();
             } else if connection.hot_polls > 0 && hot < HOT_MAX {
                 hot += 1;
                 self.to_serve.push_back(key);
             } else {
-                connection.hot_polls = 0;
                 connection.listed = false;
+                if std::mem::take(&mut connection.hot_polls) > 0 {
+                    // Too many are active: epoll is the cheaper question.
+                    self.ask_next_time();
+                }
             }
         }
         happened

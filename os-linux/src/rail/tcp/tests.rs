@@ -25,7 +25,7 @@ use crate::rail::Piece;
 
 const JOB: u64 = 0xB0B;
 /// Far more rounds than any test needs.
-const ROUNDS_MAX: usize = 200_000;
+const ROUNDS_MAX: usize = 20_000;
 
 fn key() -> JobKey {
     JobKey::new([0x42; 32])
@@ -33,6 +33,11 @@ fn key() -> JobKey {
 
 fn options() -> TcpOptions {
     TcpOptions::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0)
+}
+
+/// With so little room in the system that a large packet fills it.
+fn small() -> TcpOptions {
+    TcpOptions { send_buffer_bytes: Some(8192), receive_buffer_bytes: Some(8192), ..options() }
 }
 
 /// A packet: a DATA header that says `number`, and its payload.

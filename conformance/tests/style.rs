@@ -1,0 +1,284 @@
+//! Style as a test: what the code may not contain, how long files may be, where `unsafe` may stand, and which module of
+//! the core may know which. There are no exceptions; if a rule is wrong, it changes here for all.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Every file that may contain `unsafe`, each with a safety argument. A new one is a decision of the project's.
+const UNSAFE_FILES: &[&str] = &[
+    "core/src/store/arena.rs",
+    "proof/defmt/src/main.rs",
+    "proof/no-std/src/bare.rs",
+    "proof/no-std/src/exchange.rs",
+    "verbs-shim/rdma-core-sys/examples/layout.rs",
+    "verbs-shim/rdma-core-sys/src/functions.rs",
+    "verbs-shim/src/ffi.rs",
+    "verbs-shim/src/tests/fake.rs",
+];
+
+/// Where in the core such files may lie at all: the arena, and the ring in shared memory.
+const UNSAFE_IN_CORE: &[&str] = &["core/src/store/arena.rs", "core/src/shm/"];
+
+/// The layers of the core: a module, and what it may name of its siblings. Data runs one way; machines return verdicts
+/// and don't call each other; `endpoint` composes.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("ids", &[]),
+    ("log", &[]),
+    ("mem", &[]),
+    ("time", &[]),
+    ("store", &["ids", "time"]),
+    ("wire", &[]),
+    ("seq", &["store", "log"]),
+    ("shm", &[]),
+    ("tag", &["ids", "store", "log", "endpoint::request"]),
+    ("rel", &["mem", "time", "store", "seq", "log"]),
+    ("config", &["ids", "time", "endpoint::layout"]),
+    ("rail", &["ids", "time", "config", "log"]),
+    ("endpoint", &["ids", "log", "mem", "time", "store", "wire", "seq", "shm", "tag", "rel", "config", "rail"]),
+];
+
+/// Lines of a file.
+const LINES_MAX: usize = 600;
+
+/// The keyword, in two parts, so that this file doesn't contain it.
+const UNSAFE: &str = concat!("un", "safe");
+
+/// Words that mark unfinished work. In two parts, so that this file doesn't contain them.
+const UNFINISHED: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+struct File {
+    /// Path from the project's root, with `/`.
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// Lines with their numbers, without what follows `//`.
+    fn code(&self) -> impl Iterator<Item = (usize, &str)> {
+        let code = |line: &'_ str| line.find("//").unwrap_or(line.len());
+        self.text.lines().enumerate().map(move |(i, line)| (i + 1, &line[..code(line)]))
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the project").to_path_buf()
+}
+
+/// All text files of the project that people write.
+fn files() -> Vec<File> {
+    let mut found = Vec::new();
+    for start in ["conformance", "core", "fuzz", "os-linux", "proof", "verbs-shim", ".ci"] {
+        collect(&root().join(start), &mut found);
+    }
+    assert!(found.iter().any(|file| file.path == "core/src/lib.rs"), "the project is not where this test looks for it");
+    found
+}
+
+fn collect(folder: &Path, found: &mut Vec<File>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries {
+        let path = entry.expect("the folder can be read").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !["target", "corpus", "artifacts", "coverage"].contains(&name.as_str()) {
+                collect(&path, found);
+            }
+        } else if ["rs", "sh", "toml", "md", "x"].iter().any(|end| name.ends_with(&format!(".{end}"))) || name == "run"
+        {
+            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let path = path.strip_prefix(root()).expect("found below the root").to_string_lossy().replace('\\', "/");
+            found.push(File { path, text });
+        }
+    }
+}
+
+/// Whether `text` contains `word` with no letter, digit or underscore beside it.
+fn has_word(text: &str, word: &str) -> bool {
+    let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    text.match_indices(word)
+        .any(|(at, _)| !text[..at].ends_with(part_of_word) && !text[at + word.len()..].starts_with(part_of_word))
+}
+
+/// Fails with one line per finding.
+fn none(rule: &str, findings: Vec<String>) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let mut findings = Vec::new();
+    for file in files() {
+        for (i, line) in file.text.lines().enumerate() {
+            if UNFINISHED.iter().any(|word| has_word(line, word)) {
+                findings.push(format!("{}:{}: {}", file.path, i + 1, line.trim()));
+            }
+        }
+        for (i, line) in file.code().filter(|_| file.is_rust()) {
+            if [concat!("to", "do!("), concat!("unimple", "mented!(")].iter().any(|stub| line.contains(stub)) {
+                findings.push(format!("{}:{i}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    none("finish it, or make an issue of it", findings);
+}
+
+#[test]
+fn no_test_is_switched_off() {
+    let mut findings = Vec::new();
+    for file in files().iter().filter(|file| file.is_rust()) {
+        for (i, line) in file.code().filter(|(_, line)| line.contains(concat!("#[ig", "nore"))) {
+            findings.push(format!("{}:{i}: {}", file.path, line.trim()));
+        }
+    }
+    none("a test runs, or it does not exist", findings);
+}
+
+#[test]
+fn files_have_one_concern() {
+    let long = |file: &File| file.text.lines().count() >= LINES_MAX;
+    let files = files();
+    let findings = files.iter().filter(|file| file.is_rust() && long(file));
+    let findings = findings.map(|file| format!("{}: {} lines", file.path, file.text.lines().count())).collect();
+    none(&format!("a file has fewer than {LINES_MAX} lines"), findings);
+}
+
+#[test]
+fn unsafe_stands_only_where_it_may() {
+    let files = files();
+    let mut found = BTreeSet::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        if file.code().any(|(_, line)| has_word(line, UNSAFE)) {
+            found.insert(file.path.as_str());
+        }
+    }
+    let listed: BTreeSet<&str> = UNSAFE_FILES.iter().copied().collect();
+    none("not listed in UNSAFE_FILES", found.difference(&listed).map(|path| path.to_string()).collect());
+    none(
+        "listed in UNSAFE_FILES, but needs it no more",
+        listed.difference(&found).map(|path| path.to_string()).collect(),
+    );
+
+    let outside = |path: &&&str| path.starts_with("core/") && !UNSAFE_IN_CORE.iter().any(|at| path.starts_with(at));
+    none(
+        "outside the arena and the ring of the core",
+        listed.iter().filter(outside).map(|path| path.to_string()).collect(),
+    );
+}
+
+#[test]
+fn the_core_is_layered() {
+    let mut findings = Vec::new();
+    for file in files() {
+        let Some(inside) = file.path.strip_prefix("core/src/").filter(|_| file.is_rust()) else { continue };
+        let module = inside.split(['/', '.']).next().unwrap_or_default();
+        if module == "lib" {
+            continue;
+        }
+        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else {
+            findings.push(format!("{}: module {module} is in no layer", file.path));
+            continue;
+        };
+        for (i, line) in file.code() {
+            for path in crate_paths(line) {
+                let is = |layer: &&str| path == **layer || path.starts_with(&format!("{layer}::"));
+                if !is(&module) && !allowed.iter().any(|layer| is(layer)) {
+                    findings.push(format!("{}:{i}: {module} uses {path}", file.path));
+                }
+            }
+        }
+    }
+    none("data runs one way through the layers", findings);
+}
+
+/// The paths behind each `crate::` of a line; a group in braces gives one for each of its members.
+fn crate_paths(line: &str) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (at, start) in line.match_indices("crate::") {
+        if line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '$') {
+            continue;
+        }
+        let rest = &line[at + start.len()..];
+        let members = match rest.strip_prefix('{') {
+            Some(group) => group.split('}').next().unwrap_or_default().split(',').collect(),
+            None => vec![rest],
+        };
+        for member in members {
+            let end = member.trim().find(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':'));
+            paths.push(member.trim()[..end.unwrap_or(member.trim().len())].to_string());
+        }
+    }
+    paths
+}
+
+#[test]
+fn the_library_starts_no_thread() {
+    let files = files();
+    let tests = test_modules(&files);
+    let mut findings = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let library = file.path.starts_with("core/src/") || file.path.starts_with("os-linux/src/");
+        if !library
+            || tests.iter().any(|test| file.path == format!("{test}.rs") || file.path.starts_with(&format!("{test}/")))
+        {
+            continue;
+        }
+        let own = file.text.lines().take_while(|line| line.trim() != "#[cfg(test)]").count();
+        for (i, line) in file.code().filter(|(i, _)| *i <= own) {
+            if ["std::thread", "thread::spawn", "thread::scope", "thread::Builder"].iter().any(|it| line.contains(it)) {
+                findings.push(format!("{}:{i}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    none("threads are the embedder's", findings);
+}
+
+/// Paths (without `.rs`) of modules that are declared under a `cfg` with `test` in it.
+fn test_modules(files: &[File]) -> Vec<String> {
+    let mut modules = Vec::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let (folder, name) = file.path.rsplit_once('/').unwrap_or(("", &file.path));
+        let folder = match name {
+            "lib.rs" | "main.rs" | "mod.rs" => folder.to_string(),
+            other => format!("{folder}/{}", other.trim_end_matches(".rs")),
+        };
+        let (mut for_tests, mut path) = (false, None);
+        for (_, line) in file.code() {
+            let line = line.trim();
+            if line.starts_with("#[cfg(") {
+                for_tests |= has_word(line, "test");
+            } else if let Some(attribute) = line.strip_prefix("#[path = \"") {
+                // Such a path counts from the folder of the file that it stands in.
+                let beside = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+                path = Some(format!("{beside}/{}", attribute.split(".rs").next().unwrap_or_default()));
+            } else if !line.starts_with("#[") {
+                let declared = line.strip_suffix(';').and_then(|line| line.rsplit_once("mod ")).map(|(_, name)| name);
+                if let Some(module) = declared.filter(|_| for_tests) {
+                    modules.push(path.take().unwrap_or_else(|| format!("{folder}/{module}")));
+                }
+                (for_tests, path) = (false, None);
+            }
+        }
+    }
+    modules
+}
+
+/// The helpers above decide what the rules see.
+#[test]
+fn the_rules_see_what_they_are_for() {
+    assert!(has_word("a word, yes", "word") && !has_word("swords, words", "word") && !has_word("word_less", "word"));
+    assert_eq!(crate_paths("use crate::{ids::PeerId, wire};"), ["ids::PeerId", "wire"]);
+    assert_eq!(crate_paths("x: crate::time::Time, $crate::log::debug!()"), ["time::Time"]);
+    let file = |path: &str, text: &str| File { path: path.into(), text: text.into() };
+    let files = [
+        file("a/src/lib.rs", "#[cfg(all(test, loom))]\nmod model;\nmod real;\n"),
+        file("a/src/real.rs", "#[cfg(test)]\n#[path = \"real_tests.rs\"]\nmod tests;\n"),
+        file("a/src/b/mod.rs", "#[cfg(any(test, feature = \"harness\"))]\npub mod harness;\n"),
+    ];
+    assert_eq!(test_modules(&files), ["a/src/model", "a/src/real_tests", "a/src/b/harness"]);
+    assert_eq!(files[0].code().nth(1), Some((2, "mod model;")));
+}

@@ -1,0 +1,106 @@
+//! Order, acknowledgment and credits between endpoints.
+
+use super::*;
+use crate::config::Multiplex;
+
+/// M-1: messages of one sender are matched in the order of submission, whatever rails they take and reorder.
+#[test]
+fn messages_over_many_rails_are_matched_in_order() {
+    for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {
+        let config = Config { multiplex: Multiplex::RoundRobin, ..small() };
+        let mut out_of_order = 0;
+        for seed in 0..40 {
+            let mut regions = regions(&config, 2);
+            let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
+            let early = seed % 60;
+            let post = |world: &mut World<'_>, n: u64| {
+                let into = seg(100_000 + 3000 * n, 3000);
+                let recv = Recv { segments: &into, cookie: Cookie(n), ..Recv::default() };
+                world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+            };
+            for n in 0..early.min(50) {
+                post(&mut world, n);
+            }
+            for n in 0..50u64 {
+                let len = [0, 10, 900, 2500][n as usize % 4];
+                let send = Send { peer: PeerId(1), immediate: Some(n), segments: &seg(0, len), ..Send::default() };
+                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            }
+            world.settle();
+            for n in early.min(50)..50 {
+                post(&mut world, n);
+            }
+            world.settle();
+            for (cookie, done) in completions(&mut world, 1) {
+                assert_eq!(done.unwrap().immediate, Some(cookie), "seed {seed}");
+            }
+            out_of_order += world.nodes[1].endpoint.stats().out_of_order;
+        }
+        assert!(out_of_order > 100, "the rails did reorder: {out_of_order}");
+    }
+}
+
+/// C-1, C-2: a flood without receives stops at the grant, goes on as receives come, and nothing is lost.
+#[test]
+fn a_flood_waits_for_credit() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
+    for n in 0..200u64 {
+        let send = Send { peer: PeerId(1), immediate: Some(n), segments: &seg(0, 500), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    }
+    world.settle();
+    let held = world.nodes[1].endpoint.stats().unexpected;
+    assert_eq!(held, 32, "as many as were granted");
+    for n in 0..200u64 {
+        let recv = Recv { segments: &seg(1000 * n, 500), cookie: Cookie(n), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        if n % 50 == 0 {
+            world.settle();
+        }
+    }
+    world.settle();
+    let got = completions(&mut world, 1);
+    assert_eq!(got.len(), 200);
+    for (cookie, done) in got {
+        assert_eq!(done.unwrap().immediate, Some(cookie));
+    }
+}
+
+/// without any packet in the other direction, acknowledgments still come, but far fewer than packets.
+#[test]
+fn acknowledgments_are_few() {
+    let config = Config { retained_max: 256, ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[10_000], 5);
+    for n in 0..200u64 {
+        let endpoint = &mut world.nodes[1].endpoint;
+        endpoint.recv(Time(0), &Recv { segments: &seg(0, 64), cookie: Cookie(n), ..Recv::default() }).unwrap();
+    }
+    for n in 0..200u64 {
+        let send = Send { peer: PeerId(1), segments: &seg(0, 64), cookie: Cookie(n), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    }
+    world.settle();
+    let acks = world.nodes[1].endpoint.stats().acks_explicit;
+    assert!((10..=60).contains(&acks), "{acks} explicit acknowledgments for 200 packets");
+    assert!(world.nodes[0].endpoint.t.packets.is_empty());
+    assert_eq!(completions(&mut world, 0).len(), 200);
+}
+
+/// A large message goes over all rails, in parts of equal size (multirail-2004, even striping).
+#[test]
+fn a_large_message_uses_all_rails() {
+    let config = small();
+    for (rails, sort) in [(&[TCP, TCP][..], 1), (&[PUT, PUT], 2), (&[GET, GET], 3)] {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, rails, &[400_000], 5);
+        let recv = Recv { segments: &seg(200_000, 100_000), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+        let send = Send { peer: PeerId(1), segments: &seg(0, 100_000), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        world.settle();
+        assert!(world.counts[sort] >= 20, "{:?}", world.counts);
+    }
+}

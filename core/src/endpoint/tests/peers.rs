@@ -1,0 +1,168 @@
+//! Peers come, leave, and are lost.
+
+use super::*;
+
+fn kinds(world: &mut World<'_>, rank: usize) -> Vec<Event> {
+    world.nodes[rank].events.drain(..).filter(|e| !matches!(e, Event::Completed(_))).collect()
+}
+
+/// As `kinds`, and leaves completions where they are.
+fn other_events(world: &mut World<'_>, rank: usize) -> Vec<Event> {
+    world.nodes[rank].events.iter().filter(|e| !matches!(e, Event::Completed(_))).copied().collect()
+}
+
+/// G-3: a goodbye comes after everything that was submitted, and both ends hear of it.
+#[test]
+fn goodbye_after_all_is_delivered() {
+    let config = small();
+    for rails in ALL_RAILS {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, rails, &[100_000], 9);
+        fill(&mut world, 0, 0, 30_000, 1);
+        let recv = Recv { segments: &seg(50_000, 30_000), cookie: Cookie(1), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+        let send = Send { peer: PeerId(1), segments: &seg(0, 30_000), cookie: Cookie(1), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        world.settle();
+        assert_filled(&world, 1, 50_000, 30_000, 1);
+        for rank in 0..2 {
+            let other = PeerId(1 - rank as u32);
+            assert!(world.nodes[rank].events.iter().any(|e| matches!(e, Event::Completed(c) if c.result.is_ok())));
+            assert_eq!(kinds(&mut world, rank), [Event::PeerUp { peer: other }, Event::PeerClosed { peer: other }]);
+            let late = Send { peer: other, ..Send::default() };
+            assert_eq!(world.nodes[rank].endpoint.send(Time(0), &late), Err(SubmitError::PeerGone(other)));
+            assert!(world.nodes[rank].endpoint.t.channels.is_empty(), "the channel's slot is free");
+        }
+    }
+}
+
+/// A peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes on.
+#[test]
+fn a_lost_peer_takes_only_its_own_along() {
+    let config = small();
+    for seed in 0..60 {
+        let mut regions = regions(&config, 3);
+        let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], seed);
+        let m = |world: &mut World<'_>, from: usize, to: u32, n: u64, len| {
+            let send =
+                Send { peer: PeerId(to), tag: Some(n), segments: &seg(0, len), cookie: Cookie(n), ..Send::default() };
+            world.nodes[from].endpoint.send(Time(world.now), &send).unwrap();
+        };
+        for n in 0..10 {
+            m(&mut world, 0, 1, n, 500 + 3000 * (n % 2));
+            m(&mut world, 2, 0, 100 + n, 500 + 3000 * (n % 2));
+            m(&mut world, 1, 0, 200 + n, 500 + 3000 * (n % 2));
+        }
+        for _ in 0..seed * 20 {
+            let rank = world.rng.below(3) as usize;
+            world.act(rank);
+            let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
+            let rail = world.rng.below(2) as usize;
+            world.step_link(from, to, rail);
+            world.now += 100;
+        }
+        let exact = Recv { from: tagged(Some(1), 999), cookie: Cookie(999), ..Recv::default() };
+        world.nodes[0].endpoint.recv(Time(world.now), &exact).unwrap();
+        for rail in 0..2 {
+            world.cut(0, 1, RailId(rail), RailFault::Closed, true);
+        }
+        for n in 0..10 {
+            let recv = Recv {
+                from: tagged(None, 100 + n),
+                segments: &seg(200_000 + 4000 * n, 3500),
+                cookie: Cookie(100 + n),
+                ..Recv::default()
+            };
+            world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
+        }
+        world.settle();
+        let why = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Closed };
+        let events = other_events(&mut world, 0);
+        assert!(events.contains(&Event::PeerLost { peer: PeerId(1), why }) || seed == 0, "{events:?}");
+        let got = completions(&mut world, 0);
+        if seed > 0 {
+            assert_eq!(got[&999], Err(OpError::PeerLost { peer: PeerId(1), why }));
+        }
+        for n in 0..10 {
+            assert!(got[&(100 + n)].is_ok(), "from the living peer: {:?}", got[&(100 + n)]);
+            if seed > 0 {
+                assert!(got.contains_key(&n), "every send to the lost peer ends");
+            }
+        }
+    }
+}
+
+/// A peer that never answers is lost after the configured time.
+#[test]
+fn connecting_has_a_limit() {
+    let config = Config { connect_timeout: Nanos(5000), ..small() };
+    let mut regions = regions(&config, 1);
+    let mut region = regions.pop().unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    endpoint.add_peer(PeerId(1), 1).unwrap();
+    endpoint.send(Time(100), &Send { peer: PeerId(1), cookie: Cookie(4), ..Send::default() }).unwrap();
+    let mut actions = heapless::Vec::new();
+    endpoint.poll_actions(Time(100), &mut actions);
+    assert_eq!(actions[..], [Action::Connect { peer: PeerId(1), rail: RailId(0) }]);
+    assert_eq!(endpoint.next_timeout(), Some(Time(5100)));
+    endpoint.handle_timeout(Time(5099));
+    assert_eq!(endpoint.poll_event(), None);
+    endpoint.handle_timeout(Time(5100));
+    let why = LossReason::ConnectTimeout;
+    assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
+    let Some(Event::Completed(completion)) = endpoint.poll_event() else { panic!("no completion") };
+    assert_eq!(completion.result, Err(OpError::PeerLost { peer: PeerId(1), why }));
+    assert_eq!(endpoint.next_timeout(), None);
+}
+
+/// A rail that can't be had is no failure while another can.
+#[test]
+fn one_refused_rail_is_no_loss() {
+    let config = small();
+    let mut regions = regions(&config, 1);
+    let mut region = regions.pop().unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP, TCP], region.for_test(&config), Time(0)).unwrap();
+    endpoint.add_peer(PeerId(1), 3).unwrap();
+    endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+    let mut actions = heapless::Vec::new();
+    endpoint.poll_actions(Time(0), &mut actions);
+    let down = |rail, fault| RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
+    endpoint.handle_rail_event(Time(1), down(0, RailFault::Refused));
+    assert_eq!(endpoint.poll_event(), None);
+    endpoint.handle_rail_event(Time(2), down(1, RailFault::TimedOut));
+    let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::TimedOut };
+    assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
+}
+
+/// A silent peer that owes an acknowledgment is probed, and lost when it stays silent.
+#[test]
+fn silence_is_noticed() {
+    let config = Config { probe_after: Nanos(1_000_000), silence_max: Nanos(10_000_000), ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[1000], 2);
+    let send = Send { peer: PeerId(1), segments: &seg(0, 10), ..Send::default() };
+    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    world.settle();
+    world.nodes[0].events.clear();
+    world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+    let start = world.now;
+    let (mut probes, mut lost_at) = (0, None);
+    while lost_at.is_none() {
+        world.now += 500_000;
+        assert!(world.now < start + 20_000_000, "never lost");
+        world.nodes[0].endpoint.handle_timeout(Time(world.now));
+        let before = world.counts[1];
+        world.act(0);
+        probes += world.counts[1] - before;
+        // The rail takes everything; the peer's process doesn't run.
+        while world.finish_posts(0, 1, 0) {}
+        lost_at = world.nodes[0]
+            .events
+            .iter()
+            .any(|e| matches!(e, Event::PeerLost { why: LossReason::Silent, .. }))
+            .then_some(world.now);
+    }
+    assert!(probes >= 5, "{probes} packets");
+    assert!((start + 10_000_000..start + 11_500_000).contains(&lost_at.unwrap()));
+}

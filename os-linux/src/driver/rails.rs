@@ -1,0 +1,155 @@
+//! Opens the rails that the settings ask for.
+//!
+//! The order of rail numbers is the loopback, then the kinds in the order of `Settings::rails`; of TCP one rail per
+//! interface. A job of one needs no rail but the loopback, so none is opened and no port listened on.
+
+use core::fmt;
+use std::error::Error;
+use std::net::IpAddr;
+
+use rerail_core::ids::PeerId;
+use rustix::io::Errno;
+
+use super::StartError;
+use crate::auth;
+use crate::bootstrap::JobKey;
+use crate::rail::Rail;
+use crate::rail::loopback::Loopback;
+use crate::rail::shm::{ShmOptions, ShmRail};
+use crate::rail::tcp::{Interface, TcpOptions, TcpRail, interfaces};
+use crate::settings::Settings;
+
+/// Why the settings name no rail that can be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum RailError {
+    /// There is no such kind.
+    Kind,
+    /// No interface has this name, or none of its addresses can be used.
+    NoInterface {
+        /// Those that there are.
+        known: Vec<String>,
+    },
+    /// The ports after `tcp_port` are used up.
+    Port,
+    /// The system does not tell its interfaces.
+    Interfaces(Errno),
+}
+
+impl fmt::Display for RailError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RailError::Kind => write!(f, "there is no such kind of rail: shm and tcp can be asked for"),
+            RailError::NoInterface { known } => write!(
+                f,
+                "no interface of this name is up with an address that others can use; there are: {}",
+                known.join(", ")
+            ),
+            RailError::Port => write!(f, "there is no port for it: tcp_port is too high for so many rails"),
+            RailError::Interfaces(errno) => write!(f, "the system does not tell its interfaces: {errno}"),
+        }
+    }
+}
+
+impl Error for RailError {}
+
+fn failed(rail: &str, why: impl Error + Send + Sync + 'static) -> StartError {
+    StartError::Rail { rail: rail.to_owned(), why: Box::new(why) }
+}
+
+/// All rails of rank `rank` of `size`, the loopback first.
+pub(super) fn open(
+    settings: &Settings,
+    rank: PeerId,
+    size: u32,
+    key: &JobKey,
+) -> Result<Vec<Box<dyn Rail>>, StartError> {
+    let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank))];
+    for kind in settings.rails.iter().filter(|_| size > 1) {
+        match kind.as_str() {
+            "shm" => rails.push(Box::new(open_shm(settings, rank, size, key)?)),
+            "tcp" => {
+                for (index, (name, interface)) in (0..=u8::MAX).zip(chosen(settings)?) {
+                    rails.push(Box::new(open_tcp(settings, rank, key, index, name, &interface)?));
+                }
+            }
+            _ => return Err(failed(kind, RailError::Kind)),
+        }
+    }
+    Ok(rails)
+}
+
+fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKey) -> Result<ShmRail, StartError> {
+    let options = ShmOptions {
+        host_id: settings.host_id.clone(),
+        slots: settings.shm_slots,
+        segment_bytes: settings.shm_slot_bytes,
+        eager_bytes_max: settings.eager_max.min(settings.shm_slot_bytes),
+        posts_max: settings.shm_posts,
+        handshake_timeout: settings.handshake_timeout,
+        ..ShmOptions::new(size)
+    };
+    ShmRail::open(options, auth::JobKey::new(key.key), key.job_id, rank).map_err(|error| failed("shm", error))
+}
+
+fn open_tcp(
+    settings: &Settings,
+    rank: PeerId,
+    key: &JobKey,
+    index: u8,
+    name: String,
+    interface: &Interface,
+) -> Result<TcpRail, StartError> {
+    let port = match settings.tcp_port {
+        0 => 0,
+        first => first.checked_add(index.into()).ok_or_else(|| failed(&name, RailError::Port))?,
+    };
+    let buffer = |bytes: u32| (bytes > 0).then_some(bytes as usize);
+    let options = TcpOptions {
+        port,
+        name: name.clone(),
+        bytes_per_second: interface.bytes_per_second,
+        segment_bytes: settings.tcp_segment,
+        eager_bytes_max: settings.eager_max.min(settings.tcp_segment),
+        posts_max: settings.tcp_posts,
+        handshake_timeout: settings.handshake_timeout,
+        user_timeout_ms: u32::try_from(settings.tcp_user_timeout.0 / 1_000_000).unwrap_or(u32::MAX),
+        send_buffer_bytes: buffer(settings.tcp_sndbuf),
+        receive_buffer_bytes: buffer(settings.tcp_rcvbuf),
+        ..TcpOptions::new(interface.address, index)
+    };
+    TcpRail::open(options, auth::JobKey::new(key.key), key.job_id, rank).map_err(|error| failed(&name, error))
+}
+
+/// The interfaces to use, each with its rail's name.
+fn chosen(settings: &Settings) -> Result<Vec<(String, Interface)>, StartError> {
+    let known = interfaces(true).map_err(|errno| failed("tcp", RailError::Interfaces(errno)))?;
+    if settings.tcp_interfaces.is_empty() {
+        let mut each: Vec<&Interface> = Vec::new();
+        // One rail per interface, by its first address: a second address is no second way.
+        for interface in known.iter().filter(|interface| !interface.loopback) {
+            if each.iter().all(|other| other.name != interface.name) {
+                each.push(interface);
+            }
+        }
+        return Ok(each.into_iter().map(|interface| (format!("tcp:{}", interface.name), interface.clone())).collect());
+    }
+    let one = |word: &String| -> Result<(String, Interface), StartError> {
+        let name = format!("tcp:{word}");
+        if let Ok(address) = word.parse::<IpAddr>() {
+            // Addresses that no interface lists may be right all the same (127.0.0.2); the system will say.
+            let listed = known.iter().find(|interface| interface.address == address).cloned();
+            let unlisted =
+                Interface { name: word.clone(), address, loopback: address.is_loopback(), bytes_per_second: 0 };
+            return Ok((name, listed.unwrap_or(unlisted)));
+        }
+        match known.iter().find(|interface| interface.name == *word) {
+            Some(interface) => Ok((name, interface.clone())),
+            None => {
+                let mut known: Vec<String> = known.iter().map(|interface| interface.name.clone()).collect();
+                known.dedup();
+                Err(failed(&name, RailError::NoInterface { known }))
+            }
+        }
+    };
+    settings.tcp_interfaces.iter().map(one).collect()
+}

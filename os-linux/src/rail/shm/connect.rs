@@ -1,0 +1,272 @@
+//! A connection on its way: proof first, descriptors after.
+//!
+//! ```text
+//! dialler                       acceptor
+//!   Hello, Proof       ->
+//!                      <-       Challenge, Verdict          (`auth`)
+//!   Share + memory     ->  <-   Share + memory              (each side: the ring from which it will receive)
+//! ```
+//!
+//! Invariants: until the other side has proved itself, no descriptor of it gets into this process and nothing of it is
+//! parsed but the handshake. Of a `Share`, sizes are checked against the kernel's word before anything is mapped.
+//! Every datagram has one legal length; a longer one, or one with descriptors where none are due, ends the connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_core::shm::{RingConfig, SLOTS_MAX};
+use rerail_core::time::Time;
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rerail_core::wire::handshake::{RefusedBecause, Verdict};
+use zerocopy::little_endian::U32;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::options::SEGMENT_BYTES_MAX;
+use super::segment::{Inbound, Outbound};
+use super::socket::{self, Received};
+use crate::auth::{Acceptor, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
+
+/// Datagrams taken from one connection in one go.
+const DATAGRAMS_MAX: usize = 4;
+/// The most bytes of a peer's ring that are mapped.
+const RING_BYTES_MAX: u64 = 1 << 30;
+
+/// What comes with the descriptor of a ring.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+pub(super) struct Share {
+    magic: U32,
+    version: U32,
+    slots: U32,
+    slot_bytes: U32,
+}
+
+impl Share {
+    const MAGIC: u32 = u32::from_le_bytes(*b"rshm");
+    const VERSION: u32 = 1;
+
+    pub(super) fn of(config: RingConfig) -> Self {
+        Share {
+            magic: Self::MAGIC.into(),
+            version: Self::VERSION.into(),
+            slots: config.slots.into(),
+            slot_bytes: config.slot_bytes.into(),
+        }
+    }
+
+    /// The ring described, if packets for slots of `slot_bytes_min` fit and the sizes are sane.
+    fn config(&self, slot_bytes_min: u32) -> Option<RingConfig> {
+        let config = RingConfig { slots: self.slots.get(), slot_bytes: self.slot_bytes.get() };
+        let sane = self.magic.get() == Self::MAGIC
+            && self.version.get() == Self::VERSION
+            && config.slots <= SLOTS_MAX
+            && (slot_bytes_min..=SEGMENT_BYTES_MAX + HEADER_BYTES_MAX as u32).contains(&config.slot_bytes)
+            && u64::from(config.slots) * u64::from(config.slot_bytes) <= RING_BYTES_MAX;
+        sane.then_some(config)
+    }
+}
+
+/// A connection on its way.
+#[derive(Debug)]
+pub struct Opening {
+    pub socket: OwnedFd,
+    /// When it is given up.
+    pub deadline: Time,
+    /// The other side: whom we dialled, or who has proved to be.
+    pub peer: Option<PeerId>,
+    /// This process dialled.
+    pub dialled: bool,
+    stage: Stage,
+}
+
+#[derive(Debug)]
+enum Stage {
+    Dialling(Dialler),
+    Accepting(Acceptor),
+    /// Both have proved themselves; our ring is on its way, theirs is due.
+    Sharing(Inbound),
+    /// It went on or failed.
+    Over,
+}
+
+/// What became of an [`Opening`].
+#[derive(Debug)]
+pub enum Progress {
+    /// Nothing yet.
+    Waiting,
+    /// The dialler has proved itself: [`Opening::accept`] or [`Opening::refuse`].
+    Proved(PeerId),
+    /// Our dial crossed theirs, and theirs is the one to keep.
+    Crossing,
+    /// Both rings are there.
+    Open(Box<(Inbound, Outbound)>),
+    /// It is over.
+    Failed(Failure),
+}
+
+/// Why a connection did not come to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The other side did not prove that it belongs to the job.
+    Unauthenticated,
+    /// It is not willing, or hung up during the handshake.
+    Refused,
+    /// It hung up after the handshake.
+    Closed,
+    /// It belongs to the job but shared something that is no ring.
+    Corrupt,
+    /// Our system could not make a ring.
+    System(i32),
+}
+
+impl Failure {
+    /// As the core knows it.
+    pub fn fault(self) -> RailFault {
+        match self {
+            Failure::Unauthenticated => RailFault::Unauthenticated,
+            Failure::Refused => RailFault::Refused,
+            Failure::Closed => RailFault::Closed,
+            Failure::Corrupt => RailFault::Corrupt,
+            Failure::System(code) => RailFault::Device { code },
+        }
+    }
+}
+
+impl Opening {
+    /// A connection that was dialled; `hello` goes out now.
+    pub fn dialling(
+        socket: OwnedFd,
+        peer: PeerId,
+        dialler: (Dialler, Message),
+        deadline: Time,
+    ) -> Result<Self, Failure> {
+        let (dialler, hello) = dialler;
+        socket::send(&socket, hello.bytes(), None).map_err(|_| Failure::Refused)?;
+        Ok(Opening { socket, deadline, peer: Some(peer), dialled: true, stage: Stage::Dialling(dialler) })
+    }
+
+    /// A connection that came in.
+    pub fn accepting(socket: OwnedFd, acceptor: Acceptor, deadline: Time) -> Self {
+        Opening { socket, deadline, peer: None, dialled: false, stage: Stage::Accepting(acceptor) }
+    }
+
+    /// Whether the other side has proved itself.
+    pub fn is_proved(&self) -> bool {
+        matches!(self.stage, Stage::Sharing(_))
+    }
+
+    /// Moves as far as the datagrams that are here allow; `ring` is the ring that we offer.
+    pub fn step(&mut self, ring: RingConfig) -> Progress {
+        for _ in 0..DATAGRAMS_MAX {
+            let progress = match self.stage {
+                Stage::Sharing(_) => self.take_share(ring),
+                _ => self.take_handshake(ring),
+            };
+            match progress {
+                Ok(None) => return Progress::Waiting,
+                Ok(Some(Progress::Waiting)) => {}
+                Ok(Some(progress)) => return progress,
+                Err(failure) => return Progress::Failed(failure),
+            }
+        }
+        Progress::Waiting
+    }
+
+    /// Says yes to a dialler that has proved to be `peer`.
+    pub fn accept(&mut self, peer: PeerId, ring: RingConfig) -> Result<(), Failure> {
+        self.peer = Some(peer);
+        let made = Inbound::create(ring);
+        if made.is_err() {
+            self.refuse(Verdict::Refused(RefusedBecause::Full));
+        }
+        let (inbound, memory) = made.map_err(system)?;
+        self.send(&Message::verdict(Verdict::Accepted))?;
+        self.share(inbound, &memory, ring)
+    }
+
+    /// Says something else to a dialler.
+    pub fn refuse(&mut self, verdict: Verdict) {
+        self.stage = Stage::Over;
+        // Where it can't be sent, the hang-up says as much.
+        let _ = self.send(&Message::verdict(verdict));
+    }
+
+    fn send(&self, message: &Message) -> Result<(), Failure> {
+        socket::send(&self.socket, message.bytes(), None).map_err(|_| Failure::Refused)
+    }
+
+    fn share(&mut self, inbound: Inbound, memory: &OwnedFd, ring: RingConfig) -> Result<(), Failure> {
+        socket::send(&self.socket, Share::of(ring).as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
+        self.stage = Stage::Sharing(inbound);
+        Ok(())
+    }
+
+    /// `Ok(None)`: no datagram here.
+    fn take_handshake(&mut self, ring: RingConfig) -> Result<Option<Progress>, Failure> {
+        let mut bytes = [0; MESSAGE_BYTES_MAX];
+        let message = match socket::receive(&self.socket, &mut bytes, false) {
+            Received::Datagram(len, _) => &bytes[..len],
+            Received::Nothing => return Ok(None),
+            Received::End => return Err(Failure::Refused),
+            Received::Excess => return Err(Failure::Unauthenticated),
+        };
+        let step = match &mut self.stage {
+            Stage::Dialling(dialler) => dialler.handle(message),
+            Stage::Accepting(acceptor) => acceptor.handle(message),
+            Stage::Sharing(_) | Stage::Over => Err(AuthError::Over),
+        };
+        match step {
+            Ok(Step::Send(message)) => self.send(&message).map(|()| Some(Progress::Waiting)),
+            Ok(Step::Crossing) => Ok(Some(Progress::Crossing)),
+            Ok(Step::Authenticated { peer, .. }) if !self.dialled => Ok(Some(Progress::Proved(peer))),
+            Ok(Step::Authenticated { .. }) => {
+                let (inbound, memory) = Inbound::create(ring).map_err(system)?;
+                self.share(inbound, &memory, ring).map(|()| Some(Progress::Waiting))
+            }
+            Err(AuthError::Refused(because)) if because != RefusedBecause::Proof => Err(Failure::Refused),
+            Err(error) => {
+                if let (Stage::Accepting(_), Some(because)) = (&self.stage, refusal(error)) {
+                    self.refuse(Verdict::Refused(because));
+                }
+                Err(Failure::Unauthenticated)
+            }
+        }
+    }
+
+    /// `Ok(None)`: no datagram here.
+    fn take_share(&mut self, ring: RingConfig) -> Result<Option<Progress>, Failure> {
+        let mut bytes = [0; size_of::<Share>()];
+        let (len, memory) = match socket::receive(&self.socket, &mut bytes, true) {
+            Received::Datagram(len, Some(memory)) => (len, memory),
+            Received::Nothing => return Ok(None),
+            Received::End => return Err(Failure::Closed),
+            Received::Datagram(_, None) | Received::Excess => return Err(Failure::Corrupt),
+        };
+        let share = Share::read_from_bytes(&bytes[..len]).map_err(|_| Failure::Corrupt)?;
+        let config = share.config(ring.slot_bytes).ok_or(Failure::Corrupt)?;
+        let outbound = Outbound::open(memory, config).map_err(|_| Failure::Corrupt)?;
+        match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Sharing(inbound) => Ok(Some(Progress::Open(Box::new((inbound, outbound))))),
+            _ => Err(Failure::Corrupt),
+        }
+    }
+}
+
+/// What a stranger is told. Nothing of it helps to guess the key.
+fn refusal(error: AuthError) -> Option<RefusedBecause> {
+    match error {
+        AuthError::Mac => Some(RefusedBecause::Proof),
+        AuthError::Job { .. } => Some(RefusedBecause::Job),
+        AuthError::WrongRank { .. } | AuthError::Own => Some(RefusedBecause::Rank),
+        AuthError::WrongRail { .. } | AuthError::Transport { .. } => Some(RefusedBecause::Rail),
+        _ => None,
+    }
+}
+
+fn system(error: super::segment::SegmentError) -> Failure {
+    match error {
+        super::segment::SegmentError::System(errno) => Failure::System(errno.raw_os_error()),
+        _ => Failure::System(0),
+    }
+}

@@ -1,0 +1,277 @@
+//! One connected peer: a ring each way, a queue for posts that found the ring full, and the socket.
+//!
+//! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in order. What
+//! waits there is bounded by `posts_max`, for the core counts. A fault ends the link; the rail reports it once.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use rerail_core::endpoint::{Arrival, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::shm::PushError;
+use rerail_core::wire::HEADER_BYTES_MAX;
+
+use super::segment::{Inbound, Outbound, copy_to};
+use super::socket::{self, BELL, Received};
+use crate::rail::{Outgoing, Piece, RailCounters, Sink};
+
+/// Doorbells taken from a socket in one go. More of them stay for the next look.
+const BELLS_MAX: usize = 16;
+
+#[derive(Debug)]
+struct Queued {
+    id: PostId,
+    header: heapless::Vec<u8, HEADER_BYTES_MAX>,
+    payload: Payload,
+}
+
+#[derive(Debug)]
+enum Payload {
+    /// The caller's memory, valid until completion.
+    Pieces(Vec<Piece>),
+    /// A copy, after which the caller's memory is free.
+    Owned(Vec<u8>),
+}
+
+/// A connected peer.
+#[derive(Debug)]
+pub struct Link {
+    pub peer: PeerId,
+    /// Its name in the epoll set.
+    pub token: u64,
+    pub socket: OwnedFd,
+    inbound: Inbound,
+    outbound: Outbound,
+    queue: VecDeque<Queued>,
+    /// The other side is gone; so many messages may still lie in the ring, and no honest peer left more.
+    gone: Option<u32>,
+    /// What ends the link at the next poll.
+    pub fault: Option<RailFault>,
+}
+
+impl Link {
+    pub fn new(peer: PeerId, token: u64, socket: OwnedFd, inbound: Inbound, outbound: Outbound) -> Self {
+        Link { peer, token, socket, inbound, outbound, queue: VecDeque::new(), gone: None, fault: None }
+    }
+
+    /// Takes a post; `true`: it has gone out.
+    pub fn post(&mut self, outgoing: &Outgoing<'_>, counters: &mut RailCounters) -> bool {
+        if self.fault.is_some() {
+            return false;
+        }
+        if self.queue.is_empty() {
+            match self.outbound.push(outgoing.header, outgoing.payload) {
+                Ok(()) => {
+                    let bytes = outgoing.payload.iter().map(|piece| piece.len as u64).sum::<u64>();
+                    count_sent(counters, outgoing.header.len() as u64 + bytes);
+                    self.ring(counters);
+                    return true;
+                }
+                Err(PushError::Full) => {}
+                Err(error) => {
+                    self.fault = Some(fault_of(error));
+                    return false;
+                }
+            }
+        }
+        let Ok(header) = heapless::Vec::from_slice(outgoing.header) else {
+            debug_assert!(false, "a header of {} bytes", outgoing.header.len());
+            self.fault = Some(RailFault::Corrupt);
+            return false;
+        };
+        self.queue.push_back(Queued { id: outgoing.id, header, payload: Payload::Pieces(outgoing.payload.to_vec()) });
+        false
+    }
+
+    /// Moves waiting posts into the ring, as far as there is room; returns how many. `done` hears of each.
+    pub fn pump(&mut self, counters: &mut RailCounters, mut done: impl FnMut(PostId)) -> Result<usize, RailFault> {
+        let mut moved = 0;
+        while let Some(first) = self.queue.front() {
+            let mut whole = [Piece { start: std::ptr::null_mut(), len: 0 }];
+            let pieces = match &first.payload {
+                Payload::Pieces(pieces) => &pieces[..],
+                Payload::Owned(bytes) => {
+                    whole[0] = Piece { start: bytes.as_ptr().cast_mut(), len: bytes.len() };
+                    &whole[..]
+                }
+            };
+            match self.outbound.push(&first.header, pieces) {
+                Ok(()) => {
+                    let bytes = pieces.iter().map(|piece| piece.len as u64).sum::<u64>();
+                    count_sent(counters, first.header.len() as u64 + bytes);
+                    done(first.id);
+                    self.queue.pop_front();
+                    moved += 1;
+                }
+                Err(PushError::Full) => break,
+                Err(error) => return Err(fault_of(error)),
+            }
+        }
+        if moved > 0 {
+            self.ring(counters);
+        }
+        Ok(moved)
+    }
+
+    /// Whether posts wait for room.
+    pub fn is_waiting(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Copies the payloads of waiting posts, for their memory is about to go back to the caller.
+    pub fn own_queue(&mut self) {
+        for queued in &mut self.queue {
+            if let Payload::Pieces(pieces) = &queued.payload {
+                queued.payload = Payload::Owned(super::segment::gather(pieces));
+            }
+        }
+    }
+
+    /// Takes up to `burst` messages; returns how many.
+    pub fn receive(
+        &mut self,
+        burst: u32,
+        sink: &mut dyn Sink,
+        pieces: &mut Vec<Piece>,
+        counters: &mut RailCounters,
+    ) -> Result<usize, RailFault> {
+        let mut taken = 0;
+        while taken < burst {
+            if self.gone == Some(0) {
+                return Err(RailFault::Closed);
+            }
+            let Some(front) = self.inbound.front().map_err(|_| RailFault::Corrupt)? else {
+                if self.gone.is_some() {
+                    return Err(RailFault::Closed);
+                }
+                break;
+            };
+            let payload_bytes = front.payload_bytes();
+            counters.packets_received += 1;
+            counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
+            match sink.arrival(self.peer, front.header()) {
+                Arrival::Done | Arrival::Discard => {}
+                Arrival::Close => return Err(RailFault::Corrupt),
+                Arrival::Place { id, memory } => {
+                    // The header promised at least this much.
+                    if memory.len() > u64::from(payload_bytes) {
+                        return Err(RailFault::Corrupt);
+                    }
+                    let (mut at, mut wanted) = (0, true);
+                    while at < payload_bytes && wanted {
+                        pieces.clear();
+                        wanted = sink.place(id, at.into(), pieces);
+                        let before = at;
+                        for piece in pieces.iter().take_while(|_| wanted) {
+                            at += copy_to(&front, at, *piece) as u32;
+                        }
+                        if at == before {
+                            // The buffer is shorter than the payload: the rest is skipped.
+                            break;
+                        }
+                    }
+                    if wanted {
+                        sink.placed(id);
+                    }
+                }
+            }
+            front.release();
+            self.gone = self.gone.map(|left| left - 1);
+            taken += 1;
+        }
+        counters.system_calls += self.answer();
+        Ok(taken as usize)
+    }
+
+    /// Takes doorbells, and notices the other side's end; `slots` is how many messages may be left in the ring then.
+    pub fn look(&mut self, slots: u32, counters: &mut RailCounters) -> Result<(), RailFault> {
+        for _ in 0..BELLS_MAX {
+            if self.gone.is_some() {
+                break;
+            }
+            let mut byte = [0];
+            counters.system_calls += 1;
+            match socket::receive(&self.socket, &mut byte, false) {
+                Received::Datagram(1, None) if byte == [BELL] => {}
+                Received::Nothing => break,
+                Received::End => self.gone = Some(slots),
+                Received::Datagram(..) | Received::Excess => return Err(RailFault::Corrupt),
+            }
+        }
+        Ok(())
+    }
+
+    /// The other side is known to be gone: what is in the ring now is all that comes.
+    pub fn end(&mut self, slots: u32) {
+        self.gone.get_or_insert(slots);
+    }
+
+    /// Frees up to `burst` messages unseen.
+    pub fn discard(&mut self, burst: u32) -> Result<usize, RailFault> {
+        for taken in 0..burst {
+            match self.inbound.front().map_err(|_| RailFault::Corrupt)? {
+                Some(front) => front.release(),
+                None => {
+                    self.answer();
+                    return Ok(taken as usize);
+                }
+            }
+        }
+        self.answer();
+        Ok(burst as usize)
+    }
+
+    /// Bytes of the ring from which this process receives.
+    pub fn ring_bytes(&self) -> usize {
+        self.inbound.len()
+    }
+
+    /// Whether the other side is gone, as far as was noticed.
+    pub fn is_gone(&self) -> bool {
+        self.gone.is_some()
+    }
+
+    /// Prepares for sleeping; `false`: there is work.
+    pub fn arm(&mut self, counters: &mut RailCounters) -> bool {
+        let sleep = self.fault.is_none()
+            && self.gone.is_none()
+            && self.inbound.arm()
+            && (self.queue.is_empty() || self.outbound.arm());
+        // A look at an empty ring may have given slots back.
+        counters.system_calls += self.answer();
+        sleep
+    }
+
+    /// Ends what `arm` began.
+    pub fn disarm(&mut self) {
+        self.inbound.disarm();
+        self.outbound.disarm();
+    }
+
+    /// Wakes the other side where it waits for slots that were freed; returns the system calls.
+    fn answer(&mut self) -> u64 {
+        let rings = self.inbound.must_ring();
+        if rings {
+            socket::ring(&self.socket);
+        }
+        rings.into()
+    }
+
+    fn ring(&mut self, counters: &mut RailCounters) {
+        if self.outbound.must_ring() {
+            counters.system_calls += 1;
+            socket::ring(&self.socket);
+        }
+    }
+}
+
+fn count_sent(counters: &mut RailCounters, bytes: u64) {
+    counters.packets_sent += 1;
+    counters.bytes_sent += bytes;
+}
+
+fn fault_of(error: PushError) -> RailFault {
+    // The facts of the rail keep packets below a slot's size, so a long one is our bug.
+    debug_assert!(!matches!(error, PushError::TooLong { .. }), "{error:?}");
+    RailFault::Corrupt
+}

@@ -1,0 +1,408 @@
+//! The shared-memory rail: rings between the processes of one host (shiba-2005, section 2).
+//!
+//! - Who is here (2.1): an address names the host by the kernel's boot id and network namespace, never by a host name,
+//!   and a local socket under an abstract name. No shared table of processes is needed, and nothing is left behind.
+//! - Connections (2.2): made when the core first asks; each side gives the other the memory of the ring from which it
+//!   will receive. Of two that cross, both sides keep the one that the lower rank dialled.
+//! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is full. A packet
+//!   is copied from the ring straight to where the core wants it. No system call, but for doorbells to sleepers.
+//! - Polling costs one cache line per connected peer and nothing per idle one; sockets are looked at in every
+//!   `polls_per_check`-th poll, after sleeping, and while a connection is on its way.
+//!
+//! `segment` and `socket` wrap the system; `connect` is a connection on its way, `link` a connected peer; `setup` leads
+//! from one to the other; this file is the [`Rail`].
+
+mod connect;
+mod link;
+mod options;
+mod segment;
+mod setup;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::rail::{Caps, RailFacts, RailKind};
+use rerail_core::time::Time;
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+pub use options::{ShmError, ShmOptions};
+pub use setup::host_id;
+
+use self::connect::Opening;
+use self::link::Link;
+use self::setup::{Dial, Peer};
+use super::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+use crate::auth::{JobKey, Nonce};
+
+/// The listener's name in the epoll set.
+const LISTENER: u64 = 0;
+/// No link.
+const NONE: u32 = u32::MAX;
+/// Events taken in one look at the sockets.
+const EVENTS_MAX: usize = 64;
+
+/// Rings to the other processes of this host.
+#[derive(Debug)]
+pub struct ShmRail {
+    options: ShmOptions,
+    name: String,
+    key: JobKey,
+    job: u64,
+    me: PeerId,
+    host_id: String,
+    socket_name: String,
+    listener: OwnedFd,
+    epoll: OwnedFd,
+    /// The next free name in the epoll set; never used twice.
+    next_token: u64,
+    peers: BTreeMap<PeerId, Peer>,
+    openings: BTreeMap<u64, Opening>,
+    links: Vec<Link>,
+    /// Place in `links` of each rank's link, or [`NONE`].
+    link_of: Vec<u32>,
+    /// Disconnected links whose queue is not empty yet, with the time when that ends (set at the next poll).
+    closing: Vec<(Link, Option<Time>)>,
+    /// Posts that have gone out and were not reported yet.
+    done: VecDeque<(PostId, PostStatus)>,
+    /// Connections that failed and were not reported yet.
+    failed: VecDeque<(PeerId, RailFault)>,
+    /// The link that is looked at first in the next poll.
+    first: usize,
+    polls: u32,
+    /// Look at the sockets in the next poll whatever its number.
+    look: bool,
+    pieces: Vec<Piece>,
+    counters: RailCounters,
+}
+
+impl ShmRail {
+    /// Opens the rail of rank `me` in job `job`.
+    pub fn open(options: ShmOptions, key: JobKey, job: u64, me: PeerId) -> Result<Self, ShmError> {
+        options.check()?;
+        let failed = |what| move |errno| ShmError::System { what, errno };
+        let host_id = match &options.host_id {
+            Some(id) => id.clone(),
+            None => setup::host_id().map_err(failed("identify the host"))?,
+        };
+        let mut suffix = [0; 16];
+        random(&mut suffix).map_err(failed("draw a random number"))?;
+        let socket_name = setup::socket_name(job, me, options.index, u128::from_ne_bytes(suffix));
+        let listener = socket::listen(&socket_name).map_err(failed("listen on a local socket"))?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("create an epoll set"))?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
+            .map_err(failed("watch the listener"))?;
+        Ok(ShmRail {
+            name: if options.index == 0 { "shm".into() } else { format!("shm{}", options.index) },
+            options,
+            key,
+            job,
+            me,
+            host_id,
+            socket_name,
+            listener,
+            epoll,
+            next_token: LISTENER + 1,
+            peers: BTreeMap::new(),
+            openings: BTreeMap::new(),
+            links: Vec::new(),
+            link_of: Vec::new(),
+            closing: Vec::new(),
+            done: VecDeque::new(),
+            failed: VecDeque::new(),
+            first: 0,
+            polls: 0,
+            look: true,
+            pieces: Vec::new(),
+            counters: RailCounters::default(),
+        })
+    }
+
+    /// Bytes of ring memory that this process has made: its receiving side.
+    pub fn ring_bytes(&self) -> usize {
+        self.links.iter().map(Link::ring_bytes).sum()
+    }
+
+    fn link_index(&self, peer: PeerId) -> Option<usize> {
+        self.link_of.get(peer.0 as usize).filter(|&&index| index != NONE).map(|&index| index as usize)
+    }
+
+    fn insert_link(&mut self, link: Link) {
+        let rank = link.peer.0 as usize;
+        if self.link_of.len() <= rank {
+            self.link_of.resize(rank + 1, NONE);
+        }
+        self.link_of[rank] = self.links.len() as u32;
+        self.links.push(link);
+    }
+
+    fn remove_link(&mut self, index: usize) -> Link {
+        let link = self.links.swap_remove(index);
+        self.link_of[link.peer.0 as usize] = NONE;
+        if let Some(moved) = self.links.get(index) {
+            self.link_of[moved.peer.0 as usize] = index as u32;
+        }
+        link
+    }
+
+    /// Ends a link and says so.
+    fn down(&mut self, index: usize, fault: RailFault, sink: &mut dyn Sink) {
+        let link = self.remove_link(index);
+        if fault == RailFault::Corrupt {
+            self.counters.corrupt += 1;
+        }
+        tracing::debug!(rail = %self.name, peer = link.peer.0, ?fault, "subchannel down");
+        sink.down(link.peer, fault);
+    }
+
+    fn report(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut count = 0;
+        while let Some((id, status)) = self.done.pop_front() {
+            sink.completed(id, status);
+            count += 1;
+        }
+        while let Some((peer, fault)) = self.failed.pop_front() {
+            sink.down(peer, fault);
+            count += 1;
+        }
+        count
+    }
+
+    /// Asks the kernel which sockets have something, and sees to it.
+    fn look_at_sockets(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        let mut room = [MaybeUninit::<epoll::Event>::uninit(); EVENTS_MAX];
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.counters.system_calls += 1;
+        let Ok((events, _)) = epoll::wait(&self.epoll, &mut room, Some(&zero)) else { return 0 };
+        let mut count = 0;
+        for event in events.iter() {
+            match event.data.u64() {
+                LISTENER => count += self.accept(now),
+                token if self.openings.contains_key(&token) => count += self.advance(token, sink),
+                token => {
+                    let links = self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link));
+                    if let Some(link) = links.into_iter().find(|link| link.token == token)
+                        && let Err(fault) = link.look(self.options.slots, &mut self.counters)
+                    {
+                        link.fault = Some(fault);
+                    }
+                }
+            }
+        }
+        count
+    }
+
+    /// Moves packets, both ways, of every link.
+    fn serve_links(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut count = 0;
+        let links = self.links.len();
+        for step in 0..links {
+            let link = &mut self.links[(self.first + step) % links];
+            if link.fault.is_some() {
+                continue;
+            }
+            let received = link.receive(self.options.burst, sink, &mut self.pieces, &mut self.counters);
+            let moved = received.and_then(|received| {
+                if link.is_waiting() {
+                    let pumped = link.pump(&mut self.counters, |id| sink.completed(id, PostStatus::Done))?;
+                    return Ok(received + pumped);
+                }
+                Ok(received)
+            });
+            match moved {
+                Ok(moved) => count += moved,
+                Err(fault) => link.fault = Some(fault),
+            }
+        }
+        self.first = if links == 0 { 0 } else { (self.first + 1) % links };
+        let mut index = 0;
+        while let Some(link) = self.links.get(index) {
+            match link.fault {
+                // What came last is in its place.
+                Some(fault) => {
+                    self.down(index, fault, sink);
+                    count += 1;
+                }
+                None => index += 1,
+            }
+        }
+        count
+    }
+
+    /// Lets disconnected links get rid of what was posted before.
+    fn serve_closing(&mut self, now: Time) -> usize {
+        let mut count = 0;
+        let Self { closing, counters, options, .. } = self;
+        closing.retain_mut(|(link, until)| {
+            let until = *until.get_or_insert(now + options.flush_timeout);
+            // Both sides may be leaving with full rings: what comes in makes way.
+            let discarded = link.discard(options.burst);
+            let pumped = link.pump(counters, |_| ());
+            count += discarded.unwrap_or(0) + *pumped.as_ref().unwrap_or(&0);
+            discarded.is_ok() && pumped.is_ok() && link.is_waiting() && !link.is_gone() && now < until
+        });
+        count
+    }
+
+    fn disarm_all(&mut self) {
+        self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link)).for_each(Link::disarm);
+    }
+}
+
+impl Rail for ShmRail {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn facts(&self) -> RailFacts {
+        RailFacts {
+            kind: RailKind::Shm,
+            caps: Caps { write: false, read: false, registration: false, lossless: true },
+            eager_bytes_max: self.options.eager_bytes_max,
+            segment_bytes_max: self.options.segment_bytes,
+            posts_max: self.options.posts_max,
+            bytes_per_second: 0,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("{}/{}", self.host_id, self.socket_name)
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        let (host, name) = setup::split_address(address)?;
+        if peer.0 >= self.options.peers_max {
+            return Err(AddressError { address: address.into(), why: "the rank is not below peers_max" });
+        }
+        if host != self.host_id || peer == self.me {
+            return Ok(false);
+        }
+        self.peers.entry(peer).or_default().socket_name = Some(name.into());
+        Ok(true)
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        if self.link_index(peer).is_some() || self.peers.get(&peer).is_some_and(|known| known.dial.is_some()) {
+            return;
+        }
+        self.look = true;
+        let deadline = now + self.options.handshake_timeout;
+        // It may be on its way to us already, proved but without its ring.
+        let coming = self.openings.iter().find(|(_, opening)| opening.peer == Some(peer)).map(|(&token, _)| token);
+        match self.peers.get_mut(&peer) {
+            Some(known) if known.socket_name.is_some() || coming.is_some() => {
+                known.dial = Some((deadline, coming.map_or(Dial::Retry, Dial::Under)));
+                if coming.is_none() {
+                    self.dial(peer);
+                }
+            }
+            _ => self.failed.push_back((peer, RailFault::Refused)),
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        if let Some(known) = self.peers.get_mut(&peer)
+            && let Some((_, Dial::Under(token))) = known.dial.take()
+        {
+            self.openings.remove(&token);
+        }
+        self.failed.retain(|(failed, _)| *failed != peer);
+        let Some(index) = self.link_index(peer) else { return };
+        let mut link = self.remove_link(index);
+        // Into the ring, as far as there is room; a copy of the rest, for its memory goes back to the caller.
+        let pumped = link.pump(&mut self.counters, |_| ());
+        if pumped.is_ok() && link.is_waiting() && !link.is_gone() && link.fault.is_none() {
+            link.own_queue();
+            self.closing.push((link, None));
+        }
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        // To a link that is down or has a fault: void, and the subchannel's end says so.
+        let Some(index) = self.link_index(outgoing.peer) else { return };
+        if outgoing.kind != PostKind::Send {
+            debug_assert!(false, "the rail has neither write nor read");
+            self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
+            self.done.push_back((outgoing.id, PostStatus::Failed));
+            return;
+        }
+        if self.links[index].post(&outgoing, &mut self.counters) {
+            self.done.push_back((outgoing.id, PostStatus::Done));
+        }
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        let mut count = self.report(sink);
+        self.polls = self.polls.wrapping_add(1);
+        let due = self.polls.is_multiple_of(self.options.polls_per_check);
+        if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
+            count += self.look_at_sockets(now, sink);
+            count += self.retry_dials();
+            count += self.expire(now);
+        }
+        count += self.serve_links(sink);
+        if !self.closing.is_empty() {
+            count += self.serve_closing(now);
+        }
+        count + self.report(sink)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let openings = self.openings.values().map(|opening| opening.deadline);
+        let dials = self.peers.values().filter_map(|peer| peer.dial.as_ref().map(|(deadline, _)| *deadline));
+        // A link that was disconnected since the last poll gets its deadline in the next one.
+        let closing = self.closing.iter().map(|(_, until)| until.unwrap_or(Time(0)));
+        openings.chain(dials).chain(closing).min()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.epoll.as_fd())
+    }
+
+    fn arm(&mut self) -> bool {
+        // Whatever wakes us, the sockets are worth a look then.
+        self.look = true;
+        let idle = self.done.is_empty()
+            && self.failed.is_empty()
+            && !self.peers.values().any(|peer| matches!(peer.dial, Some((_, Dial::Retry))));
+        let Self { links, closing, counters, .. } = self;
+        let mut all = links.iter_mut().chain(closing.iter_mut().map(|(link, _)| link));
+        if idle && all.all(|link| link.arm(counters)) {
+            return true;
+        }
+        self.disarm_all();
+        false
+    }
+
+    fn disarm(&mut self) {
+        self.disarm_all();
+    }
+
+    fn counters(&self) -> RailCounters {
+        self.counters
+    }
+}
+
+/// Fills `bytes` from the system's random source.
+fn random(bytes: &mut [u8]) -> Result<(), Errno> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match rustix::rand::getrandom(&mut bytes[at..], rustix::rand::GetRandomFlags::empty()) {
+            Ok(count) => at += count,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+fn nonce() -> Result<Nonce, Errno> {
+    let mut nonce = Nonce::default();
+    random(&mut nonce).map(|()| nonce)
+}

@@ -1,0 +1,134 @@
+//! What a shared-memory rail can be told, and why it can't start.
+
+use std::fmt;
+
+use rerail_core::shm::{RingConfig, RingConfigError};
+use rerail_core::time::Nanos;
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rustix::io::Errno;
+
+/// Sizes and limits of a [`ShmRail`](super::ShmRail). A connected peer costs one ring of about
+/// `slots * (segment_bytes + 336)` bytes in each direction; an idle one none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShmOptions {
+    /// Which of this process's shared-memory rails this is: 0 for the first. Rails of equal index connect.
+    pub index: u8,
+    /// Processes of the job: a peer that says that it has this rank or a higher one is refused.
+    pub peers_max: u32,
+    /// Name of the host, in order to treat parts of one machine as hosts of their own; `None`: the kernel's boot id and
+    /// network namespace. Printable ASCII without spaces, `;`, `,`, `=` and `/`, at most 80 bytes.
+    pub host_id: Option<String>,
+    /// Messages in a ring: 2 to 65,536.
+    pub slots: u32,
+    /// Largest payload of one packet in bytes: a multiple of 16, at most 4 MiB.
+    pub segment_bytes: u32,
+    /// Largest eager payload in bytes: at most `segment_bytes`.
+    pub eager_bytes_max: u32,
+    /// Posts that may be outstanding per peer: those that find the ring full wait in a queue of this length.
+    pub posts_max: u16,
+    /// Messages that one poll takes from one peer before it looks at the next.
+    pub burst: u32,
+    /// Connections are looked at (a system call) in every so many polls, and in each while one is being set up.
+    pub polls_per_check: u32,
+    /// A connection that is not set up after this time is closed.
+    pub handshake_timeout: Nanos,
+    /// After a disconnect, the peer has this time to make room for what was posted before.
+    pub flush_timeout: Nanos,
+    /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
+    pub pending_max: usize,
+}
+
+impl ShmOptions {
+    /// Defaults for a job of `peers_max` processes: about half a mebibyte per peer and direction.
+    pub fn new(peers_max: u32) -> Self {
+        ShmOptions {
+            index: 0,
+            peers_max,
+            host_id: None,
+            slots: 64,
+            segment_bytes: 8 * 1024,
+            eager_bytes_max: 8 * 1024,
+            posts_max: 64,
+            burst: 32,
+            polls_per_check: 64,
+            handshake_timeout: Nanos::from_millis(10_000),
+            flush_timeout: Nanos::from_millis(1_000),
+            pending_max: 64,
+        }
+    }
+
+    /// The rings that peers are offered.
+    pub(super) fn ring(&self) -> RingConfig {
+        RingConfig { slots: self.slots, slot_bytes: self.segment_bytes.saturating_add(HEADER_BYTES_MAX as u32) }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ShmError> {
+        self.ring().check().map_err(ShmError::Ring)?;
+        if self.segment_bytes > SEGMENT_BYTES_MAX {
+            return Err(ShmError::Option { name: "segment_bytes", value: self.segment_bytes.into() });
+        }
+        if self.eager_bytes_max > self.segment_bytes {
+            return Err(ShmError::Option { name: "eager_bytes_max", value: self.eager_bytes_max.into() });
+        }
+        for (name, value) in [
+            ("posts_max", u64::from(self.posts_max)),
+            ("burst", self.burst.into()),
+            ("polls_per_check", self.polls_per_check.into()),
+            ("pending_max", self.pending_max as u64),
+        ] {
+            if value == 0 {
+                return Err(ShmError::Option { name, value });
+            }
+        }
+        match &self.host_id {
+            Some(id) if !is_host_id(id) => Err(ShmError::HostId(id.clone())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Largest `segment_bytes`, ours or a peer's.
+pub(super) const SEGMENT_BYTES_MAX: u32 = 4 << 20;
+
+/// Whether a host id can stand in an address.
+pub(super) fn is_host_id(id: &str) -> bool {
+    (1..=80).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_graphic() && !b";,=/".contains(&byte))
+}
+
+/// Why a shared-memory rail can't be opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShmError {
+    /// Slots or segment size are out of range.
+    Ring(RingConfigError),
+    /// An option is out of range.
+    Option {
+        /// Its name.
+        name: &'static str,
+        /// Its value.
+        value: u64,
+    },
+    /// This host id can't stand in an address.
+    HostId(String),
+    /// The system refused.
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The system's reason.
+        errno: Errno,
+    },
+}
+
+impl fmt::Display for ShmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShmError::Ring(RingConfigError { field, value, min, max }) => {
+                write!(f, "ring: {field} is {value}, not in {min} to {max} or no multiple of 16")
+            }
+            ShmError::Option { name, value } => write!(f, "option {name} can't be {value}"),
+            ShmError::HostId(id) => write!(f, "{id:?} can't be a host id"),
+            ShmError::System { what, errno } => write!(f, "{what}: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for ShmError {}

@@ -1,0 +1,220 @@
+//! Ring memory: anonymous, sealed, mapped; and the two ends of a ring on it.
+//!
+//! The consumer creates the memory. So a process pays for what it wants to receive, its reads are from pages that it
+//! asked for itself (on its own NUMA node, where it touches them first), and on the side that parses bytes nothing
+//! about the memory's size is anybody else's word. (shiba-2005, 2.2, has the sender create it.) The producer gets the
+//! descriptor over an authenticated socket, and maps it only if the kernel says that the memory can't shrink any more: a
+//! peer that truncates it later can't kill us with a SIGBUS. Nothing has a name; all of it vanishes with its last user.
+//!
+//! Safety argument of the file: a mapping lives as long as its [`Segment`], which lies beside the ring end that uses it
+//! and is dropped after it; it is reached through that end only.
+
+use std::ffi::c_void;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use rerail_core::shm::{AttachError, Consumer, Front, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes};
+use rustix::fs::{self, FileType, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{self, MapFlags, ProtFlags};
+
+use crate::rail::Piece;
+
+/// What memory must be sealed against before it is mapped.
+const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// Why a segment can't be made or used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SegmentError {
+    /// The system refused.
+    System(Errno),
+    /// The descriptor is no regular file, so no memory.
+    NotMemory,
+    /// The memory is not sealed as it must be.
+    Unsealed,
+    /// The memory has not the size that the agreed ring takes.
+    Size {
+        /// Bytes that the ring takes.
+        needed: u64,
+        /// Bytes that are there.
+        given: u64,
+    },
+    /// The ring in it is not the one agreed.
+    Ring(AttachError),
+}
+
+impl From<Errno> for SegmentError {
+    fn from(errno: Errno) -> Self {
+        SegmentError::System(errno)
+    }
+}
+
+impl From<AttachError> for SegmentError {
+    fn from(error: AttachError) -> Self {
+        SegmentError::Ring(error)
+    }
+}
+
+/// A mapping.
+#[derive(Debug)]
+struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: memory of the process; any thread may use or unmap it.
+unsafe impl Send for Segment {}
+
+impl Segment {
+    fn map(memory: BorrowedFd<'_>, len: usize) -> Result<Self, Errno> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping at a place of the kernel's choice touches no memory that Rust knows of.
+        let base = unsafe { mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, memory, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
+        Ok(Segment { base, len })
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and whoever used it is gone. It can't fail for a range that `mmap` gave.
+        let _ = unsafe { mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
+    }
+}
+
+/// The end of a ring from which this process receives.
+#[derive(Debug)]
+pub struct Inbound {
+    // Dropped in this order.
+    ring: Consumer<Mapped>,
+    segment: Segment,
+}
+
+impl Inbound {
+    /// Makes the memory and its ring; the descriptor is for the producer.
+    pub fn create(config: RingConfig) -> Result<(Self, OwnedFd), SegmentError> {
+        config.check().map_err(AttachError::Config)?;
+        let len = ring_bytes(config).ok_or(Errno::NOMEM)?;
+        let memory = fs::memfd_create("rerail-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        fs::ftruncate(&memory, len as u64)?;
+        fs::fcntl_add_seals(&memory, SEALS)?;
+        let segment = Segment::map(memory.as_fd(), len)?;
+        // SAFETY: the mapping is `len` bytes, readable and writable, fresh (so zero) and only used by this ring; it is
+        // dropped after the ring.
+        let ring = unsafe { Consumer::create(segment.base, segment.len, config) }?;
+        Ok((Inbound { ring, segment }, memory))
+    }
+
+    /// The oldest message.
+    pub fn front(&mut self) -> Result<Option<Front<'_, Mapped>>, RingError> {
+        self.ring.front()
+    }
+
+    /// See [`Consumer::must_ring`].
+    pub fn must_ring(&mut self) -> bool {
+        self.ring.must_ring()
+    }
+
+    /// See [`Consumer::arm`].
+    pub fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
+
+    /// See [`Consumer::disarm`].
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+
+    /// Bytes of memory.
+    pub fn len(&self) -> usize {
+        self.segment.len
+    }
+}
+
+/// Copies up to the piece's length from a message, from its payload byte `from` on; returns how many bytes.
+pub fn copy_to(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> usize {
+    // SAFETY: pieces that a sink names can be written for their length (its contract).
+    unsafe { front.copy_to(from, piece.start, piece.len) }
+}
+
+/// The bytes of a post's payload, copied.
+pub fn gather(payload: &[Piece]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(payload.iter().map(|piece| piece.len).sum());
+    for piece in payload.iter().filter(|piece| piece.len > 0) {
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`), and
+        // nobody writes to them meanwhile.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
+    }
+    bytes
+}
+
+/// The end of a ring into which this process sends.
+#[derive(Debug)]
+pub struct Outbound {
+    // Dropped in this order.
+    ring: Producer<Mapped>,
+    _segment: Segment,
+}
+
+impl Outbound {
+    /// Maps what a peer handed over, after checking that it is what was agreed and stays so.
+    pub fn open(memory: OwnedFd, config: RingConfig) -> Result<Self, SegmentError> {
+        config.check().map_err(AttachError::Config)?;
+        let len = ring_bytes(config).ok_or(Errno::NOMEM)?;
+        let stat = fs::fstat(&memory)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(SegmentError::NotMemory);
+        }
+        // Only memory files know seals; any other regular file fails here.
+        let seals = fs::fcntl_get_seals(&memory).map_err(|_| SegmentError::NotMemory)?;
+        if !seals.contains(SEALS) {
+            return Err(SegmentError::Unsealed);
+        }
+        let given = stat.st_size as u64;
+        if given != len as u64 {
+            return Err(SegmentError::Size { needed: len as u64, given });
+        }
+        let segment = Segment::map(memory.as_fd(), len)?;
+        // SAFETY: the mapping is `len` bytes, readable and writable and stays so: the kernel has it sealed at this size.
+        // It is only used by this ring and dropped after it.
+        let ring = unsafe { Producer::attach(segment.base, segment.len, config) }?;
+        Ok(Outbound { ring, _segment: segment })
+    }
+
+    /// Appends a packet.
+    pub fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`).
+        unsafe { self.ring.push(header, payload.iter().map(|piece| (piece.start.cast_const(), piece.len))) }
+    }
+
+    /// See [`Producer::must_ring`].
+    pub fn must_ring(&mut self) -> bool {
+        self.ring.must_ring()
+    }
+
+    /// See [`Producer::arm`].
+    pub fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
+
+    /// See [`Producer::disarm`].
+    pub fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+}
+
+#[cfg(test)]
+impl Inbound {
+    /// The mapping, for tests that play the dishonest peer.
+    pub fn raw(&self) -> (NonNull<u8>, usize) {
+        (self.segment.base, self.segment.len)
+    }
+}
+
+#[cfg(test)]
+impl Outbound {
+    /// The mapping, for tests that play the dishonest peer.
+    pub fn raw(&self) -> (NonNull<u8>, usize) {
+        (self._segment.base, self._segment.len)
+    }
+}

@@ -1,0 +1,278 @@
+//! From an address to a link: names, dials, incoming connections, and which of two that cross is kept.
+//!
+//! Everything that waits here has a deadline. Unauthenticated connections are bounded by `pending_max`, the others by
+//! the number of peers, for a second one of the same peer is refused.
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_core::time::Time;
+use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::connect::{Failure, Opening, Progress};
+use super::link::Link;
+use super::options::is_host_id;
+use super::{EVENTS_MAX, ShmRail, nonce, socket};
+use crate::auth::{Acceptor, Call, Dialler, Station, keep};
+use crate::rail::{AddressError, Sink};
+
+/// What is known of a process that is not connected, too.
+#[derive(Debug, Default)]
+pub(super) struct Peer {
+    /// Where it listens, once it is known.
+    pub socket_name: Option<String>,
+    /// The core wants it connected: until when, and how far it is. Reported up or down once.
+    pub dial: Option<(Time, Dial)>,
+}
+
+/// How far a wanted connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dial {
+    /// The peer's backlog is full: dial again.
+    Retry,
+    /// On its way under this name, dialled or accepted.
+    Under(u64),
+    /// Ours gave way to the peer's, which is coming.
+    Crossing,
+}
+
+/// The kernel's boot id, which no two running kernels share, and the network namespace, to which abstract names belong.
+pub fn host_id() -> Result<String, Errno> {
+    let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(errno)?;
+    let namespace = rustix::fs::stat("/proc/self/ns/net")?.st_ino;
+    let id = format!("{}.{namespace:x}", boot_id.trim());
+    if is_host_id(&id) { Ok(id) } else { Err(Errno::ILSEQ) }
+}
+
+pub(super) fn socket_name(job: u64, me: PeerId, index: u8, suffix: u128) -> String {
+    format!("rerail-{job:x}-{}-{index}-{suffix:032x}", me.0)
+}
+
+/// Host id and socket name of an address.
+pub(super) fn split_address(address: &str) -> Result<(&str, &str), AddressError> {
+    let wrong = |why| AddressError { address: address.into(), why };
+    let (host, name) = address.split_once('/').ok_or(wrong("no `/` between host id and socket name"))?;
+    if !is_host_id(host) {
+        return Err(wrong("the host id is empty, too long or has forbidden characters"));
+    }
+    if !is_host_id(name) {
+        return Err(wrong("the socket name is empty, too long or has forbidden characters"));
+    }
+    Ok((host, name))
+}
+
+impl ShmRail {
+    fn watch(&mut self, opening: Opening) -> Result<u64, Failure> {
+        let token = self.next_token;
+        self.next_token += 1;
+        epoll::add(&self.epoll, &opening.socket, epoll::EventData::new_u64(token), epoll::EventFlags::IN)
+            .map_err(|errno| Failure::System(errno.raw_os_error()))?;
+        self.openings.insert(token, opening);
+        Ok(token)
+    }
+
+    /// Dials a peer that is wanted.
+    pub(super) fn dial(&mut self, peer: PeerId) {
+        // While an earlier connection still flushes, the peer would refuse another one.
+        if self.closing.iter().any(|(link, _)| link.peer == peer) {
+            return;
+        }
+        let Some((deadline, name)) =
+            self.peers.get(&peer).and_then(|known| Some((known.dial?.0, known.socket_name.as_deref()?)))
+        else {
+            return;
+        };
+        let call = Call { transport: Transport::Shm, job: self.job, from: self.me, to: peer, rail: self.options.index };
+        let dialled = match (socket::dial(name), nonce()) {
+            (Err(Errno::AGAIN), _) => return,
+            (Err(Errno::CONNREFUSED), _) => Err(Failure::Refused),
+            (Err(errno), _) | (_, Err(errno)) => Err(Failure::System(errno.raw_os_error())),
+            (Ok(socket), Ok(nonce)) => {
+                let dialler = Dialler::new(self.key.clone(), call, nonce);
+                Opening::dialling(socket, peer, dialler, deadline).and_then(|opening| self.watch(opening))
+            }
+        };
+        match dialled {
+            Ok(token) => self.set_dial(peer, Dial::Under(token)),
+            Err(failure) => self.give_up(peer, failure.fault()),
+        }
+    }
+
+    fn set_dial(&mut self, peer: PeerId, to: Dial) {
+        if let Some((_, dial)) = self.peers.get_mut(&peer).and_then(|known| known.dial.as_mut()) {
+            *dial = to;
+        }
+    }
+
+    /// A wanted connection will not come.
+    fn give_up(&mut self, peer: PeerId, fault: RailFault) {
+        if self.peers.get_mut(&peer).is_some_and(|known| known.dial.take().is_some()) {
+            self.failed.push_back((peer, fault));
+        }
+    }
+
+    fn dial_of(&self, peer: PeerId) -> Option<Dial> {
+        self.peers.get(&peer)?.dial.map(|(_, dial)| dial)
+    }
+
+    pub(super) fn retry_dials(&mut self) -> usize {
+        let again: Vec<PeerId> = self
+            .peers
+            .iter()
+            .filter(|(_, known)| matches!(known.dial, Some((_, Dial::Retry))))
+            .map(|(&peer, _)| peer)
+            .collect();
+        again.iter().for_each(|&peer| self.dial(peer));
+        self.look |= !again.is_empty();
+        again.len()
+    }
+
+    /// Gives up what has passed its deadline.
+    pub(super) fn expire(&mut self, now: Time) -> usize {
+        let late: Vec<u64> =
+            self.openings.iter().filter(|(_, opening)| opening.deadline <= now).map(|(&token, _)| token).collect();
+        for &token in &late {
+            // An incoming connection that never proved anything is a stranger; one that we dialled is below.
+            if let Some(opening) = self.openings.remove(&token)
+                && opening.peer.is_none()
+            {
+                self.counters.unauthenticated += 1;
+            }
+        }
+        let missed: Vec<PeerId> = self
+            .peers
+            .iter()
+            .filter(|(_, known)| known.dial.is_some_and(|(deadline, _)| deadline <= now))
+            .map(|(&peer, _)| peer)
+            .collect();
+        missed.iter().for_each(|&peer| self.give_up(peer, RailFault::TimedOut));
+        late.len() + missed.len()
+    }
+
+    /// Takes incoming connections, a bounded number.
+    pub(super) fn accept(&mut self, now: Time) -> usize {
+        let mut count = 0;
+        while count < EVENTS_MAX {
+            let Ok(socket) = socket::accept(&self.listener) else { break };
+            let Ok(nonce) = nonce() else { break };
+            count += 1;
+            let strangers = || self.openings.iter().filter(|(_, opening)| opening.peer.is_none());
+            if strangers().count() >= self.options.pending_max
+                && let Some((&oldest, _)) = strangers().next()
+            {
+                self.openings.remove(&oldest);
+                self.counters.unauthenticated += 1;
+            }
+            let station = Station { transport: Transport::Shm, job: self.job, me: self.me, rail: self.options.index };
+            let acceptor = Acceptor::new(self.key.clone(), station, nonce);
+            let opening = Opening::accepting(socket, acceptor, now + self.options.handshake_timeout);
+            // Where it can't be watched it is closed, which is all the answer that can be given.
+            let _ = self.watch(opening);
+        }
+        count
+    }
+
+    /// Moves an opening on.
+    pub(super) fn advance(&mut self, token: u64, sink: &mut dyn Sink) -> usize {
+        let ring = self.options.ring();
+        let Some(mut opening) = self.openings.remove(&token) else { return 0 };
+        self.counters.system_calls += 1;
+        match opening.step(ring) {
+            Progress::Waiting => {
+                self.openings.insert(token, opening);
+                return 0;
+            }
+            Progress::Proved(peer) => match self.decide(peer, sink) {
+                Verdict::Accepted => match opening.accept(peer, ring) {
+                    Ok(()) => {
+                        self.openings.insert(token, opening);
+                        self.set_dial(peer, Dial::Under(token));
+                    }
+                    Err(failure) => {
+                        self.set_dial(peer, Dial::Under(token));
+                        self.fail(token, opening, failure);
+                    }
+                },
+                verdict => opening.refuse(verdict),
+            },
+            Progress::Crossing => {
+                if let Some(peer) = opening.peer
+                    && self.dial_of(peer) == Some(Dial::Under(token))
+                {
+                    self.set_dial(peer, Dial::Crossing);
+                }
+            }
+            Progress::Open(rings) => {
+                let Some(peer) = opening.peer else { return 0 };
+                let (inbound, outbound) = *rings;
+                if let Some(known) = self.peers.get_mut(&peer) {
+                    known.dial = None;
+                }
+                tracing::debug!(rail = %self.name, peer = peer.0, dialled = opening.dialled, "subchannel up");
+                self.insert_link(Link::new(peer, token, opening.socket, inbound, outbound));
+                sink.up(peer);
+            }
+            Progress::Failed(failure) => self.fail(token, opening, failure),
+        }
+        1
+    }
+
+    fn fail(&mut self, token: u64, opening: Opening, failure: Failure) {
+        match failure {
+            Failure::Unauthenticated => self.counters.unauthenticated += 1,
+            Failure::Corrupt => self.counters.corrupt += 1,
+            Failure::Refused | Failure::Closed | Failure::System(_) => {}
+        }
+        tracing::debug!(rail = %self.name, peer = ?opening.peer, ?failure, "connection failed");
+        if let Some(peer) = opening.peer
+            && self.dial_of(peer) == Some(Dial::Under(token))
+        {
+            self.give_up(peer, failure.fault());
+        }
+    }
+
+    /// Whether to keep a connection that `peer` has dialled.
+    fn decide(&mut self, peer: PeerId, sink: &mut dyn Sink) -> Verdict {
+        if peer.0 >= self.options.peers_max {
+            return Verdict::Refused(RefusedBecause::Rank);
+        }
+        if let Some(index) = self.link_index(peer) {
+            if !socket::is_gone(&self.links[index].socket) {
+                return Verdict::Refused(RefusedBecause::Connected);
+            }
+            // It left and is back before we looked: what it left in the ring comes first.
+            self.finish(index, sink);
+        }
+        let other = self.openings.iter().find(|(_, opening)| opening.peer == Some(peer));
+        match other.map(|(&token, opening)| (token, opening.dialled, opening.is_proved())) {
+            // Its own earlier one.
+            Some((token, false, _)) => {
+                if !socket::is_gone(&self.openings[&token].socket) {
+                    return Verdict::Refused(RefusedBecause::Connected);
+                }
+                self.openings.remove(&token);
+            }
+            Some((token, true, _)) => {
+                if keep(true, self.me, peer) {
+                    return Verdict::Crossing;
+                }
+                self.openings.remove(&token);
+            }
+            None => {}
+        }
+        self.peers.entry(peer).or_default();
+        Verdict::Accepted
+    }
+
+    /// Takes what a process that is gone has left, then ends its link.
+    fn finish(&mut self, index: usize, sink: &mut dyn Sink) {
+        let slots = self.options.slots;
+        let link = &mut self.links[index];
+        link.end(slots);
+        let drained = link.receive(slots + 1, sink, &mut self.pieces, &mut self.counters);
+        let fault = drained.err().unwrap_or(RailFault::Closed);
+        self.down(index, fault, sink);
+    }
+}

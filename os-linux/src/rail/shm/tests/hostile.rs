@@ -1,0 +1,374 @@
+//! Processes that don't keep to the protocol: without the key, and with it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use rerail_core::wire::handshake::Transport;
+use rustix::fs::{self, MemfdFlags, SealFlags};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use zerocopy::IntoBytes;
+
+use super::super::connect::Share;
+use super::super::segment::{Inbound, Outbound};
+use super::super::socket::Received;
+use super::*;
+use crate::auth::{Call, Dialler, Step};
+
+fn dial(node: &Node) -> OwnedFd {
+    let address = node.rail.address();
+    socket::dial(address.split_once('/').unwrap().1).unwrap()
+}
+
+fn call(from: u32, to: PeerId) -> Call {
+    Call { transport: Transport::Shm, job: JOB, from: PeerId(from), to, rail: 0 }
+}
+
+/// The next datagram that `node` sends to `socket`, polling it meanwhile; `None`: it hangs up.
+fn answer(node: &mut Node, socket: &OwnedFd, descriptor: bool) -> Option<(Vec<u8>, Option<OwnedFd>)> {
+    for _ in 0..1000 {
+        node.poll();
+        let mut bytes = [0; 256];
+        match socket::receive(socket, &mut bytes, descriptor) {
+            Received::Datagram(len, fd) => return Some((bytes[..len].into(), fd)),
+            Received::End => return None,
+            Received::Nothing => {}
+            Received::Excess => panic!("more than the protocol has"),
+        }
+    }
+    panic!("neither answer nor hang-up");
+}
+
+/// Goes through the handshake as rank `rank`; returns the socket, the messages sent, and the ring that `node` offers.
+fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
+    let socket = dial(node);
+    let (mut dialler, hello) = Dialler::new(key(), call(rank, node.me()), [rank as u8; 32]);
+    let mut sent = vec![hello.bytes().to_vec()];
+    socket::send(&socket, hello.bytes(), None).unwrap();
+    loop {
+        let (message, _) = answer(node, &socket, false).unwrap();
+        match dialler.handle(&message).unwrap() {
+            Step::Send(message) => {
+                sent.push(message.bytes().to_vec());
+                socket::send(&socket, message.bytes(), None).unwrap();
+            }
+            Step::Authenticated { .. } => break,
+            Step::Crossing => panic!("nobody else dials"),
+        }
+    }
+    let (_, memory) = answer(node, &socket, true).unwrap();
+    (socket, sent, memory.unwrap())
+}
+
+/// As [`prove`], up to a subchannel that stands: the socket, and both rings.
+fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
+    let (socket, _, memory) = prove(node, rank);
+    let ring = options().ring();
+    let (inbound, offered) = Inbound::create(ring).unwrap();
+    socket::send(&socket, Share::of(ring).as_bytes(), Some(offered.as_fd())).unwrap();
+    settle(&mut [node]);
+    assert_eq!(node.sink.up.last(), Some(&PeerId(rank)));
+    (socket, inbound, Outbound::open(memory, ring).unwrap())
+}
+
+/// Sends one datagram with several descriptors.
+fn send_many(socket: &OwnedFd, bytes: &[u8], descriptors: &[std::os::fd::BorrowedFd<'_>]) {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    sendmsg(socket, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
+}
+
+fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
+    let memory = fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    fs::ftruncate(&memory, bytes).unwrap();
+    fs::fcntl_add_seals(&memory, seals).unwrap();
+    memory
+}
+
+#[test]
+fn without_the_key_nobody_gets_in() {
+    let (mut a, mut honest) = connected([0, 1]);
+    let mut stranger = Node::with(2, options(), JobKey::new([8; 32]));
+    introduce(&mut [&mut a, &mut stranger]);
+    stranger.connect(0);
+    settle(&mut [&mut a, &mut stranger]);
+    assert_eq!(stranger.sink.down, [(PeerId(0), RailFault::Unauthenticated)]);
+    a.connect(2);
+    settle(&mut [&mut a, &mut stranger]);
+    assert_eq!(a.sink.down, [(PeerId(2), RailFault::Unauthenticated)]);
+    assert_eq!(a.rail.counters().unauthenticated, 1, "the peer that it dialled itself");
+    assert_eq!((a.sink.up.len(), stranger.sink.up.len()), (1, 0));
+    honest.send(0, 1, 1);
+    settle(&mut [&mut a, &mut honest]);
+    assert_eq!(a.sink.taken.len(), 1);
+}
+
+#[test]
+fn garbage_before_the_proof_is_refused_whatever_its_length() {
+    let mut a = Node::new(0);
+    for (n, len) in [1, 55, 56, 57, 72, 73, 4096, 60_000].into_iter().enumerate() {
+        let socket = dial(&a);
+        socket::send(&socket, &vec![0x52; len], None).unwrap();
+        while let Some((message, fd)) = answer(&mut a, &socket, true) {
+            assert!(message.len() <= 8 && fd.is_none(), "no more than a refusal");
+        }
+        assert_eq!(a.rail.counters().unauthenticated, n as u64 + 1, "{len} bytes");
+    }
+    assert!(a.rail.openings.is_empty() && a.sink.up.is_empty());
+}
+
+#[test]
+fn a_recorded_handshake_is_worth_nothing() {
+    let mut a = Node::new(0);
+    let (socket, recorded, _memory) = prove(&mut a, 1);
+    drop(socket);
+    settle(&mut [&mut a]);
+    let before = a.rail.counters().unauthenticated;
+    let socket = dial(&a);
+    for message in recorded {
+        socket::send(&socket, &message, None).unwrap();
+    }
+    let mut last = Vec::new();
+    while let Some((message, fd)) = answer(&mut a, &socket, true) {
+        assert!(fd.is_none());
+        last = message;
+    }
+    assert_eq!(last.len(), rerail_core::wire::handshake::VERDICT_BYTES);
+    assert_eq!(a.rail.counters().unauthenticated, before + 1);
+    assert!(a.sink.up.is_empty());
+}
+
+#[test]
+fn a_rank_outside_the_job_and_a_second_connection_are_refused() {
+    let mut a = Node::new(0);
+    let _first = join(&mut a, 1);
+    for rank in [1, 8, u32::MAX] {
+        let socket = dial(&a);
+        let (mut dialler, hello) = Dialler::new(key(), call(rank, PeerId(0)), [3; 32]);
+        socket::send(&socket, hello.bytes(), None).unwrap();
+        let (challenge, _) = answer(&mut a, &socket, false).unwrap();
+        let Ok(Step::Send(proof)) = dialler.handle(&challenge) else { panic!("a proof is due") };
+        socket::send(&socket, proof.bytes(), None).unwrap();
+        let (verdict, _) = answer(&mut a, &socket, false).unwrap();
+        assert!(matches!(dialler.handle(&verdict), Err(crate::auth::AuthError::Refused(_))), "rank {rank}");
+    }
+    assert_eq!((a.sink.up.len(), a.rail.links.len(), a.rail.openings.len()), (1, 1, 0));
+}
+
+#[test]
+fn strangers_push_each_other_out_and_nobody_else() {
+    let mut a = Node::with(0, ShmOptions { pending_max: 3, ..options() }, key());
+    let strangers: Vec<OwnedFd> = (0..20)
+        .map(|_| {
+            let socket = dial(&a);
+            a.rail.look = true;
+            a.poll();
+            socket
+        })
+        .collect();
+    assert_eq!((a.rail.openings.len(), a.rail.counters().unauthenticated), (3, 17));
+    let _peer = join(&mut a, 1);
+    a.now = a.now + A_WHILE;
+    settle(&mut [&mut a]);
+    assert_eq!((a.rail.openings.len(), a.rail.next_timeout()), (0, None));
+    assert!(a.sink.down.is_empty());
+    drop(strangers);
+}
+
+#[test]
+fn descriptors_before_the_proof_never_get_in() {
+    let mut a = Node::new(0);
+    let socket = dial(&a);
+    let (_, hello) = Dialler::new(key(), call(1, PeerId(0)), [1; 32]);
+    let (reader, writer) = rustix::pipe::pipe().unwrap();
+    socket::send(&socket, hello.bytes(), Some(writer.as_fd())).unwrap();
+    drop(writer);
+    assert!(answer(&mut a, &socket, false).is_none());
+    assert_eq!(a.rail.counters().unauthenticated, 1);
+    // Had the rail kept the writing end, this would not be the pipe's end.
+    assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
+}
+
+/// Every wrong way to hand over a ring ends the connection, keeps nothing, and is counted.
+#[test]
+fn what_is_no_ring_is_not_mapped() {
+    let ring = options().ring();
+    let bytes = rerail_core::shm::ring_bytes(ring).unwrap() as u64;
+    let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    let honest = Share::of(ring);
+    let with = |slots, slot_bytes| Share::of(RingConfig { slots, slot_bytes });
+    let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    let directory = std::fs::File::open("/").unwrap();
+    let stamped = |config| Inbound::create(config).unwrap().1;
+    let cases: Vec<(&str, Share, Option<OwnedFd>)> = vec![
+        ("no descriptor", honest, None),
+        ("a pipe", honest, Some(pipe)),
+        ("a file", honest, Some(file.into())),
+        ("an eventfd", honest, Some(event)),
+        ("a directory", honest, Some(directory.into())),
+        ("unsealed memory", honest, Some(memory(bytes, SealFlags::empty()))),
+        ("memory that may shrink", honest, Some(memory(bytes, SealFlags::GROW | SealFlags::SEAL))),
+        ("memory too small", honest, Some(memory(bytes - 4096, all))),
+        ("memory too large", honest, Some(memory(bytes + 4096, all))),
+        ("memory without writing", honest, Some(memory(bytes, all | SealFlags::WRITE))),
+        ("memory without a ring", honest, Some(memory(bytes, all))),
+        ("another ring", honest, Some(stamped(RingConfig { slots: 3, ..ring }))),
+        ("slots that are too small", with(4, 512), Some(stamped(RingConfig { slots: 4, slot_bytes: 512 }))),
+        ("sizes that overflow", with(u32::MAX, u32::MAX), Some(memory(bytes, all))),
+        ("more than is ever mapped", with(65536, 1 << 20), Some(memory(bytes, all))),
+        ("no slots", with(0, ring.slot_bytes), Some(memory(512, all))),
+    ];
+    let mut a = Node::new(0);
+    for (n, (what, share, fd)) in cases.into_iter().enumerate() {
+        let (socket, ..) = prove(&mut a, 1);
+        socket::send(&socket, share.as_bytes(), fd.as_ref().map(|fd| fd.as_fd())).unwrap();
+        assert!(answer(&mut a, &socket, false).is_none(), "{what}");
+        assert_eq!(a.rail.counters().corrupt, n as u64 + 1, "{what}");
+    }
+    assert!(a.sink.up.is_empty() && a.rail.openings.is_empty());
+    // Wrong shapes of the datagram.
+    let good = || memory(bytes, all);
+    let (socket, ..) = prove(&mut a, 1);
+    send_many(&socket, honest.as_bytes(), &[good().as_fd(), good().as_fd()]);
+    assert!(answer(&mut a, &socket, false).is_none(), "two descriptors");
+    let (socket, ..) = prove(&mut a, 1);
+    let eight: Vec<OwnedFd> = (0..8).map(|_| good()).collect();
+    send_many(&socket, honest.as_bytes(), &eight.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>());
+    assert!(answer(&mut a, &socket, false).is_none(), "eight descriptors");
+    for len in [1, 15, 17, 60_000] {
+        let (socket, ..) = prove(&mut a, 1);
+        let mut long = honest.as_bytes().to_vec();
+        long.resize(len, 0);
+        socket::send(&socket, &long, Some(stamped(ring).as_fd())).unwrap();
+        assert!(answer(&mut a, &socket, false).is_none(), "{len} bytes");
+    }
+    assert_eq!(a.rail.counters().corrupt, 16 + 6);
+    // And the right one still gets in.
+    let _peer = join(&mut a, 1);
+    assert_eq!(a.sink.down, []);
+}
+
+#[test]
+fn after_the_rings_a_socket_carries_doorbells_only() {
+    for junk in [&b"?"[..], b"!!", &[0; 4096]] {
+        let mut a = Node::new(0);
+        let (socket, ..) = join(&mut a, 1);
+        (0..40).for_each(|_| socket::ring(&socket));
+        settle(&mut [&mut a]);
+        assert_eq!(a.sink.down, []);
+        socket::send(&socket, junk, None).unwrap();
+        settle(&mut [&mut a]);
+        assert_eq!((a.rail.counters().corrupt, &a.sink.down[..]), (1, &[(PeerId(1), RailFault::Corrupt)][..]));
+    }
+}
+
+/// A word of a mapped ring, as a dishonest peer sees it.
+fn word(base: std::ptr::NonNull<u8>, at: usize) -> &'static AtomicU32 {
+    // SAFETY: the tests stay inside the mapping, on multiples of 4, and drop the mapping last.
+    unsafe { &*base.as_ptr().add(at).cast() }
+}
+
+#[test]
+fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
+    // Header length, payload length, and the head of the ring that the rail writes to.
+    let mut a = Node::new(0);
+    let (_socket, _inbound, outbound) = join(&mut a, 1);
+    let (base, _) = outbound.raw();
+    word(base, 512 + 4).store(300, Ordering::Relaxed);
+    word(base, 512).store(1, Ordering::Release);
+    settle(&mut [&mut a]);
+    assert_eq!(a.sink.down, [(PeerId(1), RailFault::Corrupt)]);
+    let (_socket, _inbound, outbound) = join(&mut a, 2);
+    let (base, _) = outbound.raw();
+    word(base, 512 + 8).store(u32::MAX, Ordering::Relaxed);
+    word(base, 512).store(1, Ordering::Release);
+    settle(&mut [&mut a]);
+    assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::Corrupt)]);
+    let (_socket, inbound, _outbound) = join(&mut a, 3);
+    word(inbound.raw().0, 0).store(77, Ordering::Relaxed);
+    for number in 0..5 {
+        a.send(3, number, 10);
+    }
+    settle(&mut [&mut a]);
+    assert_eq!(a.sink.down[2..], [(PeerId(3), RailFault::Corrupt)]);
+    assert_eq!(a.rail.counters().corrupt, 3);
+}
+
+/// Writes to every word of both rings until told to stop; values that look right now and then.
+fn scribble(rings: Vec<(std::ptr::NonNull<u8>, usize)>, seed: u64) -> (Arc<AtomicBool>, std::thread::JoinHandle<()>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let rings: Vec<(usize, usize)> = rings.into_iter().map(|(base, len)| (base.as_ptr() as usize, len)).collect();
+    let stopped = stop.clone();
+    let thread = std::thread::spawn(move || {
+        let mut state = seed;
+        while !stopped.load(Ordering::Relaxed) {
+            for &(base, len) in &rings {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                let at = if state & 1 == 0 {
+                    (state >> 33) as usize % (len / 4) * 4
+                } else {
+                    512 + 1344 * ((state >> 33) as usize % 4)
+                };
+                let value = if state & 2 == 0 { (state >> 20) as u32 } else { (state >> 40) as u32 % 64 };
+                word(std::ptr::NonNull::new(base as *mut u8).unwrap(), at).store(value, Ordering::Relaxed);
+            }
+        }
+    });
+    (stop, thread)
+}
+
+#[test]
+fn a_peer_that_writes_garbage_for_ever_disturbs_nobody_else() {
+    let (mut a, mut honest) = connected([0, 1]);
+    for (round, rank) in (2..6).enumerate() {
+        let (socket, inbound, outbound) = join(&mut a, rank);
+        let (stop, thread) = scribble(vec![inbound.raw(), outbound.raw()], u64::from(rank));
+        let taken = a.taken_from(1).len();
+        let mut number = 0;
+        run(&mut [&mut a, &mut honest], |nodes| {
+            if number < 300 {
+                nodes[1].send(0, number, 900);
+                nodes[0].send(rank, number, 900);
+                number += 1;
+            }
+            // Until the honest traffic is through and the liar is found out.
+            let found = nodes[0].sink.down.len() > round;
+            nodes[0].taken_from(1).len() >= taken + 300 && found
+        });
+        stop.store(true, Ordering::Relaxed);
+        thread.join().unwrap();
+        let expected: Vec<_> = (0..300).map(|number| packet(number, 900)).collect();
+        assert_eq!(a.taken_from(1)[taken..], expected);
+        assert_eq!(a.sink.down[round], (PeerId(rank), RailFault::Corrupt));
+        drop((socket, inbound, outbound));
+    }
+    assert!(honest.sink.down.is_empty());
+}
+
+#[test]
+fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
+    let mut a = Node::new(0);
+    let (socket, _inbound, outbound) = join(&mut a, 1);
+    let (base, _) = outbound.raw();
+    // Each slot is refilled for a whole round ahead as soon as it could be looked at.
+    for slot in 0..4 {
+        word(base, 512 + 1344 * slot).store(slot as u32 + 1, Ordering::Relaxed);
+    }
+    drop(socket);
+    for round in 0..100u32 {
+        a.rail.look = true;
+        a.rail.options.burst = 1;
+        a.poll();
+        for slot in 0..4 {
+            word(base, 512 + 1344 * slot).store(4 * (round / 4 + 1) + slot as u32 + 1, Ordering::Relaxed);
+        }
+        if !a.sink.down.is_empty() {
+            break;
+        }
+    }
+    assert_eq!(a.sink.down, [(PeerId(1), RailFault::Closed)]);
+    assert!(a.sink.taken.len() <= 4, "{}", a.sink.taken.len());
+}

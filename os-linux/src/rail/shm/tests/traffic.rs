@@ -1,0 +1,341 @@
+//! Honest processes.
+
+use super::*;
+
+#[test]
+fn packets_of_all_sizes_arrive_whole_and_in_order_both_ways() {
+    for piece_bytes in [0, 1, 100] {
+        let (mut a, mut b) = connected([0, 1]);
+        a.sink.piece_bytes = piece_bytes;
+        b.sink.piece_bytes = piece_bytes;
+        let sizes: Vec<usize> = (0..40).chain([255, 256, 511, 1000, 1023, 1024]).collect();
+        for (number, &size) in sizes.iter().enumerate() {
+            a.send(1, number as u32, size);
+            b.send(0, number as u32, sizes[sizes.len() - 1 - number]);
+        }
+        settle(&mut [&mut a, &mut b]);
+        let expected: Vec<_> = sizes.iter().enumerate().map(|(n, &size)| packet(n as u32, size)).collect();
+        assert_eq!(b.taken_from(0), expected);
+        let expected: Vec<_> = sizes.iter().rev().enumerate().map(|(n, &size)| packet(n as u32, size)).collect();
+        assert_eq!(a.taken_from(1), expected);
+        // 46 packets through 4 slots: each completion once, in order.
+        let ids: Vec<u32> = a.sink.completed.iter().map(|id| id.0.index).collect();
+        assert_eq!(ids, (1..=46).collect::<Vec<_>>());
+        assert_eq!(a.rail.counters().packets_sent, 46);
+        assert_eq!(b.rail.counters().packets_received, 46);
+        assert_eq!(a.rail.counters().bytes_sent, b.rail.counters().bytes_received);
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_poll_holds_posts_back_and_completions_with_them() {
+    let (mut a, mut b) = connected([0, 1]);
+    for number in 0..20 {
+        a.send(1, number, 100);
+    }
+    for _ in 0..300 {
+        a.poll();
+    }
+    assert_eq!(a.sink.completed.len(), 4, "as many as there are slots");
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!((a.sink.completed.len(), b.sink.taken.len()), (20, 20));
+}
+
+#[test]
+fn crossing_dials_end_in_one_connection() {
+    for polls_first in 0..12 {
+        let (mut a, mut b) = (Node::new(2), Node::new(5));
+        introduce(&mut [&mut a, &mut b]);
+        a.connect(5);
+        // All the ways in which the two may be ahead of each other.
+        for n in 0..polls_first {
+            if n % 3 == 0 {
+                a.poll()
+            } else {
+                b.poll()
+            };
+        }
+        b.connect(2);
+        a.connect(5);
+        settle(&mut [&mut b, &mut a]);
+        for node in [&a, &b] {
+            assert_eq!((node.sink.up.len(), node.sink.down.len()), (1, 0));
+            assert_eq!((node.rail.links.len(), node.rail.openings.len()), (1, 0));
+            assert_eq!((node.rail.counters().unauthenticated, node.rail.counters().corrupt), (0, 0));
+        }
+        a.send(5, 1, 10);
+        b.send(2, 2, 20);
+        settle(&mut [&mut a, &mut b]);
+        assert_eq!((a.taken_from(5), b.taken_from(2)), (vec![packet(2, 20)], vec![packet(1, 10)]));
+    }
+}
+
+#[test]
+fn four_processes_all_to_all() {
+    let mut nodes: Vec<Node> = (0..4).map(Node::new).collect();
+    let mut all: Vec<&mut Node> = nodes.iter_mut().collect();
+    introduce(&mut all);
+    for a in 0..4u32 {
+        (0..4).filter(|&b| b != a).for_each(|b| all[a as usize].connect(b));
+    }
+    settle(&mut all);
+    for number in 0..50 {
+        for a in 0..4u32 {
+            for b in (0..4).filter(|&b| b != a) {
+                all[a as usize].send(b, number * 10 + a, (number * 20) as usize);
+            }
+        }
+    }
+    settle(&mut all);
+    for b in 0..4u32 {
+        for a in (0..4).filter(|&a| a != b) {
+            let expected: Vec<_> = (0..50).map(|number| packet(number * 10 + a, (number * 20) as usize)).collect();
+            assert_eq!(all[b as usize].taken_from(a), expected);
+        }
+    }
+}
+
+#[test]
+fn one_busy_peer_does_not_keep_another_waiting() {
+    let options = ShmOptions { slots: 64, burst: 2, ..options() };
+    let [mut a, mut b, mut c] = [0, 1, 2].map(|rank| Node::with(rank, options.clone(), key()));
+    introduce(&mut [&mut a, &mut b, &mut c]);
+    b.connect(0);
+    c.connect(0);
+    settle(&mut [&mut a, &mut b, &mut c]);
+    for number in 0..60 {
+        b.send(0, number, 10);
+    }
+    c.send(0, 1, 10);
+    a.poll();
+    assert_eq!((a.taken_from(1).len(), a.taken_from(2).len()), (2, 1));
+}
+
+#[test]
+fn disconnect_sends_what_was_posted_before() {
+    let (mut a, mut b) = connected([0, 1]);
+    for number in 0..30 {
+        a.send(1, number, 500);
+    }
+    a.rail.disconnect(PeerId(1));
+    // The caller's memory is its own again.
+    a.memory.iter_mut().for_each(|memory| memory.fill(0xEE));
+    a.memory.clear();
+    settle(&mut [&mut a, &mut b]);
+    let expected: Vec<_> = (0..30).map(|number| packet(number, 500)).collect();
+    assert_eq!(b.taken_from(0), expected);
+    assert_eq!((a.sink.down.len(), &b.sink.down[..]), (0, &[(PeerId(0), RailFault::Closed)][..]));
+    assert!(a.rail.links.is_empty() && a.rail.closing.is_empty());
+    // And again, from either side.
+    b.connect(0);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!((a.sink.up.len(), b.sink.up.len()), (2, 2));
+}
+
+#[test]
+fn flushing_for_a_peer_that_does_not_poll_ends() {
+    let (mut a, mut b) = connected([0, 1]);
+    for number in 0..30 {
+        a.send(1, number, 500);
+    }
+    a.rail.disconnect(PeerId(1));
+    a.poll();
+    let deadline = a.rail.next_timeout().expect("the flush has a deadline");
+    a.now = Time(deadline.0 - 1);
+    a.poll();
+    assert_eq!(a.rail.closing.len(), 1);
+    a.now = deadline;
+    a.poll();
+    assert_eq!((a.rail.closing.len(), a.rail.next_timeout()), (0, None));
+    settle(&mut [&mut b]);
+    assert_eq!(b.sink.taken.len(), 4);
+    assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
+}
+
+#[test]
+fn both_leave_with_full_rings() {
+    let (mut a, mut b) = connected([0, 1]);
+    for number in 0..30 {
+        a.send(1, number, 5);
+        b.send(0, number, 5);
+    }
+    a.rail.disconnect(PeerId(1));
+    b.rail.disconnect(PeerId(0));
+    run(&mut [&mut a, &mut b], |nodes| nodes.iter().all(|node| node.rail.closing.is_empty()));
+}
+
+#[test]
+fn the_ring_of_a_peer_that_is_gone_is_emptied_first() {
+    let (mut a, mut b) = connected([0, 1]);
+    for number in 0..4 {
+        a.send(1, number, 77);
+    }
+    drop(a);
+    b.send(0, 1, 1);
+    settle(&mut [&mut b]);
+    assert_eq!(b.taken_from(0), (0..4).map(|number| packet(number, 77)).collect::<Vec<_>>());
+    assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
+    // A post that comes too late is void.
+    b.send(0, 2, 2);
+    settle(&mut [&mut b]);
+}
+
+#[test]
+fn a_process_that_was_restarted_connects_again() {
+    let (mut a, mut b) = connected([0, 1]);
+    a.send(1, 9, 9);
+    drop(a);
+    let mut a = Node::new(0);
+    introduce(&mut [&mut a, &mut b]);
+    a.connect(1);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
+    assert_eq!((b.sink.up.len(), a.sink.up.len(), b.taken_from(0)), (2, 1, vec![packet(9, 9)]));
+}
+
+#[test]
+fn a_buffer_that_is_too_short_or_void_costs_the_rest_of_its_packet_only() {
+    let (mut a, mut b) = connected([0, 1]);
+    b.sink.capacity = Some(100);
+    a.send(1, 1, 300);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.taken_from(0)[0].1, packet(1, 300).1[..100]);
+    b.sink.capacity = None;
+    (b.sink.piece_bytes, b.sink.void_after) = (10, Some(30));
+    a.send(1, 2, 300);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.sink.taken.len(), 1);
+    b.sink.void_after = None;
+    a.send(1, 3, 300);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.taken_from(0)[1], packet(3, 300));
+}
+
+#[test]
+fn close_ends_the_subchannel_and_counts() {
+    let (mut a, mut b) = connected([0, 1]);
+    b.sink.close_on = Some(6);
+    a.send(1, 5, 1);
+    a.send(1, 6, 1);
+    a.send(1, 7, 1);
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.taken_from(0), [packet(5, 1)]);
+    assert_eq!((b.rail.counters().corrupt, &b.sink.down[..]), (1, &[(PeerId(0), RailFault::Corrupt)][..]));
+    assert_eq!(a.sink.down, [(PeerId(1), RailFault::Closed)]);
+}
+
+#[test]
+fn nobody_home_is_refused_and_silence_times_out() {
+    let mut a = Node::new(0);
+    let gone = Node::new(1).rail.address();
+    a.rail.add_peer(PeerId(1), &gone).unwrap();
+    a.connect(1);
+    settle(&mut [&mut a]);
+    assert_eq!(a.sink.down, [(PeerId(1), RailFault::Refused)]);
+    // One that listens and never answers.
+    let b = Node::new(2);
+    a.rail.add_peer(PeerId(2), &b.rail.address()).unwrap();
+    a.connect(2);
+    settle(&mut [&mut a]);
+    let deadline = a.rail.next_timeout().unwrap();
+    assert_eq!(deadline, a.now + options().handshake_timeout);
+    a.now = deadline;
+    settle(&mut [&mut a]);
+    assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::TimedOut)]);
+    assert!(a.rail.openings.is_empty() && a.rail.next_timeout().is_none());
+    // One whose address is not known.
+    a.connect(3);
+    settle(&mut [&mut a]);
+    assert_eq!(a.sink.down[2..], [(PeerId(3), RailFault::Refused)]);
+}
+
+#[test]
+fn addresses() {
+    let mut a = Node::with(0, ShmOptions { host_id: Some("left".into()), ..options() }, key());
+    let b = Node::with(1, ShmOptions { host_id: Some("right".into()), ..options() }, key());
+    let address = b.rail.address();
+    assert!(address.len() <= 200 && address.starts_with("right/rerail-5417ba-1-0-"));
+    assert!(address.bytes().all(|byte| byte.is_ascii_graphic() && !b";,=".contains(&byte)));
+    assert_eq!(a.rail.add_peer(PeerId(1), &address), Ok(false), "another logical host");
+    let own = a.rail.address();
+    assert_eq!(a.rail.add_peer(PeerId(0), &own), Ok(false), "itself");
+    assert_eq!(a.rail.add_peer(PeerId(1), "left/x"), Ok(true));
+    for wrong in ["", "left", "/x", "left/", "left/x/y", "le ft/x", "left/x;y", &format!("left/{}", "x".repeat(81))] {
+        assert!(a.rail.add_peer(PeerId(1), wrong).is_err(), "{wrong:?}");
+    }
+    assert!(a.rail.add_peer(PeerId(8), "left/x").is_err(), "rank over peers_max");
+    // By default the host is the kernel and the network namespace.
+    let (c, mut d) = (Node::new(2), Node::new(3));
+    assert_eq!(d.rail.add_peer(PeerId(2), &c.rail.address()), Ok(true));
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let refused = |options: ShmOptions| ShmRail::open(options, key(), JOB, PeerId(0)).unwrap_err();
+    assert!(matches!(refused(ShmOptions { slots: 1, ..options() }), ShmError::Ring(error) if error.field == "slots"));
+    let eager = ShmOptions { eager_bytes_max: 1025, ..options() };
+    assert_eq!(refused(eager), ShmError::Option { name: "eager_bytes_max", value: 1025 });
+    assert!(matches!(refused(ShmOptions { segment_bytes: 8 << 20, ..options() }), ShmError::Option { .. }));
+    assert!(matches!(refused(ShmOptions { burst: 0, ..options() }), ShmError::Option { name: "burst", .. }));
+    assert_eq!(refused(ShmOptions { host_id: Some("a/b".into()), ..options() }), ShmError::HostId("a/b".into()));
+}
+
+/// Whether the rail's descriptor is readable now.
+fn readable(node: &Node) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let fd = node.rail.wait_fd().unwrap();
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+}
+
+#[test]
+fn sleepers_are_woken_for_messages_and_for_room() {
+    let (mut a, mut b) = connected([0, 1]);
+    assert!(b.rail.arm());
+    assert!(!readable(&b));
+    a.send(1, 1, 10);
+    assert!(readable(&b), "a message wakes");
+    b.rail.disarm();
+    b.poll();
+    assert_eq!(b.sink.taken.len(), 1);
+    let calls = a.rail.counters().system_calls;
+    a.send(1, 2, 10);
+    assert_eq!(a.rail.counters().system_calls, calls, "no doorbell where nobody sleeps");
+    assert!(!b.rail.arm(), "a message is there");
+    b.poll();
+    // The other way: a sender that has used up the ring.
+    for number in 3..13 {
+        a.send(1, number, 10);
+    }
+    while a.poll() > 0 {}
+    assert!(a.rail.arm());
+    assert!(!readable(&a));
+    b.poll();
+    assert!(readable(&a), "room wakes");
+    a.rail.disarm();
+    settle(&mut [&mut a, &mut b]);
+    assert_eq!(b.sink.taken.len(), 12);
+    // An arriving connection wakes too.
+    let mut c = Node::new(2);
+    introduce(&mut [&mut a, &mut c]);
+    assert!(a.rail.arm());
+    c.connect(0);
+    assert!(readable(&a));
+}
+
+#[test]
+fn descriptors_do_not_survive_an_exec() {
+    let (a, _b) = connected([0, 1]);
+    let all = [a.rail.listener.as_fd(), a.rail.epoll.as_fd(), a.rail.links[0].socket.as_fd()];
+    for fd in all {
+        assert!(rustix::io::fcntl_getfd(fd).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+    }
+}
+
+#[test]
+fn memory_per_peer_is_what_the_options_say() {
+    let (a, _b) = connected([0, 1]);
+    assert_eq!(a.rail.ring_bytes(), 512 + 4 * 1344);
+    let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
+    assert!((512 * 1024..1024 * 1024).contains(&default), "{default}");
+}

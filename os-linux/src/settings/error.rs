@@ -1,0 +1,160 @@
+//! What is wrong with settings: all of it at once, each with where it stands and what would be right.
+
+use std::fmt;
+
+/// Where a value comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Nobody said anything.
+    #[default]
+    Default,
+    /// A line of the file.
+    File {
+        /// Its path.
+        path: String,
+        /// The line, from 1.
+        line: usize,
+    },
+    /// A variable of the environment.
+    Environment {
+        /// Its name.
+        variable: String,
+    },
+    /// The program itself, through [`Settings::set`](super::Settings::set).
+    Program,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Default => f.write_str("default"),
+            Source::File { path, line } => write!(f, "{path}:{line}"),
+            Source::Environment { variable } => f.write_str(variable),
+            Source::Program => f.write_str("program"),
+        }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Problem {
+    /// There is no such setting.
+    Unknown {
+        /// Where it stands.
+        source: Source,
+        /// The name as written (in the environment with its prefix).
+        name: String,
+        /// The nearest right name, written the same way.
+        nearest: Option<String>,
+    },
+    /// The value can't be used.
+    Value {
+        /// Where it stands.
+        source: Source,
+        /// The setting.
+        name: &'static str,
+        /// The value as written.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// A line of the file is not `name = value`.
+    Line {
+        /// Where it stands.
+        source: Source,
+        /// The line.
+        text: String,
+    },
+    /// A setting stands in the file twice.
+    Twice {
+        /// Where it stands the second time.
+        source: Source,
+        /// The setting.
+        name: &'static str,
+        /// The line where it stands first.
+        first_line: usize,
+    },
+    /// Values that are each right don't go together.
+    Conflict {
+        /// The core's name of the value.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least value that goes with the others.
+        min: u64,
+        /// The greatest value that goes with the others.
+        max: u64,
+        /// What else is demanded; empty: nothing.
+        also: &'static str,
+    },
+    /// The file can't be read.
+    File {
+        /// Its path.
+        path: String,
+        /// The system's answer.
+        why: String,
+    },
+    /// A variable is not UTF-8.
+    Encoding {
+        /// The variable, with what is not UTF-8 replaced.
+        variable: String,
+    },
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Unknown { source, name, nearest } => {
+                match source {
+                    Source::Environment { .. } => write!(f, "there is no setting {name}")?,
+                    _ => write!(f, "{source}: there is no setting {name:?}")?,
+                }
+                match nearest {
+                    Some(nearest) => write!(f, ", maybe {nearest}?"),
+                    None => Ok(()),
+                }
+            }
+            Problem::Value { source, name, value, why, allowed } => {
+                match source {
+                    Source::Environment { variable } => write!(f, "{variable}={value}")?,
+                    _ => write!(f, "{source}: {name} = {value}")?,
+                }
+                write!(f, ": {why}; allowed: {allowed}")
+            }
+            Problem::Line { source, text } => write!(f, "{source}: {text:?} is not \"name = value\""),
+            Problem::Twice { source, name, first_line } => {
+                write!(f, "{source}: {name} stands in line {first_line} before")
+            }
+            Problem::Conflict { field, value, min, max, also } => {
+                write!(f, "{field} is {value}, with the other settings {min} to {max} is possible")?;
+                if also.is_empty() { Ok(()) } else { write!(f, " ({also})") }
+            }
+            Problem::File { path, why } => write!(f, "{path}: {why}"),
+            Problem::Encoding { variable } => write!(f, "{variable} is not UTF-8"),
+        }
+    }
+}
+
+/// All that is wrong with the settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SettingsError {
+    /// What is wrong, in the order in which it stands; at least one thing.
+    pub problems: Vec<Problem>,
+}
+
+impl fmt::Display for SettingsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for SettingsError {}

@@ -1,0 +1,206 @@
+//! The table of all settings: one row each.
+//!
+//! A row that is missing here does not exist for users; a test checks that every row can be set, shown and read back.
+
+use rerail_core::config::{Multiplex, Striping};
+use rerail_core::time::Nanos;
+
+use super::Settings;
+use super::value::{Also, Kind, Value};
+
+/// A row of the table.
+#[derive(Debug)]
+pub(super) struct Knob {
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) doc: &'static str,
+    pub(super) get: fn(&Settings) -> Value,
+    pub(super) set: fn(&mut Settings, Value),
+}
+
+/// Names of [`Multiplex`], in the order of [`MULTIPLEX`].
+const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin"];
+const MULTIPLEX: [Multiplex; 2] = [Multiplex::Binding, Multiplex::RoundRobin];
+
+/// Names of [`Striping`], in the order of [`STRIPING`].
+const STRIPING_NAMES: &[&str] = &["binding", "even"];
+const STRIPING: [Striping; 2] = [Striping::Binding, Striping::Even];
+
+/// The kinds of rails that can be asked for.
+pub(super) const RAIL_KINDS: &[&str] = &["shm", "tcp"];
+
+const TABLE_MAX: u64 = 1 << 28;
+const SECOND: u64 = 1_000_000_000;
+const DAY: u64 = 24 * 3600 * SECOND;
+
+const fn count(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max, also: Also::Nothing }
+}
+
+const fn power_of_two(min: u64, max: u64) -> Kind {
+    Kind::Count { min, max, also: Also::PowerOfTwo }
+}
+
+const fn bytes(min: u64, max: u64) -> Kind {
+    Kind::Bytes { min, max, also: Also::Nothing }
+}
+
+/// Rows for fields of [`Settings`] of the same name. The setters' casts are exact: `kind` keeps values in range, and a
+/// test sets every row to its ends.
+macro_rules! knob {
+    ($field:ident: number $type:ty, $kind:expr, $doc:expr) => {
+        Knob {
+            name: stringify!($field),
+            kind: $kind,
+            doc: $doc,
+            get: |settings| Value::Number(settings.$field as u64),
+            set: |settings, value| settings.$field = value.number() as $type,
+        }
+    };
+    ($field:ident: time $kind:expr, $doc:expr) => {
+        Knob {
+            name: stringify!($field),
+            kind: $kind,
+            doc: $doc,
+            get: |settings| Value::Number(settings.$field.0),
+            set: |settings, value| settings.$field = Nanos(value.number()),
+        }
+    };
+    ($field:ident: switch, $doc:expr) => {
+        Knob {
+            name: stringify!($field),
+            kind: Kind::Switch,
+            doc: $doc,
+            get: |settings| Value::Number(settings.$field.into()),
+            set: |settings, value| settings.$field = value.number() != 0,
+        }
+    };
+    ($field:ident: choice $names:expr, $values:expr, $doc:expr) => {
+        Knob {
+            name: stringify!($field),
+            kind: Kind::Choice($names),
+            doc: $doc,
+            get: |settings| {
+                let place = $values.iter().position(|value| *value == settings.$field);
+                Value::Number(place.unwrap_or(0) as u64)
+            },
+            set: |settings, value| settings.$field = $values[value.number() as usize],
+        }
+    };
+    ($field:ident: list $kind:expr, $doc:expr) => {
+        Knob {
+            name: stringify!($field),
+            kind: $kind,
+            doc: $doc,
+            get: |settings| Value::List(settings.$field.clone()),
+            set: |settings, value| settings.$field = value.list(),
+        }
+    };
+    ($field:ident: word $kind:expr, $doc:expr) => {
+        Knob {
+            name: stringify!($field),
+            kind: $kind,
+            doc: $doc,
+            get: |settings| Value::Word(settings.$field.clone()),
+            set: |settings, value| settings.$field = value.word(),
+        }
+    };
+}
+
+/// All settings, in the order in which they are shown.
+pub(super) static KNOBS: &[Knob] = &[
+    knob!(rails: list
+        Kind::List { what: "shm, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word) },
+        "Kinds of rails to open, the one for small messages first."),
+    knob!(tcp_interfaces: list
+        Kind::List { what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface },
+        "Interfaces for TCP: one rail each. The k-th of one process meets the k-th of another."),
+    knob!(tcp_beside_shm: switch,
+        "Whether processes that share memory open TCP rails to each other too."),
+    knob!(tcp_port: number u16, count(0, 65_535),
+        "Port of the first TCP rail to listen on, the next rails take the next ports; 0: the system chooses."),
+    knob!(tcp_segment: number u32, bytes(1024, 16 << 20),
+        "Largest payload of one packet on a TCP rail."),
+    knob!(tcp_posts: number u16, count(2, 4096),
+        "Packets that may be handed to a TCP rail and not yet sent, for each peer."),
+    knob!(tcp_user_timeout: time Kind::Span { min: 0, max: DAY },
+        "A TCP connection whose other side acknowledges nothing for this long is given up (in whole ms); 0: the system's default."),
+    knob!(tcp_sndbuf: number u32, bytes(0, 1 << 30),
+        "Send buffer of a TCP connection; 0: the system adapts it."),
+    knob!(tcp_rcvbuf: number u32, bytes(0, 1 << 30),
+        "Receive buffer of a TCP connection; 0: the system adapts it."),
+    knob!(shm_slots: number u32, count(2, 65_536),
+        "Slots of the shared-memory ring of each peer and direction."),
+    knob!(shm_slot_bytes: number u32, Kind::Bytes { min: 1024, max: 4 << 20, also: Also::MultipleOf(64) },
+        "Largest payload that fits one slot of a shared-memory ring."),
+    knob!(shm_posts: number u16, count(2, 4096),
+        "Packets that may wait for room in a shared-memory ring, for each peer."),
+    knob!(host_id: word
+        Kind::Word {
+            what: "1 to 80 printable characters but space , ; = /",
+            empty: "asked from the kernel",
+            fits: is_host_id,
+        },
+        "Name of the host. Processes that say the same share memory; several names on one machine make several hosts of it."),
+    knob!(handshake_timeout: time Kind::Span { min: 1_000_000, max: DAY },
+        "A connection that has not proved within this time that it belongs to the job is closed."),
+    knob!(spin_polls: number u32, count(0, 1 << 30),
+        "Polls in a row that find nothing before the processor is yielded with each further one."),
+    knob!(channels: number u32, count(1, 1 << 20),
+        "Peers that may be connected at once; never more than the job has."),
+    knob!(operations: number u32, count(1, TABLE_MAX),
+        "Operations that may be under way at once, those not yet acknowledged included."),
+    knob!(segments: number u8, count(1, 255),
+        "Pieces of memory that one operation may have."),
+    knob!(packets: number u32, count(2, TABLE_MAX),
+        "Packets that may be unacknowledged at once, over all peers."),
+    knob!(window: number u32, power_of_two(64, 32_768),
+        "Packets of one lane of one peer that may be unacknowledged at once."),
+    knob!(unexpected: number u16, count(1, 16_384),
+        "Messages of one peer that may wait unmatched or out of order."),
+    knob!(blocks: number u16, count(1, 16_384),
+        "Blocks for payloads of such messages, for each peer."),
+    knob!(block_bytes: number u32, Kind::Bytes { min: 64, max: 1 << 20, also: Also::MultipleOf(64) },
+        "Size of one such block."),
+    knob!(eager_max: number u32, bytes(0, 1 << 30),
+        "Largest message that is sent at once, without asking the receiver; at most blocks times block_bytes."),
+    knob!(retained: number u32, count(0, TABLE_MAX),
+        "Copies of such messages that may be held until acknowledged; eager_max each."),
+    knob!(requests: number u16, count(1, 1024),
+        "Gets and atomics of one peer that are served at once."),
+    knob!(bulk: number u32, count(1, TABLE_MAX),
+        "Large transfers that may be sending at once."),
+    knob!(windows: number u32, count(0, TABLE_MAX),
+        "Windows that may be exposed to one-sided access at once."),
+    knob!(counters: number u16, count(0, 65_535),
+        "Completion counters."),
+    knob!(match_buckets: number u32, power_of_two(1, TABLE_MAX),
+        "Hash buckets of the tag matcher."),
+    knob!(ack_packets: number u16, count(1, 16_384),
+        "An acknowledgment of its own is sent after so many packets without one; at most half the window."),
+    knob!(ack_bytes: number u32, bytes(1, u32::MAX as u64),
+        "An acknowledgment of its own is sent after so many bytes without one."),
+    knob!(ack_delay: time Kind::Span { min: 0, max: 10 * SECOND },
+        "An acknowledgment of its own is sent after this time without one."),
+    knob!(connect_timeout: time Kind::Span { min: 1_000_000, max: DAY },
+        "A peer that is not connected after this time is lost."),
+    knob!(probe_after: time Kind::Span { min: 0, max: DAY },
+        "A peer that owes an acknowledgment is asked for a sign of life after this time of silence; 0: never."),
+    knob!(silence_max: time Kind::Span { min: 0, max: DAY },
+        "A peer that owes an answer is lost after this time of silence; 0: never (a dead process or host is still noticed)."),
+    knob!(multiplex: choice MULTIPLEX_NAMES, MULTIPLEX,
+        "Rail of a small message: always the first that is up, or one after the other."),
+    knob!(striping: choice STRIPING_NAMES, STRIPING,
+        "Cutting of a large message: not at all, or in equal parts over all rails."),
+];
+
+fn is_interface(word: &str) -> bool {
+    // An IPv6 address may have a zone; a name is what the kernel takes.
+    let address = word.split('%').next().unwrap_or_default();
+    let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=".contains(&b);
+    address.parse::<std::net::IpAddr>().is_ok() || ((1..16).contains(&word.len()) && word.bytes().all(name))
+}
+
+fn is_host_id(word: &str) -> bool {
+    (1..=80).contains(&word.len()) && word.bytes().all(|b| b.is_ascii_graphic() && !b" ,;=/".contains(&b))
+}

@@ -1,0 +1,379 @@
+//! Every knob of the transport: its name, default, unit, range, meaning, and where its value came from.
+//!
+//! Values come from a file of lines `name = value` (`#` starts a comment) and from variables `RERAIL_<NAME>`; the
+//! environment beats the file. Nothing is passed over in silence: an unknown name or a bad value is an error that names
+//! it, says what is allowed and suggests the nearest right one, and all errors are told at once.
+//!
+//! Invariant: a [`Settings`] that was loaded makes a configuration that the core accepts.
+
+mod error;
+mod knobs;
+mod suggest;
+mod value;
+
+use std::collections::BTreeMap;
+
+pub use error::{Problem, SettingsError, Source};
+use knobs::{KNOBS, Knob};
+use rerail_core::config::{Config, Multiplex, Striping};
+use rerail_core::ids::PeerId;
+use rerail_core::time::Nanos;
+
+/// What all our variables start with.
+const PREFIX: &str = "RERAIL_";
+
+/// The variable that names the file.
+const FILE_VARIABLE: &str = "RERAIL_CONFIG";
+
+/// Variables that are ours and no settings of the transport.
+const RESERVED: &[&str] = &[FILE_VARIABLE, "RERAIL_LOG", "RERAIL_CASES", "RERAIL_KEY"];
+
+/// Starts of such variables.
+const RESERVED_PREFIXES: &[&str] = &["RERAIL_TEST_", "RERAIL_TOOL_", "RERAIL_LAUNCHER_"];
+
+/// All settings. The fields' meaning, units and ranges are those of [`describe`](Self::describe).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the table in knobs.rs documents each, and a test checks that it does")]
+#[non_exhaustive]
+pub struct Settings {
+    pub rails: Vec<String>,
+    pub tcp_interfaces: Vec<String>,
+    pub tcp_beside_shm: bool,
+    pub tcp_port: u16,
+    pub tcp_segment: u32,
+    pub tcp_posts: u16,
+    pub tcp_user_timeout: Nanos,
+    pub tcp_sndbuf: u32,
+    pub tcp_rcvbuf: u32,
+    pub shm_slots: u32,
+    pub shm_slot_bytes: u32,
+    pub shm_posts: u16,
+    pub host_id: Option<String>,
+    pub handshake_timeout: Nanos,
+    pub spin_polls: u32,
+    pub channels: u32,
+    pub operations: u32,
+    pub segments: u8,
+    pub packets: u32,
+    pub window: u32,
+    pub unexpected: u16,
+    pub blocks: u16,
+    pub block_bytes: u32,
+    pub eager_max: u32,
+    pub retained: u32,
+    pub requests: u16,
+    pub bulk: u32,
+    pub windows: u32,
+    pub counters: u16,
+    pub match_buckets: u32,
+    pub ack_packets: u16,
+    pub ack_bytes: u32,
+    pub ack_delay: Nanos,
+    pub connect_timeout: Nanos,
+    pub probe_after: Nanos,
+    pub silence_max: Nanos,
+    pub multiplex: Multiplex,
+    pub striping: Striping,
+    /// Where the values came from that somebody has set.
+    sources: BTreeMap<&'static str, Source>,
+}
+
+impl Default for Settings {
+    /// The core's defaults, for as many peers as it connects by default, and those of the rails.
+    fn default() -> Self {
+        let core = Config::new(PeerId(0), u32::MAX);
+        Settings {
+            rails: knobs::RAIL_KINDS.iter().map(|kind| kind.to_string()).collect(),
+            tcp_interfaces: Vec::new(),
+            tcp_beside_shm: false,
+            tcp_port: 0,
+            tcp_segment: 256 * 1024,
+            tcp_posts: 32,
+            tcp_user_timeout: Nanos::from_millis(10_000),
+            tcp_sndbuf: 0,
+            tcp_rcvbuf: 0,
+            shm_slots: 64,
+            shm_slot_bytes: 8 * 1024,
+            shm_posts: 64,
+            host_id: None,
+            handshake_timeout: Nanos::from_millis(10_000),
+            spin_polls: 1000,
+            channels: core.channels_max,
+            operations: core.operations_max,
+            segments: core.segments_max,
+            packets: core.packets_max,
+            window: core.window,
+            unexpected: core.unexpected_per_peer,
+            blocks: core.blocks_per_peer,
+            block_bytes: core.block_bytes,
+            eager_max: core.eager_bytes_max,
+            retained: core.retained_max,
+            requests: core.requests_per_peer,
+            bulk: core.bulk_max,
+            windows: core.windows_max,
+            counters: core.counters_max,
+            match_buckets: core.match_buckets,
+            ack_packets: core.ack_packets,
+            ack_bytes: core.ack_bytes,
+            ack_delay: core.ack_delay,
+            connect_timeout: core.connect_timeout,
+            probe_after: core.probe_after,
+            silence_max: core.silence_max,
+            multiplex: core.multiplex,
+            striping: core.striping,
+            sources: BTreeMap::new(),
+        }
+    }
+}
+
+/// A file of settings that somebody has read.
+#[derive(Clone, Copy, Debug)]
+pub struct ConfigFile<'a> {
+    /// Its path, for messages.
+    pub path: &'a str,
+    /// What stands in it.
+    pub text: &'a str,
+}
+
+/// A setting, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnobDescription {
+    /// Its name in a file; in the environment it is in capitals behind `RERAIL_`.
+    pub name: &'static str,
+    /// Its value, as it may be written.
+    pub value: String,
+    /// Its default, as it may be written.
+    pub default: String,
+    /// Its unit: `count`, `bytes`, `time`, `switch`, `choice`, `list` or `text`.
+    pub unit: &'static str,
+    /// What may be written.
+    pub range: String,
+    /// Where its value came from.
+    pub source: Source,
+    /// What it means.
+    pub doc: &'static str,
+}
+
+impl Settings {
+    /// From this process's environment, and from the file that `RERAIL_CONFIG` names there.
+    pub fn from_env() -> Result<Self, SettingsError> {
+        Self::from_env_and(None)
+    }
+
+    /// From this process's environment and a file; `None`: the one that `RERAIL_CONFIG` names, if any.
+    pub fn from_env_and(path: Option<&str>) -> Result<Self, SettingsError> {
+        let mut problems = Vec::new();
+        let mut env = Vec::new();
+        for (variable, value) in std::env::vars_os() {
+            if !variable.as_encoded_bytes().starts_with(PREFIX.as_bytes()) {
+                continue;
+            }
+            match (variable.into_string(), value.into_string()) {
+                (Ok(variable), Ok(value)) => env.push((variable, value)),
+                (Ok(variable), Err(_)) => problems.push(Problem::Encoding { variable }),
+                (Err(variable), _) => {
+                    problems.push(Problem::Encoding { variable: variable.to_string_lossy().into_owned() });
+                }
+            }
+        }
+        // The environment's order is nobody's; messages come by name.
+        env.sort();
+        let path = path.or_else(|| {
+            let file = env.iter().find(|(variable, _)| variable == FILE_VARIABLE);
+            file.map(|(_, path)| path.as_str()).filter(|path| !path.is_empty())
+        });
+        let text = path.map(|path| (path, std::fs::read_to_string(path)));
+        let file = match &text {
+            Some((path, Ok(text))) => Some(ConfigFile { path, text }),
+            Some((path, Err(error))) => {
+                problems.push(Problem::File { path: path.to_string(), why: error.to_string() });
+                None
+            }
+            None => None,
+        };
+        let mut settings = Settings::default();
+        settings.take(env.iter().map(|(variable, value)| (variable.as_str(), value.as_str())), file, &mut problems);
+        settings.judge(problems)
+    }
+
+    /// From an environment (variables that don't start with `RERAIL_` are passed over) and a file.
+    pub fn load(
+        env: impl IntoIterator<Item = (String, String)>,
+        file: Option<ConfigFile<'_>>,
+    ) -> Result<Self, SettingsError> {
+        let env: Vec<(String, String)> = env.into_iter().collect();
+        let mut settings = Settings::default();
+        let mut problems = Vec::new();
+        settings.take(env.iter().map(|(variable, value)| (variable.as_str(), value.as_str())), file, &mut problems);
+        settings.judge(problems)
+    }
+
+    /// Sets one value as it would be written; the program's word beats file and environment. On an error nothing is
+    /// changed.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingsError> {
+        let mut problems = Vec::new();
+        let mut changed = self.clone();
+        match find(name) {
+            Some(knob) => changed.assign(knob, value.trim(), Source::Program, &mut problems),
+            None => problems.push(Problem::Unknown {
+                source: Source::Program,
+                name: name.into(),
+                nearest: nearest_name(name).map(str::to_string),
+            }),
+        }
+        *self = changed.judge(problems)?;
+        Ok(())
+    }
+
+    /// All settings with their values, in an order for people.
+    pub fn describe(&self) -> Vec<KnobDescription> {
+        let defaults = Settings::default();
+        KNOBS
+            .iter()
+            .map(|knob| KnobDescription {
+                name: knob.name,
+                value: knob.kind.show(&(knob.get)(self)),
+                default: knob.kind.show(&(knob.get)(&defaults)),
+                unit: knob.kind.unit(),
+                range: knob.kind.range(),
+                source: self.source(knob.name),
+                doc: knob.doc,
+            })
+            .collect()
+    }
+
+    /// Where a setting's value came from.
+    pub fn source(&self, name: &str) -> Source {
+        self.sources.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The core's configuration for a rank of a job. How many rails there are is the driver's to add.
+    pub fn to_core_config(&self, rank: PeerId, size: u32) -> Config {
+        let mut config = Config::new(rank, size);
+        config.channels_max = self.channels.min(size);
+        config.operations_max = self.operations;
+        config.segments_max = self.segments;
+        config.packets_max = self.packets;
+        config.window = self.window;
+        config.unexpected_per_peer = self.unexpected;
+        config.blocks_per_peer = self.blocks;
+        config.block_bytes = self.block_bytes;
+        config.eager_bytes_max = self.eager_max;
+        config.retained_max = self.retained;
+        config.requests_per_peer = self.requests;
+        config.bulk_max = self.bulk;
+        config.windows_max = self.windows;
+        config.counters_max = self.counters;
+        config.match_buckets = self.match_buckets;
+        config.ack_packets = self.ack_packets;
+        config.ack_bytes = self.ack_bytes;
+        config.ack_delay = self.ack_delay;
+        config.connect_timeout = self.connect_timeout;
+        config.probe_after = self.probe_after;
+        config.silence_max = self.silence_max;
+        config.multiplex = self.multiplex;
+        config.striping = self.striping;
+        config
+    }
+
+    /// Takes the file's values, then the environment's.
+    fn take<'a>(
+        &mut self,
+        env: impl Iterator<Item = (&'a str, &'a str)>,
+        file: Option<ConfigFile<'_>>,
+        problems: &mut Vec<Problem>,
+    ) {
+        if let Some(file) = file {
+            self.take_file(file, problems);
+        }
+        for (variable, value) in env {
+            let Some(capitals) = variable.strip_prefix(PREFIX) else { continue };
+            let reserved = RESERVED.contains(&variable) || RESERVED_PREFIXES.iter().any(|p| variable.starts_with(p));
+            if reserved {
+                continue;
+            }
+            let source = Source::Environment { variable: variable.into() };
+            let name = capitals.to_ascii_lowercase();
+            match find(&name).filter(|_| capitals == name.to_ascii_uppercase()) {
+                Some(knob) => self.assign(knob, value.trim(), source, problems),
+                None => problems.push(Problem::Unknown {
+                    source,
+                    name: variable.into(),
+                    nearest: nearest_variable(variable, &name),
+                }),
+            }
+        }
+    }
+
+    fn take_file(&mut self, file: ConfigFile<'_>, problems: &mut Vec<Problem>) {
+        let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+        for (line, text) in (1..).zip(file.text.lines()) {
+            let source = Source::File { path: file.path.into(), line };
+            let text = text.split('#').next().unwrap_or_default().trim();
+            if text.is_empty() {
+                continue;
+            }
+            let Some((name, value)) = text.split_once('=') else {
+                problems.push(Problem::Line { source, text: text.chars().take(80).collect() });
+                continue;
+            };
+            let name = name.trim();
+            let Some(knob) = find(name) else {
+                let nearest = nearest_name(name).map(str::to_string);
+                problems.push(Problem::Unknown { source, name: name.into(), nearest });
+                continue;
+            };
+            match seen.insert(knob.name, line) {
+                Some(first_line) => problems.push(Problem::Twice { source, name: knob.name, first_line }),
+                None => self.assign(knob, value.trim(), source, problems),
+            }
+        }
+    }
+
+    fn assign(&mut self, knob: &'static Knob, text: &str, source: Source, problems: &mut Vec<Problem>) {
+        match knob.kind.parse(text) {
+            Ok(value) => {
+                (knob.set)(self, value);
+                self.sources.insert(knob.name, source);
+            }
+            Err(why) => problems.push(Problem::Value {
+                source,
+                name: knob.name,
+                value: text.into(),
+                why,
+                allowed: knob.kind.range(),
+            }),
+        }
+    }
+
+    /// The settings if nothing is wrong, alone and together.
+    fn judge(self, mut problems: Vec<Problem>) -> Result<Self, SettingsError> {
+        // A wrong value makes what depends on it wrong too: that would only confuse.
+        if problems.is_empty()
+            && let Err(error) = self.to_core_config(PeerId(0), self.channels).validate()
+        {
+            let rerail_core::config::ConfigError { field, value, min, max, also } = error;
+            problems.push(Problem::Conflict { field, value, min, max, also });
+        }
+        if problems.is_empty() { Ok(self) } else { Err(SettingsError { problems }) }
+    }
+}
+
+fn find(name: &str) -> Option<&'static Knob> {
+    KNOBS.iter().find(|knob| knob.name == name)
+}
+
+fn nearest_name(name: &str) -> Option<&'static str> {
+    suggest::nearest(name, KNOBS.iter().map(|knob| knob.name))
+}
+
+/// The nearest variable: a setting's or a reserved one.
+fn nearest_variable(variable: &str, name: &str) -> Option<String> {
+    let reserved: Vec<String> = RESERVED.iter().map(|known| known[PREFIX.len()..].to_ascii_lowercase()).collect();
+    let known = KNOBS.iter().map(|knob| knob.name).chain(reserved.iter().map(String::as_str));
+    let nearest = format!("{PREFIX}{}", suggest::nearest(name, known)?.to_ascii_uppercase());
+    (nearest != variable).then_some(nearest)
+}
+
+#[cfg(test)]
+mod tests;

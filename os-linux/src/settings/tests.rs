@@ -1,0 +1,236 @@
+//! What people write, right and wrong.
+
+use super::value::{Kind, Value};
+use super::*;
+
+fn load(env: &[(&str, &str)], file: Option<&str>) -> Result<Settings, SettingsError> {
+    let env = env.iter().map(|(variable, value)| (variable.to_string(), value.to_string()));
+    Settings::load(env, file.map(|text| ConfigFile { path: "rerail.conf", text }))
+}
+
+/// The one message about this.
+fn complaint(env: &[(&str, &str)], file: Option<&str>) -> String {
+    let error = load(env, file).unwrap_err();
+    assert_eq!(error.problems.len(), 1, "{error}");
+    error.to_string()
+}
+
+#[test]
+fn nothing_said_gives_the_core_its_defaults() {
+    let settings = load(&[("PATH", "/bin"), ("RERAILED", "x")], None).unwrap();
+    assert_eq!(settings, Settings::default());
+    for size in [1, 2, 64, 65, 100_000] {
+        let rank = PeerId(size - 1);
+        assert_eq!(settings.to_core_config(rank, size), Config::new(rank, size));
+    }
+    assert!(settings.describe().iter().all(|knob| knob.source == Source::Default && knob.value == knob.default));
+}
+
+#[test]
+fn the_environment_beats_the_file_and_each_value_says_where_it_comes_from() {
+    let file = "# of the cluster\nwindow = 512   # packets\n\n  eager_max=4K\nsilence_max = 2s\n";
+    let mut settings = load(&[("RERAIL_WINDOW", " 1024 "), ("RERAIL_MULTIPLEX", "round_robin")], Some(file)).unwrap();
+    assert_eq!((settings.window, settings.eager_max), (1024, 4096));
+    assert_eq!((settings.silence_max, settings.multiplex), (Nanos::from_millis(2000), Multiplex::RoundRobin));
+    settings.set("striping", "binding").unwrap();
+    let source = |name| settings.source(name).to_string();
+    assert_eq!(source("window"), "RERAIL_WINDOW");
+    assert_eq!(source("eager_max"), "rerail.conf:4");
+    assert_eq!(source("striping"), "program");
+    assert_eq!(source("blocks"), "default");
+    let window = settings.describe().into_iter().find(|knob| knob.name == "window").unwrap();
+    assert_eq!((window.value.as_str(), window.default.as_str(), window.unit), ("1024", "256", "count"));
+    assert_eq!(window.range, "64 to 32768, a power of two");
+}
+
+/// A value at each end of a knob's range that isn't its default.
+fn other_values(knob: &Knob) -> Vec<Value> {
+    match knob.kind {
+        Kind::Count { min, max, .. } | Kind::Bytes { min, max, .. } | Kind::Span { min, max } => {
+            vec![Value::Number(min), Value::Number(max)]
+        }
+        Kind::Switch => vec![Value::Number(0), Value::Number(1)],
+        Kind::Choice(names) => (0..names.len() as u64).map(Value::Number).collect(),
+        Kind::List { .. } if knob.name == "rails" => vec![Value::List(vec!["tcp".into()]), Value::List(vec![])],
+        Kind::List { .. } => vec![Value::List(vec!["eth0".into(), "10.0.0.7".into()]), Value::List(vec![])],
+        Kind::Word { .. } => vec![Value::Word(Some("host-7".into())), Value::Word(None)],
+    }
+}
+
+/// A multiple near the end, where the end itself isn't allowed.
+fn allowed(knob: &Knob, value: Value) -> Value {
+    match knob.kind.parse(&knob.kind.show(&value)) {
+        Ok(value) => value,
+        Err(why) => panic!("{}: the end of its range is {why}", knob.name),
+    }
+}
+
+#[test]
+fn every_knob_goes_there_and_back_to_the_ends_of_its_range() {
+    for knob in KNOBS {
+        let mut changed = 0;
+        for value in other_values(knob) {
+            let mut settings = Settings::default();
+            let text = knob.kind.show(&allowed(knob, value.clone()));
+            let mut problems = Vec::new();
+            settings.assign(knob, &text, Source::Program, &mut problems);
+            assert_eq!(problems, [], "{} = {text}", knob.name);
+            assert_eq!((knob.get)(&settings), value, "{} = {text}", knob.name);
+            // Nothing else has changed, and this has unless it was the default.
+            let differing: Vec<&str> = settings
+                .describe()
+                .into_iter()
+                .filter(|other| other.value != other.default)
+                .map(|other| other.name)
+                .collect();
+            assert!(differing.is_empty() || differing == [knob.name], "{differing:?}");
+            changed += differing.len();
+        }
+        assert!(changed > 0, "{} can't be changed", knob.name);
+    }
+}
+
+#[test]
+fn every_knob_says_what_it_means_and_names_are_unique() {
+    let described = Settings::default().describe();
+    assert_eq!(described.len(), KNOBS.len());
+    for (index, knob) in described.iter().enumerate() {
+        assert!(knob.doc.len() > 15 && knob.doc.ends_with('.'), "{}", knob.name);
+        assert!(!knob.range.is_empty() && !knob.unit.is_empty(), "{}", knob.name);
+        assert!(knob.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'), "{}", knob.name);
+        assert!(described[..index].iter().all(|other| other.name != knob.name), "{}", knob.name);
+        let variable = format!("{PREFIX}{}", knob.name.to_ascii_uppercase());
+        assert!(!RESERVED.contains(&variable.as_str()), "{variable}");
+        assert!(RESERVED_PREFIXES.iter().all(|prefix| !variable.starts_with(prefix)), "{variable}");
+    }
+}
+
+#[test]
+fn every_knob_of_the_core_arrives_there() {
+    // Each changed alone must change the core's configuration, but for those that are the shims'.
+    let shims = ["rails", "host_id", "handshake_timeout", "spin_polls"];
+    let of_shims = |name: &str| shims.contains(&name) || name.starts_with("tcp_") || name.starts_with("shm_");
+    let before = Settings::default().to_core_config(PeerId(0), 1 << 20);
+    for knob in KNOBS {
+        let arrived = other_values(knob).into_iter().any(|value| {
+            let mut settings = Settings::default();
+            (knob.set)(&mut settings, value);
+            settings.to_core_config(PeerId(0), 1 << 20) != before
+        });
+        assert_eq!(arrived, !of_shims(knob.name), "{}", knob.name);
+    }
+}
+
+#[test]
+fn an_unknown_name_is_an_error_with_a_suggestion() {
+    let cases = [
+        ("RERAIL_WINDWO", "there is no setting RERAIL_WINDWO, maybe RERAIL_WINDOW?"),
+        ("RERAIL_TCP_INTERFACE", "there is no setting RERAIL_TCP_INTERFACE, maybe RERAIL_TCP_INTERFACES?"),
+        ("RERAIL_window", "there is no setting RERAIL_window, maybe RERAIL_WINDOW?"),
+        ("RERAIL_CONFG", "there is no setting RERAIL_CONFG, maybe RERAIL_CONFIG?"),
+        ("RERAIL_QQQQQQQQ", "there is no setting RERAIL_QQQQQQQQ"),
+        ("RERAIL_", "there is no setting RERAIL_"),
+    ];
+    for (variable, message) in cases {
+        assert_eq!(complaint(&[(variable, "1")], None), message);
+    }
+    let message = complaint(&[], Some("\nack-delay = 1ms"));
+    assert_eq!(message, "rerail.conf:2: there is no setting \"ack-delay\", maybe ack_delay?");
+}
+
+#[test]
+fn variables_of_the_tool_are_no_settings() {
+    let known = [
+        "RERAIL_CONFIG",
+        "RERAIL_LOG",
+        "RERAIL_CASES",
+        "RERAIL_KEY",
+        "RERAIL_TEST_ROLE",
+        "RERAIL_TOOL_X",
+        "RERAIL_LAUNCHER_X",
+    ];
+    for variable in known {
+        assert_eq!(load(&[(variable, "anything")], None), Ok(Settings::default()), "{variable}");
+    }
+}
+
+#[test]
+fn bad_values_say_what_is_allowed() {
+    let cases = [
+        ("RERAIL_WINDOW", "500", "RERAIL_WINDOW=500: not a power of two; allowed: 64 to 32768, a power of two"),
+        ("RERAIL_WINDOW", "32", "RERAIL_WINDOW=32: less than 64; allowed: 64 to 32768, a power of two"),
+        ("RERAIL_SEGMENTS", "256", "RERAIL_SEGMENTS=256: more than 255; allowed: 1 to 255"),
+        ("RERAIL_SEGMENTS", "-1", "RERAIL_SEGMENTS=-1: not a number; allowed: 1 to 255"),
+        (
+            "RERAIL_BLOCK_BYTES",
+            "100",
+            "RERAIL_BLOCK_BYTES=100: not a multiple of 64; allowed: 64 to 1M, a multiple of 64",
+        ),
+        ("RERAIL_ACK_DELAY", "5", "RERAIL_ACK_DELAY=5: without a unit (ns, us, ms or s); allowed: 0s to 10s"),
+        ("RERAIL_ACK_DELAY", "11s", "RERAIL_ACK_DELAY=11s: more than 10s; allowed: 0s to 10s"),
+        ("RERAIL_STRIPING", "evn", "RERAIL_STRIPING=evn: not one of the choices, maybe even?; allowed: binding, even"),
+        ("RERAIL_TCP_BESIDE_SHM", "perhaps", "RERAIL_TCP_BESIDE_SHM=perhaps: neither yes nor no; allowed: yes or no"),
+        (
+            "RERAIL_RAILS",
+            "tcp,ib",
+            "RERAIL_RAILS=tcp,ib: \"ib\" is none; allowed: shm, tcp with commas between them; nothing: no rail to other processes",
+        ),
+    ];
+    for (variable, value, message) in cases {
+        assert_eq!(complaint(&[(variable, value)], None), message);
+    }
+    assert!(complaint(&[("RERAIL_RAILS", "tcp,tcp")], None).contains("\"tcp\" twice"));
+    assert!(complaint(&[("RERAIL_HOST_ID", "a b")], None).contains("not allowed"));
+    assert!(complaint(&[("RERAIL_TCP_INTERFACES", "10.0.0.1,")], None).contains("\"\" is none"));
+}
+
+#[test]
+fn interfaces_are_addresses_or_names() {
+    let value = "127.0.0.1, eth0.7 ,fe80::1%eth1";
+    let settings = load(&[("RERAIL_TCP_INTERFACES", value)], None).unwrap();
+    assert_eq!(settings.tcp_interfaces, ["127.0.0.1", "eth0.7", "fe80::1%eth1"]);
+    assert!(load(&[("RERAIL_TCP_INTERFACES", "")], None).unwrap().tcp_interfaces.is_empty());
+}
+
+#[test]
+fn everything_wrong_is_told_at_once() {
+    let file = "window 512\nblocks = 0\nblocks = 5\nwindow = 128\ncolour = red\nstriping = even\nstriping = even";
+    let error = load(&[("RERAIL_BULK", "many"), ("RERAIL_COLOUR", "red")], Some(file)).unwrap_err();
+    let expected = [
+        "rerail.conf:1: \"window 512\" is not \"name = value\"",
+        "rerail.conf:2: blocks = 0: less than 1; allowed: 1 to 16384",
+        "rerail.conf:3: blocks stands in line 2 before",
+        "rerail.conf:5: there is no setting \"colour\"",
+        "rerail.conf:7: striping stands in line 6 before",
+        "RERAIL_BULK=many: not a number; allowed: 1 to 268435456",
+        "there is no setting RERAIL_COLOUR",
+    ];
+    assert_eq!(error.to_string().lines().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn values_that_do_not_go_together_are_an_error() {
+    let message = complaint(&[("RERAIL_BLOCKS", "2")], None);
+    assert_eq!(message, "eager_bytes_max is 8192, with the other settings 0 to 2048 is possible");
+    let message = complaint(&[("RERAIL_WINDOW", "64"), ("RERAIL_ACK_PACKETS", "33")], None);
+    assert_eq!(message, "ack_packets is 33, with the other settings 1 to 32 is possible");
+    assert!(load(&[("RERAIL_BLOCKS", "2"), ("RERAIL_EAGER_MAX", "2K")], None).is_ok());
+}
+
+#[test]
+fn a_refused_set_changes_nothing() {
+    let mut settings = Settings::default();
+    for (name, value) in [("window", "65"), ("windwo", "64"), ("blocks", "1")] {
+        let error = settings.set(name, value).unwrap_err();
+        assert_eq!(error.problems.len(), 1, "{error}");
+        assert_eq!(settings, Settings::default());
+    }
+    settings.set("tcp_interfaces", "127.0.0.1,127.0.0.2").unwrap();
+    assert_eq!(settings.tcp_interfaces.len(), 2);
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    let error = Settings::from_env_and(Some("/no/such/rerail.conf")).unwrap_err();
+    assert!(error.to_string().starts_with("/no/such/rerail.conf: "), "{error}");
+}

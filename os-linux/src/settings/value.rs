@@ -1,0 +1,271 @@
+//! Values as people write them: counts, sizes with `K`, `M`, `G`, times with `us`, `ms`, `s`, switches, choices, lists.
+//!
+//! Invariant: what [`Kind::show`] writes, [`Kind::parse`] reads back to the same value.
+
+use std::fmt::Write as _;
+
+/// A value, whatever its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A count, bytes, nanoseconds, a switch (0 or 1) or the place in a list of choices.
+    Number(u64),
+    /// Words.
+    List(Vec<String>),
+    /// A word; `None` where nothing is said.
+    Word(Option<String>),
+}
+
+impl Value {
+    /// The number. Kinds and fields are matched by the table, and a test walks it.
+    pub(super) fn number(&self) -> u64 {
+        match self {
+            Value::Number(number) => *number,
+            Value::List(_) | Value::Word(_) => unreachable!("the table gives numbers to this field"),
+        }
+    }
+
+    /// The words.
+    pub(super) fn list(self) -> Vec<String> {
+        match self {
+            Value::List(words) => words,
+            Value::Number(_) | Value::Word(_) => unreachable!("the table gives lists to this field"),
+        }
+    }
+
+    /// The word.
+    pub(super) fn word(self) -> Option<String> {
+        match self {
+            Value::Word(word) => word,
+            Value::Number(_) | Value::List(_) => unreachable!("the table gives words to this field"),
+        }
+    }
+}
+
+/// What a number has to be besides within its range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Also {
+    /// Nothing.
+    Nothing,
+    /// A power of two.
+    PowerOfTwo,
+    /// A multiple of so many.
+    MultipleOf(u64),
+}
+
+/// How a value is written and what it may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    /// A plain number.
+    Count { min: u64, max: u64, also: Also },
+    /// Bytes.
+    Bytes { min: u64, max: u64, also: Also },
+    /// Nanoseconds.
+    Span { min: u64, max: u64 },
+    /// Yes or no.
+    Switch,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// Words with commas between them; `what` says which, `empty` what no word means.
+    List { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
+    /// One word; `what` says which, `empty` what nothing means.
+    Word { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
+}
+
+const BYTES: [(&str, u64); 4] = [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10), ("", 1)];
+const SPANS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
+
+impl Kind {
+    /// Reads a value; the error says what is wrong with it.
+    pub(super) fn parse(&self, text: &str) -> Result<Value, String> {
+        match *self {
+            Kind::Count { min, max, also } => {
+                let number = text.parse().map_err(|_| "not a number".to_string())?;
+                self.within(number, min, max, also)
+            }
+            Kind::Bytes { min, max, also } => self.within(parse_bytes(text)?, min, max, also),
+            Kind::Span { min, max } => self.within(parse_span(text)?, min, max, Also::Nothing),
+            Kind::Switch => match text.to_ascii_lowercase().as_str() {
+                "1" | "yes" | "on" | "true" => Ok(Value::Number(1)),
+                "0" | "no" | "off" | "false" => Ok(Value::Number(0)),
+                _ => Err("neither yes nor no".into()),
+            },
+            Kind::Choice(choices) => match choices.iter().position(|choice| *choice == text) {
+                Some(index) => Ok(Value::Number(index as u64)),
+                None => Err(match super::suggest::nearest(text, choices.iter().copied()) {
+                    Some(choice) => format!("not one of the choices, maybe {choice}?"),
+                    None => "not one of the choices".into(),
+                }),
+            },
+            Kind::List { fits, .. } => {
+                let words: Vec<String> = text.split(',').map(|word| word.trim().to_string()).collect();
+                if words == [""] {
+                    return Ok(Value::List(Vec::new()));
+                }
+                for (index, word) in words.iter().enumerate() {
+                    if !fits(word) {
+                        return Err(format!("{word:?} is none"));
+                    }
+                    if words[..index].contains(word) {
+                        return Err(format!("{word:?} twice"));
+                    }
+                }
+                Ok(Value::List(words))
+            }
+            Kind::Word { fits, .. } => match text {
+                "" => Ok(Value::Word(None)),
+                word if fits(word) => Ok(Value::Word(Some(word.into()))),
+                _ => Err("not allowed".into()),
+            },
+        }
+    }
+
+    fn within(&self, number: u64, min: u64, max: u64, also: Also) -> Result<Value, String> {
+        if number < min {
+            return Err(format!("less than {}", self.show_number(min)));
+        }
+        if number > max {
+            return Err(format!("more than {}", self.show_number(max)));
+        }
+        match also {
+            Also::PowerOfTwo if !number.is_power_of_two() => Err("not a power of two".into()),
+            Also::MultipleOf(unit) if !number.is_multiple_of(unit) => Err(format!("not a multiple of {unit}")),
+            _ => Ok(Value::Number(number)),
+        }
+    }
+
+    /// Writes a value.
+    pub(super) fn show(&self, value: &Value) -> String {
+        match value {
+            Value::Number(number) => self.show_number(*number),
+            Value::List(words) => words.join(","),
+            Value::Word(word) => word.clone().unwrap_or_default(),
+        }
+    }
+
+    fn show_number(&self, number: u64) -> String {
+        let scaled = |units: [(&str, u64); 4]| {
+            let (name, unit) = units.into_iter().find(|(_, unit)| number.is_multiple_of(*unit)).unwrap_or(("", 1));
+            format!("{}{name}", number / unit)
+        };
+        match self {
+            Kind::Bytes { .. } if number != 0 => scaled(BYTES),
+            Kind::Span { .. } => scaled(SPANS),
+            Kind::Switch => if number == 0 { "no" } else { "yes" }.into(),
+            Kind::Choice(choices) => choices.get(number as usize).copied().unwrap_or_default().into(),
+            _ => number.to_string(),
+        }
+    }
+
+    /// What may be written.
+    pub(super) fn range(&self) -> String {
+        match *self {
+            Kind::Count { min, max, also } | Kind::Bytes { min, max, also } => {
+                let mut text = format!("{} to {}", self.show_number(min), self.show_number(max));
+                match also {
+                    Also::Nothing => {}
+                    Also::PowerOfTwo => text.push_str(", a power of two"),
+                    Also::MultipleOf(unit) => write!(text, ", a multiple of {unit}").expect("a String takes all"),
+                }
+                text
+            }
+            Kind::Span { min, max } => format!("{} to {}", self.show_number(min), self.show_number(max)),
+            Kind::Switch => "yes or no".into(),
+            Kind::Choice(choices) => choices.join(", "),
+            Kind::List { what, empty, .. } => format!("{what} with commas between them; nothing: {empty}"),
+            Kind::Word { what, empty, .. } => format!("{what}; nothing: {empty}"),
+        }
+    }
+
+    /// The unit, for people.
+    pub(super) fn unit(&self) -> &'static str {
+        match self {
+            Kind::Count { .. } => "count",
+            Kind::Bytes { .. } => "bytes",
+            Kind::Span { .. } => "time",
+            Kind::Switch => "switch",
+            Kind::Choice(_) => "choice",
+            Kind::List { .. } => "list",
+            Kind::Word { .. } => "text",
+        }
+    }
+}
+
+/// Digits and what follows them.
+fn split_number(text: &str) -> Result<(u64, &str), String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    if digits.is_empty() {
+        return Err("not a number".into());
+    }
+    let number = digits.parse().map_err(|_| "too large".to_string())?;
+    Ok((number, unit.trim_start()))
+}
+
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_number(text)?;
+    let unit = unit.to_ascii_uppercase();
+    let unit = unit.strip_suffix("IB").or(unit.strip_suffix('B')).unwrap_or(&unit);
+    match BYTES.iter().find(|(name, _)| *name == unit) {
+        Some((_, unit)) => number.checked_mul(*unit).ok_or_else(|| "too large".into()),
+        None => Err("unit not known (K, M and G are, in powers of 1024)".into()),
+    }
+}
+
+fn parse_span(text: &str) -> Result<u64, String> {
+    let (number, unit) = split_number(text)?;
+    match SPANS.iter().find(|(name, _)| *name == unit) {
+        Some((_, unit)) => number.checked_mul(*unit).ok_or_else(|| "too large".into()),
+        None if unit.is_empty() && number == 0 => Ok(0),
+        None if unit.is_empty() => Err("without a unit (ns, us, ms or s)".into()),
+        None => Err("unit not known (ns, us, ms and s are)".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn sizes_and_times_have_units() {
+        let bytes = [("0", 0), ("64K", 65_536), ("64 kib", 65_536), ("1M", 1 << 20), ("2GB", 2 << 30), ("7b", 7)];
+        for (text, value) in bytes {
+            assert_eq!(parse_bytes(text), Ok(value), "{text}");
+        }
+        for (text, value) in [("0", 0), ("10ms", 10_000_000), ("2s", 2_000_000_000), ("5 us", 5_000), ("9ns", 9)] {
+            assert_eq!(parse_span(text), Ok(value), "{text}");
+        }
+        for text in ["", "K", "-1", "1.5M", "1T", "64KK", "99999999999999999999", "18446744073709551615K"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        for text in ["", "10", "ms", "10 minutes", "99999999999999999s", "1S"] {
+            assert!(parse_span(text).is_err(), "{text}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn numbers_come_back(number in any::<u64>()) {
+            let max = u64::MAX;
+            let kinds = [
+                Kind::Count { min: 0, max, also: Also::Nothing },
+                Kind::Bytes { min: 0, max, also: Also::Nothing },
+                Kind::Span { min: 0, max },
+            ];
+            for kind in kinds {
+                let value = Value::Number(number);
+                prop_assert_eq!(kind.parse(&kind.show(&value)), Ok(value));
+            }
+        }
+
+        #[test]
+        fn no_text_makes_a_parser_panic(text in any::<String>()) {
+            for knob in super::super::knobs::KNOBS {
+                if let Ok(value) = knob.kind.parse(&text) {
+                    prop_assert_eq!(knob.kind.parse(&knob.kind.show(&value)), Ok(value));
+                }
+            }
+        }
+    }
+}
