@@ -1,7 +1,7 @@
 //! Rounds about the receiving side: many messages into one buffer, buffers that are too short, messages found by probe,
 //! receives taken back.
 
-use rerail_core::endpoint::{OpError, Recv, Send};
+use rerail_core::endpoint::{Done, OpError, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 
@@ -49,41 +49,60 @@ impl Worker {
         self.session.recv(Recv { from, segments: &[seg], multi, ..Recv::default() })
     }
 
+    /// Takes a source's messages. Events may come in any order within a buffer, but the one that releases it is its last;
+    /// the messages must stand in the buffer in their order, back to back.
     fn take_stream(&mut self, source: u32, seg: Seg, mut ticket: Ticket) -> Result<(), SessionError> {
         let transfers: Vec<Transfer> = self.round.clone().transfers(source, self.me()).collect();
-        let mut at = 0;
-        let mut released = false;
-        for transfer in &transfers {
-            if released {
-                ticket = self.post_multi(source, seg)?;
-                at = 0;
-            }
+        let mut rest = transfers.as_slice();
+        let mut buffer: Vec<Done> = Vec::new();
+        loop {
             let done = match self.session.wait(ticket)? {
                 Ok(done) => done,
                 Err(error) => {
-                    self.judge_error(transfer, &error);
+                    self.judge_error(&transfers[0], &error);
                     return Ok(());
                 }
             };
-            if done.offset != at || done.offset.saturating_add(done.bytes) > seg.len {
-                self.wrong(transfer, format!("is said to be at {} of the buffer, belongs at {at}", done.offset));
+            buffer.push(done);
+            let all = buffer.len() == rest.len();
+            if !all && !done.released {
+                continue;
+            }
+            let (here, later) = rest.split_at(buffer.len());
+            self.judge_buffer(here, seg, &mut buffer);
+            rest = later;
+            if all && !done.released {
+                self.take_stream_back(&transfers[0], ticket)?;
+            }
+            if all {
                 return Ok(());
             }
+            buffer.clear();
+            ticket = self.post_multi(source, seg)?;
+        }
+    }
+
+    fn judge_buffer(&mut self, transfers: &[Transfer], seg: Seg, buffer: &mut [Done]) {
+        // Empty messages share the offset of their successor: a stable order keeps them before it.
+        buffer.sort_by_key(|done| (done.offset, done.bytes));
+        let mut at = 0;
+        for (transfer, done) in transfers.iter().zip(&*buffer) {
+            if done.offset != at || done.offset.saturating_add(done.bytes) > seg.len {
+                let what = format!("{} bytes are said to be at {}, {at} was next", done.bytes, done.offset);
+                return self.wrong(transfer, what);
+            }
             at += done.bytes;
-            released = done.released;
-            self.judge_part(transfer, Seg::new(seg.at.region, seg.at.offset + done.offset, done.bytes), &done);
+            self.judge_part(transfer, Seg::new(seg.at.region, seg.at.offset + done.offset, done.bytes), done);
         }
-        if !self.guard_is_whole(seg) {
-            self.wrong(&transfers[0], beyond());
+        if let Some(transfer) = transfers.first()
+            && !self.guard_is_whole(seg)
+        {
+            self.wrong(transfer, beyond());
         }
-        if !released {
-            self.take_back(&transfers[0], ticket)?;
-        }
-        Ok(())
     }
 
     /// As the judge of whole messages, but the next message stands where the guard would be.
-    fn judge_part(&mut self, transfer: &Transfer, seg: Seg, done: &rerail_core::endpoint::Done) {
+    fn judge_part(&mut self, transfer: &Transfer, seg: Seg, done: &Done) {
         let envelope = (done.bytes, done.peer.0, done.tag, done.immediate);
         let wanted = (transfer.bytes, transfer.source, Some(self.tag()), Some(Self::immediate(transfer)));
         let difference = pattern::compare(&self.key(transfer), 0, self.session.bytes(seg));
@@ -92,6 +111,21 @@ impl Worker {
             Some(difference) => self.wrong(transfer, describe(&difference)),
             None => self.verified(transfer),
         }
+    }
+
+    /// Cancels a multi-receive that has taken messages: its last event releases the buffer and is no message.
+    fn take_stream_back(&mut self, transfer: &Transfer, ticket: Ticket) -> Result<(), SessionError> {
+        let cancelled = self.session.cancel(&ticket);
+        match (cancelled, self.session.wait(ticket)?) {
+            (Ok(()), Ok(Done { bytes: 0, released: true, .. }) | Err(OpError::Cancelled)) => {}
+            (_, Err(error @ (OpError::PeerLost { .. } | OpError::PeerClosed { .. }))) => {
+                self.judge_error(transfer, &error);
+            }
+            (cancelled, outcome) => {
+                self.wrong(transfer, format!("cancel said {cancelled:?}, the buffer ended in {outcome:?}"));
+            }
+        }
+        Ok(())
     }
 
     /// Cancels a receive that nothing will match.

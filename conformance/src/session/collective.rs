@@ -27,16 +27,15 @@ impl Session {
     pub fn barrier(&mut self, telling: u64) -> Result<Vec<Option<u64>>, SessionError> {
         let tag = BARRIER | self.barriers;
         self.barriers += 1;
-        let me = self.rank();
-        let others: Vec<u32> = self.living().into_iter().filter(|&rank| rank != me).collect();
+        let living = self.living();
         let mut told = vec![None; self.size() as usize];
-        told[me as usize] = Some(telling);
-        let mut sends = Vec::with_capacity(others.len());
-        let mut receives = Vec::with_capacity(others.len());
-        for &rank in &others {
+        let mut sends = Vec::with_capacity(living.len());
+        let mut receives = Vec::with_capacity(living.len());
+        // To itself too: what a rank sends to itself also takes its way.
+        for &rank in &living {
             receives.push((rank, self.recv(Recv { from: from(rank, tag), ..Recv::default() })?));
         }
-        for &rank in &others {
+        for &rank in &living {
             let token = Send { peer: PeerId(rank), tag: Some(tag), immediate: Some(telling), ..Send::default() };
             sends.push(self.inject(token, &[])?);
         }

@@ -22,15 +22,15 @@ pub fn join(stall: Duration) -> Result<Session, Failure> {
 /// Joins a job whose bootstrap stands. Collective.
 pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) -> Result<Session, Failure> {
     // Before the transport starts, so that even a rank that is lost at its first word has a name.
-    let people =
-        introduce(&mut *boot).map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
+    let people = introduce(&mut *boot, settings.host_id.clone())
+        .map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
     let transport = Transport::start(Options { settings, ..Options::default() }, boot).map_err(Failure::usage)?;
     Ok(Session::new(transport, people, stall))
 }
 
-fn introduce(boot: &mut dyn Bootstrap) -> Result<Vec<Person>, bootstrap::BootError> {
+fn introduce(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<Person>, bootstrap::BootError> {
     // A logical host is known by its id alone.
-    let host = std::env::var("RERAIL_HOST_ID").unwrap_or_else(|_| host_name());
+    let host = host_id.unwrap_or_else(host_name);
     let person = Person { host, pid: std::process::id() };
     boot.put(PERSON_KEY, &serde_json::to_string(&person).unwrap_or_default())?;
     boot.fence()?;

@@ -34,6 +34,9 @@ pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
 /// How long a sleep lasts at most: the watchdog looks that often.
 const SLEEP: Duration = Duration::from_millis(200);
 
+/// After so long without anything, each further look yields the processor.
+const POLITE: Duration = Duration::from_micros(5);
+
 /// A request that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket {
@@ -410,6 +413,9 @@ impl Session {
         }
         if silence > self.spin {
             self.transport.wait(Some(SLEEP)).map_err(SessionError::Wait)?;
+        } else if silence > POLITE {
+            // The one that this rank waits for may be waiting for this rank's processor.
+            std::thread::yield_now();
         }
         Ok(())
     }
