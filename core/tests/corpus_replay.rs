@@ -7,7 +7,13 @@ use std::path::PathBuf;
 /// A fuzz target: its name, which is its corpus's folder too, and its body.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: &[Target] = &[("wire_parse", rerail_core::wire::harness::parse_any)];
+const TARGETS: &[Target] = &[
+    ("wire_parse", rerail_core::wire::harness::parse_any),
+    ("reorder", rerail_core::seq::harness::run),
+    ("tag", rerail_core::tag::harness::run),
+    ("ring_consumer", rerail_core::shm::harness::run),
+    ("endpoint_feed", rerail_core::endpoint::harness::run),
+];
 
 /// The committed inputs of `target`, with their file names, in the order of these.
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {

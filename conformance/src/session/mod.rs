@@ -409,6 +409,7 @@ impl Session {
         }
         let silence = self.busy_at.elapsed();
         if silence > self.stall {
+            tracing::error!("what was under way:\n{:#?}", self.transport);
             return Err(SessionError::Stalled { silence, open: self.open.len() });
         }
         if silence > self.spin {

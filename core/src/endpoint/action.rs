@@ -43,6 +43,7 @@ pub(crate) enum SpanOf {
 /// Something for the shim to do. Actions of one batch are carried out in order, and before the next call that feeds,
 /// submits or polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "nearly every action is a post, and a box would need an allocator")]
 pub enum Action {
     /// Open the subchannel to `peer` over `rail`; answer with
     /// [`RailEvent::Up`](super::RailEvent::Up) or [`Down`](super::RailEvent::Down).

@@ -284,7 +284,7 @@ impl Endpoint<'_> {
             arrival
         };
         // What waited for this one has its turn now.
-        while in_turn {
+        while in_turn && !self.t.channels.at(channel).reorder.is_empty() {
             let (slot, slots) = self.t.reorder(channel);
             match slot.reorder.dequeue(slots) {
                 Some(message) => self.deliver(now, message),
@@ -499,7 +499,7 @@ impl Endpoint<'_> {
     fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
         self.admit(channel)?;
         let bytes = atomic.data_type.bytes();
-        let found = if atomic.data_type.allows(atomic.kind) && atomic.offset % bytes == 0 {
+        let found = if atomic.data_type.allows(atomic.kind) && atomic.offset.is_multiple_of(bytes) {
             self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
         } else {
             Err(Refusal::BadAtomic)

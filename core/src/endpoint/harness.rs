@@ -4,6 +4,10 @@
 //! Rails read payloads as late as they may (just before they report completion), so memory that is released too early
 //! shows as wrong bytes.
 
+mod garbage;
+
+pub use garbage::run;
+
 use std::collections::VecDeque;
 use std::vec;
 use std::vec::Vec;
@@ -28,7 +32,7 @@ impl Rng {
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -37,7 +41,7 @@ impl Rng {
 
     /// A number below `n`.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+        self.draw() % n.max(1)
     }
 
     /// True once in `n` times.
@@ -383,7 +387,7 @@ impl<'m> World<'m> {
         }
         let (id, at) = flying.placing?;
         // Between the parts of a payload anything may happen to its place.
-        let Some(memory) = node.endpoint.place_memory(id) else { return None };
+        let memory = node.endpoint.place_memory(id)?;
         let until = if all { memory.len() } else { at + self.rng.below(memory.len() - at + 1) };
         let node = &mut self.nodes[to];
         let rest = Span { offset: memory.offset + at, len: memory.len() - at, ..memory };
@@ -430,176 +434,5 @@ impl<'m> World<'m> {
         let links = self.links.iter().all(|l| l.posted.is_empty() && l.flying.is_empty() && l.finished.is_empty());
         // An acknowledgment that is due soon is still to come.
         links && self.nodes.iter().all(|n| n.endpoint.next_timeout().is_none_or(|at| at.0 > self.now + 5_000_000))
-    }
-}
-
-/// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets, completions,
-/// placements, answers and rail events between its own. Nothing may panic, and no memory outside the buffers and windows
-/// that were handed in may be written; rank 1, which the garbage is aimed at, may give its peers up.
-pub fn run(data: &[u8]) {
-    let config = Config {
-        operations_max: 64,
-        packets_max: 32,
-        window: 64,
-        channels_max: 3,
-        unexpected_per_peer: 8,
-        blocks_per_peer: 8,
-        block_bytes: 64,
-        eager_bytes_max: 300,
-        retained_max: 4,
-        requests_per_peer: 2,
-        bulk_max: 4,
-        rails_max: 3,
-        match_buckets: 4,
-        windows_max: 2,
-        counters_max: 1,
-        ack_packets: 4,
-        ..Config::new(PeerId(0), 3)
-    };
-    let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];
-    let mut world = World::new(&mut regions, &config, &[TCP, PUT, GET], &[70_000], 1);
-    world.honest = false;
-    let mut input = Input(data);
-    for rank in 0..3 {
-        let window = Window {
-            at: MemRef { region: RegionId(0), offset: 60_000 },
-            len: 5000,
-            access: Access { read: true, write: true, atomic: true },
-            key: 7,
-        };
-        world.nodes[rank].endpoint.expose(&window).expect("room");
-    }
-    while !input.0.is_empty() {
-        fuzz_step(&mut world, &mut input);
-    }
-    // Memory that was never handed to the endpoint is as it was: behind the window, and between buffers.
-    for node in &world.nodes {
-        assert!(node.memory[0][65_000..].iter().all(|&b| b == 0), "written behind the window");
-        assert!(node.memory[0][50_000..60_000].iter().all(|&b| b == 0), "written before the window");
-    }
-}
-
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> u8 {
-        let Some((&first, rest)) = self.0.split_first() else { return 0 };
-        self.0 = rest;
-        first
-    }
-
-    fn take(&mut self, len: usize) -> &'a [u8] {
-        let (now, later) = self.0.split_at(len.min(self.0.len()));
-        self.0 = later;
-        now
-    }
-
-    fn id(&mut self) -> Key {
-        // Mostly ids that could be alive.
-        Key { index: (self.byte() % 64).into(), generation: 1 + u32::from(self.byte() % 4) }
-    }
-}
-
-fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
-    let what = input.byte();
-    let rank = usize::from(what >> 4) % 3;
-    let peer = PeerId((input.byte() % 3).into());
-    let now = Time(world.now);
-    world.now += u64::from(input.byte()) * 50_000;
-    let at = u64::from(input.byte()) * 64;
-    let len = u64::from(input.byte()) * 80;
-    let segments = [Seg::new(RegionId(0), at, len)];
-    let to = Remote { peer, window: 7, offset: at / 2 };
-    let cookie = Cookie(u64::from(what));
-    let endpoint = &mut world.nodes[rank].endpoint;
-    match what & 15 {
-        0 | 1 => {
-            let level = [Level::Reusable, Level::Acknowledged, Level::Placed][usize::from(input.byte() % 3)];
-            let tag = (what & 1 == 0).then_some(at % 3);
-            let _ = endpoint.send(now, &Send { peer, tag, segments: &segments, level, cookie, ..Send::default() });
-        }
-        2 | 3 => {
-            let tag = if what & 1 == 0 { TagMatch::Tagged { tag: at % 3, ignore: 1 } } else { TagMatch::Untagged };
-            let from = Selector { source: (at & 64 == 0).then_some(peer), tag };
-            let multi = (len & 1 == 0 && len > 0).then_some(len / 4 + 1);
-            let _ = endpoint.recv(now, &Recv { from, segments: &segments, multi, cookie, ..Recv::default() });
-        }
-        4 => drop(endpoint.put(now, &Put { to, segments: &segments, cookie, ..Put::default() })),
-        5 => drop(endpoint.get(now, &Get { from: to, segments: &segments, cookie, ..Get::default() })),
-        6 => {
-            let at = Remote { offset: at, ..to };
-            let _ =
-                endpoint.atomic(now, &Atomic { at, kind: AtomicKind::Add, operand: len, cookie, ..Atomic::default() });
-        }
-        7 => {
-            let _ = endpoint.flush(now, &Flush { peer, cookie, ..Flush::default() });
-            let _ = endpoint.cancel(now, OpId(input.id()));
-        }
-        // A packet made of a real one's parts, or of nothing sensible, for rank 1.
-        8..=11 => fuzz_packet(world, input),
-        12 => {
-            let id = input.id();
-            match input.byte() % 5 {
-                0 => endpoint.handle_completion(now, PostId(id), PostStatus::Failed),
-                1 => endpoint.handle_atomic(now, OpId(id), 5),
-                2 => endpoint.handle_placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
-                3 => endpoint.handle_registered(now, OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
-                _ => endpoint.handle_timeout(now),
-            }
-        }
-        13 if what >= 0xE0 => {
-            let rail = RailId(input.byte() % 3);
-            world.cut(rank, peer.0 as usize, rail, RailFault::TimedOut, true);
-        }
-        14 if what >= 0xE0 => drop(endpoint.close_peer(now, peer)),
-        _ => {
-            for _ in 0..8 {
-                for rank in 0..3 {
-                    world.act(rank);
-                }
-                let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
-                let rail = world.rng.below(3) as usize;
-                world.step_link(from, to, rail);
-            }
-        }
-    }
-}
-
-/// One hostile packet from rank 0 or 2 to rank 1.
-fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
-    let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
-    let rail = RailId(input.byte() % 3);
-    let mode = input.byte();
-    let mut header = if mode & 1 == 0 {
-        let samples = crate::wire::harness::samples();
-        let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
-        repr.common.source = from;
-        repr.common.epoch = 0;
-        repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
-        (repr.common.ack_ordered, repr.common.ack_unordered) = (0, 0);
-        match &mut repr.body {
-            crate::wire::Body::Cts(body) => body.operation = input.id().to_bits(),
-            crate::wire::Body::Fin(body) => body.operation = input.id().to_bits(),
-            crate::wire::Body::Data(body) => {
-                (body.operation, body.offset) = (input.id().to_bits(), input.byte().into())
-            }
-            crate::wire::Body::Put(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
-            crate::wire::Body::Get(body) => (body.window, body.bytes) = (7, u64::from(input.byte()) * 20),
-            crate::wire::Body::Atomic(body) => (body.window, body.offset) = (7, u64::from(input.byte()) * 20),
-            _ => {}
-        }
-        repr.emit_vec().map(|header| header.to_vec()).unwrap_or_default()
-    } else {
-        input.take(64).to_vec()
-    };
-    if mode & 2 != 0
-        && let Some(byte) = header.get_mut(usize::from(input.byte()))
-    {
-        *byte ^= input.byte();
-    }
-    let bytes = crate::wire::stream::payload_len(&header) as usize;
-    let flying = Flying { header, payload: vec![0x5A; bytes.min(1 << 20)], placing: None, skip: false };
-    if bytes <= 1 << 20 {
-        world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0);
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `matching`, `rendezvous`,
-//! `pump` (actions), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
 
 pub mod action;
 mod arrive;
+mod bulk;
 mod channel;
+mod debug;
 pub mod error;
 pub mod event;
 mod feed;
+mod frames;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod lifecycle;

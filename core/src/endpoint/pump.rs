@@ -2,25 +2,25 @@
 //! turn; packets are made only when a rail has room, so that requests pile up while rails are busy and the scheduler
 //! sees them together (newmadeleine-2007, 2).
 
-use super::action::{Action, AtomicAction, PostKind, Span, SpanOf};
-use super::channel::{ChannelState, Ending, Shortage, SubState};
+use super::action::{Action, AtomicAction, Span, SpanOf};
+use super::channel::Shortage;
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level};
 use crate::ids::RailId;
-use crate::rail::sched::{Class, STRIPE_BYTES_MIN, Scheduler, Stripe};
+use crate::rail::sched::{Class, Scheduler};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
-use crate::wire::{self, Body, Connect, Cts, Data, Fin, Lane, MessageHead, Probe, Rts};
+use crate::wire::{self, Body, Cts, Fin, Lane, MessageHead, Rts};
 
 /// Actions that one step may add: a copy and a post.
-const STEP: usize = 2;
+pub(super) const STEP: usize = 2;
 
 /// What a step came to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub(super) enum Step {
     /// Something was sent: try again.
     Sent,
     /// Nothing to send, or no room for it.
@@ -126,45 +126,6 @@ impl Endpoint<'_> {
             self.wake(Shortage::Stripes);
         }
         self.pump_goodbye(channel, out);
-    }
-
-    /// Subchannels to open and close, and the Connect that comes first on each (G-1).
-    fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
-        let peer = self.t.channels.at(channel).peer;
-        for index in 0..self.rails.len() as u8 {
-            if out.len() + STEP > out.capacity() {
-                return Step::Sent;
-            }
-            let rail = RailId(index);
-            let slot = self.t.channels.at_mut(channel);
-            if slot.unwanted >> index & 1 == 1 {
-                slot.unwanted &= !(1 << index);
-                let _ = out.push(Action::Disconnect { peer, rail });
-            } else if slot.wanted >> index & 1 == 1 {
-                slot.wanted &= !(1 << index);
-                let sub = self.t.sub(channel, rail);
-                if sub.state == SubState::Down {
-                    sub.state = SubState::Connecting;
-                    let _ = out.push(Action::Connect { peer, rail });
-                }
-            } else {
-                let sub = *self.t.sub(channel, rail);
-                if sub.state == SubState::Up && !sub.connect_sent {
-                    let body = Body::Connect(Connect {
-                        window: self.config.window,
-                        eager_bytes_max: self.config.eager_bytes_max,
-                        block_bytes: self.config.block_bytes,
-                        requests_max: self.config.requests_per_peer,
-                        rail: index,
-                        answer: sub.connect_seen,
-                    });
-                    if self.send_frame(channel, rail, body, out) {
-                        self.t.sub(channel, rail).connect_sent = true;
-                    }
-                }
-            }
-        }
-        Step::Idle
     }
 
     fn choose(&mut self, channel: u32, class: Class) -> Option<RailId> {
@@ -362,258 +323,17 @@ impl Endpoint<'_> {
         Step::Sent
     }
 
-    /// One segment of payload, of the first transfer that can move.
-    fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let mut op = self.t.channels.at(channel).bulk.head();
-        while op != NONE {
-            let list = self.t.channels.at(channel).bulk;
-            let next = list.next(&mut By(&mut self.t.ops, op_queue), op);
-            if self.advance(now, channel, op, out) == Step::Sent {
-                if self.t.ops.at(op).all_sent {
-                    self.t.dequeue(op);
-                    self.drop_stripes(op);
-                    self.settle(op);
-                }
-                return Step::Sent;
-            }
-            op = next;
-        }
-        Step::Idle
-    }
-
-    /// Moves one segment of a transfer, if a rail that carries a part of it has room.
-    fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
-        let slot = *self.t.ops.at(op);
-        let packets = slot.phase == Phase::Data;
-        if self.t.packets.room() == 0 {
-            self.wait_for(channel, Shortage::Packets);
-            return Step::Idle;
-        }
-        if packets && !self.may_send(channel, Lane::Unordered) {
-            return Step::Idle;
-        }
-        if slot.cursor == 0 && self.must_wait_to_serve(channel, &slot) {
-            return Step::Idle;
-        }
-        if !self.plan(channel, op) {
-            return Step::Idle;
-        }
-        let slot = *self.t.ops.at(op);
-        if let Some(rail) = slot.single {
-            let mut stripe = Stripe { next: slot.cursor, end: slot.granted };
-            return self.move_part(now, channel, op, rail, &mut stripe, out);
-        }
-        for index in 0..self.rails.len() as u8 {
-            let mut stripe = self.t.stripes_of(slot.stripes)[usize::from(index)];
-            let fin_due = slot.fins_due >> index & 1 == 1;
-            if stripe.next >= stripe.end && !fin_due {
-                continue;
-            }
-            let step = self.move_part(now, channel, op, RailId(index), &mut stripe, out);
-            if step == Step::Sent {
-                self.t.stripes_of(slot.stripes)[usize::from(index)] = stripe;
-                return Step::Sent;
-            }
-        }
-        Step::Idle
-    }
-
-    /// Decides which rails carry a transfer, once; `false`: not possible at the moment.
-    fn plan(&mut self, channel: u32, op: u32) -> bool {
-        let slot = *self.t.ops.at(op);
-        if slot.single.is_some() || slot.stripes != NONE {
-            return true;
-        }
-        let mask = match slot.phase {
-            Phase::Writing => {
-                let mask = self.ready_with(channel, |caps| caps.write);
-                self.with_keys(channel, slot.keys, mask)
-            }
-            Phase::Reading => {
-                let mask = self.ready_with(channel, |caps| caps.read);
-                self.with_keys(channel, slot.keys, mask)
-            }
-            _ => self.ready(channel),
-        };
-        if mask == 0 {
-            return false;
-        }
-        if mask.count_ones() == 1 || slot.granted < 2 * STRIPE_BYTES_MIN {
-            let mut rails = self.candidates(channel);
-            rails.up &= mask;
-            let turn = &mut self.t.channels.at_mut(channel).turn;
-            let Some(rail) = self.policy.multiplex(turn, Class::Message, rails) else { return false };
-            let slot = self.t.ops.at_mut(op);
-            slot.single = Some(rail);
-            slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
-        } else {
-            let Ok(set) = self.t.stripe_sets.insert(()) else {
-                self.wait_for(channel, Shortage::Stripes);
-                return false;
-            };
-            let stripes = self.t.stripes_of(set.index);
-            stripes.fill(Stripe::default());
-            self.policy.stripe(slot.granted, mask, stripes);
-            let used = self.t.stripes_of(set.index).iter().enumerate();
-            let used = used.fold(0u64, |used, (rail, stripe)| used | u64::from(stripe.end > stripe.next) << rail);
-            let slot = self.t.ops.at_mut(op);
-            slot.stripes = set.index;
-            slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
-        }
-        let slot = self.t.ops.at_mut(op);
-        slot.fins_expected = slot.fins_due.count_ones() as u16;
-        self.begin_serving(channel, op);
-        true
-    }
-
-    /// Moves the next segment of one part, or its FIN.
-    fn move_part(
-        &mut self,
-        now: Time,
-        channel: u32,
-        op: u32,
-        rail: RailId,
-        stripe: &mut Stripe,
-        out: &mut Actions,
-    ) -> Step {
-        if !self.t.sub(channel, rail).is_ready() || !self.has_room(channel, rail) {
-            return Step::Idle;
-        }
-        let slot = *self.t.ops.at(op);
-        let facts = self.rails[usize::from(rail.0)];
-        let offset = stripe.next;
-        let len = (stripe.end - stripe.next).min(facts.segment_bytes_max.into());
-        let payload = self.payload(op, offset, len);
-        let key = |key: Option<wire::RemoteKey>| {
-            let key = key.unwrap_or_default();
-            wire::RemoteKey { address: key.address.wrapping_add(offset), ..key }
-        };
-        let is_last = slot.cursor + len >= slot.granted;
-        match slot.phase {
-            Phase::Writing if len > 0 => {
-                let to = key(self.key_for(channel, slot.keys, rail));
-                self.transfer(channel, rail, op, PostKind::Write { to }, payload, out);
-            }
-            Phase::Reading => {
-                let from = key(self.key_for(channel, slot.keys, rail));
-                self.transfer(channel, rail, op, PostKind::Read { from }, payload, out);
-            }
-            Phase::Writing => {
-                // All of this rail's part is written: its FIN follows on the same subchannel (multirail-2004, 5.3).
-                if !self.may_send(channel, Lane::Unordered) {
-                    return Step::Idle;
-                }
-                let fin = Fin {
-                    operation: slot.remote,
-                    count: slot.fins_expected,
-                    refused: None,
-                    placed_bytes: slot.granted,
-                };
-                self.t.ops.at_mut(op).fins_due &= !(1 << rail.0);
-                self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
-            }
-            _ if slot.kind == OpKind::Put => {
-                let operation = self.t.op_id(op).0.to_bits();
-                let put = wire::Put { window: slot.remote, offset: slot.remote_offset.wrapping_add(offset), operation };
-                self.transmit(now, channel, rail, op, Body::Put(put), payload, is_last, out);
-            }
-            _ => {
-                let data = Data { operation: slot.remote, offset };
-                self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && slot.serves(), out);
-            }
-        }
-        stripe.next += len;
-        let slot = self.t.ops.at_mut(op);
-        slot.cursor += len;
-        slot.all_sent = slot.cursor >= slot.granted && slot.fins_due == 0;
-        Step::Sent
-    }
-
     /// Answers under way pin their slots; with as many as the peer may have open, the next one waits.
-    fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
+    pub(super) fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
     }
 
-    fn begin_serving(&mut self, channel: u32, op: u32) {
+    pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at_mut(op);
         if slot.serves() && !slot.counted_serving {
             slot.counted_serving = true;
             self.t.channels.at_mut(channel).serving += 1;
-        }
-    }
-
-    /// Acknowledgments, limits and probes, where no packet has carried them.
-    fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
-        let ready = self.ready(channel);
-        for rail in 0..self.rails.len() as u8 {
-            if ready >> rail & 1 == 0 {
-                continue;
-            }
-            if out.len() + STEP > out.capacity() {
-                self.activate(channel);
-                return;
-            }
-            let slot = *self.t.channels.at(channel);
-            let body = if let Some(nonce) = slot.probe_answer {
-                Body::Probe(Probe { nonce, answer: true })
-            } else if slot.probe_due {
-                Body::Probe(Probe { nonce: slot.heard.0, answer: false })
-            } else if !slot.ack.is_due() {
-                return;
-            } else if slot.ack.is_pending() {
-                let window = self.config.window;
-                let (slot, bits) = self.t.received(channel, 0);
-                let ordered_beyond = slot.received[0].beyond(bits, window);
-                let (slot, bits) = self.t.received(channel, 1);
-                let unordered_beyond = slot.received[1].beyond(bits, window);
-                self.stats.acks_explicit += 1;
-                Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
-            } else {
-                self.stats.acks_explicit += 1;
-                Body::Credit
-            };
-            if self.send_frame(channel, RailId(rail), body, out) {
-                let slot = self.t.channels.at_mut(channel);
-                if slot.probe_answer.take().is_none() {
-                    slot.probe_due = false;
-                }
-            }
-        }
-    }
-
-    /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-3).
-    fn pump_goodbye(&mut self, channel: u32, out: &mut Actions) {
-        let slot = *self.t.channels.at(channel);
-        if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
-            return;
-        }
-        let busy = slot.sent.iter().any(|lane| !lane.is_empty())
-            || [slot.control, slot.ordered, slot.requests, slot.bulk, slot.one_sided].iter().any(|l| !l.is_empty());
-        if busy {
-            return;
-        }
-        let ready = self.ready(channel);
-        let mut out_yet = true;
-        for rail in 0..self.rails.len() as u8 {
-            if ready >> rail & 1 == 0 {
-                continue;
-            }
-            let sub = *self.t.sub(channel, RailId(rail));
-            if !sub.bye_sent {
-                out_yet = false;
-                if out.len() + STEP > out.capacity() {
-                    self.activate(channel);
-                } else if self.send_frame(channel, RailId(rail), Body::Bye, out) {
-                    self.t.sub(channel, RailId(rail)).bye_sent = true;
-                    self.t.channels.at_mut(channel).state = ChannelState::Leaving;
-                }
-            } else if sub.frame_posted {
-                out_yet = false;
-            }
-        }
-        if out_yet {
-            self.end_channel(channel, Ending::Closed);
         }
     }
 }

@@ -207,7 +207,7 @@ impl Endpoint<'_> {
 
     /// Changes one value in a peer's window, exactly once, and brings the old one back.
     pub fn atomic(&mut self, now: Time, atomic: &Atomic) -> Result<OpId, SubmitError> {
-        if !atomic.data_type.allows(atomic.kind) || atomic.at.offset % atomic.data_type.bytes() != 0 {
+        if !atomic.data_type.allows(atomic.kind) || !atomic.at.offset.is_multiple_of(atomic.data_type.bytes()) {
             return Err(SubmitError::BadAtomic);
         }
         self.check(&[], atomic.notify)?;
@@ -278,7 +278,9 @@ impl Endpoint<'_> {
                 self.t.matcher.unpost(slot.posted);
                 self.complete(op, Some(OpError::Cancelled));
             }
+            // The messages that it took are still told, and after them the cancellation.
             (OpKind::MultiRecv, Phase::Posted) => {
+                self.t.ops.at_mut(op).error = Some(OpError::Cancelled);
                 self.close_multi(op);
             }
             (OpKind::Send | OpKind::Get | OpKind::Atomic, Phase::Queued) if slot.queued != Queue::None => {

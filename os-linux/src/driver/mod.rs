@@ -203,6 +203,10 @@ impl Transport {
 
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            // All that is under way, for people who look for the reason of a hang.
+            return write!(f, "{:?}", *self.core);
+        }
         f.debug_struct("Transport")
             .field("rank", &self.config.rank)
             .field("size", &self.config.peers_max)

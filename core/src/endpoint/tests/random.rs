@@ -127,7 +127,7 @@ fn random_garbage() {
     let cases: u64 = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
     for seed in 0..cases {
         let mut rng = Rng::new(seed);
-        let bytes: Vec<u8> = (0..200 + rng.below(3000)).map(|_| rng.next() as u8).collect();
+        let bytes: Vec<u8> = (0..200 + rng.below(3000)).map(|_| rng.draw() as u8).collect();
         super::super::harness::run(&bytes);
     }
 }

@@ -1,0 +1,75 @@
+//! What is under way, for people who look for the reason of a hang: one line per channel, subchannel and operation.
+
+use core::fmt;
+
+use super::Endpoint;
+use crate::ids::RailId;
+
+impl fmt::Debug for Endpoint<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "rank {}: {:?}", self.config.rank.0, self.stats)?;
+        for index in 0..self.t.channels.capacity() {
+            if self.t.channels.key_at(index).is_none() {
+                continue;
+            }
+            let c = self.t.channels.at(index);
+            writeln!(
+                f,
+                "channel {index} to peer {}: {:?}, sent {:?}, received {:?}, esn {:?}, held {}, {:?}, {:?}, ack {:?}",
+                c.peer.0, c.state, c.sent, c.received, c.reorder, c.messages, c.allowance, c.grants, c.ack
+            )?;
+            writeln!(
+                f,
+                "  queues: control {}, ordered {}, requests {}, bulk {}, one-sided {}; requests out {} (answered {} until \
+                 {:?}), in {}, serving {}, active {}",
+                c.control.len(),
+                c.ordered.len(),
+                c.requests.len(),
+                c.bulk.len(),
+                c.one_sided.len(),
+                c.requests_out,
+                c.answered,
+                c.answered_until,
+                c.requests_in,
+                c.serving,
+                c.active.is_linked()
+            )?;
+            for rail in 0..self.rails.len() as u8 {
+                let sub = &self.t.subs[self.t.sub_index(index, RailId(rail))];
+                writeln!(
+                    f,
+                    "  rail {rail}: {:?}, connect sent {} seen {}, {} posts, frame posted {}, place {:?}",
+                    sub.state, sub.connect_sent, sub.connect_seen, sub.posts, sub.frame_posted, sub.place
+                )?;
+            }
+        }
+        for index in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(index).is_none() {
+                continue;
+            }
+            let op = self.t.ops.at(index);
+            writeln!(
+                f,
+                "operation {index}: {:?} {:?} in {:?}, channel {}, tag {:?}, level {:?}, {} of {} bytes out, {} in, \
+                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}",
+                op.kind,
+                op.phase,
+                op.queued,
+                op.channel as i32,
+                op.tag,
+                op.level,
+                op.cursor,
+                op.granted,
+                op.moved,
+                op.unacked,
+                op.posts,
+                op.places,
+                op.fin_seen,
+                op.fin_wanted,
+                op.completed,
+                op.told
+            )?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,124 @@
+//! What belongs to a channel and not to a request: subchannels to open and close, Connect, acknowledgments, probes, Bye.
+
+use super::Endpoint;
+use super::action::Action;
+use super::channel::{ChannelState, Ending, SubState};
+use super::packets::Actions;
+use super::pump::{STEP, Step};
+use crate::ids::RailId;
+use crate::wire::{self, Body, Connect, Probe};
+
+impl Endpoint<'_> {
+    /// Subchannels to open and close, and the Connect that comes first on each (G-1).
+    pub(super) fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
+        let peer = self.t.channels.at(channel).peer;
+        for index in 0..self.rails.len() as u8 {
+            if out.len() + STEP > out.capacity() {
+                return Step::Sent;
+            }
+            let rail = RailId(index);
+            let slot = self.t.channels.at_mut(channel);
+            if slot.unwanted >> index & 1 == 1 {
+                slot.unwanted &= !(1 << index);
+                let _ = out.push(Action::Disconnect { peer, rail });
+            } else if slot.wanted >> index & 1 == 1 {
+                slot.wanted &= !(1 << index);
+                let sub = self.t.sub(channel, rail);
+                if sub.state == SubState::Down {
+                    sub.state = SubState::Connecting;
+                    let _ = out.push(Action::Connect { peer, rail });
+                }
+            } else {
+                let sub = *self.t.sub(channel, rail);
+                if sub.state == SubState::Up && !sub.connect_sent {
+                    let body = Body::Connect(Connect {
+                        window: self.config.window,
+                        eager_bytes_max: self.config.eager_bytes_max,
+                        block_bytes: self.config.block_bytes,
+                        requests_max: self.config.requests_per_peer,
+                        rail: index,
+                        answer: sub.connect_seen,
+                    });
+                    if self.send_frame(channel, rail, body, out) {
+                        self.t.sub(channel, rail).connect_sent = true;
+                    }
+                }
+            }
+        }
+        Step::Idle
+    }
+
+    /// Acknowledgments, limits and probes, where no packet has carried them.
+    pub(super) fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
+        let ready = self.ready(channel);
+        for rail in 0..self.rails.len() as u8 {
+            if ready >> rail & 1 == 0 {
+                continue;
+            }
+            if out.len() + STEP > out.capacity() {
+                self.activate(channel);
+                return;
+            }
+            let slot = *self.t.channels.at(channel);
+            let body = if let Some(nonce) = slot.probe_answer {
+                Body::Probe(Probe { nonce, answer: true })
+            } else if slot.probe_due {
+                Body::Probe(Probe { nonce: slot.heard.0, answer: false })
+            } else if !slot.ack.is_due() {
+                return;
+            } else if slot.ack.is_pending() {
+                let window = self.config.window;
+                let (slot, bits) = self.t.received(channel, 0);
+                let ordered_beyond = slot.received[0].beyond(bits, window);
+                let (slot, bits) = self.t.received(channel, 1);
+                let unordered_beyond = slot.received[1].beyond(bits, window);
+                self.stats.acks_explicit += 1;
+                Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
+            } else {
+                self.stats.acks_explicit += 1;
+                Body::Credit
+            };
+            if self.send_frame(channel, RailId(rail), body, out) {
+                let slot = self.t.channels.at_mut(channel);
+                if slot.probe_answer.take().is_none() {
+                    slot.probe_due = false;
+                }
+            }
+        }
+    }
+
+    /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-3).
+    pub(super) fn pump_goodbye(&mut self, channel: u32, out: &mut Actions) {
+        let slot = *self.t.channels.at(channel);
+        if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
+            return;
+        }
+        let busy = slot.sent.iter().any(|lane| !lane.is_empty())
+            || [slot.control, slot.ordered, slot.requests, slot.bulk, slot.one_sided].iter().any(|l| !l.is_empty());
+        if busy {
+            return;
+        }
+        let ready = self.ready(channel);
+        let mut out_yet = true;
+        for rail in 0..self.rails.len() as u8 {
+            if ready >> rail & 1 == 0 {
+                continue;
+            }
+            let sub = *self.t.sub(channel, RailId(rail));
+            if !sub.bye_sent {
+                out_yet = false;
+                if out.len() + STEP > out.capacity() {
+                    self.activate(channel);
+                } else if self.send_frame(channel, RailId(rail), Body::Bye, out) {
+                    self.t.sub(channel, RailId(rail)).bye_sent = true;
+                    self.t.channels.at_mut(channel).state = ChannelState::Leaving;
+                }
+            } else if sub.frame_posted {
+                out_yet = false;
+            }
+        }
+        if out_yet {
+            self.end_channel(channel, Ending::Closed);
+        }
+    }
+}
