@@ -43,6 +43,8 @@ pub struct Link {
     inbound: Inbound,
     outbound: Outbound,
     queue: VecDeque<Queued>,
+    /// Lists that queued posts have used before: a full ring costs no allocation in the long run.
+    spare: Vec<Vec<Piece>>,
     /// The other side is gone; so many messages may still lie in the ring, and no honest peer left more.
     gone: Option<u32>,
     /// What ends the link at the next poll.
@@ -51,7 +53,17 @@ pub struct Link {
 
 impl Link {
     pub fn new(peer: PeerId, token: u64, socket: OwnedFd, inbound: Inbound, outbound: Outbound) -> Self {
-        Link { peer, token, socket, inbound, outbound, queue: VecDeque::new(), gone: None, fault: None }
+        Link {
+            peer,
+            token,
+            socket,
+            inbound,
+            outbound,
+            queue: VecDeque::new(),
+            spare: Vec::new(),
+            gone: None,
+            fault: None,
+        }
     }
 
     /// Takes a post; `true`: it has gone out.
@@ -79,7 +91,9 @@ impl Link {
             self.fault = Some(RailFault::Corrupt);
             return false;
         };
-        self.queue.push_back(Queued { id: outgoing.id, header, payload: Payload::Pieces(outgoing.payload.to_vec()) });
+        let mut pieces = self.spare.pop().unwrap_or_default();
+        pieces.extend_from_slice(outgoing.payload);
+        self.queue.push_back(Queued { id: outgoing.id, header, payload: Payload::Pieces(pieces) });
         false
     }
 
@@ -100,7 +114,10 @@ impl Link {
                     let bytes = pieces.iter().map(|piece| piece.len as u64).sum::<u64>();
                     count_sent(counters, first.header.len() as u64 + bytes);
                     done(first.id);
-                    self.queue.pop_front();
+                    if let Some(Queued { payload: Payload::Pieces(mut pieces), .. }) = self.queue.pop_front() {
+                        pieces.clear();
+                        self.spare.push(pieces);
+                    }
                     moved += 1;
                 }
                 Err(PushError::Full) => break,
