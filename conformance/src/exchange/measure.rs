@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::rank::Worker;
 use crate::output::stats::Latency;
 use crate::perf::kernel::{Buffers, Kernel, KernelError, Load, Pair};
+use crate::perf::pin::Pinned;
 use crate::session::{Path, SessionError};
 
 /// Bytes of a message in the latency measurement.
@@ -57,9 +58,8 @@ impl Worker {
         bytes_max: u64,
     ) -> Result<Option<Measured>, SessionError> {
         let message_bytes = bytes_max.clamp(LATENCY_BYTES, 1 << 20);
-        let outgoing = self.session.alloc(message_bytes)?;
-        let incoming = self.session.alloc(message_bytes)?;
-        let buffers = Buffers { outgoing, incoming, bytes: message_bytes, verify: false };
+        let buffers = Buffers::allocate(&mut self.session, message_bytes, false)?;
+        let _pinned = Pinned::to(usize::from(pair.first != self.me()));
         let mut kernel = Kernel::new(&mut self.session, pair, buffers);
         let (warmup, iterations) = if quick { (50, 200) } else { (200, 2000) };
         let mut run = || -> Result<(Option<Latency>, f64), KernelError> {
@@ -78,8 +78,8 @@ impl Worker {
         };
         if result.is_ok() {
             // What a lost peer left unfinished may still name the memory; it goes with the process.
-            let _ = self.session.free(outgoing);
-            let _ = self.session.free(incoming);
+            let _ = self.session.free(buffers.outgoing);
+            let _ = self.session.free(buffers.incoming);
         }
         result
     }

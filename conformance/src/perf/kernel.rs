@@ -40,6 +40,19 @@ pub struct Buffers {
     pub verify: bool,
 }
 
+impl Buffers {
+    /// Allocates both, and writes to both: pages that were never written are all the same one, which no application's
+    /// memory is.
+    pub fn allocate(session: &mut Session, bytes: u64, verify: bool) -> Result<Buffers, SessionError> {
+        let (outgoing, incoming) = (session.alloc(bytes)?, session.alloc(bytes)?);
+        let key = window_key(session.rank());
+        for region in [outgoing, incoming] {
+            pattern::fill(&key, 0, session.bytes_mut(Seg::new(region, 0, bytes)));
+        }
+        Ok(Buffers { outgoing, incoming, bytes, verify })
+    }
+}
+
 /// Why a measurement has no result.
 #[derive(Debug)]
 pub enum KernelError {

@@ -1,6 +1,7 @@
 //! `rerail perf`: latency, bandwidth and message rate between two ranks, in the columns of the benchmarks of this field.
 
 pub mod kernel;
+pub mod pin;
 mod report;
 
 use std::time::Duration;
@@ -47,7 +48,9 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     if session.size() != 2 {
         return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
     }
+    let pinned = pin::Pinned::to(session.rank() as usize);
     let report = measure(args, &mut session)?;
+    drop(pinned);
     if session.rank() == 0 {
         report.print(args.json)?;
     }
@@ -80,8 +83,7 @@ fn measure(args: &PerfArgs, session: &mut Session) -> Result<Report, Failure> {
     };
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let bytes = BUFFER_BYTES.max(largest.next_multiple_of(64)).min(largest.next_multiple_of(64).max(64) * args.window);
-    let (outgoing, incoming) = (session.alloc(bytes)?, session.alloc(bytes)?);
-    let buffers = Buffers { outgoing, incoming, bytes, verify: args.verify };
+    let buffers = Buffers::allocate(session, bytes, args.verify)?;
     expose(session, args, &buffers)?;
     let mut lines = Vec::new();
     for size in sizes {
@@ -101,9 +103,6 @@ fn expose(session: &mut Session, args: &PerfArgs, buffers: &Buffers) -> Result<(
         Operation::Get => buffers.outgoing,
     };
     let whole = Seg::new(region, 0, buffers.bytes);
-    // A put's source and a get's source hold the same, so one check fits both.
-    let key = window_key(session.rank());
-    pattern::fill(&key, 0, session.bytes_mut(Seg::new(buffers.outgoing, 0, buffers.bytes)));
     let access = rerail_core::endpoint::Access {
         read: args.op == Operation::Get,
         write: args.op == Operation::Put,
