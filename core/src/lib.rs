@@ -14,6 +14,7 @@ pub mod mem;
 pub mod rail;
 pub mod rel;
 pub mod seq;
+pub mod shared;
 pub mod shm;
 pub mod store;
 pub mod tag;
