@@ -1,4 +1,32 @@
 //! The core of rerail: all protocol state of a message transport over several rails, and nothing else.
+//!
+//! # Invariant
+//!
+//! The core does nothing by itself. It has no clock, no thread, no allocator, no I/O and no global: the same calls with
+//! the same arguments give the same answers, on a cluster, in a test, in a simulator. All its memory is one region that
+//! the caller hands in, of a size that [`config::Config`] tells before anything starts. It names payload memory and never
+//! touches a byte of it.
+//!
+//! # The loop
+//!
+//! 1. Make a [`config::Config`], hand [`endpoint::Endpoint::new`] the rails' facts and a region, add peers.
+//! 2. Submit: `send`, `recv`, `put`, `get`, `atomic`, `flush`, ...
+//! 3. Feed what rails report: `handle_arrival`, `handle_placed`, `handle_completion`, `handle_rail_event`.
+//! 4. When `next_timeout` has come: `handle_timeout`.
+//! 5. `poll_actions` until there are none, carrying each batch out in order.
+//! 6. `poll_event` until there is none; sleep; go on with 2 or 3.
+//!
+//! In full, as a program that runs: [`endpoint::Endpoint`].
+//!
+//! # Panics
+//!
+//! Input never panics, be it bytes of a peer, reports of a rail or arguments of a caller: it is refused, counted, or ends
+//! the peer's channel with an event that says why. A panic is a bug of this crate.
+//!
+//! # Features
+//!
+//! * `defmt`: decisions and faults are logged through defmt.
+//! * `harness`: the bodies of property tests and fuzz targets (needs std).
 #![no_std]
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
