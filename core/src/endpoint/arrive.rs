@@ -24,10 +24,15 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return Arrival::Close;
         }
-        let Some(channel) = self.t.channel_of(peer).filter(|&channel| !self.t.channels.at(channel).is_over()) else {
+        let Some(channel) = self.t.channel_of(peer) else {
             self.stats.stale_dropped += 1;
             return Arrival::Close;
         };
+        if self.t.channels.at(channel).is_over() {
+            // Its subchannels are being closed already; the goodbye on the second rail is no offence.
+            self.stats.stale_dropped += 1;
+            return Arrival::Discard;
+        }
         match self.arrive(now, channel, rail, header) {
             Ok(arrival) => arrival,
             Err(error) => {
