@@ -109,7 +109,7 @@ printf '%-22s %s\n' \
     'file' "$size_mib MiB in $seconds s" \
     'sha256 of the source' "$sent_hash" \
     'sha256 of the copy' "$received_hash"
-sed 's/.*"rails":\[\(.*\)\].*/\1/; s/},{/\n/g; s/[{}"]//g; s/name://; s/,bytes:/ /' "$folder/sent.json" |
+sed 's/.*"rails":\[\(.*\)\].*/\1/; s/},{/\n/g; s/[{}"]//g; s/name://g; s/,bytes:/ /g' "$folder/sent.json" |
     while read -r name bytes; do printf '%-22s %s bytes\n' "rail $name" "$bytes"; done
 awk -v rate="$rate" -v each="$rate_mbit" -v least="$min_percent" 'BEGIN {
     sum = 2 * each * 1e6 / 8

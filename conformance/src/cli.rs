@@ -165,7 +165,7 @@ pub struct PerfArgs {
     /// The path, when not under a launcher.
     #[arg(long, value_enum, default_value_t = PathChoice::Shm)]
     pub path: PathChoice,
-    /// Verify every byte (outside of the measured time where that is possible).
+    /// Verify every byte. What that costs is a part of what is measured, except for puts and for latencies of gets.
     #[arg(long)]
     pub verify: bool,
     /// Print JSON.

@@ -147,7 +147,7 @@ impl Worker {
     pub(super) fn truncation(&mut self) -> Result<(), SessionError> {
         let (outbound, inbound) = (self.outbound(), self.inbound());
         let short = |slot: &Slot| {
-            let cut = slot.transfer.number % 2 == 0;
+            let cut = slot.transfer.number.is_multiple_of(2);
             Seg { len: if cut { slot.seg.len / 2 } else { slot.seg.len }, ..slot.seg }
         };
         let mut receives = Vec::new();

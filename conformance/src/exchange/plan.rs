@@ -169,7 +169,7 @@ impl Round {
     fn size(&self, number: u64) -> u64 {
         match self.kind {
             // Small and large in turn, so that a rendezvous is overtaken by eager messages if order is not kept.
-            Kind::Ordered if number % 2 == 0 => self.bytes.saturating_sub(number * 64),
+            Kind::Ordered if number.is_multiple_of(2) => self.bytes.saturating_sub(number * 64),
             Kind::Ordered => number * 61 % 200,
             Kind::MultiReceive => (number + 1) * self.bytes / self.count,
             _ => self.bytes,

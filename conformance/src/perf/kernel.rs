@@ -118,7 +118,7 @@ impl<'s> Kernel<'s> {
 
     fn recv(&mut self, bytes: u64, number: u64) -> Result<Ticket, KernelError> {
         let seg = self.place(self.buffers.incoming, bytes, number);
-        let from = self.from_peer(DATA);
+        let from = self.peer_with(DATA);
         Ok(self.session.recv(Recv { from, segments: &[seg], ..Recv::default() })?)
     }
 
@@ -133,7 +133,7 @@ impl<'s> Kernel<'s> {
         Ok(())
     }
 
-    fn from_peer(&self, tag: u64) -> Selector {
+    fn peer_with(&self, tag: u64) -> Selector {
         Selector { source: Some(PeerId(self.peer())), tag: TagMatch::Tagged { tag, ignore: 0 } }
     }
 
@@ -154,7 +154,7 @@ impl<'s> Kernel<'s> {
 
     /// Waits for the other side's word.
     fn listen(&mut self) -> Result<(), KernelError> {
-        let ticket = self.session.recv(Recv { from: self.from_peer(STEP), ..Recv::default() })?;
+        let ticket = self.session.recv(Recv { from: self.peer_with(STEP), ..Recv::default() })?;
         self.wait(ticket)
     }
 

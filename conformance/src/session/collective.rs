@@ -2,7 +2,7 @@
 
 use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
-use rerail_core::mem::Seg;
+use rerail_core::mem::{RegionId, Seg};
 
 use super::{Session, SessionError, Ticket};
 
@@ -10,10 +10,10 @@ use super::{Session, SessionError, Ticket};
 const CONTROL: u64 = 1 << 63;
 /// Of a barrier; the low bits count barriers.
 const BARRIER: u64 = CONTROL | 1 << 56;
-/// Of the length and the bytes of a text.
+/// Of a text.
 const TEXT: u64 = CONTROL | 2 << 56;
 /// Longest text that is heard, in bytes.
-const TEXT_BYTES_MAX: u64 = 16 << 20;
+const TEXT_BYTES_MAX: u64 = 1 << 20;
 
 fn from(rank: u32, tag: u64) -> Selector {
     Selector { source: Some(PeerId(rank)), tag: TagMatch::Tagged { tag, ignore: 0 } }
@@ -51,17 +51,19 @@ impl Session {
         Ok(told)
     }
 
-    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing.
+    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing. Nobody leaves before
+    /// all is told.
     pub fn collect(&mut self, root: u32, text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, SessionError> {
         let me = self.rank();
-        if me != root {
-            self.tell(root, text)?;
-            return Ok(Vec::new());
-        }
         let mut texts = vec![None; self.size() as usize];
-        for rank in self.living() {
-            texts[rank as usize] = if rank == me { Some(text.to_vec()) } else { self.hear(rank)? };
+        if me == root {
+            for rank in self.living() {
+                texts[rank as usize] = if rank == me { Some(text.to_vec()) } else { self.hear(rank)? };
+            }
+        } else {
+            self.tell(root, text)?;
         }
+        self.barrier(0)?;
         Ok(texts)
     }
 
@@ -70,16 +72,13 @@ impl Session {
         let region = self.alloc(text.len() as u64)?;
         let seg = Seg::new(region, 0, text.len() as u64);
         self.bytes_mut(seg).copy_from_slice(text);
-        let peer = PeerId(rank);
-        let length = Send { peer, tag: Some(TEXT), immediate: Some(text.len() as u64), ..Send::default() };
-        let length = self.inject(length, &[])?;
-        let body = self.send(Send { peer, tag: Some(TEXT), segments: &[seg], ..Send::default() })?;
-        let mut sent = true;
-        for ticket in [length, body] {
-            sent &= self.wait(ticket)?.is_ok();
+        let send = Send { peer: PeerId(rank), tag: Some(TEXT), segments: &[seg], ..Send::default() };
+        let ticket = self.send(send)?;
+        match self.wait(ticket)? {
+            Ok(_) => self.free(region),
+            // What did not go out may still be named by what is left of the connection: it goes with the process.
+            Err(_) => Ok(()),
         }
-        // What did not go out may still be named by what is left of the connection: it goes with the process.
-        if sent { self.free(region) } else { Ok(()) }
     }
 
     /// The next text from a rank, waited for; `None`: the rank is gone, or the text is longer than any that is told here.
@@ -88,38 +87,33 @@ impl Session {
         self.hear_now(hearing)
     }
 
-    /// Starts to listen for a text, without waiting.
+    /// Starts to listen for a text, without waiting. The room for it stands before the text can come, so that a rank may
+    /// tell and leave at once.
     pub fn listen(&mut self, rank: u32) -> Result<Hearing, SessionError> {
-        let length = self.recv(Recv { from: from(rank, TEXT), ..Recv::default() })?;
-        Ok(Hearing { rank, length })
+        let region = self.alloc(TEXT_BYTES_MAX)?;
+        let seg = Seg::new(region, 0, TEXT_BYTES_MAX);
+        let ticket = self.recv(Recv { from: from(rank, TEXT), segments: &[seg], ..Recv::default() })?;
+        Ok(Hearing { region, ticket })
     }
 
-    /// Whether a text is on its way, or will never be.
+    /// Whether a text is here, or will never be.
     pub fn heard(&self, hearing: &Hearing) -> bool {
-        self.is_over(&hearing.length)
+        self.is_over(&hearing.ticket)
     }
 
     /// As [`hear`](Self::hear), of a text that is listened for.
     pub fn hear_now(&mut self, hearing: Hearing) -> Result<Option<Vec<u8>>, SessionError> {
-        let Hearing { rank, length } = hearing;
-        let Ok(done) = self.wait(length)? else { return Ok(None) };
-        let Some(length) = done.immediate else { return Ok(None) };
-        // A longer text is truncated, which is an error below.
-        let length = length.min(TEXT_BYTES_MAX);
-        let region = self.alloc(length)?;
-        let seg = Seg::new(region, 0, length);
-        let body = self.recv(Recv { from: from(rank, TEXT), segments: &[seg], ..Recv::default() })?;
-        let text = self.wait(body)?.is_ok().then(|| self.bytes(seg).to_vec());
-        if text.is_some() {
-            self.free(region)?;
-        }
-        Ok(text)
+        let Hearing { region, ticket } = hearing;
+        let Ok(done) = self.wait(ticket)? else { return Ok(None) };
+        let text = self.bytes(Seg::new(region, 0, done.bytes)).to_vec();
+        self.free(region)?;
+        Ok(Some(text))
     }
 }
 
 /// A text that is listened for.
 #[derive(Clone, Copy, Debug)]
 pub struct Hearing {
-    rank: u32,
-    length: Ticket,
+    region: RegionId,
+    ticket: Ticket,
 }

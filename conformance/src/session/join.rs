@@ -24,7 +24,7 @@ pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) 
     // Before the transport starts, so that even a rank that is lost at its first word has a name.
     let people = introduce(&mut *boot, settings.host_id.clone())
         .map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
-    let transport = Transport::start(Options { settings, ..Options::default() }, boot).map_err(Failure::usage)?;
+    let transport = Transport::start(Options { settings }, boot).map_err(Failure::usage)?;
     Ok(Session::new(transport, people, stall))
 }
 
