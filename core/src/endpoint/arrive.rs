@@ -4,7 +4,7 @@
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
 use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
-use super::tables::{KeySet, Tables, op_queue};
+use super::tables::{KeySet, Tables, op_queue, op_rma};
 use super::{Endpoint, ProtocolError};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::mem::{MemRef, Seg};
@@ -123,13 +123,17 @@ impl Endpoint<'_> {
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
-            news += slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+            let fresh = slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+            news += fresh;
+            // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late says nothing.
+            slot.doubtful |= common.refusing && fresh > 0 && lane == UNORDERED;
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
                 self.acknowledged(packet);
             }
         }
+        self.settle_doubts(channel, common);
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked();
         let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
@@ -137,6 +141,34 @@ impl Endpoint<'_> {
             self.activate(channel);
         }
         Ok(())
+    }
+
+    /// Puts that are acknowledged by a peer that was refusing are done when the newest acknowledgment comes without that
+    /// flag: had one of them been refused, its FIN would be here.
+    fn settle_doubts(&mut self, channel: u32, common: &Common) {
+        let slot = self.t.channels.at_mut(channel);
+        let newest = Seq(common.ack_unordered) == slot.sent[UNORDERED].acked();
+        if !slot.doubtful || common.refusing || !newest {
+            return;
+        }
+        slot.doubtful = false;
+        // Each one that is done may take flushes behind it along, so look from the head again.
+        while let Some(op) = self.acknowledged_put(channel) {
+            self.settle(op);
+        }
+    }
+
+    fn acknowledged_put(&mut self, channel: u32) -> Option<u32> {
+        let list = self.t.channels.at(channel).one_sided;
+        let mut op = list.head();
+        while op != NONE {
+            let slot = self.t.ops.at(op);
+            if slot.kind == OpKind::Put && slot.all_sent && slot.is_unsent() {
+                return Some(op);
+            }
+            op = list.next(&mut By(&mut self.t.ops, op_rma), op);
+        }
+        None
     }
 
     /// A sequenced packet is here whole: count it for acknowledgment (S-5).
@@ -440,30 +472,28 @@ impl Endpoint<'_> {
                 Ok(Arrival::Done)
             }
             Err(why) => {
-                // Not counted as received before the origin has heard of the refusal.
-                self.refuse(channel, put.operation, why, Some(psn))?;
+                self.refuse(channel, put.operation, why, true)?;
+                self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
                 Ok(Arrival::Discard)
             }
         }
     }
 
-    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal, held: Option<Seq>) -> Result<(), ProtocolError> {
-        let op = Op {
-            channel,
-            remote: operation,
-            refusal: Some(why),
-            fin_seen: held.is_some(),
-            counted: held.is_none(),
-            cursor: held.map_or(0, |psn| psn.0.into()),
-            // To itself a process numbers both directions alike: the FIN stands behind the held PSN in one sequence, and
-            // could never be acknowledged before it. There, what the rail has delivered has been heard.
-            lossless: self.t.channels.at(channel).peer == self.config.rank,
-            ..Op::new(OpKind::ServeRefusal)
-        };
+    /// Tells the origin that its request is refused; until it has heard of that, acknowledgments say that they may cover
+    /// a refused put.
+    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal, put: bool) -> Result<(), ProtocolError> {
         if self.t.ops.room() == 0 {
             return Err(ProtocolError::Credit);
         }
-        let op = self.new_op(op);
+        self.t.channels.at_mut(channel).refusals += u32::from(put);
+        let op = self.new_op(Op {
+            channel,
+            remote: operation,
+            refusal: Some(why),
+            refuses_put: put,
+            counted: !put,
+            ..Op::new(OpKind::ServeRefusal)
+        });
         self.send_control(op, super::op::Control::Fin);
         Ok(())
     }
@@ -482,7 +512,7 @@ impl Endpoint<'_> {
         self.admit(channel)?;
         let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
             Ok(found) => found,
-            Err(why) => return self.refuse(channel, get.operation, why, None),
+            Err(why) => return self.refuse(channel, get.operation, why, false),
         };
         self.t.windows.at_mut(window).users += 1;
         let op = self.new_op(Op {
@@ -511,7 +541,7 @@ impl Endpoint<'_> {
         };
         let (window, at) = match found {
             Ok(found) => found,
-            Err(why) => return self.refuse(channel, atomic.operation, why, None),
+            Err(why) => return self.refuse(channel, atomic.operation, why, false),
         };
         self.t.windows.at_mut(window).users += 1;
         let op = self.new_op(Op {

@@ -103,6 +103,10 @@ pub(crate) struct Channel {
     /// Rails to disconnect.
     pub unwanted: u64,
     pub heard: Time,
+    /// Refusals of puts whose FIN is not acknowledged.
+    pub refusals: u32,
+    /// Puts may be acknowledged that the peer has refused.
+    pub doubtful: bool,
     /// A probe is to go out.
     pub probe_due: bool,
     /// A probe of the peer wants an answer: nonce.
@@ -147,6 +151,8 @@ impl Channel {
             wanted: 0,
             unwanted: 0,
             heard: now,
+            refusals: 0,
+            doubtful: false,
             probe_due: false,
             probe_answer: None,
             active: Link::UNLINKED,

@@ -165,6 +165,8 @@ pub(crate) struct Op {
     pub told: bool,
     /// Failed with this, if anything.
     pub error: Option<OpError>,
+    /// The refused request was a put.
+    pub refuses_put: bool,
     /// Why a peer's request is refused.
     pub refusal: Option<Refusal>,
     /// Value before an atomic.

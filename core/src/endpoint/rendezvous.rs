@@ -165,7 +165,7 @@ impl Endpoint<'_> {
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
             match slot.kind {
-                // Its acknowledgment follows and completes it.
+                // It completes when it is acknowledged.
                 OpKind::Put => slot.error = Some(error),
                 OpKind::Get | OpKind::Atomic if slot.phase != Phase::Queued => {
                     // Over when no payload is on its way into the buffer any more.

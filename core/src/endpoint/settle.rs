@@ -1,12 +1,11 @@
 //! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
 //! one completion per request, whatever the number of packets, stripes and rails.
 
-use super::channel::{Ending, Shortage, UNORDERED};
+use super::channel::{Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::{channel_event, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::RailId;
-use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
 
@@ -94,7 +93,8 @@ impl Endpoint<'_> {
             self.t.ops.at_mut(op).counted = false;
             self.t.channels.at_mut(slot.channel).requests_in -= 1;
         }
-        if !slot.completed && slot.is_done() {
+        let in_doubt = slot.kind == OpKind::Put && slot.channel != NONE && self.t.channels.at(slot.channel).doubtful;
+        if !slot.completed && !in_doubt && slot.is_done() {
             self.finish(op, &slot);
         }
         self.release(op);
@@ -114,12 +114,14 @@ impl Endpoint<'_> {
             OpKind::ServeGet | OpKind::ServeAtomic => {
                 self.unuse_window(op);
             }
-            // only now that the origin knows of the refusal may it see its put acknowledged.
-            OpKind::ServeRefusal if slot.fin_seen => {
-                let (channel, bits) = self.t.received(slot.channel, UNORDERED);
-                channel.received[UNORDERED].received(bits, self.config.window, Seq(slot.cursor as u32));
-                channel.ack.make_due();
-                self.activate(slot.channel);
+            OpKind::ServeRefusal if slot.refuses_put => {
+                let channel = self.t.channels.at_mut(slot.channel);
+                channel.refusals -= 1;
+                if channel.refusals == 0 {
+                    // The origin waits for a packet without the flag.
+                    channel.ack.make_due();
+                    self.activate(slot.channel);
+                }
             }
             _ => {}
         }
@@ -282,8 +284,7 @@ impl Op {
             },
             OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,
             OpKind::Atomic => self.fin_seen,
-            OpKind::ServeRefusal => out || self.lossless && self.all_sent && self.posts == 0,
-            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic => out,
+            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal => out,
             OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
         }
     }

@@ -35,6 +35,9 @@ pub struct Common {
     pub payload_bytes: u32,
     /// Acknowledge at once, don't wait for the delay.
     pub ack_now: bool,
+    /// The sender has refused a put and doesn't know yet that the peer has heard of it: puts that this packet
+    /// acknowledges may be among the refused ones.
+    pub refusing: bool,
 }
 
 /// A remote key: how rail `rail` of the packet's sender reaches a buffer.

@@ -160,3 +160,39 @@ fn a_window_in_use_stays() {
     world.settle();
     assert!(matches!(completions(&mut world, 0)[&1], Err(OpError::Refused { .. })));
 }
+
+/// ranks that refuse each other's puts, and their own, at the same time don't wait for each other; no refusal is
+/// overtaken by its acknowledgment, whatever the rails do.
+#[test]
+fn mutual_refusals_all_end() {
+    let config = small();
+    for seed in 0..300 {
+        let rails = ALL_RAILS[seed as usize % 6];
+        let mut regions = regions(&config, 3);
+        let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
+        for rank in 0..3 {
+            expose(&mut world, rank, 0, 1000, Access { write: true, ..Access::default() }, 77);
+        }
+        for n in 0..24u64 {
+            let rank = (n % 3) as usize;
+            let (peer, good) = (PeerId((n / 3 % 3) as u32), n % 2 == 0);
+            let to = Remote { peer, window: if good { 77 } else { 78 }, offset: 0 };
+            let put = Put { to, segments: &seg(2000, 100), cookie: Cookie(n), ..Put::default() };
+            world.nodes[rank].endpoint.put(Time(0), &put).unwrap();
+            if n >= 20 {
+                let flush = Flush { peer, cookie: Cookie(100 + n), ..Flush::default() };
+                world.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
+            }
+        }
+        world.settle();
+        let mut told = 0;
+        for rank in 0..3 {
+            for (n, result) in completions(&mut world, rank) {
+                told += 1;
+                assert_eq!(result.is_ok(), n >= 100 || n % 2 == 0, "seed {seed}, put {n}: {result:?}");
+            }
+            assert!(world.nodes[rank].endpoint.t.ops.is_empty(), "seed {seed}: slots leak: {:?}", world.nodes[rank].endpoint);
+        }
+        assert_eq!(told, 28, "seed {seed}");
+    }
+}
