@@ -37,6 +37,29 @@ fn goodbye_after_all_is_delivered() {
     }
 }
 
+/// What came before a goodbye can be received after it; only then is there nothing more to expect.
+#[test]
+fn messages_outlive_their_sender() {
+    let config = small();
+    for rails in ALL_RAILS {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, rails, &[10_000], 9);
+        fill(&mut world, 0, 0, 900, 1);
+        let send = Send { peer: PeerId(1), tag: Some(3), segments: &seg(0, 900), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        world.settle();
+        let recv = Recv { from: tagged(Some(0), 3), segments: &seg(5000, 900), cookie: Cookie(7), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        world.settle();
+        assert_eq!(completions(&mut world, 1)[&7].unwrap().bytes, 900);
+        assert_filled(&world, 1, 5000, 900, 1);
+        let endpoint = &mut world.nodes[1].endpoint;
+        assert_eq!(endpoint.recv(Time(0), &recv), Err(SubmitError::PeerGone(PeerId(0))));
+        assert!(endpoint.t.channels.is_empty() && endpoint.t.messages.is_empty(), "slots are free");
+    }
+}
+
 /// A peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes on.
 #[test]
 fn a_lost_peer_takes_only_its_own_along() {
