@@ -2,6 +2,7 @@
 
 use crate::ids::PeerId;
 use crate::mem::MemRef;
+use crate::rail::RailFacts;
 use crate::rail::sched::ChannelTurn;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
@@ -182,6 +183,13 @@ pub(crate) struct Sub {
     pub posts: u16,
     pub place: Option<Place>,
     pub place_generation: u32,
+}
+
+impl Sub {
+    /// Whether it takes one more post, one being kept for unsequenced frames.
+    pub(crate) const fn has_room(&self, facts: &RailFacts) -> bool {
+        self.posts + 1 < facts.posts_max
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
