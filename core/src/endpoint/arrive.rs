@@ -128,7 +128,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked();
         let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
-        if news > 0 || grown {
+        if (news > 0 || grown) && self.t.channels.at(channel).wants_room() {
             self.activate(channel);
         }
         Ok(())

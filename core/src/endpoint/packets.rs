@@ -179,7 +179,9 @@ impl Endpoint<'_> {
         }
         let sub = self.t.sub(packet.channel, RailId(packet.rail));
         sub.posts = sub.posts.saturating_sub(1);
-        self.activate(packet.channel);
+        if self.t.channels.at(packet.channel).wants_room() {
+            self.activate(packet.channel);
+        }
         let slot = self.t.ops.at_mut(packet.op);
         slot.posts -= 1;
         if packet.what == What::Read && status == PostStatus::Done {
