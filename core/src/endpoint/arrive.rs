@@ -123,7 +123,8 @@ impl Endpoint<'_> {
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
-            let fresh = slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+            let fresh =
+                slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
             // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late says nothing.
             slot.doubtful |= common.refusing && fresh > 0 && lane == UNORDERED;
@@ -137,7 +138,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked();
         let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
-        if news > 0 || grown {
+        if (news > 0 || grown) && self.t.channels.at(channel).wants_room() {
             self.activate(channel);
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use crate::ids::PeerId;
 use crate::mem::MemRef;
+use crate::rail::RailFacts;
 use crate::rail::sched::ChannelTurn;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
@@ -164,6 +165,13 @@ impl Channel {
         }
     }
 
+    /// Whether room that comes free, be it with a rail, in a window or in the peer's grants, is of use: something waits
+    /// to be sent, or for everything to be acknowledged.
+    pub(crate) const fn wants_room(&self) -> bool {
+        !(self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty())
+            || !matches!(self.state, ChannelState::Open)
+    }
+
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, ChannelState::Over(_))
     }
@@ -188,6 +196,13 @@ pub(crate) struct Sub {
     pub posts: u16,
     pub place: Option<Place>,
     pub place_generation: u32,
+}
+
+impl Sub {
+    /// Whether it takes one more post, one being kept for unsequenced frames.
+    pub(crate) const fn has_room(&self, facts: &RailFacts) -> bool {
+        self.posts + 1 < facts.posts_max
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

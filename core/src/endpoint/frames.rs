@@ -29,7 +29,7 @@ impl Endpoint<'_> {
                     let _ = out.push(Action::Connect { peer, rail });
                 }
             } else {
-                let sub = *self.t.sub(channel, rail);
+                let sub = self.t.sub(channel, rail);
                 if sub.state == SubState::Up && !sub.connect_sent {
                     let body = Body::Connect(Connect {
                         window: self.config.window,
@@ -50,6 +50,10 @@ impl Endpoint<'_> {
 
     /// Acknowledgments, limits and probes, where no packet has carried them.
     pub(super) fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
+        let slot = self.t.channels.at(channel);
+        if slot.probe_answer.is_none() && !slot.probe_due && !slot.ack.is_due() {
+            return;
+        }
         let ready = self.ready(channel);
         for rail in 0..self.rails.len() as u8 {
             if ready >> rail & 1 == 0 {
@@ -59,7 +63,7 @@ impl Endpoint<'_> {
                 self.activate(channel);
                 return;
             }
-            let slot = *self.t.channels.at(channel);
+            let slot = self.t.channels.at(channel);
             let body = if let Some(nonce) = slot.probe_answer {
                 Body::Probe(Probe { nonce, answer: true })
             } else if slot.probe_due {
@@ -89,12 +93,14 @@ impl Endpoint<'_> {
 
     /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-3).
     pub(super) fn pump_goodbye(&mut self, channel: u32, out: &mut Actions) {
-        let slot = *self.t.channels.at(channel);
+        let slot = self.t.channels.at(channel);
         if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
             return;
         }
         let busy = slot.sent.iter().any(|lane| !lane.is_empty())
-            || [slot.control, slot.ordered, slot.requests, slot.bulk, slot.one_sided].iter().any(|l| !l.is_empty());
+            || [&slot.control, &slot.ordered, &slot.requests, &slot.bulk, &slot.one_sided]
+                .iter()
+                .any(|list| !list.is_empty());
         if busy {
             return;
         }

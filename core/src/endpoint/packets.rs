@@ -39,18 +39,17 @@ impl Endpoint<'_> {
 
     /// Rails of a channel for the scheduler.
     pub(super) fn candidates(&mut self, channel: u32) -> Candidates {
-        let up = self.ready(channel);
-        let mut room = 0;
-        for rail in 0..self.rails.len() as u8 {
-            room |= u64::from(self.has_room(channel, RailId(rail))) << rail;
+        let (mut up, mut room) = (0, 0);
+        for (rail, (sub, facts)) in self.t.subs_of(channel).iter().zip(&self.rails).enumerate() {
+            up |= u64::from(sub.is_ready()) << rail;
+            room |= u64::from(sub.has_room(facts)) << rail;
         }
         Candidates { up, room }
     }
 
     /// Whether a subchannel takes one more post, one being kept for unsequenced frames.
     pub(super) fn has_room(&mut self, channel: u32, rail: RailId) -> bool {
-        let posts_max = self.rails[usize::from(rail.0)].posts_max;
-        self.t.sub(channel, rail).posts + 1 < posts_max
+        self.t.sub(channel, rail).has_room(&self.rails[usize::from(rail.0)])
     }
 
     /// Whether one more sequenced packet of `lane` may be under way.
@@ -181,7 +180,9 @@ impl Endpoint<'_> {
         }
         let sub = self.t.sub(packet.channel, RailId(packet.rail));
         sub.posts = sub.posts.saturating_sub(1);
-        self.activate(packet.channel);
+        if self.t.channels.at(packet.channel).wants_room() {
+            self.activate(packet.channel);
+        }
         let slot = self.t.ops.at_mut(packet.op);
         slot.posts -= 1;
         if packet.what == What::Read && status == PostStatus::Done {

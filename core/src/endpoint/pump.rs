@@ -199,34 +199,34 @@ impl Endpoint<'_> {
         if !slot.allowance.message_allowed(slot.sent[0].next()) || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle;
         }
-        let send = *self.t.ops.at(op);
-        if send.registering != 0 {
+        if self.t.ops.at(op).registering != 0 {
             return Step::Idle;
         }
         let turn = self.t.channels.at(channel).turn;
         let Some(rail) = self.choose(channel, Class::Message) else { return Step::Idle };
         let facts = self.rails[usize::from(rail.0)];
         let eager_max = self.config.eager_bytes_max.min(facts.eager_bytes_max).min(terms.eager_bytes_max);
-        let blocks = send.len.div_ceil(terms.block_bytes.into());
-        let head = MessageHead {
-            tag: send.tag,
-            immediate: send.immediate,
-            want_placed: send.level == Level::Placed,
-            operation: self.t.op_id(op).0.to_bits(),
-        };
+        let operation = self.t.op_id(op).0.to_bits();
+        let send = self.t.ops.at(op);
+        let len = send.len;
+        let blocks = len.div_ceil(terms.block_bytes.into());
+        let want_placed = send.level == Level::Placed;
+        let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
         let slot = self.t.channels.at_mut(channel);
-        if send.len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
+        if len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
             slot.allowance.use_blocks(blocks as u32);
             self.t.dequeue(op);
             self.send_eager(now, channel, rail, op, head, out);
             return Step::Sent;
         }
+        let send = self.t.ops.at(op);
+        let (keys, to_register) = (send.keys, send.to_register);
         // A key names one contiguous piece.
         let contiguous = send.segments == 1 || send.retained != NONE;
         let readable = if contiguous { self.ready_with(channel, |caps| caps.read) } else { 0 };
         if readable != 0
-            && send.keys == NONE
-            && send.to_register == 0
+            && keys == NONE
+            && to_register == 0
             && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
         {
             let slot = self.t.ops.at_mut(op);
@@ -241,13 +241,13 @@ impl Endpoint<'_> {
             self.register(op, out);
             return Step::Sent;
         }
-        let keys = match send.keys {
+        let keys = match keys {
             NONE => wire::RemoteKeys::new(),
             set => self.t.key_sets.at(set).to_vec(),
         };
         self.t.dequeue(op);
         self.t.ops.at_mut(op).phase = Phase::Waiting;
-        let body = Body::Rts(Rts { head, message_bytes: send.len, keys });
+        let body = Body::Rts(Rts { head, message_bytes: len, keys });
         self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);
         Step::Sent
     }
@@ -258,26 +258,26 @@ impl Endpoint<'_> {
         slot.phase = Phase::EagerSent;
         slot.all_sent = true;
         slot.lossless = lossless;
-        let send = *slot;
-        let mut buffer_free = send.len == 0 || send.retained != NONE;
-        if send.level == Level::Reusable && !lossless && !buffer_free {
+        let (len, level) = (slot.len, slot.level);
+        let mut buffer_free = len == 0 || slot.retained != NONE;
+        if level == Level::Reusable && !lossless && !buffer_free {
             // Without room for a copy, the buffer is free when the peer has acknowledged.
             if let Some(place) = self.t.retention.take() {
-                let from = self.t.op_span(op, 0, send.len);
+                let from = self.t.op_span(op, 0, len);
                 self.t.ops.at_mut(op).retained = place;
-                let _ = out.push(Action::Copy { from, to: self.payload(op, 0, send.len) });
-                self.stats.bytes_copied += send.len;
+                let _ = out.push(Action::Copy { from, to: self.payload(op, 0, len) });
+                self.stats.bytes_copied += len;
                 buffer_free = true;
             }
         }
-        let ack_now = match send.level {
+        let ack_now = match level {
             Level::Reusable => !lossless && !buffer_free,
             Level::Acknowledged => true,
             Level::Placed => false,
         };
-        let payload = self.payload(op, 0, send.len);
+        let payload = self.payload(op, 0, len);
         self.transmit(now, channel, rail, op, Body::Eager(head), payload, ack_now, out);
-        if send.level == Level::Reusable && buffer_free {
+        if level == Level::Reusable && buffer_free {
             self.complete(op, None);
         }
     }

@@ -15,8 +15,9 @@ use crate::wire::{Cts, Fin, RemoteKey};
 impl Endpoint<'_> {
     /// Rails of a channel on which packets may be posted: bit per rail.
     pub(super) fn ready(&mut self, channel: u32) -> u64 {
+        let rails = self.rails.len();
         let mut mask = 0;
-        for (rail, sub) in self.t.subs_of(channel).iter().enumerate() {
+        for (rail, sub) in self.t.subs_of(channel).iter().take(rails).enumerate() {
             mask |= u64::from(sub.is_ready()) << rail;
         }
         mask

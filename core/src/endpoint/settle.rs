@@ -31,7 +31,6 @@ impl Endpoint<'_> {
         }
         slot.completed = true;
         slot.error = slot.error.or(error);
-        let slot = *slot;
         let well = slot.error.is_none();
         let mut told = match slot.notify {
             Notify::Event | Notify::Both(_) => false,
@@ -45,23 +44,26 @@ impl Endpoint<'_> {
         {
             *counter = counter.wrapping_add(1);
         }
-        self.t.ops.at_mut(op).told = told;
+        slot.told = told;
+        let channel = slot.channel;
+        let answered = matches!(slot.kind, OpKind::Get | OpKind::Atomic) && slot.phase != Phase::Queued;
+        let one_sided = slot.is_one_sided();
         if !told {
             self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
         }
-        if slot.channel == NONE {
+        if channel == NONE {
             return;
         }
-        if matches!(slot.kind, OpKind::Get | OpKind::Atomic) && slot.phase != Phase::Queued {
-            let channel = self.t.channels.at_mut(slot.channel);
-            channel.answered += 1;
-            channel.answered_until = channel.unordered_high;
-            self.activate(slot.channel);
+        if answered {
+            let slot = self.t.channels.at_mut(channel);
+            slot.answered += 1;
+            slot.answered_until = slot.unordered_high;
+            self.activate(channel);
         }
-        if slot.is_one_sided() {
-            let list = &mut self.t.channels.at_mut(slot.channel).one_sided;
+        if one_sided {
+            let list = &mut self.t.channels.at_mut(channel).one_sided;
             list.unlink(&mut By(&mut self.t.ops, op_rma), op);
-            self.finish_flushes(slot.channel);
+            self.finish_flushes(channel);
         }
     }
 
@@ -83,24 +85,27 @@ impl Endpoint<'_> {
 
     /// Looks whether an operation is done, and whether its slot is.
     pub(super) fn settle(&mut self, op: u32) {
-        let slot = *self.t.ops.at(op);
-        if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && slot.is_unsent() && slot.retained != NONE {
-            self.t.retention.give(slot.retained);
-            self.t.ops.at_mut(op).retained = NONE;
-            self.activate(slot.channel);
-        }
+        let slot = self.t.ops.at_mut(op);
+        let channel = slot.channel;
         if slot.counted && slot.all_sent && slot.unacked == 0 {
-            self.t.ops.at_mut(op).counted = false;
-            self.t.channels.at_mut(slot.channel).requests_in -= 1;
+            slot.counted = false;
+            self.t.channels.at_mut(channel).requests_in -= 1;
         }
-        let in_doubt = slot.kind == OpKind::Put && slot.channel != NONE && self.t.channels.at(slot.channel).doubtful;
+        if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && slot.is_unsent() && slot.retained != NONE {
+            self.t.retention.give(core::mem::replace(&mut slot.retained, NONE));
+            self.activate(channel);
+        }
+        let slot = self.t.ops.at(op);
+        let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).doubtful;
         if !slot.completed && !in_doubt && slot.is_done() {
-            self.finish(op, &slot);
+            self.finish(op);
         }
         self.release(op);
     }
 
-    fn finish(&mut self, op: u32, slot: &Op) {
+    fn finish(&mut self, op: u32) {
+        let slot = self.t.ops.at(op);
+        let (kind, channel, refuses_put) = (slot.kind, slot.channel, slot.refuses_put);
         let error = match slot.kind {
             OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
                 Some(OpError::Truncated { sent: slot.message_len, capacity: slot.len, peer: slot.peer, tag: slot.tag })
@@ -110,17 +115,17 @@ impl Endpoint<'_> {
         if slot.fin_wanted {
             self.send_control(op, Control::Fin);
         }
-        match slot.kind {
+        match kind {
             OpKind::ServeGet | OpKind::ServeAtomic => {
                 self.unuse_window(op);
             }
-            OpKind::ServeRefusal if slot.refuses_put => {
-                let channel = self.t.channels.at_mut(slot.channel);
-                channel.refusals -= 1;
-                if channel.refusals == 0 {
+            OpKind::ServeRefusal if refuses_put => {
+                let slot = self.t.channels.at_mut(channel);
+                slot.refusals -= 1;
+                if slot.refusals == 0 {
                     // The origin waits for a packet without the flag.
-                    channel.ack.make_due();
-                    self.activate(slot.channel);
+                    slot.ack.make_due();
+                    self.activate(channel);
                 }
             }
             _ => {}
@@ -139,10 +144,11 @@ impl Endpoint<'_> {
 
     /// Frees an operation's slot where nothing refers to it any more.
     pub(super) fn release(&mut self, op: u32) {
-        let slot = *self.t.ops.at(op);
+        let slot = self.t.ops.at(op);
         if !(slot.completed && slot.told && slot.is_idle() && slot.children == 0) {
             return;
         }
+        let (channel, serves, counted_serving) = (slot.channel, slot.serves(), slot.counted_serving);
         if slot.retained != NONE {
             self.t.retention.give(slot.retained);
         }
@@ -151,13 +157,13 @@ impl Endpoint<'_> {
         if let Some(key) = self.t.ops.key_at(op) {
             self.t.ops.remove(key);
         }
-        self.caller_ops -= u32::from(!slot.serves());
-        if slot.counted_serving && slot.channel != NONE {
-            self.t.channels.at_mut(slot.channel).serving -= 1;
-            self.activate(slot.channel);
+        self.caller_ops -= u32::from(!serves);
+        if counted_serving && channel != NONE {
+            self.t.channels.at_mut(channel).serving -= 1;
+            self.activate(channel);
         }
-        if slot.channel != NONE {
-            self.free_channel_if_idle(slot.channel);
+        if channel != NONE {
+            self.free_channel_if_idle(channel);
         }
     }
 
@@ -199,8 +205,9 @@ impl Endpoint<'_> {
             return Some(event);
         }
         let op = self.op_events.pop_front(&mut By(&mut self.t.ops, op_event))?;
-        let slot = *self.t.ops.at(op);
-        self.t.ops.at_mut(op).told = true;
+        let slot = self.t.ops.at_mut(op);
+        slot.told = true;
+        let (cookie, error, parent) = (slot.cookie, slot.error, slot.parent);
         let mut done = Done {
             bytes: slot.bytes_done(),
             peer: slot.peer,
@@ -211,26 +218,26 @@ impl Endpoint<'_> {
             released: slot.kind == OpKind::MultiRecv,
         };
         let mut operation = self.t.op_id(op);
-        if slot.parent != NONE {
-            operation = self.t.op_id(slot.parent);
-            let parent = self.t.ops.at_mut(slot.parent);
-            parent.children -= 1;
-            if parent.closing && parent.children == 0 && parent.error.is_none() {
+        if parent != NONE {
+            operation = self.t.op_id(parent);
+            let slot = self.t.ops.at_mut(parent);
+            slot.children -= 1;
+            if slot.closing && slot.children == 0 && slot.error.is_none() {
                 done.released = true;
-                parent.completed = true;
-                parent.told = true;
-            } else if parent.closing && parent.children == 0 {
-                let error = parent.error;
-                self.complete(slot.parent, error);
+                slot.completed = true;
+                slot.told = true;
+            } else if slot.closing && slot.children == 0 {
+                let error = slot.error;
+                self.complete(parent, error);
             }
-            self.release(slot.parent);
+            self.release(parent);
         }
         self.release(op);
         if self.parts_starved {
             self.feed_starved();
         }
-        let result = slot.error.map_or(Ok(done), Err);
-        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result }))
+        let result = error.map_or(Ok(done), Err);
+        Some(Event::Completed(Completion { operation, cookie, result }))
     }
 
     fn poll_channel_event(&mut self) -> Option<Event> {

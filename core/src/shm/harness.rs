@@ -111,6 +111,39 @@ impl Drop for Memory {
     }
 }
 
+/// Both ends of a ring in this process's memory, for measuring.
+pub struct Both {
+    // The memory goes last.
+    producer: Producer<Mapped>,
+    consumer: Consumer<Mapped>,
+    _memory: Memory,
+}
+
+impl Both {
+    /// An empty ring.
+    pub fn new(config: RingConfig) -> Self {
+        let memory = Memory::new(config);
+        let consumer = memory.consumer(config);
+        Both { producer: memory.producer(config), consumer, _memory: memory }
+    }
+
+    /// Pushes a packet, and asks whether it must be told; `false`: it does not fit, now or ever.
+    pub fn push(&mut self, header: &[u8], payload: &[u8]) -> bool {
+        // SAFETY: the piece is a slice that lives through the call.
+        let pushed = unsafe { self.producer.push(header, [(payload.as_ptr(), payload.len())]) };
+        pushed.is_ok() && !self.producer.must_ring()
+    }
+
+    /// Takes a packet out and copies its payload, as far as it fits; returns the bytes of header and payload.
+    pub fn pop(&mut self, into: &mut [u8]) -> Option<(usize, usize)> {
+        let front = self.consumer.front().ok()??;
+        let bytes = (front.header().len(), front.read(0, into));
+        front.release();
+        let _ = self.consumer.must_ring();
+        Some(bytes)
+    }
+}
+
 trait FlattenedBytes {
     fn as_flattened_bytes(&mut self) -> &mut [u8];
 }

@@ -81,11 +81,11 @@ impl Repr {
     /// As [`emit`](Self::emit), into a buffer of its own; there is always room.
     #[inline]
     pub fn emit_vec(&self) -> Result<Vec<u8, HEADER_BYTES_MAX>, EmitError> {
-        let mut out = [0; HEADER_BYTES_MAX];
-        let header_bytes = self.emit(&mut out)?;
+        let needed = self.header_bytes();
         let mut header = Vec::new();
-        let no_room = EmitError::NoRoom { needed: header_bytes, room: HEADER_BYTES_MAX };
-        header.extend_from_slice(&out[..header_bytes]).map_err(|_| no_room)?;
+        // Only as many bytes are touched as the header has.
+        header.resize(needed, 0).map_err(|_| EmitError::NoRoom { needed, room: HEADER_BYTES_MAX })?;
+        self.emit(&mut header)?;
         Ok(header)
     }
 }

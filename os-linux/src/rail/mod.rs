@@ -73,7 +73,7 @@ pub struct RailCounters {
     pub unauthenticated: u64,
     /// Subchannels closed because of bytes that no honest peer writes.
     pub corrupt: u64,
-    /// System calls for sending and receiving (zero where there are none).
+    /// System calls for sending and receiving and for asking what there is to receive (zero where there are none).
     pub system_calls: u64,
 }
 

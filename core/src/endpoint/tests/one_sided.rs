@@ -191,7 +191,11 @@ fn mutual_refusals_all_end() {
                 told += 1;
                 assert_eq!(result.is_ok(), n >= 100 || n % 2 == 0, "seed {seed}, put {n}: {result:?}");
             }
-            assert!(world.nodes[rank].endpoint.t.ops.is_empty(), "seed {seed}: slots leak: {:?}", world.nodes[rank].endpoint);
+            assert!(
+                world.nodes[rank].endpoint.t.ops.is_empty(),
+                "seed {seed}: slots leak: {:?}",
+                world.nodes[rank].endpoint
+            );
         }
         assert_eq!(told, 28, "seed {seed}");
     }

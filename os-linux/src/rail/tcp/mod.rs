@@ -8,8 +8,9 @@
 //! connection until a call has found the socket empty (or full), so interest never has to be changed by a system call
 //! of its own, and a connection that stops at its limit for one poll is simply served again in the next. A connection
 //! on which something arrived lately is read without asking epoll first, because the read itself is the cheaper
-//! question where few connections are active; epoll is then asked at every few polls only. The epoll descriptor is also
-//! what a blocking driver waits on.
+//! question where few connections are active; epoll is then asked at every few polls only. A rail on which nothing has
+//! happened for a while asks ever more seldom, in proportion to that while and up to [`ASK_PAUSE_MAX`]: beside a busy
+//! rail it costs no system call per poll. The epoll descriptor is also what a blocking driver waits on.
 //!
 //! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of them, posts per
 //! peer, calls and bytes per peer and poll.
@@ -56,6 +57,11 @@ const EVENTS_MAX: usize = 64;
 const HOT_MAX: usize = 4;
 /// Polls after which epoll is asked even if there are hot connections.
 const UNASKED_POLLS_MAX: u8 = 8;
+/// The longest time between two polls that ask epoll, where nothing has happened for long.
+const ASK_PAUSE_MAX: Nanos = Nanos(20_000);
+/// Epoll is asked again after this part of the time for which nothing has happened: what comes then is noticed later by
+/// that part of its own delay at most.
+const ASK_PART: u64 = 8;
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 1024;
 /// How long a disconnected peer may take to read the last bytes.
@@ -97,6 +103,10 @@ pub struct TcpRail {
     reports: VecDeque<Report>,
     events: Vec<epoll::Event>,
     unasked_polls: u8,
+    /// When epoll was asked last.
+    asked_at: Time,
+    /// When something happened last.
+    busy_at: Time,
     scratch: Scratch,
     counters: RailCounters,
     /// The time of the last call that brought one.
@@ -193,6 +203,8 @@ impl TcpRail {
             reports: VecDeque::new(),
             events: Vec::with_capacity(EVENTS_MAX),
             unasked_polls: 0,
+            asked_at: Time(0),
+            busy_at: Time(0),
             scratch: Scratch::new(),
             counters: RailCounters::default(),
             now: Time(0),
@@ -201,7 +213,9 @@ impl TcpRail {
 
     /// Asks epoll what happened, and notes it where it belongs.
     fn harvest(&mut self) {
+        self.counters.system_calls += 1;
         self.unasked_polls = 0;
+        self.asked_at = self.now;
         self.events.clear();
         let room = rustix::buffer::spare_capacity(&mut self.events);
         if epoll::wait(&self.epoll, room, Some(&Timespec::default())).is_err() {
@@ -231,9 +245,21 @@ impl TcpRail {
         }
     }
 
-    /// Whatever connections are hot, the next poll asks epoll.
+    /// Whether this poll asks epoll what happened.
+    fn is_due_to_ask(&self, now: Time) -> bool {
+        if !self.to_serve.is_empty() {
+            return self.unasked_polls > UNASKED_POLLS_MAX;
+        }
+        let quiet = now.0.saturating_sub(self.busy_at.0);
+        let pause = Nanos((quiet / ASK_PART).min(ASK_PAUSE_MAX.0));
+        // Connections on their way are looked after at every poll.
+        !self.pending.is_empty() || self.asked_at + pause <= now
+    }
+
+    /// However few connections are active, the next poll asks epoll.
     fn ask_next_time(&mut self) {
         self.unasked_polls = UNASKED_POLLS_MAX;
+        self.busy_at = self.now;
     }
 
     /// Tells the sink what was noted for it.
@@ -377,6 +403,7 @@ impl Rail for TcpRail {
         let Some(Peer { link: Link::Up(key), .. }) = self.peers.get(&peer).copied() else { return };
         let Self { connections, scratch, counters, reports, .. } = self;
         let Some(connection) = connections.get_mut(key) else { return };
+        self.busy_at = self.now;
         let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
         connection.post(&outgoing, scratch, counters, done);
         if connection.has_work() && !connection.listed {
@@ -388,12 +415,19 @@ impl Rail for TcpRail {
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         self.unasked_polls = self.unasked_polls.saturating_add(1);
-        if self.to_serve.is_empty() || self.unasked_polls > UNASKED_POLLS_MAX {
+        if self.is_due_to_ask(now) {
             self.harvest();
         }
-        self.shake_hands(now);
+        if self.knocking || !self.stirred.is_empty() {
+            self.shake_hands(now);
+            self.busy_at = now;
+        }
         self.expire(now);
-        self.deliver(sink) + self.serve(sink) + self.deliver(sink)
+        let count = self.deliver(sink) + self.serve(sink) + self.deliver(sink);
+        if count > 0 {
+            self.busy_at = now;
+        }
+        count
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -412,7 +446,9 @@ impl Rail for TcpRail {
         !busy && !self.knocking && self.stirred.is_empty() && self.reports.is_empty()
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.ask_next_time();
+    }
 
     fn counters(&self) -> RailCounters {
         self.counters

@@ -28,6 +28,10 @@ impl<T> Slots<T> {
         Key { index, generation: *generation }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.len() == self.free.len()
+    }
+
     pub(super) fn get_mut(&mut self, key: Key) -> Option<&mut T> {
         match self.slots.get_mut(key.index as usize) {
             Some((generation, slot)) if *generation == key.generation => slot.as_mut(),

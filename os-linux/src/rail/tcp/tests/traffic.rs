@@ -126,11 +126,11 @@ fn a_reader_that_does_not_poll_stops_the_writer() {
     for number in 0..32 {
         world.hosts[0].send(PeerId(1), number, 65_536, 65_536);
     }
-    let now = world.now;
     let Host { rail, sink, .. } = &mut world.hosts[0];
     let before = rail.counters().system_calls;
     for _ in 0..1000 {
-        rail.poll(now, sink);
+        world.now = world.now + Nanos(1_000);
+        rail.poll(world.now, sink);
     }
     assert!(sink.completed.len() < 32, "the system can't hold it all");
     assert!(rail.counters().system_calls - before < 1000, "a full socket is left alone until it has room");
@@ -189,4 +189,32 @@ fn the_descriptor_wakes_a_sleeper() {
     assert_eq!(readable(&world.hosts[1], None), 1);
     assert!(!world.hosts[1].rail.arm());
     world.until(|hosts| hosts[1].sink.taken.len() == 2);
+}
+
+#[test]
+fn a_quiet_rail_asks_seldom_and_misses_nothing() {
+    let mut world = World::pair();
+    world.ping(0, 1, 1);
+    while world.poll() > 0 {}
+    // It cools down: no more reads without an event.
+    for _ in 0..1000 {
+        world.now = world.now + Nanos(1_000);
+        world.poll();
+    }
+    let before = world.hosts[1].rail.counters().system_calls;
+    for _ in 0..10_000 {
+        world.now = world.now + Nanos(100);
+        world.poll();
+    }
+    let calls = world.hosts[1].rail.counters().system_calls - before;
+    let most = 10_000 * 100 / ASK_PAUSE_MAX.0 + 1;
+    assert!((1..=most).contains(&calls), "{calls} calls of {most} in a millisecond without anything");
+
+    // What is there when the pause is over is found by the first poll.
+    world.hosts[0].send(PeerId(1), 2, 10, 10);
+    let mut fds = [PollFd::from_borrowed_fd(world.hosts[1].rail.wait_fd().unwrap(), PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut fds, None).unwrap(), 1);
+    world.now = world.now + ASK_PAUSE_MAX;
+    world.poll();
+    assert_eq!(world.hosts[1].sink.taken.len(), 2);
 }
