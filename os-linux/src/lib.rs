@@ -5,4 +5,5 @@ pub mod bootstrap;
 pub mod driver;
 mod memory;
 pub mod rail;
+mod random;
 pub mod settings;

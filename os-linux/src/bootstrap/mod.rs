@@ -25,7 +25,6 @@ use std::fmt::{self, Write as _};
 
 pub use error::BootError;
 use hmac::{Hmac, KeyInit, Mac};
-use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::Sha256;
 
 /// Longest key in bytes.
@@ -145,16 +144,7 @@ fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<Sha256> {
 
 /// Bytes from the kernel's generator.
 fn random<const N: usize>(doing: &'static str) -> Result<[u8; N], BootError> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
-        }
-    }
-    Ok(bytes)
+    crate::random::random().map_err(|errno| BootError::Io { doing, source: errno.into() })
 }
 
 /// Lower-case hexadecimal digits.
