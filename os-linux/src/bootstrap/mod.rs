@@ -11,7 +11,8 @@
 //! after it; nothing that the other side says can make us panic or hold more than a bounded amount of it.
 //!
 //! Trust: the launcher's channel (an inherited socket, or the pair's authenticated stream) is the root of trust. The
-//! [`job_key`] that is drawn here and travels over it is what the rails authenticate each other with.
+//! [`job_key`] that is drawn here and travels over it is what the rails authenticate each other with. It stands in no
+//! environment, argument or file: only in the memory of the job's processes and of the launcher.
 
 pub mod error;
 mod line;

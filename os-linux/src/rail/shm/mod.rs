@@ -367,6 +367,10 @@ impl Rail for ShmRail {
         openings.chain(dials).chain(closing).chain(self.listener_rests).min()
     }
 
+    fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
+    }
+
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.epoll.as_fd())
     }
