@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod driver;
 mod memory;
 pub mod rail;
+mod random;
 pub mod settings;
 
 /// The examples of the README are compiled and run.

@@ -1,4 +1,5 @@
-//! Once it runs, a transport allocates nothing: counted by an allocator that counts.
+//! Once it runs, a transport allocates nothing, neither while rings and sockets are full nor while their readers sleep:
+//! counted by an allocator that counts.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -12,6 +13,7 @@ use rerail_linux::auth::JobKey;
 use rerail_linux::driver::{Opening, Transport};
 use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
+use rerail_linux::rail::shm::{ShmOptions, ShmRail};
 use rerail_linux::rail::tcp::{TcpOptions, TcpRail};
 
 thread_local! {
@@ -51,13 +53,28 @@ static ALLOCATOR: Counting = Counting;
 const KEY: u64 = 7;
 const BYTES: u64 = 1 << 20;
 
-/// Two ranks in one thread, joined by a TCP rail.
-fn pair() -> [Transport; 2] {
+/// A TCP rail whose sockets are full after a few packets.
+fn tcp(rank: PeerId) -> Box<dyn Rail> {
+    let buffer = Some(16 * 1024);
+    let options = TcpOptions {
+        send_buffer_bytes: buffer,
+        receive_buffer_bytes: buffer,
+        ..TcpOptions::new([127, 0, 0, 1].into(), 0)
+    };
+    Box::new(TcpRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
+}
+
+/// A shared-memory rail whose rings are full after four packets.
+fn shm(rank: PeerId) -> Box<dyn Rail> {
+    let options = ShmOptions { slots: 4, ..ShmOptions::new(2) };
+    Box::new(ShmRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
+}
+
+/// Two ranks in one thread, joined by a rail.
+fn pair(rail: fn(PeerId) -> Box<dyn Rail>) -> [Transport; 2] {
     let mut openings = [0, 1].map(|rank| {
         let rank = PeerId(rank);
-        let options = TcpOptions::new([127, 0, 0, 1].into(), 0);
-        let tcp = TcpRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap();
-        let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank)), Box::new(tcp)];
+        let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank)), rail(rank)];
         Opening::with_rails(Config::new(rank, 2), "here".to_owned(), rails, 1).unwrap()
     });
     let cards = openings.each_ref().map(|opening| opening.card().to_owned());
@@ -84,6 +101,24 @@ fn until_completed(ranks: &mut [Transport; 2], mut count: usize) {
     }
 }
 
+/// More messages than the rail takes before the receiver looks.
+fn pressure(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2]) {
+    const MESSAGES: usize = 40;
+    for _ in 0..MESSAGES {
+        let segments = [Seg::new(memory[0], 0, 8000)];
+        ranks[0].send(&Send { peer: PeerId(1), segments: &segments, ..Send::default() }).unwrap();
+        ranks[0].progress();
+    }
+    let sent = |ranks: &[Transport; 2]| ranks[0].rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
+    let stuck = sent(ranks);
+    for _ in 0..MESSAGES {
+        let segments = [Seg::new(memory[1], 0, 8000)];
+        ranks[1].recv(&Recv { segments: &segments, ..Recv::default() }).unwrap();
+    }
+    until_completed(ranks, 2 * MESSAGES);
+    assert!(sent(ranks) > stuck + 8000, "the rail was full before the receiver looked");
+}
+
 /// One of each: small, large, unexpected, to oneself, put, get.
 fn traffic(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2]) {
     let segments = |rank: usize, bytes| [Seg::new(memory[rank], 0, bytes)];
@@ -105,8 +140,17 @@ fn traffic(ranks: &mut [Transport; 2], memory: [rerail_core::mem::RegionId; 2]) 
 }
 
 #[test]
-fn a_running_transport_allocates_nothing() {
-    let mut ranks = pair();
+fn a_running_transport_allocates_nothing_over_tcp() {
+    a_running_transport_allocates_nothing(tcp);
+}
+
+#[test]
+fn a_running_transport_allocates_nothing_over_shared_memory() {
+    a_running_transport_allocates_nothing(shm);
+}
+
+fn a_running_transport_allocates_nothing(rail: fn(PeerId) -> Box<dyn Rail>) {
+    let mut ranks = pair(rail);
     let memory = ranks.each_mut().map(|rank| rank.alloc(2 * BYTES as usize).unwrap());
     let at = MemRef { region: memory[1], offset: 0 };
     let access = Access { read: true, write: true, atomic: false };
@@ -114,10 +158,12 @@ fn a_running_transport_allocates_nothing() {
     // Connections are made and lists grow to their working size.
     for _ in 0..50 {
         traffic(&mut ranks, memory);
+        pressure(&mut ranks, memory);
     }
     let before = ALLOCATIONS.get();
     for _ in 0..50 {
         traffic(&mut ranks, memory);
+        pressure(&mut ranks, memory);
     }
     assert_eq!(ALLOCATIONS.get() - before, 0);
     let probe = Box::new(0);

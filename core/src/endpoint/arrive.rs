@@ -26,7 +26,9 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(peer) else {
             self.stats.stale_dropped += 1;
-            return Arrival::Close;
+            // What an honest peer sent before it heard of the end; the subchannel is about to be closed.
+            let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
+            return if closing { Arrival::Discard } else { Arrival::Close };
         };
         if self.t.channels.at(channel).is_over() {
             // Its subchannels are being closed already; the goodbye on the second rail is no offence.

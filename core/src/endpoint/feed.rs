@@ -25,12 +25,12 @@ impl Endpoint<'_> {
                 log::warn!("peer {}: rail {} down, {}", peer.0, rail.0, fault);
                 let sub = self.t.sub(channel, rail);
                 let stood = sub.state == SubState::Up;
-                let left = sub.bye_sent;
                 sub.state = SubState::Down;
                 let open = self.t.subs_of(channel).iter().any(|sub| sub.state != SubState::Down);
                 let leaving = self.t.channels.at(channel).state == ChannelState::Leaving;
-                if leaving && left {
-                    // The peer was faster in closing.
+                if leaving {
+                    // All is acknowledged and Bye is out on one subchannel at least; the peer, having read it there, closes
+                    // them all, perhaps before Bye has gone out on the others.
                     if !open {
                         self.end_channel(channel, Ending::Closed);
                     }

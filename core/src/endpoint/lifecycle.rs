@@ -1,6 +1,8 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
-use super::channel::{Channel, ChannelState, Ending, ORDERED, Shortage, Sub, SubState, Timer, UNORDERED};
+use super::channel::{
+    Channel, ChannelState, Ending, ORDERED, Place, PlaceTo, Shortage, Sub, SubState, Timer, UNORDERED,
+};
 use super::op::{MessageState, OpKind, Phase, Queue};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
@@ -109,6 +111,7 @@ impl Endpoint<'_> {
         for rail in 0..self.rails.len() {
             let sub = self.t.sub(channel, RailId(rail as u8));
             let open = sub.state != SubState::Down;
+            let place = sub.place;
             *sub = Sub {
                 frame_generation: sub.frame_generation.wrapping_add(1).max(1),
                 place_generation: sub.place_generation,
@@ -116,6 +119,10 @@ impl Endpoint<'_> {
             };
             if open {
                 self.t.channels.at_mut(channel).unwanted |= 1 << rail;
+            }
+            // The other placements end with their operations and messages.
+            if let Some(Place { to: PlaceTo::Window { window, .. }, .. }) = place {
+                self.t.windows.at_mut(window).users -= 1;
             }
         }
         self.end_packets(channel);

@@ -273,7 +273,12 @@ impl<C: Cells> Consumer<C> {
             return Err(error);
         }
         let slot = self.head.slot;
-        if self.cells.turn(slot).load(Acquire) != self.head.turn() {
+        let turn = self.cells.turn(slot).load(Acquire);
+        if turn != self.head.turn() {
+            // Nothing yet: then it is what stood there a round ago, or the 0 of a slot that was never written.
+            if turn != 0 && turn != self.head.turn().wrapping_sub(self.config.slots) {
+                return Err(self.kill(RingError { field: "turn", value: turn }));
+            }
             // The producer may be waiting for exactly these slots.
             self.publish();
             return Ok(None);
@@ -289,12 +294,15 @@ impl<C: Cells> Consumer<C> {
             None
         };
         if let Some(error) = wrong {
-            self.dead = Some(error);
-            return Err(error);
+            return Err(self.kill(error));
         }
         // SAFETY: `header_bytes` is at most the array's length and at most `slot_bytes`; the slot is below `slots`.
         unsafe { self.cells.copy_out(slot, 0, self.header.as_mut_ptr(), header_bytes as usize) };
         Ok(Some(Front { consumer: self, header_bytes, payload_bytes }))
+    }
+
+    fn kill(&mut self, error: RingError) -> RingError {
+        *self.dead.insert(error)
     }
 
     /// Whether the producer waits for room and must be woken for slots that were freed since the last call.

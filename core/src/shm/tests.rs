@@ -129,12 +129,23 @@ fn lengths_that_leave_the_slot_kill_the_ring() {
 }
 
 #[test]
-fn a_wrong_turn_number_is_no_message() {
-    let memory = Memory::new(SMALL);
-    let mut consumer = memory.consumer(SMALL);
-    for turn in [0, 2, 5, u32::MAX] {
+fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
+    // 0: never written; 1 - slots: a round ago, counted from before the start.
+    for turn in [0, 1u32.wrapping_sub(SMALL.slots)] {
+        let memory = Memory::new(SMALL);
+        let mut consumer = memory.consumer(SMALL);
         memory.word(SLOTS_AT).store(turn, Relaxed);
         assert!(consumer.front().unwrap().is_none());
+    }
+    for turn in [2, 5, u32::MAX] {
+        let memory = Memory::new(SMALL);
+        let mut consumer = memory.consumer(SMALL);
+        memory.word(SLOTS_AT).store(turn, Relaxed);
+        let error = RingError { field: "turn", value: turn };
+        assert_eq!(consumer.front().unwrap_err(), error);
+        memory.word(SLOTS_AT).store(1, Relaxed);
+        assert_eq!(consumer.front().unwrap_err(), error, "dead is dead");
+        assert!(!consumer.arm());
     }
 }
 

@@ -11,7 +11,8 @@
 //! after it; nothing that the other side says can make us panic or hold more than a bounded amount of it.
 //!
 //! Trust: the launcher's channel (an inherited socket, or the pair's authenticated stream) is the root of trust. The
-//! [`job_key`] that is drawn here and travels over it is what the rails authenticate each other with.
+//! [`job_key`] that is drawn here and travels over it is what the rails authenticate each other with. It stands in no
+//! environment, argument or file: only in the memory of the job's processes and of the launcher.
 
 pub mod error;
 mod line;
@@ -25,7 +26,6 @@ use std::fmt::{self, Write as _};
 
 pub use error::BootError;
 use hmac::{Hmac, KeyInit, Mac};
-use rustix::rand::{GetRandomFlags, getrandom};
 use sha2::Sha256;
 
 /// Longest key in bytes.
@@ -145,16 +145,7 @@ fn keyed(key: &[u8; 32], parts: &[&[u8]]) -> Hmac<Sha256> {
 
 /// Bytes from the kernel's generator.
 fn random<const N: usize>(doing: &'static str) -> Result<[u8; N], BootError> {
-    let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
-            Ok(count) => filled += count,
-            Err(rustix::io::Errno::INTR) => {}
-            Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
-        }
-    }
-    Ok(bytes)
+    crate::random::random().map_err(|errno| BootError::Io { doing, source: errno.into() })
 }
 
 /// Lower-case hexadecimal digits.

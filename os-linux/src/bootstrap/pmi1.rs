@@ -266,8 +266,11 @@ fn duplicate(fd: i32) -> io::Result<OwnedFd> {
     Ok(rustix::io::fcntl_dupfd_cloexec(lent, 3)?)
 }
 
+/// An answer that makes no sense, shown up to the value that it may carry: that can be the job's key.
 fn strange(doing: &'static str, why: String, said: &[u8]) -> BootError {
-    BootError::Protocol { doing, why, said: excerpt(said) }
+    const VALUE: &[u8] = b"value=";
+    let shown = said.windows(VALUE.len()).position(|part| part == VALUE).map_or(said.len(), |at| at + VALUE.len());
+    BootError::Protocol { doing, why, said: excerpt(&said[..shown]) }
 }
 
 /// An error if the answer carries a code other than 0. Answers without a code are good ones.

@@ -217,6 +217,12 @@ fn malformed_answers_are_errors_that_quote_them() {
 }
 
 #[test]
+fn what_may_be_the_jobs_key_is_not_quoted() {
+    let error = first_answer(b"cmd=get_result msg=success value=0123456789abcdef\n").to_string();
+    assert!(error.contains("value=") && !error.contains("0123"), "{error}");
+}
+
+#[test]
 fn a_closed_channel_and_an_endless_line_are_errors() {
     assert!(matches!(first_answer(b""), BootError::Closed { .. }));
     assert!(matches!(first_answer(b"cmd=response_to_init"), BootError::Closed { .. }));

@@ -52,7 +52,8 @@ impl Transport {
     /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is acknowledged;
     /// then leaves the job. Events that were not taken are dropped: take the completions that matter before.
     /// A peer that still wants something of this process loses it: where that can be, agree first (a barrier).
-    /// `deadline`: how long to wait for peers at most; `None`: as long as it takes them to answer or to be lost.
+    /// `deadline`: how long to wait for peers at most; `None`: as long as it takes them to answer or to be lost. A peer
+    /// that lives but is not driven does neither, unless `Config::silence_max` is set: give a deadline where that can be.
     ///
     /// # Errors
     /// Where the system refuses to wait or the launcher refuses the goodbye.
@@ -94,11 +95,23 @@ impl Transport {
             let time = now();
             if waiting.iter().next().is_none() || until.is_some_and(|until| until <= time) {
                 farewell.abandoned = waiting.iter().collect();
-                // What was posted last goes out.
-                self.progress();
+                break;
+            }
+            self.sleep(until, time)?;
+        }
+        // What was posted last goes out, and no goodbye is lost because its sender ended too early.
+        loop {
+            self.progress();
+            while self.poll_event().is_some() {}
+            let time = now();
+            if !self.rails.iter().any(|slot| slot.rail.is_closing()) || until.is_some_and(|until| until <= time) {
                 return Ok(farewell);
             }
-            self.wait(until.map(|until| Duration::from_nanos((until - time).0)))?;
+            self.sleep(until, time)?;
         }
+    }
+
+    fn sleep(&mut self, until: Option<Time>, time: Time) -> Result<(), WaitError> {
+        self.wait(until.map(|until| Duration::from_nanos((until - time).0))).map(drop)
     }
 }

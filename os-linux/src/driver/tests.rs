@@ -2,10 +2,12 @@
 //! special to one fabric, to waiting, to leaving and to losing a peer.
 
 mod boot;
+mod hostile;
 mod leave;
 mod loss;
 mod messages;
 mod onesided;
+mod process;
 mod sleep;
 mod striping;
 mod world;

@@ -25,6 +25,8 @@ const POSTS_MAX: u16 = 64;
 const EAGER_BYTES_MAX: u32 = 256 * 1024;
 /// Largest payload of one packet in bytes.
 const SEGMENT_BYTES_MAX: u32 = 4 * 1024 * 1024;
+/// After so many bytes a poll ends: other rails come first.
+const POLL_BYTES_MAX: u64 = SEGMENT_BYTES_MAX as u64;
 
 struct Packet {
     id: PostId,
@@ -161,7 +163,10 @@ impl Rail for Loopback {
             sink.up(self.me);
             done += 1;
         }
-        while let Some(packet) = self.packets.pop_front() {
+        let enough = self.counters.bytes_received + POLL_BYTES_MAX;
+        while self.counters.bytes_received < enough
+            && let Some(packet) = self.packets.pop_front()
+        {
             done += 1;
             if packet.kind != PostKind::Send || packet.header.is_empty() {
                 // This rail offers neither writes nor reads, and packets have headers.

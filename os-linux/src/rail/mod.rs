@@ -107,6 +107,11 @@ pub trait Rail {
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).
     fn next_timeout(&self) -> Option<Time>;
+    /// Whether a disconnected peer may still lose what was posted before if the process ended now: poll on, it is over
+    /// soon (bounded as [`next_timeout`](Self::next_timeout) says).
+    fn is_closing(&self) -> bool {
+        false
+    }
     /// A descriptor that becomes readable when there is something to poll, once [`arm`](Self::arm) was called.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
     /// Prepares for sleeping on the descriptor; `false`: there is work already, don't sleep.

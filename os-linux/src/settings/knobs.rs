@@ -195,10 +195,9 @@ pub(super) static KNOBS: &[Knob] = &[
 ];
 
 fn is_interface(word: &str) -> bool {
-    // An IPv6 address may have a zone; a name is what the kernel takes.
-    let address = word.split('%').next().unwrap_or_default();
-    let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=".contains(&b);
-    address.parse::<std::net::IpAddr>().is_ok() || ((1..16).contains(&word.len()) && word.bytes().all(name))
+    // A name is what the kernel takes. Addresses with a zone mean nothing to peers.
+    let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=%".contains(&b);
+    word.parse::<std::net::IpAddr>().is_ok() || ((1..16).contains(&word.len()) && word.bytes().all(name))
 }
 
 fn is_host_id(word: &str) -> bool {

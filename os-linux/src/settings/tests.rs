@@ -186,9 +186,10 @@ fn bad_values_say_what_is_allowed() {
 
 #[test]
 fn interfaces_are_addresses_or_names() {
-    let value = "127.0.0.1, eth0.7 ,fe80::1%eth1";
+    let value = "127.0.0.1, eth0.7 ,2001:db8::1";
     let settings = load(&[("RERAIL_TCP_INTERFACES", value)], None).unwrap();
-    assert_eq!(settings.tcp_interfaces, ["127.0.0.1", "eth0.7", "fe80::1%eth1"]);
+    assert_eq!(settings.tcp_interfaces, ["127.0.0.1", "eth0.7", "2001:db8::1"]);
+    assert!(load(&[("RERAIL_TCP_INTERFACES", "fe80::1%eth1")], None).is_err(), "no peer could dial it");
     assert!(load(&[("RERAIL_TCP_INTERFACES", "")], None).unwrap().tcp_interfaces.is_empty());
 }
 

@@ -48,6 +48,32 @@ fn put_then_flush_then_get() {
     }
 }
 
+/// A window is free again when the peer that was writing to it is lost in the middle of a packet.
+#[test]
+fn a_lost_peer_leaves_no_window_busy() {
+    let config = small();
+    for seed in 0..20 {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], seed);
+        let window = expose(&mut world, 1, 0, 50_000, ALL, 77);
+        let put = Put { to: remote(0), segments: &seg(0, 40_000), ..Put::default() };
+        world.nodes[0].endpoint.put(Time(0), &put).unwrap();
+        while world.nodes[1].endpoint.t.windows.at(window.0.index).users == 0 {
+            world.act(0);
+            world.act(1);
+            let from = world.rng.below(2) as usize;
+            world.step_link(from, 1 - from, 0);
+            world.now += 100;
+        }
+        assert_eq!(world.nodes[1].endpoint.conceal(window), Err(ConcealError::Busy));
+        // The rest of the packet never comes.
+        let down = RailEvent::Down { peer: PeerId(0), rail: RailId(0), fault: RailFault::Closed };
+        world.nodes[1].endpoint.handle_rail_event(Time(world.now), down);
+        assert_eq!(world.nodes[1].endpoint.conceal(window), Ok(()), "seed {seed}");
+        assert!(!world.nodes[1].endpoint.uses_region(HEAP));
+    }
+}
+
 /// Many more atomics than the peer serves at once: every one is applied once, and the old values are a permutation.
 #[test]
 fn fetch_and_add_is_exactly_once() {

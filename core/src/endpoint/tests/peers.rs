@@ -60,6 +60,41 @@ fn messages_outlive_their_sender() {
     }
 }
 
+/// G-3: whichever subchannel brings the goodbye first, and whatever is still on the others, it is no loss at either end.
+#[test]
+fn a_goodbye_on_many_rails_is_no_loss() {
+    let config = Config { ack_packets: 1, ..small() };
+    for seed in 0..400 {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, &[TCP, TCP, TCP], &[100_000], seed);
+        for n in 0..6 {
+            let recv = Recv { segments: &seg(50_000, 100), cookie: Cookie(n), ..Recv::default() };
+            world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+            let send = Send { peer: PeerId(1), segments: &seg(0, 100), cookie: Cookie(n), ..Send::default() };
+            world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+        }
+        let leaver = seed as usize % 2;
+        let arrived = |world: &World<'_>| {
+            world.nodes[1].events.iter().filter(|event| matches!(event, Event::Completed(_))).count() == 6
+        };
+        while !arrived(&world) {
+            for rank in 0..2 {
+                world.act(rank);
+                let (from, rail) = (world.rng.below(2) as usize, world.rng.below(3) as usize);
+                world.step_link(from, 1 - from, rail);
+            }
+            world.now += 100;
+        }
+        world.nodes[leaver].endpoint.close_peer(Time(world.now), PeerId(1 - leaver as u32)).unwrap();
+        world.settle();
+        for rank in 0..2 {
+            let peer = PeerId(1 - rank as u32);
+            let expected = [Event::PeerUp { peer }, Event::PeerClosed { peer }];
+            assert_eq!(kinds(&mut world, rank), expected, "rank {rank}, seed {seed}");
+        }
+    }
+}
+
 /// A peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes on.
 #[test]
 fn a_lost_peer_takes_only_its_own_along() {

@@ -98,6 +98,17 @@ fn role() {
             let _ = channel.write_all(&[b'x'; 9000]);
             assert!(matches!(channel.read(&mut [0; 8]), Ok(0) | Err(_)));
         }
+        "looks for the key" => {
+            let mut boot = joined();
+            let key = crate::bootstrap::to_hex(&job_key(boot.as_mut()).unwrap().key);
+            for file in ["environ", "cmdline"] {
+                for process in ["self", &std::os::unix::process::parent_id().to_string()] {
+                    let bytes = std::fs::read(format!("/proc/{process}/{file}")).unwrap();
+                    assert!(!bytes.is_empty() && !String::from_utf8_lossy(&bytes).contains(&key), "{process}/{file}");
+                }
+            }
+            boot.finalize().unwrap();
+        }
         "is a launcher" => {
             let launch = job("joins and sleeps", 3).output(Output::Inherit).spawn().unwrap();
             let report = launch.wait();
@@ -144,6 +155,11 @@ fn four_ranks_exchange_and_leave() {
     assert!(report.success());
     assert_eq!(report.exit_code(), 0);
     assert_eq!(report.ends.iter().map(|end| end.rank).collect::<Vec<_>>(), [0, 1, 2, 3]);
+}
+
+#[test]
+fn the_jobs_key_is_in_nobodys_environment_or_arguments() {
+    assert!(job("looks for the key", 2).spawn().unwrap().wait().unwrap().success());
 }
 
 #[test]

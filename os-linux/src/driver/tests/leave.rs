@@ -1,20 +1,25 @@
 //! Leaving: everything arrives before the goodbye, and the launcher hears of it.
 
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rerail_core::endpoint::{Completion, Event, Recv, Send};
 use rerail_core::ids::PeerId;
+use rerail_core::rail::{RailFacts, RailKind};
+use rerail_core::time::Time;
 
 use super::boot::{Board, Seat};
 use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
 use crate::bootstrap::Bootstrap;
 use crate::driver::{Opening, Transport};
-use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
+use crate::rail::{AddressError, Outgoing, Rail, RailCounters, Sink};
 
 on_fabrics! {
     ranks_leave_in_good_order: Shm Tcp TwoTcp;
-    a_peer_hears_the_goodbye: Shm Tcp;
+    a_peer_hears_the_goodbye: Shm Tcp TwoTcp;
 }
 
 const RANKS: u32 = 3;
@@ -103,6 +108,62 @@ fn a_peer_hears_the_goodbye(fabric: Fabric) {
             Event::PeerLost { why, .. } => panic!("lost instead: {why:?}"),
             _ => None,
         });
+    }
+    // What came behind the goodbye, on another rail, is no offence.
+    for rank in [ends.a, ends.b] {
+        assert_eq!(world.at(rank).rails().map(|rail| rail.counters.corrupt).sum::<u64>(), 0);
+    }
+}
+
+/// A rail that takes so many polls to get rid of what was posted last.
+struct Slow(Rc<Cell<u32>>);
+
+impl Rail for Slow {
+    fn name(&self) -> &str {
+        "slow"
+    }
+    fn facts(&self) -> RailFacts {
+        RailFacts { kind: RailKind::Tcp, posts_max: 2, segment_bytes_max: 1, ..RailFacts::default() }
+    }
+    fn address(&self) -> String {
+        "nowhere".into()
+    }
+    fn add_peer(&mut self, _peer: PeerId, _address: &str) -> Result<bool, AddressError> {
+        Ok(false)
+    }
+    fn connect(&mut self, _now: Time, _peer: PeerId) {}
+    fn disconnect(&mut self, _peer: PeerId) {}
+    fn post(&mut self, _outgoing: Outgoing<'_>) {}
+    fn poll(&mut self, _now: Time, _sink: &mut dyn Sink) -> usize {
+        self.0.set(self.0.get().saturating_sub(1));
+        0
+    }
+    fn next_timeout(&self) -> Option<Time> {
+        self.is_closing().then_some(Time(0))
+    }
+    fn is_closing(&self) -> bool {
+        self.0.get() > 0
+    }
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+    fn arm(&mut self) -> bool {
+        true
+    }
+    fn disarm(&mut self) {}
+    fn counters(&self) -> RailCounters {
+        RailCounters::default()
+    }
+}
+
+#[test]
+fn leaving_waits_for_rails_that_still_have_something_to_deliver_but_not_for_ever() {
+    for (deadline, polled) in [(None, true), (Some(Duration::ZERO), false)] {
+        let left = Rc::new(Cell::new(100));
+        let mut world = World::with(1, |_| vec![Box::new(Slow(left.clone()))], small);
+        let farewell = world.transports.remove(0).finish(deadline).unwrap();
+        assert_eq!(farewell, crate::driver::Farewell::default());
+        assert_eq!(left.get() == 0, polled, "{}", left.get());
     }
 }
 

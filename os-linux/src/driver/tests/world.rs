@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Done, Event, OpError};
+use rerail_core::endpoint::{Completion, Done, Event, OpError, Recv, Selector, Send};
 use rerail_core::ids::{OpId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 
@@ -20,7 +20,7 @@ use crate::rail::tcp::{TcpOptions, TcpRail};
 const ROUNDS_MAX: usize = 20_000_000;
 
 /// The job that all worlds here are of.
-const JOB: u64 = 42;
+pub(super) const JOB: u64 = 42;
 
 /// Which rails connect the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,6 +169,23 @@ impl World {
             Event::Completed(Completion { operation: over, result, .. }) if *over == operation => Some(*result),
             _ => None,
         })
+    }
+
+    /// A message each way between two ranks.
+    pub(super) fn ping(&mut self, one: usize, other: usize, bytes: usize) {
+        for (a, b) in [(one, other), (other, one)] {
+            let source = self.filled(a, bytes, 1);
+            let target = self.empty(b, bytes);
+            let from = Selector { source: Some(PeerId(a as u32)), ..Selector::default() };
+            let recv = self.at(b).recv(&Recv { from, segments: &whole(target, bytes), ..Recv::default() }).unwrap();
+            let send = Send { peer: PeerId(b as u32), segments: &whole(source, bytes), ..Send::default() };
+            let send = self.at(a).send(&send).unwrap();
+            self.complete(a, send).unwrap();
+            self.complete(b, recv).unwrap();
+            assert!(self.bytes(b, target) == pattern(bytes, 1));
+            self.at(a).free(source).unwrap();
+            self.at(b).free(target).unwrap();
+        }
     }
 
     /// A region at a rank, filled with a pattern.

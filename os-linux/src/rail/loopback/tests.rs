@@ -112,6 +112,21 @@ fn a_payload_goes_from_source_to_place_and_then_the_post_is_complete() {
 }
 
 #[test]
+fn a_poll_ends_after_a_while_because_others_wait() {
+    let mut rail = connected();
+    let mut payload = vec![7; 3 << 20];
+    for id in 1..=5 {
+        let bytes = payload.len();
+        send(&mut rail, id, b"a", &mut payload, bytes);
+    }
+    let mut log = Log::new(Answer::Discard);
+    assert_eq!(rail.poll(Time(0), &mut log), 2);
+    assert!(!rail.arm());
+    assert_eq!((rail.poll(Time(0), &mut log), rail.poll(Time(0), &mut log)), (2, 1));
+    assert!(rail.arm());
+}
+
+#[test]
 fn what_does_not_fit_the_place_is_skipped() {
     let mut rail = connected();
     send(&mut rail, 1, b"a", &mut [1; 30], 30);

@@ -15,23 +15,20 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
-use rerail_core::shm::{RingConfig, SLOTS_MAX};
+use rerail_core::shm::{RingConfig, ring_bytes};
 use rerail_core::time::Time;
-use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_core::wire::handshake::{RefusedBecause, Verdict};
+use rustix::io::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::options::SEGMENT_BYTES_MAX;
+use super::options::RING_BYTES_MAX;
 use super::segment::{Inbound, Outbound};
 use super::socket::{self, Received};
 use crate::auth::{Acceptor, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
 
 /// Datagrams taken from one connection in one go.
 const DATAGRAMS_MAX: usize = 4;
-/// The most bytes of a peer's ring that are mapped.
-const RING_BYTES_MAX: u64 = 1 << 30;
-
 /// What comes with the descriptor of a ring.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -55,15 +52,19 @@ impl Share {
         }
     }
 
-    /// The ring described, if packets for slots of `slot_bytes_min` fit and the sizes are sane.
-    fn config(&self, slot_bytes_min: u32) -> Option<RingConfig> {
+    /// The ring described, if the sizes are sane and its slots are as large as ours: then all of our packets fit, and
+    /// all of the peer's fit into ours. How many slots there are is each side's own affair.
+    fn config(&self, ours: u32) -> Result<RingConfig, Failure> {
         let config = RingConfig { slots: self.slots.get(), slot_bytes: self.slot_bytes.get() };
         let sane = self.magic.get() == Self::MAGIC
             && self.version.get() == Self::VERSION
-            && config.slots <= SLOTS_MAX
-            && (slot_bytes_min..=SEGMENT_BYTES_MAX + HEADER_BYTES_MAX as u32).contains(&config.slot_bytes)
-            && u64::from(config.slots) * u64::from(config.slot_bytes) <= RING_BYTES_MAX;
-        sane.then_some(config)
+            && config.check().is_ok()
+            && ring_bytes(config).is_some_and(|bytes| bytes <= RING_BYTES_MAX);
+        match config.slot_bytes {
+            _ if !sane => Err(Failure::Corrupt),
+            theirs if theirs != ours => Err(Failure::SlotBytes { ours, theirs }),
+            _ => Ok(config),
+        }
     }
 }
 
@@ -116,6 +117,13 @@ pub enum Failure {
     Closed,
     /// It belongs to the job but shared something that is no ring.
     Corrupt,
+    /// Its settings give slots of another size to its rings.
+    SlotBytes {
+        /// Bytes of a slot of ours.
+        ours: u32,
+        /// Bytes of a slot of its.
+        theirs: u32,
+    },
     /// Our system could not make a ring.
     System(i32),
 }
@@ -128,6 +136,7 @@ impl Failure {
             Failure::Refused => RailFault::Refused,
             Failure::Closed => RailFault::Closed,
             Failure::Corrupt => RailFault::Corrupt,
+            Failure::SlotBytes { .. } => RailFault::Device { code: Errno::MSGSIZE.raw_os_error() },
             Failure::System(code) => RailFault::Device { code },
         }
     }
@@ -244,7 +253,7 @@ impl Opening {
             Received::Datagram(_, None) | Received::Excess => return Err(Failure::Corrupt),
         };
         let share = Share::read_from_bytes(&bytes[..len]).map_err(|_| Failure::Corrupt)?;
-        let config = share.config(ring.slot_bytes).ok_or(Failure::Corrupt)?;
+        let config = share.config(ring.slot_bytes)?;
         let outbound = Outbound::open(memory, config).map_err(|_| Failure::Corrupt)?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Sharing(inbound) => Ok(Some(Progress::Open(Box::new((inbound, outbound))))),

@@ -39,7 +39,8 @@ use self::connect::Opening;
 use self::link::Link;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
-use crate::auth::{JobKey, Nonce};
+use crate::auth::JobKey;
+use crate::random::random;
 
 /// The listener's name in the epoll set.
 const LISTENER: u64 = 0;
@@ -59,6 +60,8 @@ pub struct ShmRail {
     host_id: String,
     socket_name: String,
     listener: OwnedFd,
+    /// The listener is not listened to until then: the system had no descriptor for one more.
+    listener_rests: Option<Time>,
     epoll: OwnedFd,
     /// The next free name in the epoll set; never used twice.
     next_token: u64,
@@ -91,8 +94,7 @@ impl ShmRail {
             Some(id) => id.clone(),
             None => setup::host_id().map_err(failed("identify the host"))?,
         };
-        let mut suffix = [0; 16];
-        random(&mut suffix).map_err(failed("draw a random number"))?;
+        let suffix = random().map_err(failed("draw a random number"))?;
         let socket_name = setup::socket_name(job, me, options.index, u128::from_ne_bytes(suffix));
         let listener = socket::listen(&socket_name).map_err(failed("listen on a local socket"))?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("create an epoll set"))?;
@@ -107,6 +109,7 @@ impl ShmRail {
             host_id,
             socket_name,
             listener,
+            listener_rests: None,
             epoll,
             next_token: LISTENER + 1,
             peers: BTreeMap::new(),
@@ -297,9 +300,9 @@ impl Rail for ShmRail {
         let coming = self.openings.iter().find(|(_, opening)| opening.peer == Some(peer)).map(|(&token, _)| token);
         match self.peers.get_mut(&peer) {
             Some(known) if known.socket_name.is_some() || coming.is_some() => {
-                known.dial = Some((deadline, coming.map_or(Dial::Retry, Dial::Under)));
+                known.dial = Some((deadline, coming.map_or(Dial::Retry(now), Dial::Under)));
                 if coming.is_none() {
-                    self.dial(peer);
+                    self.dial(now, peer);
                 }
             }
             _ => self.failed.push_back((peer, RailFault::Refused)),
@@ -343,7 +346,7 @@ impl Rail for ShmRail {
         let due = self.polls.is_multiple_of(self.options.polls_per_check);
         if std::mem::take(&mut self.look) || due || !self.openings.is_empty() || !self.closing.is_empty() {
             count += self.look_at_sockets(now, sink);
-            count += self.retry_dials();
+            count += self.retry_dials(now);
             count += self.expire(now);
         }
         count += self.serve_links(sink);
@@ -355,10 +358,17 @@ impl Rail for ShmRail {
 
     fn next_timeout(&self) -> Option<Time> {
         let openings = self.openings.values().map(|opening| opening.deadline);
-        let dials = self.peers.values().filter_map(|peer| peer.dial.as_ref().map(|(deadline, _)| *deadline));
+        let dials = self.peers.values().filter_map(|peer| match peer.dial? {
+            (deadline, Dial::Retry(at)) => Some(deadline.min(at)),
+            (deadline, _) => Some(deadline),
+        });
         // A link that was disconnected since the last poll gets its deadline in the next one.
         let closing = self.closing.iter().map(|(_, until)| until.unwrap_or(Time(0)));
-        openings.chain(dials).chain(closing).min()
+        openings.chain(dials).chain(closing).chain(self.listener_rests).min()
+    }
+
+    fn is_closing(&self) -> bool {
+        !self.closing.is_empty()
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -368,9 +378,7 @@ impl Rail for ShmRail {
     fn arm(&mut self) -> bool {
         // Whatever wakes us, the sockets are worth a look then.
         self.look = true;
-        let idle = self.done.is_empty()
-            && self.failed.is_empty()
-            && !self.peers.values().any(|peer| matches!(peer.dial, Some((_, Dial::Retry))));
+        let idle = self.done.is_empty() && self.failed.is_empty();
         let Self { links, closing, counters, .. } = self;
         let mut all = links.iter_mut().chain(closing.iter_mut().map(|(link, _)| link));
         if idle && all.all(|link| link.arm(counters)) {
@@ -387,22 +395,4 @@ impl Rail for ShmRail {
     fn counters(&self) -> RailCounters {
         self.counters
     }
-}
-
-/// Fills `bytes` from the system's random source.
-fn random(bytes: &mut [u8]) -> Result<(), Errno> {
-    let mut at = 0;
-    while at < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[at..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(count) => at += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno),
-        }
-    }
-    Ok(())
-}
-
-fn nonce() -> Result<Nonce, Errno> {
-    let mut nonce = Nonce::default();
-    random(&mut nonce).map(|()| nonce)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rerail_core::shm::{RingConfig, RingConfigError};
+use rerail_core::shm::{RingConfig, RingConfigError, ring_bytes};
 use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
@@ -18,9 +18,9 @@ pub struct ShmOptions {
     /// Name of the host, in order to treat parts of one machine as hosts of their own; `None`: the kernel's boot id and
     /// network namespace. Printable ASCII without spaces, `;`, `,`, `=` and `/`, at most 80 bytes.
     pub host_id: Option<String>,
-    /// Messages in a ring: 2 to 65,536.
+    /// Messages in a ring: 2 to 65,536, and no more than make a ring of 1 GiB.
     pub slots: u32,
-    /// Largest payload of one packet in bytes: a multiple of 16, at most 4 MiB.
+    /// Largest payload of one packet in bytes: a multiple of 16, at most 4 MiB, the same in all processes of a host.
     pub segment_bytes: u32,
     /// Largest eager payload in bytes: at most `segment_bytes`.
     pub eager_bytes_max: u32,
@@ -67,6 +67,9 @@ impl ShmOptions {
         if self.segment_bytes > SEGMENT_BYTES_MAX {
             return Err(ShmError::Option { name: "segment_bytes", value: self.segment_bytes.into() });
         }
+        if ring_bytes(self.ring()).is_none_or(|bytes| bytes > RING_BYTES_MAX) {
+            return Err(ShmError::Option { name: "slots", value: self.slots.into() });
+        }
         if self.eager_bytes_max > self.segment_bytes {
             return Err(ShmError::Option { name: "eager_bytes_max", value: self.eager_bytes_max.into() });
         }
@@ -87,8 +90,10 @@ impl ShmOptions {
     }
 }
 
-/// Largest `segment_bytes`, ours or a peer's.
-pub(super) const SEGMENT_BYTES_MAX: u32 = 4 << 20;
+/// Largest `segment_bytes`.
+const SEGMENT_BYTES_MAX: u32 = 4 << 20;
+/// Most bytes of a ring, ours or a peer's.
+pub(super) const RING_BYTES_MAX: usize = 1 << 30;
 
 /// Whether a host id can stand in an address.
 pub(super) fn is_host_id(id: &str) -> bool {

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rerail_core::shm::{AttachError, Consumer, Front, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes};
-use rustix::fs::{self, FileType, MemfdFlags, SealFlags};
+use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
@@ -22,6 +22,9 @@ use crate::rail::Piece;
 
 /// What memory must be sealed against before it is mapped.
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
+
+/// The file system of ordinary anonymous memory files (`linux/magic.h`).
+const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// Why a segment can't be made or used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,6 +100,7 @@ impl Inbound {
         let len = ring_bytes(config).ok_or(Errno::NOMEM)?;
         let memory = fs::memfd_create("rerail-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&memory, len as u64)?;
+        reserve(&memory, len as u64)?;
         fs::fcntl_add_seals(&memory, SEALS)?;
         let segment = Segment::map(memory.as_fd(), len)?;
         // SAFETY: the mapping is `len` bytes, readable and writable, fresh (so zero) and only used by this ring; it is
@@ -128,6 +132,17 @@ impl Inbound {
     /// Bytes of memory.
     pub fn len(&self) -> usize {
         self.segment.len
+    }
+}
+
+/// Has the system find the pages now, and say so where it can't: later it could only answer with a signal.
+fn reserve(memory: &OwnedFd, len: u64) -> Result<(), Errno> {
+    loop {
+        match fs::fallocate(memory, FallocateFlags::empty(), 0, len) {
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Ok(()),
+            reserved => return reserved,
+        }
     }
 }
 
@@ -169,6 +184,10 @@ impl Outbound {
         let seals = fs::fcntl_get_seals(&memory).map_err(|_| SegmentError::NotMemory)?;
         if !seals.contains(SEALS) {
             return Err(SegmentError::Unsealed);
+        }
+        // Pages of another size could be taken back from under us, and a fault on them answered by a signal.
+        if fs::fstatfs(&memory)?.f_type as u64 != TMPFS_MAGIC {
+            return Err(SegmentError::NotMemory);
         }
         let given = stat.st_size as u64;
         if given != len as u64 {

@@ -5,7 +5,7 @@
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
 use rustix::event::epoll;
 use rustix::io::Errno;
@@ -13,9 +13,15 @@ use rustix::io::Errno;
 use super::connect::{Failure, Opening, Progress};
 use super::link::Link;
 use super::options::is_host_id;
-use super::{EVENTS_MAX, ShmRail, nonce, socket};
+use super::{EVENTS_MAX, LISTENER, ShmRail, socket};
 use crate::auth::{Acceptor, Call, Dialler, Station, keep};
 use crate::rail::{AddressError, Sink};
+use crate::random::random;
+
+/// How long the listener rests when the system has no descriptor for one more connection.
+const REST_TIME: Nanos = Nanos::from_millis(100);
+/// A peer whose backlog is full is dialled again after this time.
+const RETRY_TIME: Nanos = Nanos::from_millis(2);
 
 /// What is known of a process that is not connected, too.
 #[derive(Debug, Default)]
@@ -29,8 +35,8 @@ pub(super) struct Peer {
 /// How far a wanted connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dial {
-    /// The peer's backlog is full: dial again.
-    Retry,
+    /// The peer's backlog is full, or an earlier connection still flushes: dial again then.
+    Retry(Time),
     /// On its way under this name, dialled or accepted.
     Under(u64),
     /// Ours gave way to the peer's, which is coming.
@@ -74,10 +80,11 @@ impl ShmRail {
     }
 
     /// Dials a peer that is wanted.
-    pub(super) fn dial(&mut self, peer: PeerId) {
+    pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
+        let later = Dial::Retry(now + RETRY_TIME);
         // While an earlier connection still flushes, the peer would refuse another one.
         if self.closing.iter().any(|(link, _)| link.peer == peer) {
-            return;
+            return self.set_dial(peer, later);
         }
         let Some((deadline, name)) =
             self.peers.get(&peer).and_then(|known| Some((known.dial?.0, known.socket_name.as_deref()?)))
@@ -85,8 +92,8 @@ impl ShmRail {
             return;
         };
         let call = Call { transport: Transport::Shm, job: self.job, from: self.me, to: peer, rail: self.options.index };
-        let dialled = match (socket::dial(name), nonce()) {
-            (Err(Errno::AGAIN), _) => return,
+        let dialled = match (socket::dial(name), random()) {
+            (Err(Errno::AGAIN), _) => return self.set_dial(peer, later),
             (Err(Errno::CONNREFUSED), _) => Err(Failure::Refused),
             (Err(errno), _) | (_, Err(errno)) => Err(Failure::System(errno.raw_os_error())),
             (Ok(socket), Ok(nonce)) => {
@@ -117,20 +124,23 @@ impl ShmRail {
         self.peers.get(&peer)?.dial.map(|(_, dial)| dial)
     }
 
-    pub(super) fn retry_dials(&mut self) -> usize {
+    pub(super) fn retry_dials(&mut self, now: Time) -> usize {
         let again: Vec<PeerId> = self
             .peers
             .iter()
-            .filter(|(_, known)| matches!(known.dial, Some((_, Dial::Retry))))
+            .filter(|(_, known)| matches!(known.dial, Some((_, Dial::Retry(at))) if at <= now))
             .map(|(&peer, _)| peer)
             .collect();
-        again.iter().for_each(|&peer| self.dial(peer));
-        self.look |= !again.is_empty();
+        again.iter().for_each(|&peer| self.dial(now, peer));
         again.len()
     }
 
     /// Gives up what has passed its deadline.
     pub(super) fn expire(&mut self, now: Time) -> usize {
+        if self.listener_rests.is_some_and(|until| until <= now) {
+            self.listener_rests = None;
+            self.listen(now, epoll::EventFlags::IN);
+        }
         let late: Vec<u64> =
             self.openings.iter().filter(|(_, opening)| opening.deadline <= now).map(|(&token, _)| token).collect();
         for &token in &late {
@@ -155,15 +165,22 @@ impl ShmRail {
     pub(super) fn accept(&mut self, now: Time) -> usize {
         let mut count = 0;
         while count < EVENTS_MAX {
-            let Ok(socket) = socket::accept(&self.listener) else { break };
-            let Ok(nonce) = nonce() else { break };
+            let socket = match socket::accept(&self.listener) {
+                Ok(socket) => socket,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    // It would be reported again and again; a stranger may have held the descriptor.
+                    if self.evict_oldest() {
+                        continue;
+                    }
+                    self.listen(now, epoll::EventFlags::empty());
+                    break;
+                }
+                Err(_) => break,
+            };
             count += 1;
-            let strangers = || self.openings.iter().filter(|(_, opening)| opening.peer.is_none());
-            if strangers().count() >= self.options.pending_max
-                && let Some((&oldest, _)) = strangers().next()
-            {
-                self.openings.remove(&oldest);
-                self.counters.unauthenticated += 1;
+            let Ok(nonce) = random() else { continue };
+            if self.strangers().count() >= self.options.pending_max {
+                self.evict_oldest();
             }
             let station = Station { transport: Transport::Shm, job: self.job, me: self.me, rail: self.options.index };
             let acceptor = Acceptor::new(self.key.clone(), station, nonce);
@@ -172,6 +189,27 @@ impl ShmRail {
             let _ = self.watch(opening);
         }
         count
+    }
+
+    /// Incoming connections that have proved nothing, the oldest first.
+    fn strangers(&self) -> impl Iterator<Item = u64> {
+        self.openings.iter().filter(|(_, opening)| opening.peer.is_none()).map(|(&token, _)| token)
+    }
+
+    /// Closes the oldest stranger; `false`: there is none.
+    fn evict_oldest(&mut self) -> bool {
+        let Some(oldest) = self.strangers().next() else { return false };
+        self.openings.remove(&oldest);
+        self.counters.unauthenticated += 1;
+        true
+    }
+
+    /// Has the listener's connections reported, or lets it rest for a while: with no flags, or where the system refuses.
+    fn listen(&mut self, now: Time, flags: epoll::EventFlags) {
+        let set = epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags);
+        if flags.is_empty() || set.is_err() {
+            self.listener_rests = Some(now + REST_TIME);
+        }
     }
 
     /// Moves an opening on.
@@ -223,6 +261,10 @@ impl ShmRail {
         match failure {
             Failure::Unauthenticated => self.counters.unauthenticated += 1,
             Failure::Corrupt => self.counters.corrupt += 1,
+            Failure::SlotBytes { ours, theirs } => tracing::warn!(
+                rail = %self.name, peer = ?opening.peer, ours, theirs,
+                "all processes of a host must have slots of one size in their rings"
+            ),
             Failure::Refused | Failure::Closed | Failure::System(_) => {}
         }
         tracing::debug!(rail = %self.name, peer = ?opening.peer, ?failure, "connection failed");

@@ -15,10 +15,11 @@ use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
 use super::conn::Connection;
-use super::dial::{fault_of_dial, nonce};
+use super::dial::fault_of_dial;
 use super::handshake::{self, Failure, Pending, Progress, Role};
 use super::{INTEREST, LISTENER, Link, Report, TcpRail, sys, token};
 use crate::auth::{Acceptor, Message, Station, keep};
+use crate::random::random;
 
 /// Connections accepted per poll.
 const ACCEPTS_MAX: usize = 16;
@@ -70,7 +71,7 @@ impl TcpRail {
             self.evict_oldest();
         }
         let station = Station { transport: Transport::Tcp, job: self.job, me: self.me, rail: self.options.index };
-        let acceptor = Acceptor::new(self.key.clone(), station, nonce()?);
+        let acceptor = Acceptor::new(self.key.clone(), station, random()?);
         let deadline = now + self.options.handshake_timeout;
         self.add_pending(Pending::new(Some(fd), deadline, Role::Accepting { acceptor }))?;
         Ok(())

@@ -6,25 +6,15 @@ use std::os::fd::AsFd;
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::{Key, PeerId};
 use rerail_core::time::Time;
-use rerail_core::wire::handshake::{NONCE_BYTES, Transport};
+use rerail_core::wire::handshake::Transport;
 use rustix::event::epoll;
 use rustix::io::Errno;
-use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::conn::fault_of;
 use super::handshake::{Failure, Pending, Role};
 use super::{INTEREST, Link, Peer, Report, TcpRail, pending_token, sys};
-use crate::auth::{AuthError, Call, Dialler, Nonce};
-
-/// Fresh random bytes.
-pub(super) fn nonce() -> Result<Nonce, Errno> {
-    let mut nonce = [0; NONCE_BYTES];
-    // The system gives up to 256 bytes at once and whole.
-    match getrandom(&mut nonce, GetRandomFlags::empty())? {
-        NONCE_BYTES => Ok(nonce),
-        _ => Err(Errno::IO),
-    }
-}
+use crate::auth::{AuthError, Call, Dialler};
+use crate::random::random;
 
 /// What the core is told of a dial that failed.
 pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
@@ -59,7 +49,7 @@ impl TcpRail {
 
     fn start(&mut self, now: Time, peer: PeerId, address: SocketAddr) -> Result<Key, Errno> {
         let call = Call { transport: Transport::Tcp, job: self.job, from: self.me, to: peer, rail: self.options.index };
-        let (dialler, hello) = Dialler::new(self.key.clone(), call, nonce()?);
+        let (dialler, hello) = Dialler::new(self.key.clone(), call, random()?);
         let fd = sys::socket(self.local, &self.options)?;
         sys::set_up(fd.as_fd(), self.options.user_timeout_ms)?;
         // The source address is what makes the connection leave by this rail's interface.

@@ -45,6 +45,10 @@ impl Role {
         matches!(self, Role::Accepting { .. })
     }
 
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self, Role::Draining)
+    }
+
     pub(super) fn is_crossed(&self) -> bool {
         matches!(self, Role::Crossed { .. })
     }

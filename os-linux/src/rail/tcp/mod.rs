@@ -320,8 +320,10 @@ impl TcpRail {
     fn close(&mut self, mut connection: Connection) {
         connection.flush(&mut self.scratch, &mut self.counters, |_| {});
         let shut = rustix::net::shutdown(&connection.fd, Shutdown::Write);
-        let draining = self.pending.iter().filter(|(_, pending)| matches!(pending.role, Role::Draining)).count();
-        if shut.is_err() || !connection.is_flushed() || draining >= usize::from(self.options.pending_max) {
+        // One for every peer, and a bound for those that come again and again.
+        let draining_max = self.peers.len().max(self.options.pending_max.into());
+        let draining = self.pending.iter().filter(|(_, pending)| pending.role.is_draining()).count();
+        if shut.is_err() || !connection.is_flushed() || draining >= draining_max {
             return;
         }
         let deadline = self.now + DRAIN_TIME;
@@ -432,6 +434,10 @@ impl Rail for TcpRail {
 
     fn next_timeout(&self) -> Option<Time> {
         [self.deadline, self.listener_rests].into_iter().flatten().min()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.pending.iter().any(|(_, pending)| pending.role.is_draining())
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -22,6 +22,7 @@ use rustix::event::{PollFd, PollFlags};
 use super::*;
 use crate::auth::{AuthError, Call, Dialler, Message, Step};
 use crate::rail::Piece;
+use crate::random::random;
 
 const JOB: u64 = 0xB0B;
 /// Far more rounds than any test needs.
@@ -359,7 +360,7 @@ impl Raw {
     /// Shakes hands as `from` with the host of rank `to`; returns all that was written, and the outcome.
     fn call(&mut self, world: &mut World, key: JobKey, from: u32, to: u32) -> (Vec<u8>, Result<Step, AuthError>) {
         let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(from), to: PeerId(to), rail: 0 };
-        let (mut dialler, hello) = Dialler::new(key, call, dial::nonce().unwrap());
+        let (mut dialler, hello) = Dialler::new(key, call, random().unwrap());
         self.write(hello.bytes());
         let challenge = self.read(world, CHALLENGE_BYTES);
         let proof = match dialler.handle(&challenge) {
@@ -387,7 +388,7 @@ impl Raw {
     fn answer(&mut self, world: &mut World, me: u32, verdict: Verdict) {
         use crate::auth::{Acceptor, Station};
         let station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(me), rail: 0 };
-        let mut acceptor = Acceptor::new(key(), station, dial::nonce().unwrap());
+        let mut acceptor = Acceptor::new(key(), station, random().unwrap());
         let hello = self.read(world, acceptor.expects());
         let Ok(Step::Send(challenge)) = acceptor.handle(&hello) else { panic!("an honest hello") };
         self.write(challenge.bytes());

@@ -272,6 +272,50 @@ fn nobody_home_is_refused_and_silence_times_out() {
 }
 
 #[test]
+fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
+    let mut a = Node::new(0);
+    let name = "rerail-test-full-backlog".to_owned() + &a.rail.socket_name;
+    let listener = socket::listen(&name).unwrap();
+    rustix::net::listen(&listener, 0).unwrap();
+    for peer in 1..3 {
+        a.rail.add_peer(PeerId(peer), &format!("{}/{name}", a.rail.host_id)).unwrap();
+        a.connect(peer);
+        a.poll();
+    }
+    // The second finds the backlog full of the first.
+    let retry = a.rail.next_timeout().unwrap();
+    assert!(retry < a.now + options().handshake_timeout);
+    assert!(a.rail.arm(), "there is nothing to do before {retry:?}");
+    a.rail.disarm();
+    let _first = socket::accept(&listener).unwrap();
+    a.poll();
+    assert_eq!(socket::accept(&listener).unwrap_err(), Errno::AGAIN);
+    a.now = retry;
+    a.poll();
+    let _second = socket::accept(&listener).unwrap();
+    assert_eq!(a.rail.next_timeout(), Some(Time(1) + options().handshake_timeout));
+}
+
+#[test]
+fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
+    let mut a = Node::new(0);
+    let mut b = Node::with(1, ShmOptions { segment_bytes: 2048, ..options() }, key());
+    introduce(&mut [&mut a, &mut b]);
+    a.connect(1);
+    b.connect(0);
+    settle(&mut [&mut a, &mut b]);
+    let why = RailFault::Device { code: Errno::MSGSIZE.raw_os_error() };
+    assert_eq!((&a.sink.down[..], &b.sink.down[..]), (&[(PeerId(1), why)][..], &[(PeerId(0), why)][..]));
+    assert_eq!((a.rail.counters().corrupt, b.rail.counters().corrupt), (0, 0));
+    // How many slots there are is each one's own affair.
+    let mut c = Node::with(2, ShmOptions { slots: 16, ..options() }, key());
+    introduce(&mut [&mut a, &mut c]);
+    c.connect(0);
+    settle(&mut [&mut a, &mut c]);
+    assert_eq!((&a.sink.up[..], &c.sink.up[..]), (&[PeerId(2)][..], &[PeerId(0)][..]));
+}
+
+#[test]
 fn addresses() {
     let mut a = Node::with(0, ShmOptions { host_id: Some("left".into()), ..options() }, key());
     let b = Node::with(1, ShmOptions { host_id: Some("right".into()), ..options() }, key());
@@ -299,11 +343,13 @@ fn options_out_of_range_are_refused() {
     assert_eq!(refused(eager), ShmError::Option { name: "eager_bytes_max", value: 1025 });
     assert!(matches!(refused(ShmOptions { segment_bytes: 8 << 20, ..options() }), ShmError::Option { .. }));
     assert!(matches!(refused(ShmOptions { burst: 0, ..options() }), ShmError::Option { name: "burst", .. }));
+    let huge = ShmOptions { slots: 65_536, segment_bytes: 64 * 1024, ..options() };
+    assert_eq!(refused(huge), ShmError::Option { name: "slots", value: 65_536 });
     assert_eq!(refused(ShmOptions { host_id: Some("a/b".into()), ..options() }), ShmError::HostId("a/b".into()));
 }
 
 /// Whether the rail's descriptor is readable now.
-fn readable(node: &Node) -> bool {
+pub(super) fn readable(node: &Node) -> bool {
     use rustix::event::{PollFd, PollFlags, poll};
     let fd = node.rail.wait_fd().unwrap();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
@@ -358,6 +404,10 @@ fn descriptors_do_not_survive_an_exec() {
 fn memory_per_peer_is_what_the_options_say() {
     let (a, _b) = connected([0, 1]);
     assert_eq!(a.rail.ring_bytes(), 512 + 4 * 1344);
+    // The pages are there from the start: a system without memory says so then, and not by a signal later.
+    let (_ring, memory) = segment::Inbound::create(ShmOptions::new(1).ring()).unwrap();
+    let stat = rustix::fs::fstat(&memory).unwrap();
+    assert!(stat.st_blocks * 512 >= stat.st_size, "{} blocks for {} bytes", stat.st_blocks, stat.st_size);
     let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
     assert!((512 * 1024..1024 * 1024).contains(&default), "{default}");
 }

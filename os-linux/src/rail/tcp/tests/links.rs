@@ -204,6 +204,20 @@ fn disconnect_lets_the_last_packets_through() {
 }
 
 #[test]
+fn one_that_leaves_many_peers_at_once_lets_all_of_them_read_to_the_end() {
+    let mut world = World::new((0..5).map(|_| TcpOptions { pending_max: 1, ..options() }));
+    for peer in 1..5 {
+        world.join(0, peer);
+    }
+    for peer in 1..5 {
+        world.hosts[0].rail.disconnect(PeerId(peer as u32));
+    }
+    assert!(world.hosts[0].rail.is_closing());
+    assert_eq!(world.hosts[0].rail.pending.iter().count(), 4);
+    world.until(|hosts| hosts[1..].iter().all(|host| !host.sink.down.is_empty()) && !hosts[0].rail.is_closing());
+}
+
+#[test]
 fn disconnect_does_not_wait_for_a_peer_that_does_not_read() {
     let mut world = World::new([small(), small()]);
     world.join(0, 1);

@@ -1,0 +1,269 @@
+//! Hostile neighbours of a running job: they are refused and counted, and the traffic of the others goes on.
+#![allow(unsafe_code)]
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use rerail_core::endpoint::{Event, LossReason, RailFault, Recv, Send};
+use rerail_core::ids::PeerId;
+use rerail_core::rail::RailKind;
+use rerail_core::wire::handshake::{CHALLENGE_BYTES, HELLO_BYTES, PROOF_BYTES, Transport as Sort, VERDICT_BYTES};
+
+use super::process::{Process, two_and_a_process};
+use super::world::{Fabric, JOB, World, rails, small};
+use crate::auth::{Call, Dialler, JobKey};
+use crate::driver::Opening;
+use crate::rail::Rail;
+use crate::rail::loopback::Loopback;
+use crate::random::random;
+
+/// A member of the job that writes random bytes into its rings for ever: does nothing unless the test below started it.
+#[test]
+fn scribbler() {
+    let Some(mut transport) = Process::transport() else { return };
+    for peer in 0..2 {
+        transport.inject(&Send { peer: PeerId(peer), ..Send::default() }, b"honest so far").unwrap();
+    }
+    let mut up = 0;
+    while up < 2 {
+        transport.progress();
+        while let Some(event) = transport.poll_event() {
+            up += u32::from(matches!(event, Event::PeerUp { .. }));
+        }
+    }
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let rings: Vec<(usize, usize)> = maps
+        .lines()
+        .filter(|line| line.contains("/memfd:rerail-ring"))
+        .map(|line| {
+            let (start, rest) = line.split_once('-').unwrap();
+            let end = rest.split(' ').next().unwrap();
+            let at = |text| usize::from_str_radix(text, 16).unwrap();
+            (at(start), at(end))
+        })
+        .collect();
+    assert_eq!(rings.len(), 4, "one each way for each peer: {maps}");
+    let mut state = 88_172_645_463_325_252_u64;
+    while !Process::is_over() {
+        for _ in 0..1000 {
+            for (start, end) in &rings {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let word = start + (state >> 32) as usize % ((end - start) / 4) * 4;
+                // SAFETY: inside a mapping that stays as long as `transport`, which is not driven any more.
+                unsafe { (word as *mut u32).write_volatile(state as u32) };
+            }
+        }
+    }
+}
+
+fn sum(world: &mut World, rank: usize, of: impl Fn(&crate::rail::RailCounters) -> u64) -> u64 {
+    world.at(rank).rails().map(|rail| of(&rail.counters)).sum()
+}
+
+#[test]
+fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted() {
+    let (mut world, mut scribbler) = two_and_a_process("driver::tests::hostile::scribbler", Fabric::Shm);
+    let mut lost = [false; 2];
+    while lost != [true; 2] {
+        world.ping(0, 1, 20_000);
+        for (rank, lost) in lost.iter_mut().enumerate() {
+            let why = world.take(rank, |event| match event {
+                Event::PeerLost { peer, why } => Some((*peer, *why)),
+                _ => None,
+            });
+            if let Some((peer, why)) = why {
+                assert_eq!(peer, Process::RANK);
+                let refused =
+                    matches!(why, LossReason::Protocol(_) | LossReason::RailFailed { fault: RailFault::Corrupt, .. });
+                assert!(refused, "{why:?}");
+                assert_eq!(sum(&mut world, rank, |counters| counters.corrupt), 1);
+                *lost = true;
+            }
+        }
+    }
+    // It goes on scribbling; the others go on talking.
+    for bytes in [1, 5000, 1 << 20] {
+        world.ping(0, 1, bytes);
+    }
+    scribbler.kill();
+    world.ping(0, 1, 100);
+    for rank in 0..2 {
+        assert_eq!(sum(&mut world, rank, |counters| counters.corrupt), 1);
+        assert_eq!(world.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
+    }
+}
+
+/// Somebody between a dialler and its acceptor, who writes down what the dialler says.
+struct Relay {
+    listener: TcpListener,
+    target: String,
+    /// Dialler and acceptor, and what each has said that the other has not taken yet.
+    pairs: Vec<[(TcpStream, Vec<u8>); 2]>,
+    recorded: Vec<u8>,
+}
+
+impl Relay {
+    fn to(target: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Relay { listener, target: target.to_owned(), pairs: Vec::new(), recorded: Vec::new() }
+    }
+
+    fn pump(&mut self) {
+        if let Ok((dialler, _)) = self.listener.accept() {
+            let acceptor = TcpStream::connect(&self.target).unwrap();
+            for stream in [&dialler, &acceptor] {
+                stream.set_nonblocking(true).unwrap();
+                stream.set_nodelay(true).unwrap();
+            }
+            self.pairs.push([(dialler, Vec::new()), (acceptor, Vec::new())]);
+        }
+        let mut bytes = [0; 4096];
+        for [dialler, acceptor] in &mut self.pairs {
+            for forth in [true, false] {
+                let ((from, said), (to, _)) = match forth {
+                    true => (&mut *dialler, &mut *acceptor),
+                    false => (&mut *acceptor, &mut *dialler),
+                };
+                if said.is_empty()
+                    && let Ok(count) = from.read(&mut bytes)
+                {
+                    said.extend_from_slice(&bytes[..count]);
+                    if forth {
+                        self.recorded.extend_from_slice(&bytes[..count]);
+                    }
+                }
+                let taken = to.write(said).unwrap_or(0);
+                said.drain(..taken);
+            }
+        }
+    }
+}
+
+/// A stranger's connection, driven while the job runs.
+struct Stranger(TcpStream);
+
+impl Stranger {
+    fn at(address: &str) -> Self {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        Stranger(stream)
+    }
+
+    /// Says something; the job may have hung up already.
+    fn say(&mut self, bytes: &[u8]) {
+        let _ = self.0.write_all(bytes);
+    }
+
+    /// Hears so many bytes, or fewer where the job hangs up; messages go round meanwhile.
+    fn hear(&mut self, world: &mut World, count: usize) -> Vec<u8> {
+        let mut heard = vec![0; count];
+        let mut at = 0;
+        while at < count {
+            world.ping(0, 1, 3000);
+            world.ping(1, 2, 3000);
+            world.ping(2, 0, 3000);
+            match self.0.read(&mut heard[at..]) {
+                Ok(0) => break,
+                Ok(more) => at += more,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(_) => break,
+            }
+        }
+        heard.truncate(at);
+        heard
+    }
+}
+
+#[test]
+fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_ranks_talk() {
+    let opening = |rank: u32| {
+        let mut all: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(rank)))];
+        all.extend(rails(rank, 3, Fabric::Tcp));
+        Opening::with_rails(small(rank, 3), "here".to_owned(), all, 1).unwrap()
+    };
+    let mut openings = [0, 1, 2].map(opening);
+    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+    let address = cards[0].split("tcp@").nth(1).unwrap().to_owned();
+    // Rank 1 finds rank 0 only through somebody who listens in.
+    let mut relay = Relay::to(&address);
+    let detour = cards[0].replace(&address, &relay.listener.local_addr().unwrap().to_string());
+    for (rank, opening) in openings.iter_mut().enumerate() {
+        for (peer, card) in cards.iter().enumerate() {
+            let card = if (rank, peer) == (1, 0) { &detour } else { card };
+            opening.learn(PeerId(peer as u32), card).unwrap();
+        }
+    }
+    let mut world = World {
+        transports: openings.into_iter().map(|opening| opening.join().unwrap()).collect(),
+        events: vec![Default::default(); 3],
+        frozen: vec![false; 3],
+    };
+    let recv = world.at(0).recv(&Recv::default()).unwrap();
+    world.at(1).inject(&Send { peer: PeerId(0), ..Send::default() }, b"").unwrap();
+    world.until("a recorded handshake", |world| {
+        relay.pump();
+        world.events[0].iter().any(|event| matches!(event, Event::Completed(over) if over.operation == recv))
+    });
+    let recorded = std::mem::take(&mut relay.recorded);
+    // The messages between 0 and 1 need the relay; a thread keeps it going.
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stop = Stop(&over);
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                relay.pump();
+                std::thread::yield_now();
+            }
+        });
+        attack(&mut world, &address, &recorded);
+        drop(stop);
+    });
+}
+
+/// Ends the thread even where a test fails.
+struct Stop<'a>(&'a std::sync::atomic::AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+fn attack(world: &mut World, address: &str, recorded: &[u8]) {
+    assert_eq!(world.at(0).rails().find(|rail| rail.kind == RailKind::Tcp).unwrap().address, address);
+    let refused = |world: &mut World| sum(world, 0, |counters| counters.unauthenticated);
+    assert_eq!(refused(world), 0);
+
+    // Without the key: the acceptor's challenge can't be answered.
+    let call = Call { transport: Sort::Tcp, job: JOB, from: PeerId(2), to: PeerId(0), rail: 0 };
+    let (_, hello) = Dialler::new(JobKey::new([8; 32]), call, random().unwrap());
+    let mut keyless = Stranger::at(address);
+    keyless.say(hello.bytes());
+    assert_eq!(keyless.hear(world, CHALLENGE_BYTES).len(), CHALLENGE_BYTES);
+    keyless.say(&[0x5A; PROOF_BYTES]);
+    assert!(keyless.hear(world, VERDICT_BYTES + 1).len() <= VERDICT_BYTES, "hung up");
+    assert_eq!(refused(world), 1);
+
+    // The recorded handshake once more, step by step, and then all that was said at once.
+    let mut patient = Stranger::at(address);
+    patient.say(&recorded[..HELLO_BYTES]);
+    assert_eq!(patient.hear(world, CHALLENGE_BYTES).len(), CHALLENGE_BYTES);
+    patient.say(&recorded[HELLO_BYTES..]);
+    assert!(patient.hear(world, VERDICT_BYTES + 1).len() <= VERDICT_BYTES, "hung up");
+    assert_eq!(refused(world), 2);
+    let mut hasty = Stranger::at(address);
+    hasty.say(recorded);
+    assert!(hasty.hear(world, CHALLENGE_BYTES + VERDICT_BYTES + 1).len() <= CHALLENGE_BYTES + VERDICT_BYTES, "hung up");
+    assert_eq!(refused(world), 3);
+
+    for (a, b) in [(0, 1), (1, 2), (2, 0)] {
+        world.ping(a, b, 1 << 20);
+    }
+    for rank in 0..3 {
+        assert_eq!(world.take(rank, |event| matches!(event, Event::PeerLost { .. }).then_some(())), None);
+        assert_eq!(sum(world, rank, |counters| counters.corrupt), 0);
+    }
+}
