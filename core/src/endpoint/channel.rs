@@ -168,8 +168,9 @@ impl Channel {
     /// Whether room that comes free, be it with a rail, in a window or in the peer's grants, is of use: something waits
     /// to be sent, or for everything to be acknowledged.
     pub(crate) const fn wants_room(&self) -> bool {
-        !(self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty())
-            || !matches!(self.state, ChannelState::Open)
+        let idle =
+            self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty();
+        !idle || !matches!(self.state, ChannelState::Open)
     }
 
     pub(crate) const fn is_over(&self) -> bool {
