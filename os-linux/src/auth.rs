@@ -56,7 +56,7 @@ impl JobKey {
         self.mac(transcript).finalize().into_bytes().into()
     }
 
-    /// Compares in constant time.
+    /// Compares in constant time (H-7).
     fn verify(&self, transcript: [&[u8]; 3], mac: &[u8; MAC_BYTES]) -> Result<(), AuthError> {
         self.mac(transcript).verify_slice(mac).map_err(|_| AuthError::Mac)
     }
@@ -240,7 +240,7 @@ impl Dialler {
             DiallerAwaits::Challenge => {
                 let bytes = whole(message)?;
                 let challenge = Challenge::parse(bytes).map_err(AuthError::Wire)?;
-                self.key.verify(challenge_transcript(&self.hello, bytes), &challenge.mac)?;
+                self.key.verify(challenge_transcript(&self.hello, bytes), &challenge.mac)?; // H-4
                 self.awaits = DiallerAwaits::Verdict;
                 let mac = self.key.sign(proof_transcript(&self.hello, bytes));
                 Ok(Step::Send(Message::new(&Proof { mac }.emit())))
@@ -315,7 +315,7 @@ impl Acceptor {
             }
             AcceptorAwaits::Proof { peer, hello, challenge } => {
                 let proof = Proof::parse(whole(message)?);
-                self.key.verify(proof_transcript(&hello, &challenge), &proof.mac)?;
+                self.key.verify(proof_transcript(&hello, &challenge), &proof.mac)?; // H-5
                 Ok(Step::Authenticated { peer, rail: self.station.rail })
             }
             AcceptorAwaits::Nothing => Err(AuthError::Over),
@@ -343,7 +343,7 @@ impl Station {
 }
 
 fn whole<const N: usize>(message: &[u8]) -> Result<&[u8; N], AuthError> {
-    message.try_into().map_err(|_| AuthError::Length { given: message.len(), expected: N })
+    message.try_into().map_err(|_| AuthError::Length { given: message.len(), expected: N }) // H-1
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Bytes from the kernel's generator.
+//! Bytes from the kernel's generator (rule H-7).
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -26,19 +26,19 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(peer) else {
             self.stats.stale_dropped += 1;
-            // What an honest peer sent before it heard of the end; the subchannel is about to be closed.
+            // What an honest peer sent before it heard of the end; the subchannel is about to be closed (G-10).
             let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
             return if closing { Arrival::Discard } else { Arrival::Close };
         };
         if self.t.channels.at(channel).is_over() {
-            // Its subchannels are being closed already; the goodbye on the second rail is no offence.
+            // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7, G-10).
             self.stats.stale_dropped += 1;
             return Arrival::Discard;
         }
         match self.arrive(now, channel, rail, header) {
             Ok(arrival) => arrival,
             Err(error) => {
-                self.offend(channel, error);
+                self.offend(channel, error); // G-8
                 Arrival::Close
             }
         }
@@ -48,12 +48,12 @@ impl Endpoint<'_> {
         let Repr { common, body } = Repr::parse(header).map_err(ProtocolError::Wire)?;
         let slot = self.t.channels.at_mut(channel);
         if common.source != slot.peer.0 {
-            return Err(ProtocolError::WrongSource { named: common.source });
+            return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.heard = now;
         if common.epoch != slot.epoch {
             self.stats.stale_dropped += 1;
-            return Ok(Arrival::Discard);
+            return Ok(Arrival::Discard); // G-5
         }
         if let Body::Connect(connect) = &body {
             self.arrive_connect(channel, rail, connect)?;
@@ -69,23 +69,24 @@ impl Endpoint<'_> {
             Body::Eager(head) => return self.arrive_message(now, channel, rail, &common, &head, None),
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
             Body::Aggregate { .. } => {
-                // Its machine comes with the optimising scheduler; nobody was told that it may be sent.
+                // Its machine comes with the optimising scheduler; nobody was told that it may be sent (W-11).
                 return Err(ProtocolError::Wire(WireError { field: "kind", value: 2 }));
             }
-            Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done,
+            Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
             Body::Reconnect(_) => {
-                self.stats.stale_dropped += 1;
+                self.stats.stale_dropped += 1; // W-23
                 Arrival::Done
             }
             Body::Probe(probe) => {
                 if !probe.answer {
+                    // G-6
                     self.t.channels.at_mut(channel).probe_answer = Some(probe.nonce);
                     self.activate(channel);
                 }
                 Arrival::Done
             }
             Body::Bye => {
-                self.end_channel(channel, Ending::Closed);
+                self.end_channel(channel, Ending::Closed); // G-7
                 Arrival::Done
             }
             Body::Cts(_)
@@ -101,13 +102,14 @@ impl Endpoint<'_> {
 
     fn arrive_connect(&mut self, channel: u32, rail: RailId, connect: &Connect) -> Result<(), ProtocolError> {
         if connect.window == 0 || connect.block_bytes == 0 {
-            return Err(ProtocolError::Terms);
+            return Err(ProtocolError::Terms); // G-3
         }
         let sub = self.t.sub(channel, rail);
         sub.connect_seen = true;
         sub.peer_rail = connect.rail;
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
+            // G-3, G-4
             slot.terms = Some(*connect);
             if slot.state == ChannelState::Connecting {
                 slot.state = ChannelState::Open;
@@ -125,6 +127,7 @@ impl Endpoint<'_> {
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
+            //
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
@@ -138,7 +141,7 @@ impl Endpoint<'_> {
         }
         self.settle_doubts(channel, common);
         let slot = self.t.channels.at_mut(channel);
-        let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked();
+        let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
         let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
         if (news > 0 || grown) && self.t.channels.at(channel).wants_room() {
             self.activate(channel);
@@ -174,7 +177,7 @@ impl Endpoint<'_> {
         None
     }
 
-    /// A sequenced packet is here whole: count it for acknowledgment (S-5).
+    /// A sequenced packet is here whole: count it for acknowledgment (S-7, A-3).
     fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
         let window = self.config.window;
         let policy = self.ack_policy;
@@ -187,13 +190,13 @@ impl Endpoint<'_> {
         let timer = Tables::timer(channel, Timer::Ack);
         match self.t.channels.at_mut(channel).ack.received(policy, now, bytes, ack_now) {
             AckVerdict::Now => self.activate(channel),
-            // The first packet's delay counts; later ones don't push it back.
+            // The first packet's delay counts; later ones don't push it back.
             AckVerdict::By(at) if !self.t.timers.is_set(timer) => self.t.timers.set(timer, at),
             AckVerdict::By(_) => {}
         }
     }
 
-    /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4).
+    /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4, S-5).
     fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
         let (slot, bits) = self.t.received(channel, lane);
@@ -210,11 +213,11 @@ impl Endpoint<'_> {
                 self.owe_ack(now, channel, 0, true, &policy);
                 Ok(false)
             }
-            Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }),
+            Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
         }
     }
 
-    /// An eager message or an RTS: in order it meets its receive at once; before its turn it waits in blocks.
+    /// An eager message or an RTS: in order it meets its receive at once (M-7); else it waits in blocks for its turn (S-8).
     fn arrive_message(
         &mut self,
         now: Time,
@@ -227,7 +230,7 @@ impl Endpoint<'_> {
         let psn = Seq(common.psn);
         let bytes = common.payload_bytes;
         if bytes > self.config.eager_bytes_max {
-            return Err(ProtocolError::TooLong { bytes: bytes.into() });
+            return Err(ProtocolError::TooLong { bytes: bytes.into() });
         }
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
@@ -257,7 +260,7 @@ impl Endpoint<'_> {
             if !rts.keys.is_empty()
                 && let Ok(set) = self.t.key_sets.insert(KeySet::of(&rts.keys))
             {
-                // Without room for its keys the message goes by put or data segments.
+                // Without room for its keys the message goes by put or data segments.
                 message.keys = set.index;
             }
             message.state = MessageState::Stored;
@@ -276,7 +279,7 @@ impl Endpoint<'_> {
         let place =
             |to, len| Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes: bytes, ack_now: common.ack_now };
         let arrival = if let Some(op) = matched {
-            // Straight into the buffer: nothing is held here.
+            // Straight into the buffer: nothing is held here (C-4).
             self.address(op, &message);
             self.grant(channel, blocks);
             if message.rendezvous {
@@ -288,6 +291,7 @@ impl Endpoint<'_> {
                 slot.phase = Phase::Data;
                 let granted = slot.granted;
                 if granted == 0 {
+                    //
                     self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
                     self.settle(op);
                     Arrival::Discard
@@ -311,7 +315,7 @@ impl Endpoint<'_> {
                 Place::arrival(self, id)
             };
             if in_turn {
-                self.stats.unexpected += 1;
+                self.stats.unexpected += 1; // M-5
                 if let Ok(key) = self.t.matcher.store(peer, message.tag, index) {
                     let slot = self.t.messages.at_mut(index);
                     slot.unexpected = key;
@@ -334,7 +338,7 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
-    /// Packets of the unordered lane: processed on arrival.
+    /// Packets of the unordered lane: processed on arrival (S-9).
     fn arrive_unordered(
         &mut self,
         now: Time,
@@ -390,18 +394,18 @@ impl Endpoint<'_> {
             into && slot.channel == channel && !slot.completed && slot.error.is_none()
         });
         let Some(op) = op else {
-            self.stats.stale_dropped += 1;
+            self.stats.stale_dropped += 1;
             self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
             return Ok(Arrival::Discard);
         };
         let slot = self.t.ops.at_mut(op);
         if data.offset.checked_add(len).is_none_or(|end| end > slot.granted) {
-            return Err(ProtocolError::OutOfRange { offset: data.offset });
+            return Err(ProtocolError::OutOfRange { offset: data.offset });
         }
         match slot.kind {
             OpKind::Get => slot.fin_seen = true,
             _ if slot.phase == Phase::Written => {
-                // The sender could not use our keys.
+                // The sender could not use our keys.
                 slot.phase = Phase::Data;
                 slot.fin_wanted = true;
             }
@@ -426,7 +430,7 @@ impl Endpoint<'_> {
         Ok(Place::arrival(self, id))
     }
 
-    /// The window memory that a request names.
+    /// The window memory that a request names.
     fn window(
         &self,
         key: u64,
@@ -455,6 +459,7 @@ impl Endpoint<'_> {
         put: &wire::Put,
     ) -> Result<Arrival, ProtocolError> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
+        //
         match self.window(put.window, put.offset, len, |access| access.write) {
             Ok((window, at)) if len > 0 => {
                 self.t.windows.at_mut(window).users += 1;
@@ -486,7 +491,7 @@ impl Endpoint<'_> {
     /// a refused put.
     fn refuse(&mut self, channel: u32, operation: u64, why: Refusal, put: bool) -> Result<(), ProtocolError> {
         if self.t.ops.room() == 0 {
-            return Err(ProtocolError::Credit);
+            return Err(ProtocolError::Credit);
         }
         self.t.channels.at_mut(channel).refusals += u32::from(put);
         let op = self.new_op(Op {
@@ -501,7 +506,7 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Room to serve one more request of the peer.
+    /// Room to serve one more request of the peer (C-5).
     fn admit(&mut self, channel: u32) -> Result<(), ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
         if slot.requests_in >= self.config.requests_per_peer || self.t.ops.room() == 0 {
@@ -515,7 +520,7 @@ impl Endpoint<'_> {
         self.admit(channel)?;
         let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
             Ok(found) => found,
-            Err(why) => return self.refuse(channel, get.operation, why, false),
+            Err(why) => return self.refuse(channel, get.operation, why, false),
         };
         self.t.windows.at_mut(window).users += 1;
         let op = self.new_op(Op {
@@ -534,13 +539,14 @@ impl Endpoint<'_> {
         Ok(())
     }
 
+    /// sequenced, so it comes here once.
     fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
         self.admit(channel)?;
         let bytes = atomic.data_type.bytes();
         let found = if atomic.data_type.allows(atomic.kind) && atomic.offset.is_multiple_of(bytes) {
             self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
         } else {
-            Err(Refusal::BadAtomic)
+            Err(Refusal::BadAtomic)
         };
         let (window, at) = match found {
             Ok(found) => found,

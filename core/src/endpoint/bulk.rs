@@ -148,11 +148,12 @@ impl Endpoint<'_> {
                 self.transfer(channel, rail, op, PostKind::Write { to }, payload, out);
             }
             Phase::Reading => {
+                //
                 let from = key(self.key_for(channel, slot.keys, rail));
                 self.transfer(channel, rail, op, PostKind::Read { from }, payload, out);
             }
             Phase::Writing => {
-                // All of this rail's part is written: its FIN follows on the same subchannel (multirail-2004, 5.3).
+                // All of this rail's part is written: its FIN follows on the same subchannel.
                 if !self.may_send(channel, Lane::Unordered) {
                     return Step::Idle;
                 }
@@ -166,12 +167,13 @@ impl Endpoint<'_> {
                 self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
             }
             _ if slot.kind == OpKind::Put => {
+                //
                 let operation = self.t.op_id(op).0.to_bits();
                 let put = wire::Put { window: slot.remote, offset: slot.remote_offset.wrapping_add(offset), operation };
                 self.transmit(now, channel, rail, op, Body::Put(put), payload, is_last, out);
             }
             _ => {
-                let data = Data { operation: slot.remote, offset };
+                let data = Data { operation: slot.remote, offset };
                 self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && slot.serves(), out);
             }
         }

@@ -30,14 +30,14 @@ impl Endpoint<'_> {
                 let leaving = self.t.channels.at(channel).state == ChannelState::Leaving;
                 if leaving {
                     // All is acknowledged and Bye is out on one subchannel at least; the peer, having read it there, closes
-                    // them all, perhaps before Bye has gone out on the others.
+                    // them all, perhaps before Bye has gone out on the others (G-7).
                     if !open {
                         self.end_channel(channel, Ending::Closed);
                     }
                     self.activate_if_alive(channel);
                 } else if stood || !open {
                     // What was in flight on it can't be replayed before the peer's end is known to be dead: that is
-                    // recovery's work. Until then the peer is lost with its rail.
+                    // recovery's work. Until then the peer is lost with its rail (G-4).
                     self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
                 }
             }
@@ -59,8 +59,8 @@ impl Endpoint<'_> {
         let gone = self.t.peers[peer.0 as usize].gone;
         let channel = match self.t.channel_of(peer) {
             Some(channel) => Some(channel),
-            None if gone => None,
-            None => self.open_channel(now, peer),
+            None if gone => None,                 // G-10
+            None => self.open_channel(now, peer), // L-1
         };
         let Some(channel) = channel.filter(|&channel| !self.t.channels.at(channel).is_over()) else {
             self.refuse_subchannel(peer, rail);
@@ -90,14 +90,14 @@ impl Endpoint<'_> {
                 self.t.channels.at_mut(channel).ack.make_due();
                 self.activate(channel);
             } else if id == Tables::timer(channel, Timer::Connect) {
-                self.end_channel(channel, Ending::Lost(LossReason::ConnectTimeout));
+                self.end_channel(channel, Ending::Lost(LossReason::ConnectTimeout)); // G-4
             } else {
                 self.watch(now, channel);
             }
         }
     }
 
-    /// The peer owed an acknowledgment for a while.
+    /// The peer owed an acknowledgment for a while (G-9).
     fn watch(&mut self, now: Time, channel: u32) {
         let slot = *self.t.channels.at(channel);
         if slot.is_over() || slot.sent.iter().all(|lane| lane.is_empty()) {

@@ -9,7 +9,7 @@ use crate::ids::RailId;
 use crate::wire::{self, Body, Connect, Probe};
 
 impl Endpoint<'_> {
-    /// Subchannels to open and close, and the Connect that comes first on each (G-1).
+    /// Subchannels to open and close, and the Connect that comes first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
         let peer = self.t.channels.at(channel).peer;
         for index in 0..self.rails.len() as u8 {
@@ -37,7 +37,7 @@ impl Endpoint<'_> {
                         block_bytes: self.config.block_bytes,
                         requests_max: self.config.requests_per_peer,
                         rail: index,
-                        answer: sub.connect_seen,
+                        answer: sub.connect_seen, // G-2
                     });
                     if self.send_frame(channel, rail, body, out) {
                         self.t.sub(channel, rail).connect_sent = true;
@@ -48,7 +48,7 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// Acknowledgments, limits and probes, where no packet has carried them.
+    /// Acknowledgments, limits and probes, where no packet has carried them (A-2, C-4, L-3).
     pub(super) fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if slot.probe_answer.is_none() && !slot.probe_due && !slot.ack.is_due() {
@@ -65,9 +65,9 @@ impl Endpoint<'_> {
             }
             let slot = self.t.channels.at(channel);
             let body = if let Some(nonce) = slot.probe_answer {
-                Body::Probe(Probe { nonce, answer: true })
+                Body::Probe(Probe { nonce, answer: true }) // G-6
             } else if slot.probe_due {
-                Body::Probe(Probe { nonce: slot.heard.0, answer: false })
+                Body::Probe(Probe { nonce: slot.heard.0, answer: false }) // G-9
             } else if !slot.ack.is_due() {
                 return;
             } else if slot.ack.is_pending() {
@@ -77,10 +77,10 @@ impl Endpoint<'_> {
                 let (slot, bits) = self.t.received(channel, 1);
                 let unordered_beyond = slot.received[1].beyond(bits, window);
                 self.stats.acks_explicit += 1;
-                Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
+                Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
             } else {
                 self.stats.acks_explicit += 1;
-                Body::Credit
+                Body::Credit // C-4
             };
             if self.send_frame(channel, RailId(rail), body, out) {
                 let slot = self.t.channels.at_mut(channel);
@@ -91,7 +91,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-3).
+    /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-7).
     pub(super) fn pump_goodbye(&mut self, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {

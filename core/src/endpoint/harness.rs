@@ -262,7 +262,7 @@ impl<'m> World<'m> {
                 let posts_max = self.nodes[rank].endpoint.rails[usize::from(post.rail.0)].posts_max;
                 let link = self.link(rank, post.peer.0 as usize, post.rail.0.into());
                 let open = link.posted.len() + link.finished.len();
-                assert!(open <= posts_max.into() || !self.honest, "more posts than the rail takes");
+                assert!(open <= posts_max.into() || !self.honest, "more posts than the rail takes: L-4");
             }
             Action::Atomic(atomic) => {
                 self.counts[4] += 1;

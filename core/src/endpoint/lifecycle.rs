@@ -14,7 +14,7 @@ use crate::store::list::By;
 use crate::time::Time;
 
 impl Endpoint<'_> {
-    /// A channel to an idle peer, whoever calls first: a peer that calls on one rail is called back on the others.
+    /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let grants = Grants::new(self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
@@ -80,7 +80,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The peer broke a rule.
+    /// The peer broke a rule (G-8).
     pub(super) fn offend(&mut self, channel: u32, error: ProtocolError) {
         self.stats.malformed_dropped += 1;
         self.end_channel(channel, Ending::Lost(LossReason::Protocol(error)));
@@ -190,7 +190,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Forgets a peer's messages that can't be received any more; those that are all here and in order stay.
+    /// Forgets a peer's messages that can't be received any more; those that are all here and in order stay (G-10).
     fn end_messages(&mut self, channel: u32) {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.drain(slots, |_, _| {});

@@ -1,5 +1,5 @@
-//! Messages meet buffers: matching in the order of PSNs and of posting (rules M-1 to M-5), multi-receive, messages that
-//! wait in blocks.
+//! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8), messages that
+//! wait in blocks (M-5).
 
 use super::channel::PlaceTo;
 use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
@@ -20,7 +20,7 @@ impl Endpoint<'_> {
                 self.t.matcher.unpost(key);
                 return Some(op);
             }
-            // While one message waits for a slot, none may overtake it.
+            // While one message waits for a slot, none may overtake it (M-8).
             if self.parts_starved {
                 return None;
             }
@@ -145,9 +145,9 @@ impl Endpoint<'_> {
         slot.tag = message.tag;
         slot.immediate = message.immediate;
         slot.message_len = message.len;
-        slot.granted = message.len.min(slot.len);
+        slot.granted = message.len.min(slot.len);
         slot.remote = message.remote;
-        slot.fin_wanted = message.want_placed;
+        slot.fin_wanted = message.want_placed;
     }
 
     /// A receive gets a message that waits here (out of the matcher already).
@@ -194,7 +194,7 @@ impl Endpoint<'_> {
         self.settle(op);
     }
 
-    /// Frees a message's slot and blocks, and grants them to the peer again.
+    /// Frees a message's slot and blocks, and grants them to the peer again (C-4).
     pub(super) fn free_message(&mut self, message: u32) {
         let slot = *self.t.messages.at(message);
         self.t.blocks.give(slot.blocks);

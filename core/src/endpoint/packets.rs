@@ -14,7 +14,7 @@ use crate::wire::{Body, Common, Lane, Repr};
 pub(super) type Actions = heapless::Vec<Action, 16>;
 
 impl Endpoint<'_> {
-    /// The header that every packet of a channel starts with now.
+    /// The header that every packet of a channel starts with now (A-1, C-4).
     fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
         let rank = self.config.rank.0;
         let slot = self.t.channels.at_mut(channel);
@@ -47,12 +47,12 @@ impl Endpoint<'_> {
         Candidates { up, room }
     }
 
-    /// Whether a subchannel takes one more post, one being kept for unsequenced frames.
+    /// Whether a subchannel takes one more post, one being kept for unsequenced frames (L-4).
     pub(super) fn has_room(&mut self, channel: u32, rail: RailId) -> bool {
         self.t.sub(channel, rail).has_room(&self.rails[usize::from(rail.0)])
     }
 
-    /// Whether one more sequenced packet of `lane` may be under way.
+    /// Whether one more sequenced packet of `lane` may be under way (S-3).
     pub(super) fn may_send(&mut self, channel: u32, lane: Lane) -> bool {
         if self.t.packets.room() == 0 {
             self.wait_for(channel, Shortage::Packets);
@@ -64,7 +64,8 @@ impl Endpoint<'_> {
         slot.sent[lane].has_room(window)
     }
 
-    /// Hands a sequenced packet to a rail. The caller has asked `may_send` and `has_room`, and `out` has room.
+    /// Numbers a sequenced packet (S-1) and hands it to a rail. The caller has asked `may_send` and `has_room`, and `out`
+    /// has room.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn transmit(
         &mut self,
@@ -128,7 +129,7 @@ impl Endpoint<'_> {
         debug_assert!(pushed.is_ok(), "the batch has room");
     }
 
-    /// Hands an unsequenced frame to a rail; one at a time per subchannel. `false`: one is with the rail already.
+    /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the rail already.
     pub(super) fn send_frame(&mut self, channel: u32, rail: RailId, body: Body, out: &mut Actions) -> bool {
         let index = self.t.sub_index(channel, rail);
         let sub = &mut self.t.subs[index];
@@ -192,7 +193,7 @@ impl Endpoint<'_> {
         self.settle(packet.op);
     }
 
-    /// The peer has a packet.
+    /// The peer has a packet.
     pub(super) fn acknowledged(&mut self, index: u32) {
         let packet = self.t.packets.at_mut(index);
         packet.unacked = false;
@@ -207,7 +208,7 @@ impl Endpoint<'_> {
         self.settle(packet.op);
     }
 
-    /// Starts the watch over a peer that owes an acknowledgment.
+    /// Starts the watch over a peer that owes an acknowledgment (G-9).
     fn watch_silence(&mut self, now: Time, channel: u32) {
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
         let timer = Tables::timer(channel, Timer::Silence);

@@ -159,6 +159,7 @@ impl Endpoint<'_> {
                 let target = self.t.op_id(op).0.to_bits();
                 Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, keys })
             }
+            //
             Control::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old }),
             Control::Fin | Control::None | Control::Register => {
                 Body::Fin(Fin { operation: slot.remote, count: 1, refused: slot.refusal, placed_bytes: slot.granted })
@@ -191,13 +192,13 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The next message in PSN order: eager where size, rail and credits allow, else RTS.
+    /// The next message in PSN order: eager where size, rail and credits allow, else RTS (X-2, C-7).
     fn pump_message(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at(channel);
         let op = slot.ordered.head();
         let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
         if !slot.allowance.message_allowed(slot.sent[0].next()) || !self.may_send(channel, Lane::Ordered) {
-            return Step::Idle;
+            return Step::Idle; // C-1
         }
         if self.t.ops.at(op).registering != 0 {
             return Step::Idle;
@@ -214,14 +215,14 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
         let slot = self.t.channels.at_mut(channel);
         if len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
-            slot.allowance.use_blocks(blocks as u32);
+            slot.allowance.use_blocks(blocks as u32); // C-2
             self.t.dequeue(op);
             self.send_eager(now, channel, rail, op, head, out);
             return Step::Sent;
         }
         let send = self.t.ops.at(op);
         let (keys, to_register) = (send.keys, send.to_register);
-        // A key names one contiguous piece.
+        // A key names one contiguous piece.
         let contiguous = send.segments == 1 || send.retained != NONE;
         let readable = if contiguous { self.ready_with(channel, |caps| caps.read) } else { 0 };
         if readable != 0
@@ -261,7 +262,7 @@ impl Endpoint<'_> {
         let (len, level) = (slot.len, slot.level);
         let mut buffer_free = len == 0 || slot.retained != NONE;
         if level == Level::Reusable && !lossless && !buffer_free {
-            // Without room for a copy, the buffer is free when the peer has acknowledged.
+            // Without room for a copy, the buffer is free when the peer has acknowledged.
             if let Some(place) = self.t.retention.take() {
                 let from = self.t.op_span(op, 0, len);
                 self.t.ops.at_mut(op).retained = place;
@@ -282,10 +283,10 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The next get or atomic, as far as the peer serves them at once.
+    /// The next get or atomic, as far as the peer serves them at once (C-5).
     fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at_mut(channel);
-        // Answers count as open until the request that goes out now acknowledges them.
+        // Answers count as open until the request that goes out now acknowledges them (C-5).
         if slot.answered > 0 && !slot.received[1].expected().is_before(slot.answered_until) {
             slot.requests_out -= core::mem::take(&mut slot.answered);
         }
@@ -323,7 +324,7 @@ impl Endpoint<'_> {
         Step::Sent
     }
 
-    /// Answers under way pin their slots; with as many as the peer may have open, the next one waits.
+    /// Answers under way pin their slots; with as many as the peer may have open, the next one waits (C-5).
     pub(super) fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer

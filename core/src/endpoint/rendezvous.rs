@@ -1,4 +1,4 @@
-//! Rendezvous: which variant, and the messages of it (resilient-2010, IV.A.2; rules ).
+//! Rendezvous: which variant, and the messages of it (resilient-2010, IV.A.2; rules ).
 //!
 //! The receiver chooses when it has matched: *get* where the sender's memory can be read over a rail that both use,
 //! else *put* where its own memory can be written, else *data segments*.
@@ -34,7 +34,7 @@ impl Endpoint<'_> {
         mask
     }
 
-    /// The key of a set that goes with our rail `rail`.
+    /// The key of a set that goes with our rail `rail`.
     pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
         let peer_rail = self.t.sub(channel, rail).peer_rail;
         self.t.key_sets.at(set).as_slice().iter().find(|key| key.rail == peer_rail).copied()
@@ -62,13 +62,13 @@ impl Endpoint<'_> {
                 self.with_keys(channel, keys, mask)
             }
         };
-        // A key names one contiguous piece.
+        // A key names one contiguous piece.
         let contiguous = slot.segments == 1;
         let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
         let slot = self.t.ops.at_mut(op);
         slot.fin_wanted = true;
         if slot.granted == 0 {
-            // Nothing fits: the FIN alone ends it.
+            // Nothing fits: the FIN alone ends it.
             slot.phase = Phase::Data;
             self.drop_key_set(keys, false);
             self.settle(op);
@@ -136,7 +136,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.granted = cts.granted_bytes.min(slot.len);
         slot.remote = cts.target;
-        slot.phase = Phase::Data;
+        slot.phase = Phase::Data; // unless a key can be used
         if !cts.keys.is_empty()
             && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
         {
@@ -175,7 +175,7 @@ impl Endpoint<'_> {
                     slot.moved = slot.granted;
                     self.settle(op);
                 }
-                _ => self.stats.stale_dropped += 1,
+                _ => self.stats.stale_dropped += 1,
             }
             return;
         }
@@ -197,7 +197,7 @@ impl Endpoint<'_> {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count.max(1);
             }
-            _ => self.stats.stale_dropped += 1,
+            _ => self.stats.stale_dropped += 1,
         }
         self.settle(op);
     }

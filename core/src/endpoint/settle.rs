@@ -113,7 +113,7 @@ impl Endpoint<'_> {
             _ => None,
         };
         if slot.fin_wanted {
-            self.send_control(op, Control::Fin);
+            self.send_control(op, Control::Fin);
         }
         match kind {
             OpKind::ServeGet | OpKind::ServeAtomic => {
@@ -123,7 +123,7 @@ impl Endpoint<'_> {
                 let slot = self.t.channels.at_mut(channel);
                 slot.refusals -= 1;
                 if slot.refusals == 0 {
-                    // The origin waits for a packet without the flag.
+                    // The origin waits for a packet without the flag.
                     slot.ack.make_due();
                     self.activate(channel);
                 }
@@ -276,17 +276,18 @@ impl Op {
         let out = self.all_sent && self.is_unsent();
         match self.kind {
             OpKind::Send => match (self.phase, self.level) {
+                //
                 (Phase::EagerSent, Level::Reusable) => self.posts == 0 && (self.lossless || self.unacked == 0),
                 (Phase::EagerSent, Level::Acknowledged) => self.is_unsent(),
                 (Phase::EagerSent, Level::Placed) => self.fin_seen && self.posts == 0,
-                (Phase::Writing, _) => out,
+                (Phase::Writing, _) => out,
                 (Phase::Waiting | Phase::Data, _) => self.fin_seen && self.posts == 0,
                 _ => false,
             },
             OpKind::Recv | OpKind::Part => match self.phase {
                 Phase::Data => self.moved >= self.granted && self.places == 0,
                 Phase::Reading => self.all_sent && self.moved >= self.granted && self.posts == 0,
-                Phase::Written => self.fins_expected > 0 && self.fins >= self.fins_expected,
+                Phase::Written => self.fins_expected > 0 && self.fins >= self.fins_expected,
                 _ => false,
             },
             OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,

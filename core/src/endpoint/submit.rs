@@ -31,7 +31,7 @@ impl Endpoint<'_> {
     }
 
     /// Leaves a peer in good order: when all that was submitted to it is acknowledged, a goodbye goes out and
-    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows. Nothing more can be submitted to it.
+    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to it.
     pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
         let _ = now;
         let peers_max = self.config.peers_max;
@@ -148,7 +148,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The oldest message that `selector` takes and that has no buffer yet.
+    /// The oldest message that `selector` takes and that has no buffer yet (M-5).
     pub fn probe(&self, selector: &Selector) -> Option<Found> {
         let (_, message) = self.t.matcher.find_unexpected(selector)?;
         Some(self.found(message))
@@ -159,7 +159,7 @@ impl Endpoint<'_> {
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
         let (key, message) = self.t.matcher.find_unexpected(selector)?;
         self.t.matcher.take_unexpected(key);
-        self.t.messages.at_mut(message).claimed = true;
+        self.t.messages.at_mut(message).claimed = true; // M-6
         Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))
     }
 
@@ -278,6 +278,7 @@ impl Endpoint<'_> {
         }
         let op = operation.0.index;
         match (slot.kind, slot.phase) {
+            // a receive that has matched goes on.
             (OpKind::Recv, Phase::Posted) => {
                 self.t.matcher.unpost(slot.posted);
                 self.complete(op, Some(OpError::Cancelled));
@@ -329,7 +330,7 @@ impl Endpoint<'_> {
     pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
         let slot = self.t.windows.get(window.0).ok_or(ConcealError::Unknown)?;
         if slot.users > 0 {
-            return Err(ConcealError::Busy);
+            return Err(ConcealError::Busy);
         }
         if let Ok(at) = self.t.window_by_key(slot.key) {
             let len = self.t.windows_len;

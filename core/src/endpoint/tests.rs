@@ -14,9 +14,11 @@ use crate::wire::{AtomicKind, AtomicType};
 
 mod lanes;
 mod limits;
+mod lone;
 mod one_sided;
 mod peers;
 mod random;
+mod rules;
 mod two_sided;
 
 const HEAP: RegionId = RegionId(0);

@@ -1,5 +1,5 @@
 //! Blocks of the payload pool for messages that can't go to their buffer yet, as chains: a message of any length takes
-//! `ceil(length / block)` of them, so there is no fragmentation and a peer's grant of blocks is always good.
+//! `ceil(length / block)` of them (C-2), so there is no fragmentation and a peer's grant of blocks is always good.
 
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 

@@ -77,7 +77,7 @@ impl Grants {
         self.blocks_told = self.blocks_released;
     }
 
-    /// Whether the peer should hear of the limits without waiting for other traffic: a quarter of a grant came free.
+    /// Whether the peer should hear of the limits without waiting for other traffic (C-4): a quarter of a grant came free.
     pub const fn worth_telling(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_told);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_told);

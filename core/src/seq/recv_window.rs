@@ -1,4 +1,4 @@
-//! Which packets of a lane have come: the window that makes delivery exactly once.
+//! Which packets of a lane have come: the window that makes delivery exactly once (rules S-4 to S-7).
 //!
 //! A window and not a high-water mark, because a send that ended without a completion may still have arrived, and the
 //! copy that follows it on another rail overtakes and is overtaken (resilient-2010, IV.B). Each number is in one of
@@ -105,7 +105,7 @@ impl RecvWindow {
     }
 
     /// The selective acknowledgment that goes with [`expected`](Self::expected): bit i says that `expected + 1 + i` is
-    /// received.
+    /// received.
     pub fn beyond(&self, bits: &[u64], window: u32) -> u64 {
         debug_assert!(super::window_is_valid(window) && bits.len() == Self::words(window));
         let received = &bits[bits.len() / 2..];
@@ -160,6 +160,7 @@ mod tests {
     use super::*;
     use std::vec;
 
+    /// S-4, S-5
     #[test]
     fn a_copy_that_comes_late_is_a_duplicate_and_one_that_comes_early_is_kept() {
         let mut bits = vec![0; RecvWindow::words(64)];
@@ -178,6 +179,7 @@ mod tests {
         assert_eq!(bits, [0, 0], "a place that the window has left is free");
     }
 
+    /// S-7
     #[test]
     fn a_claim_is_not_a_receipt_and_can_be_given_back() {
         let mut bits = vec![0; RecvWindow::words(64)];
@@ -209,6 +211,7 @@ mod tests {
         }
     }
 
+    /// S-6
     #[test]
     fn numbers_past_the_window_are_refused() {
         let mut bits = vec![0; RecvWindow::words(64)];

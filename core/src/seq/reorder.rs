@@ -1,5 +1,5 @@
 //! The out-of-order queue of a virtual channel (multirail-2004, 5.2): packets whose number (PSN) is not the expected one
-//! (ESN) wait here until it is their turn.
+//! (ESN) wait here until it is their turn (rule S-8).
 //!
 //! The paper asks that enqueue, dequeue and search be fast even where rails differ much; here each is O(1), since a
 //! packet waits in the place that its number names. Invariants: waiting numbers lie in `esn .. esn + window`; `len` is
@@ -147,6 +147,7 @@ mod tests {
     use std::vec;
     use std::vec::Vec;
 
+    /// S-8
     #[test]
     fn packets_leave_in_order_whatever_the_order_they_came_in() {
         let mut slots = vec![NONE; 64];

@@ -80,7 +80,7 @@ impl SentWindow {
         Ok(seq)
     }
 
-    /// The peer has everything before `cumulative`. Says how many numbers that is news for; take their handles with
+    /// The peer has everything before `cumulative`. Says how many numbers that is news for; take their handles with
     /// [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date brings none.
     pub fn ack(&mut self, cumulative: Seq) -> Result<u32, AckError> {
         let news = cumulative.distance_from(self.acked);
@@ -213,6 +213,7 @@ mod tests {
         assert_eq!(window.push(&mut slots, 99), Ok(Seq(53)));
     }
 
+    ///
     #[test]
     fn acknowledgments_are_checked() {
         let (mut window, _) = sent(Seq(5), 3);

@@ -1,4 +1,4 @@
-//! Serial numbers of 32 bits: they wrap, so "before" is a matter of distance (RFC 1982).
+//! Serial numbers of 32 bits: they wrap, so "before" is a matter of distance (RFC 1982; rule S-2).
 //!
 //! Invariant that the users keep: numbers that are compared lie less than 2^31 apart. The windows of this module keep
 //! them within [`WINDOW_MAX`](super::WINDOW_MAX); a number from a peer may lie anywhere, and each comparison here has
@@ -74,6 +74,7 @@ impl Seq {
 mod tests {
     use super::*;
 
+    /// S-2
     #[test]
     fn order_survives_the_wrap() {
         let last = Seq(u32::MAX);
@@ -92,6 +93,7 @@ mod tests {
         assert!(a.is_before(Seq(b.0 - 1)) && Seq(b.0 + 1).is_before(a));
     }
 
+    /// C-6
     #[test]
     fn sixteen_bits_suffice_near_the_base() {
         for base in [0, 1, 0x7fff, 0x8000, 0xffff, 0x1_0000, u32::MAX - 3, u32::MAX].map(Seq) {

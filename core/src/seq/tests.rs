@@ -20,6 +20,7 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
+    /// S-4 to S-8, A-6, A-7
     #[test]
     fn structures_do_what_their_oracles_do(data in proptest::collection::vec(any::<u8>(), 0..600)) {
         harness::run(&data);

@@ -1,4 +1,4 @@
-//! Where things lie in a ring's memory.
+//! Where things lie in a ring's memory (rule L-11).
 //!
 //! ```text
 //!    0  head      u32, written by the consumer when it has freed slots

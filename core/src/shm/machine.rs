@@ -1,4 +1,4 @@
-//! The ring's algorithm, over any memory that is [`Cells`].
+//! The ring's algorithm, over any memory that is [`Cells`] (rules L-11 to L-13).
 //!
 //! Positions count messages from 0, modulo 2^32; message `p` lies in slot `p % slots` and is there once the slot's turn
 //! number is `p + 1`. Each side keeps its position privately; a value in shared memory is only ever compared with it.
@@ -147,7 +147,7 @@ impl<C: Cells> Producer<C> {
         }
         let head = self.cells.head().load(Acquire);
         let taken = self.tail.position.wrapping_sub(self.head_seen);
-        // An honest head moves forward only and never passes the tail.
+        // An honest head moves forward only and never passes the tail (L-12).
         if head.wrapping_sub(self.head_seen) > taken {
             let error = RingError { field: "head", value: head };
             self.dead = Some(error);
@@ -201,7 +201,7 @@ impl<C: Cells> Producer<C> {
         Ok(())
     }
 
-    /// Whether the consumer must be woken for what was pushed since the last call: `true` once for each time that it
+    /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each time that it
     /// fell asleep.
     pub fn must_ring(&mut self) -> bool {
         self.cells.fence();
@@ -275,7 +275,7 @@ impl<C: Cells> Consumer<C> {
         let slot = self.head.slot;
         let turn = self.cells.turn(slot).load(Acquire);
         if turn != self.head.turn() {
-            // Nothing yet: then it is what stood there a round ago, or the 0 of a slot that was never written.
+            // Nothing yet: then it is what stood there a round ago, or the 0 of a slot that was never written (L-12).
             if turn != 0 && turn != self.head.turn().wrapping_sub(self.config.slots) {
                 return Err(self.kill(RingError { field: "turn", value: turn }));
             }
@@ -283,7 +283,7 @@ impl<C: Cells> Consumer<C> {
             self.publish();
             return Ok(None);
         }
-        // Read once each; from here on only the private copies count.
+        // Read once each; from here on only the private copies count (L-12).
         let header_bytes = self.cells.header_bytes(slot).load(Relaxed);
         let payload_bytes = self.cells.payload_bytes(slot).load(Relaxed);
         let wrong = if header_bytes > HEADER_BYTES_MAX as u32 {

@@ -13,6 +13,7 @@ use super::*;
 
 const SMALL: RingConfig = RingConfig { slots: 4, slot_bytes: 512 };
 
+/// L-11
 #[test]
 fn words_of_different_owners_are_apart_and_slots_spread_over_the_cache() {
     let places = [HEAD_AT, SLEEPING_AT, STARVED_AT, CONSTANTS_AT, SLOTS_AT];
@@ -80,6 +81,7 @@ fn a_front_that_is_not_released_stays_and_a_full_ring_says_so() {
     assert_eq!(consumer.front().unwrap().unwrap().header(), [1]);
 }
 
+/// L-13
 #[test]
 fn flags_make_one_doorbell_each() {
     let memory = Memory::new(SMALL);
@@ -103,6 +105,7 @@ fn flags_make_one_doorbell_each() {
     assert!(!producer.arm(), "there is room");
 }
 
+/// L-12
 #[test]
 fn lengths_that_leave_the_slot_kill_the_ring() {
     for (header, payload, field) in [
@@ -128,6 +131,7 @@ fn lengths_that_leave_the_slot_kill_the_ring() {
     }
 }
 
+/// L-12
 #[test]
 fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
     // 0: never written; 1 - slots: a round ago, counted from before the start.
@@ -149,6 +153,7 @@ fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
     }
 }
 
+/// L-12
 #[test]
 fn a_head_that_jumps_kills_the_ring() {
     for head in [5, u32::MAX, 1 << 31] {

@@ -1,5 +1,5 @@
 //! Matching of messages to receives, by MPI's rule: a message goes to the oldest posted receive that takes it, a receive
-//! takes the oldest unexpected message that fits (MPI 4.1, 3.5). Tagged and untagged messages are domains apart.
+//! takes the oldest unexpected message that fits (MPI 4.1, 3.5; M-1). Tagged and untagged messages are domains apart.
 //!
 //! Both sides are bounded tables in the caller's memory and hold an index of the caller's for each receive and message.
 //! Receives that ask for the same thing, and messages that look the same, stand in one queue (a *group*, see `fifos`),

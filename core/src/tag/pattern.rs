@@ -1,4 +1,4 @@
-//! What a receive asks for, in one normal form: two selectors that take the same messages by the same rule are equal.
+//! What a receive asks for, in one normal form: two selectors that take the same messages are equal (rules M-2 to M-4).
 //! A message is the pattern that takes only its like.
 
 use crate::endpoint::request::{Selector, TagMatch};
@@ -122,6 +122,7 @@ mod tests {
         assert!(load <= 18, "ranks and tags: {load} in one bucket");
     }
 
+    /// M-2 to M-4
     #[test]
     fn the_projection_takes_the_message_and_keeps_the_shape() {
         let message = Pattern::of_message(PeerId(9), Some(0xabcd));

@@ -22,6 +22,7 @@ fn config() -> ProptestConfig {
 proptest! {
     #![proptest_config(config())]
 
+    /// M-1 to M-4
     #[test]
     fn matching_does_what_two_vectors_do(data in proptest::collection::vec(any::<u8>(), 0..360)) {
         run(&data);
@@ -199,6 +200,7 @@ fn both_tables_say_when_they_are_full() {
     });
 }
 
+/// M-2
 #[test]
 fn untagged_and_tag_zero_are_different_things() {
     let config = MatchConfig { posted_max: 4, unexpected_max: 4, buckets: 1 };

@@ -304,7 +304,7 @@ impl CommonLayout {
     /// Kind and total length of the header (W-2, W-3).
     #[inline]
     pub(super) fn framing(&self) -> Result<(Kind, usize), WireError> {
-        ensure("version", self.version == VERSION, self.version)?;
+        ensure("version", self.version == VERSION, self.version)?; // W-1
         let kind = Kind::from_code(self.kind).ok_or(WireError { field: "kind", value: u64::from(self.kind) })?;
         let header_bytes = self.header_bytes.get();
         ensure("header_bytes", kind.may_take(usize::from(header_bytes)), header_bytes)?;

@@ -15,7 +15,7 @@
 //! that a message is well formed, never that it is genuine.
 //!
 //! Invariants: little-endian; a fixed size per message; reserved bytes are zero; `emit(parse(b)) == b` for all accepted
-//! `b`. Rules: `conformance/PROTOCOL.md`, section H.
+//! `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};

@@ -26,6 +26,7 @@ fn exchange(dialler_nonce: u8, acceptor_nonce: u8) -> (Dialler, Acceptor, [Messa
     (dialler, acceptor, [hello, challenge, proof])
 }
 
+/// H-1 to H-6
 #[test]
 fn both_sides_of_a_job_find_each_other() {
     let (mut dialler, mut acceptor, [hello, challenge, proof]) = exchange(1, 2);
@@ -50,6 +51,7 @@ fn verdicts_reach_the_dialler() {
     assert_eq!(refused, AuthError::Refused(RefusedBecause::Connected));
 }
 
+/// H-4
 #[test]
 fn an_acceptor_without_the_key_is_found_out() {
     let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
@@ -59,6 +61,7 @@ fn an_acceptor_without_the_key_is_found_out() {
     assert_eq!(dialler.expects(), 0);
 }
 
+/// H-5
 #[test]
 fn a_dialler_without_the_key_is_found_out() {
     // It can't pass the challenge as a Dialler; a cheat that skips this check signs with its own key.
@@ -72,6 +75,7 @@ fn a_dialler_without_the_key_is_found_out() {
     assert_eq!(acceptor.expects(), 0);
 }
 
+/// H-7
 #[test]
 fn a_recorded_handshake_is_worth_nothing() {
     let (_, _, [hello, challenge, proof]) = exchange(1, 2);
@@ -84,6 +88,7 @@ fn a_recorded_handshake_is_worth_nothing() {
     assert_eq!(dialler.handle(challenge.bytes()).unwrap_err(), AuthError::Mac);
 }
 
+/// H-5
 #[test]
 fn a_reflected_mac_proves_nothing() {
     // An outsider calls the acceptor and hands it its own challenge MAC as proof.
@@ -152,6 +157,7 @@ fn the_acceptor_says_what_was_wrong_with_a_call() {
     assert_eq!(call(Call { transport: Transport::Shm, ..CALL }), AuthError::Transport { theirs: Transport::Shm });
 }
 
+/// H-1
 #[test]
 fn messages_of_the_wrong_length_are_refused() {
     let mut acceptor = Acceptor::new(key(), STATION, [2; 32]);
@@ -161,6 +167,7 @@ fn messages_of_the_wrong_length_are_refused() {
     assert!(matches!(acceptor.handle(&[0; PROOF_BYTES + 1]), Err(AuthError::Length { .. })));
 }
 
+/// H-8
 #[test]
 fn crossing_calls_agree_on_one() {
     let (low, high) = (PeerId(2), PeerId(9));

@@ -1,4 +1,4 @@
-//! Atomics on payload memory, done by the target's processor so that they are atomic towards local code too.
+//! Atomics on payload memory, done by the target's processor so that they are atomic towards local code too (rule R-7).
 //!
 //! Integers use the machine's own instructions; products, logical operations and floating point go through a
 //! compare-and-swap loop on the bits. A floating point compare-and-swap compares values (so -0.0 equals 0.0, and NaN

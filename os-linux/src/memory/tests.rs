@@ -3,6 +3,7 @@
 use super::*;
 use proptest::prelude::*;
 use rerail_core::mem::MemRef;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 const PAGE_BYTES: usize = 4096;
 
@@ -263,6 +264,31 @@ fn float_atomics_do_what_arithmetic_says() {
         assert_eq!(run(kind, AtomicType::F64, 5, 3, 0), (None, 5), "{kind:?} on floating point changes nothing");
         assert_eq!(run(kind, AtomicType::F32, 5, 3, 0), (None, 5));
     }
+}
+
+/// what the owner does with atomic instructions of its own, meanwhile, is not lost, nor is what peers ask for.
+#[test]
+fn atomics_of_peers_and_of_the_owner_add_up() {
+    let mut memory = memory();
+    let region = memory.alloc(8).unwrap();
+    let word = memory.bytes_mut(region).unwrap().as_mut_ptr().expose_provenance();
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // SAFETY: a page-aligned region of 8 bytes that outlives the scope; meanwhile both sides access it atomically.
+            let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word)) };
+            barrier.wait();
+            (0..100_000).for_each(|_| drop(word.fetch_add(1, Ordering::Relaxed)));
+        });
+        barrier.wait();
+        for n in 0..100_000 {
+            // An instruction of the processor's, and a loop.
+            let (kind, operand) = if n % 2 == 0 { (AtomicKind::Add, 1 << 32) } else { (AtomicKind::Mul, 1) };
+            assert!(memory.atomic(MemRef { region, offset: 0 }, kind, AtomicType::U64, operand, 0).is_some());
+        }
+    });
+    let value = u64::from_ne_bytes(memory.bytes(region).unwrap().try_into().unwrap());
+    assert_eq!((value >> 32, value as u32), (50_000, 100_000));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The rail of a process to itself.
+//! The rail of a process to itself (rules X-12, L-2).
 //!
 //! A posted packet waits in a queue; polling moves its payload from the source straight to the place that the endpoint
 //! names, without a copy in between, and then reports the post complete. So the memory of a post is read before its

@@ -1,9 +1,10 @@
 //! Order, acknowledgment and credits between endpoints.
 
+use super::lone::Lone;
 use super::*;
 use crate::config::Multiplex;
 
-/// M-1: messages of one sender are matched in the order of submission, whatever rails they take and reorder.
+/// M-1, S-8: messages of one sender are matched in the order of submission, whatever rails they take and reorder.
 #[test]
 fn messages_over_many_rails_are_matched_in_order() {
     for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {
@@ -68,7 +69,7 @@ fn a_flood_waits_for_credit() {
     }
 }
 
-/// without any packet in the other direction, acknowledgments still come, but far fewer than packets.
+/// without any packet in the other direction, acknowledgments still come, but far fewer than packets.
 #[test]
 fn acknowledgments_are_few() {
     let config = Config { retained_max: 256, ..small() };
@@ -89,7 +90,7 @@ fn acknowledgments_are_few() {
     assert_eq!(completions(&mut world, 0).len(), 200);
 }
 
-/// A large message goes over all rails, in parts of equal size (multirail-2004, even striping).
+/// a large message goes over all rails, in parts of equal size (multirail-2004, even striping).
 #[test]
 fn a_large_message_uses_all_rails() {
     let config = small();
@@ -103,4 +104,22 @@ fn a_large_message_uses_all_rails() {
         world.settle();
         assert!(world.counts[sort] >= 20, "{:?}", world.counts);
     }
+}
+
+/// L-3, L-4: of a rail's posts one is kept for unsequenced packets, and of these one is under way at a time.
+#[test]
+fn a_busy_rail_still_takes_one_frame() {
+    use crate::wire::{Body, Probe};
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.busy = true;
+    for n in 0..5 {
+        lone.send(n, 0);
+    }
+    assert_eq!(lone.sent().len(), usize::from(TCP.posts_max) - 1);
+    lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
+    assert_eq!(lone.sent_one().body, Body::Probe(Probe { nonce: 1, answer: true }));
+    lone.feed(Body::Probe(Probe { nonce: 2, answer: false }), 0);
+    assert_eq!(lone.sent(), []);
 }

@@ -13,7 +13,7 @@ fn remote(offset: u64) -> Remote {
     Remote { peer: PeerId(1), window: 77, offset }
 }
 
-/// Put and get of every length; the flush comes after both.
+/// put and get of every length; the flush comes after both.
 #[test]
 fn put_then_flush_then_get() {
     let config = small();
@@ -48,7 +48,7 @@ fn put_then_flush_then_get() {
     }
 }
 
-/// A window is free again when the peer that was writing to it is lost in the middle of a packet.
+/// a window is free again when the peer that was writing to it is lost in the middle of a packet.
 #[test]
 fn a_lost_peer_leaves_no_window_busy() {
     let config = small();
@@ -74,7 +74,7 @@ fn a_lost_peer_leaves_no_window_busy() {
     }
 }
 
-/// Many more atomics than the peer serves at once: every one is applied once, and the old values are a permutation.
+/// R-6, C-5: many more atomics than the peer serves at once: each is applied once, the old values are a permutation.
 #[test]
 fn fetch_and_add_is_exactly_once() {
     let config = small();
@@ -107,7 +107,7 @@ fn fetch_and_add_is_exactly_once() {
     }
 }
 
-/// what is not exposed, not allowed or out of range is refused by name, and the channel goes on.
+/// what is not exposed, not allowed or out of range is refused by name, and the channel goes on.
 #[test]
 fn refusals() {
     use crate::wire::Refusal::*;
@@ -162,7 +162,7 @@ fn refusals() {
     }
 }
 
-/// A window can't be taken away while a get is answered from it; afterwards access is refused.
+/// a window can't be taken away while a get is answered from it; afterwards access is refused.
 #[test]
 fn a_window_in_use_stays() {
     let config = small();

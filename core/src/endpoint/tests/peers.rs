@@ -11,7 +11,7 @@ fn other_events(world: &mut World<'_>, rank: usize) -> Vec<Event> {
     world.nodes[rank].events.iter().filter(|e| !matches!(e, Event::Completed(_))).copied().collect()
 }
 
-/// G-3: a goodbye comes after everything that was submitted, and both ends hear of it.
+/// G-7: a goodbye comes after everything that was submitted, and both ends hear of it.
 #[test]
 fn goodbye_after_all_is_delivered() {
     let config = small();
@@ -37,7 +37,7 @@ fn goodbye_after_all_is_delivered() {
     }
 }
 
-/// What came before a goodbye can be received after it; only then is there nothing more to expect.
+/// G-10: what came before a goodbye can be received after it; only then is there nothing more to expect.
 #[test]
 fn messages_outlive_their_sender() {
     let config = small();
@@ -60,7 +60,7 @@ fn messages_outlive_their_sender() {
     }
 }
 
-/// G-3: whichever subchannel brings the goodbye first, and whatever is still on the others, it is no loss at either end.
+/// G-7: whichever subchannel brings the goodbye first, and whatever is still on the others, it is no loss at either end.
 #[test]
 fn a_goodbye_on_many_rails_is_no_loss() {
     let config = Config { ack_packets: 1, ..small() };
@@ -95,7 +95,7 @@ fn a_goodbye_on_many_rails_is_no_loss() {
     }
 }
 
-/// A peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes on.
+/// G-4: a peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes on.
 #[test]
 fn a_lost_peer_takes_only_its_own_along() {
     let config = small();
@@ -151,7 +151,7 @@ fn a_lost_peer_takes_only_its_own_along() {
     }
 }
 
-/// A peer that never answers is lost after the configured time.
+/// G-4: a peer that never answers is lost after the configured time.
 #[test]
 fn connecting_has_a_limit() {
     let config = Config { connect_timeout: Nanos(5000), ..small() };
@@ -174,7 +174,7 @@ fn connecting_has_a_limit() {
     assert_eq!(endpoint.next_timeout(), None);
 }
 
-/// A rail that can't be had is no failure while another can.
+/// G-4: a rail that can't be had is no failure while another can.
 #[test]
 fn one_refused_rail_is_no_loss() {
     let config = small();
@@ -193,7 +193,7 @@ fn one_refused_rail_is_no_loss() {
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
 }
 
-/// A silent peer that owes an acknowledgment is probed, and lost when it stays silent.
+/// G-9: a silent peer that owes an acknowledgment is probed, and lost when it stays silent.
 #[test]
 fn silence_is_noticed() {
     let config = Config { probe_after: Nanos(1_000_000), silence_max: Nanos(10_000_000), ..small() };
@@ -223,4 +223,20 @@ fn silence_is_noticed() {
     }
     assert!(probes >= 5, "{probes} packets");
     assert!((start + 10_000_000..start + 11_500_000).contains(&lost_at.unwrap()));
+}
+
+/// L-1: who is called on one rail calls back on the others.
+#[test]
+fn a_call_is_returned_on_the_other_rails() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let rails = [TCP, TCP, TCP];
+    let mut endpoint = Endpoint::new(config, &rails, region.for_test(&config), Time(0)).unwrap();
+    let peer = PeerId(1);
+    endpoint.add_peer(peer, 0b110).unwrap();
+    endpoint.handle_rail_event(Time(0), RailEvent::Up { peer, rail: RailId(1) });
+    let mut actions = heapless::Vec::new();
+    endpoint.poll_actions(Time(0), &mut actions);
+    let called: Vec<_> = actions.iter().filter(|action| matches!(action, Action::Connect { .. })).collect();
+    assert_eq!(called, [&Action::Connect { peer, rail: RailId(2) }]);
 }

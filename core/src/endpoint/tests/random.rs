@@ -112,7 +112,7 @@ fn run(seed: u64) {
     }
 }
 
-/// Exactly once, in order, whole, and nothing leaks. `RERAIL_CASES` sets how many worlds.
+/// Exactly once, in order, whole, and nothing leaks (C-4, S-9, X-9, X-12). `RERAIL_CASES` sets how many worlds.
 #[test]
 fn random_worlds() {
     let cases = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
@@ -121,7 +121,7 @@ fn random_worlds() {
     }
 }
 
-/// The fuzz body on random bytes: garbage between real traffic panics nowhere and writes nowhere.
+/// G-8: the fuzz body on random bytes: garbage between real traffic panics nowhere and writes nowhere.
 #[test]
 fn random_garbage() {
     let cases: u64 = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Every length on every set of rails, posted before and after: the bytes arrive, each request completes once.
+/// every length on every set of rails, posted before and after: the bytes arrive, and are told once.
 #[test]
 fn a_message_of_any_length_arrives() {
     let config = small();
@@ -46,7 +46,7 @@ fn a_message_of_any_length_arrives() {
     }
 }
 
-/// Placed means matched: without a receive, a send of that level stays open whatever its length.
+/// placed means matched: without a receive, a send of that level stays open whatever its length.
 #[test]
 fn placed_waits_for_the_receive_and_the_others_do_not() {
     let config = small();
@@ -60,7 +60,7 @@ fn placed_waits_for_the_receive_and_the_others_do_not() {
     assert_eq!(completions(&mut world, 0).into_keys().collect::<Vec<_>>(), [1, 2]);
 }
 
-/// Pieces on both sides, cut differently.
+/// pieces on both sides, cut differently, on rails that could write or read one piece.
 #[test]
 fn pieces_are_gathered_and_scattered() {
     let config = small();
@@ -85,7 +85,7 @@ fn pieces_are_gathered_and_scattered() {
     }
 }
 
-/// the receiver learns that it got less; the sender and the channel are well.
+/// the receiver learns that it got less; the sender and the channel are well.
 #[test]
 fn truncation_is_told_to_the_receiver_and_hurts_nobody_else() {
     let config = small();
@@ -146,7 +146,7 @@ fn inject_takes_the_bytes_at_once() {
     }
 }
 
-/// One buffer takes message after message; the last event gives it back; a message that doesn't fit goes to the next.
+/// M-8: one buffer takes message after message; the last event gives it back; what doesn't fit goes to the next.
 #[test]
 fn a_multi_receive_buffer_takes_many_messages() {
     let config = small();
@@ -213,7 +213,7 @@ fn a_multi_receive_buffer_takes_many_messages() {
     }
 }
 
-/// Probe sees, claim takes out of matching, and only then may the message be received; untagged and tagged don't mix.
+/// M-2, M-5, M-6: probe sees, claim takes out of matching, and only then may the message be received.
 #[test]
 fn probe_and_claim() {
     let config = small();
@@ -252,7 +252,7 @@ fn probe_and_claim() {
     }
 }
 
-/// What has not been sent or matched can be taken back, nothing else can.
+/// what has not been sent or matched can be taken back, nothing else can.
 #[test]
 fn cancel() {
     let config = small();

@@ -29,7 +29,8 @@ use crate::auth::{Acceptor, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step
 
 /// Datagrams taken from one connection in one go.
 const DATAGRAMS_MAX: usize = 4;
-/// What comes with the descriptor of a ring.
+
+/// What comes with the descriptor of a ring (L-9).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 pub(super) struct Share {
@@ -53,7 +54,7 @@ impl Share {
     }
 
     /// The ring described, if the sizes are sane and its slots are as large as ours: then all of our packets fit, and
-    /// all of the peer's fit into ours. How many slots there are is each side's own affair.
+    /// all of the peer's fit into ours (L-10). How many slots there are is each side's own affair.
     fn config(&self, ours: u32) -> Result<RingConfig, Failure> {
         let config = RingConfig { slots: self.slots.get(), slot_bytes: self.slot_bytes.get() };
         let sane = self.magic.get() == Self::MAGIC
@@ -262,7 +263,7 @@ impl Opening {
     }
 }
 
-/// What a stranger is told. Nothing of it helps to guess the key.
+/// What a stranger is told (H-6). Nothing of it helps to guess the key.
 fn refusal(error: AuthError) -> Option<RefusedBecause> {
     match error {
         AuthError::Mac => Some(RefusedBecause::Proof),

@@ -1,7 +1,8 @@
 //! One connected peer: a ring each way, a queue for posts that found the ring full, and the socket.
 //!
-//! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in order. What
-//! waits there is bounded by `posts_max`, for the core counts. A fault ends the link; the rail reports it once.
+//! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in order (L-2).
+//! What waits there is bounded by `posts_max`, for the core counts (L-4). A fault ends the link; the rail reports it
+//! once (L-5).
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -200,7 +201,7 @@ impl Link {
         Ok(taken as usize)
     }
 
-    /// Takes doorbells, and notices the other side's end; `slots` is how many messages may be left in the ring then.
+    /// Takes doorbells (L-13), and notices the other side's end (L-14); `slots` is how many messages may be left then.
     pub fn look(&mut self, slots: u32, counters: &mut RailCounters) -> Result<(), RailFault> {
         for _ in 0..BELLS_MAX {
             if self.gone.is_some() {

@@ -238,7 +238,7 @@ impl ShmRail {
         count
     }
 
-    /// Lets disconnected links get rid of what was posted before.
+    /// Lets disconnected links get rid of what was posted before (L-14).
     fn serve_closing(&mut self, now: Time) -> usize {
         let mut count = 0;
         let Self { closing, counters, options, .. } = self;

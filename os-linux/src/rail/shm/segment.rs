@@ -20,7 +20,7 @@ use rustix::mm::{self, MapFlags, ProtFlags};
 
 use crate::rail::Piece;
 
-/// What memory must be sealed against before it is mapped.
+/// What memory must be sealed against before it is mapped (L-10).
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
 /// The file system of ordinary anonymous memory files (`linux/magic.h`).

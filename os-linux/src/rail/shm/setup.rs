@@ -43,7 +43,8 @@ pub(super) enum Dial {
     Crossing,
 }
 
-/// The kernel's boot id, which no two running kernels share, and the network namespace, to which abstract names belong.
+/// The kernel's boot id, which no two running kernels share, and the network namespace, to which abstract names belong
+/// (L-8).
 pub fn host_id() -> Result<String, Errno> {
     let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(errno)?;
@@ -275,7 +276,7 @@ impl ShmRail {
         }
     }
 
-    /// Whether to keep a connection that `peer` has dialled.
+    /// Whether to keep a connection that `peer` has dialled (H-8, H-9).
     fn decide(&mut self, peer: PeerId, sink: &mut dyn Sink) -> Verdict {
         if peer.0 >= self.options.peers_max {
             return Verdict::Refused(RefusedBecause::Rank);
@@ -308,7 +309,7 @@ impl ShmRail {
         Verdict::Accepted
     }
 
-    /// Takes what a process that is gone has left, then ends its link.
+    /// Takes what a process that is gone has left, then ends its link (L-14).
     fn finish(&mut self, index: usize, sink: &mut dyn Sink) {
         let slots = self.options.slots;
         let link = &mut self.links[index];

@@ -23,7 +23,7 @@ const BACKLOG: i32 = 1024;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// A listener under an abstract name: it belongs to the network namespace and vanishes with the process.
+/// A listener under an abstract name (L-8): it belongs to the network namespace and vanishes with the process.
 pub fn listen(name: &str) -> Result<OwnedFd, Errno> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
     net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -60,7 +60,7 @@ pub fn ring(socket: &OwnedFd) {
     let _ = net::send(socket, &[BELL], SEND);
 }
 
-/// The one byte that a doorbell is.
+/// The one byte that a doorbell is (L-13).
 pub const BELL: u8 = b'!';
 
 /// What a look at a socket found.
@@ -77,7 +77,7 @@ pub enum Received {
 }
 
 /// Takes one datagram. Descriptors that come with it are never installed in this process unless `descriptor` says that
-/// one is due: without room for them the kernel drops them.
+/// one is due (L-10): without room for them the kernel drops them.
 pub fn receive(socket: &OwnedFd, bytes: &mut [u8], descriptor: bool) -> Received {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let room = if descriptor { &mut space[..] } else { &mut [] };

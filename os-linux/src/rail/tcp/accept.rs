@@ -77,7 +77,7 @@ impl TcpRail {
         Ok(())
     }
 
-    /// Closes the accepted connection that has been unauthenticated for longest; false: there is none.
+    /// Closes the accepted connection that has been unauthenticated for longest (H-7); false: there is none.
     fn evict_oldest(&mut self) -> bool {
         let accepted = self.pending.iter().filter(|(_, pending)| pending.role.is_accepting());
         let Some(oldest) = accepted.min_by_key(|(_, pending)| pending.deadline).map(|(key, _)| key) else {
@@ -116,7 +116,7 @@ impl TcpRail {
         }
     }
 
-    /// An acceptor's decision on a peer that has proved itself.
+    /// An acceptor's decision on a peer that has proved itself (H-8, H-9).
     fn decide(&mut self, key: Key, peer: PeerId) {
         let link = self.peers.get(&peer).map(|known| known.link);
         let own = match link {
@@ -142,7 +142,7 @@ impl TcpRail {
         }
     }
 
-    /// The connection is a subchannel from here on.
+    /// The connection is a subchannel from here on (L-6).
     fn stand(&mut self, key: Key, peer: PeerId) {
         let Some(fd) = self.take_pending(key).and_then(|pending| pending.fd) else { return };
         let Some(known) = self.peers.get_mut(&peer) else { return };

@@ -28,7 +28,7 @@ pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
 }
 
 impl TcpRail {
-    /// Starts to open the subchannel to `peer`, unless it is open or opening.
+    /// Starts to open the subchannel to `peer`, unless it is open or opening (L-1).
     pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
         let Some(&Peer { address, link }) = self.peers.get(&peer) else {
             self.reports.push_back(Report::Down(peer, RailFault::Refused));
@@ -52,7 +52,7 @@ impl TcpRail {
         let (dialler, hello) = Dialler::new(self.key.clone(), call, random()?);
         let fd = sys::socket(self.local, &self.options)?;
         sys::set_up(fd.as_fd(), self.options.user_timeout_ms)?;
-        // The source address is what makes the connection leave by this rail's interface.
+        // The source address is what makes the connection leave by this rail's interface (L-6).
         sys::bind_address_only(fd.as_fd());
         rustix::net::bind(&fd, &SocketAddr::new(self.local.ip(), 0))?;
         match rustix::net::connect(&fd, &address) {

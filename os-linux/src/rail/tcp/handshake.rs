@@ -1,8 +1,8 @@
 //! Connections that are not authenticated yet: dialled, accepted, or awaited. And those that are only waiting for the
 //! other side to read the last bytes.
 //!
-//! Invariants: never more bytes are read than the handshake expects next, so nothing behind it is touched before the
-//! other side is known; each has a deadline.
+//! Invariants: never more bytes are read than the handshake expects next (H-1), so nothing behind it is touched before
+//! the other side is known; each has a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

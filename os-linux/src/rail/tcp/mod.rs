@@ -308,6 +308,7 @@ impl TcpRail {
         happened
     }
 
+    /// L-5
     fn report_down(&mut self, peer: PeerId, fault: RailFault) {
         tracing::debug!(rail = %self.options.name, peer = peer.0, ?fault, "subchannel down");
         if let Some(peer) = self.peers.get_mut(&peer) {
@@ -316,7 +317,7 @@ impl TcpRail {
         self.reports.push_back(Report::Down(peer, fault));
     }
 
-    /// Writes what can be written now, and lets the peer read it in peace.
+    /// Writes what can be written now, and lets the peer read it in peace (L-7).
     fn close(&mut self, mut connection: Connection) {
         connection.flush(&mut self.scratch, &mut self.counters, |_| {});
         let shut = rustix::net::shutdown(&connection.fd, Shutdown::Write);

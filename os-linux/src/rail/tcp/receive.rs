@@ -243,6 +243,7 @@ impl Receiver {
                             let kept = self.partial.extend_from_slice(here);
                             return kept.map_err(|_| corrupt(reading));
                         }
+                        // W-26
                         Err(WireError { field, value }) => {
                             tracing::warn!(peer = reading.peer.0, field, value, "no packet: connection closed");
                             return Err(corrupt(reading));

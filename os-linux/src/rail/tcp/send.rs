@@ -1,4 +1,4 @@
-//! The send side of a connection: a bounded queue of posts, written with as few calls as possible.
+//! The send side of a connection: a bounded queue of posts (L-4), written in order (L-2) with as few calls as possible.
 //!
 //! Headers are copied, payload is only pointed to. A write that the system takes in part is resumed at the very byte,
 //! wherever it broke off. Nothing is allocated once the queues have grown to their working size.

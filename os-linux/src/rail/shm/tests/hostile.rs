@@ -96,6 +96,7 @@ fn blank(bytes: u64) -> OwnedFd {
     memory
 }
 
+/// H-4, H-5
 #[test]
 fn without_the_key_nobody_gets_in() {
     let (mut a, mut honest) = connected([0, 1]);
@@ -114,6 +115,7 @@ fn without_the_key_nobody_gets_in() {
     assert_eq!(a.sink.taken.len(), 1);
 }
 
+/// H-1, H-6
 #[test]
 fn garbage_before_the_proof_is_refused_whatever_its_length() {
     let mut a = Node::new(0);
@@ -128,6 +130,7 @@ fn garbage_before_the_proof_is_refused_whatever_its_length() {
     assert!(a.rail.openings.is_empty() && a.sink.up.is_empty());
 }
 
+/// H-6, H-7
 #[test]
 fn a_recorded_handshake_is_worth_nothing() {
     let mut a = Node::new(0);
@@ -149,6 +152,7 @@ fn a_recorded_handshake_is_worth_nothing() {
     assert!(a.sink.up.is_empty());
 }
 
+/// H-9
 #[test]
 fn a_rank_outside_the_job_and_a_second_connection_are_refused() {
     let mut a = Node::new(0);
@@ -166,6 +170,7 @@ fn a_rank_outside_the_job_and_a_second_connection_are_refused() {
     assert_eq!((a.sink.up.len(), a.rail.links.len(), a.rail.openings.len()), (1, 1, 0));
 }
 
+/// H-7
 #[test]
 fn strangers_push_each_other_out_and_nobody_else() {
     let mut a = Node::with(0, ShmOptions { pending_max: 3, ..options() }, key());
@@ -186,6 +191,7 @@ fn strangers_push_each_other_out_and_nobody_else() {
     drop(strangers);
 }
 
+/// L-10
 #[test]
 fn descriptors_before_the_proof_never_get_in() {
     let mut a = Node::new(0);
@@ -200,7 +206,7 @@ fn descriptors_before_the_proof_never_get_in() {
     assert_eq!(rustix::io::read(&reader, &mut [0; 1]), Ok(0));
 }
 
-/// Every wrong way to hand over a ring ends the connection, keeps nothing, and is counted.
+/// L-9, L-10: every wrong way to hand over a ring ends the connection, keeps nothing, and is counted.
 #[test]
 fn what_is_no_ring_is_not_mapped() {
     let ring = options().ring();
@@ -271,6 +277,7 @@ fn what_is_no_ring_is_not_mapped() {
     assert_eq!(a.sink.down, []);
 }
 
+/// L-13
 #[test]
 fn after_the_rings_a_socket_carries_doorbells_only() {
     for junk in [&b"?"[..], b"!!", &[0; 4096]] {
@@ -291,6 +298,7 @@ fn word(base: std::ptr::NonNull<u8>, at: usize) -> &'static AtomicU32 {
     unsafe { &*base.as_ptr().add(at).cast() }
 }
 
+/// L-11, L-12
 #[test]
 fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
     // Header length, payload length, and the head of the ring that the rail writes to.
@@ -340,6 +348,7 @@ fn scribble(rings: Vec<(std::ptr::NonNull<u8>, usize)>, seed: u64) -> (Arc<Atomi
     (stop, thread)
 }
 
+/// L-12
 #[test]
 fn a_peer_that_writes_garbage_for_ever_disturbs_nobody_else() {
     let (mut a, mut honest) = connected([0, 1]);
@@ -368,6 +377,7 @@ fn a_peer_that_writes_garbage_for_ever_disturbs_nobody_else() {
     assert!(honest.sink.down.is_empty());
 }
 
+/// L-14
 #[test]
 fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
     let mut a = Node::new(0);

@@ -2,6 +2,7 @@
 
 use super::*;
 
+/// L-2
 #[test]
 fn packets_of_all_sizes_arrive_whole_and_in_order_both_ways() {
     for piece_bytes in [0, 1, 100] {
@@ -27,6 +28,7 @@ fn packets_of_all_sizes_arrive_whole_and_in_order_both_ways() {
     }
 }
 
+/// L-4
 #[test]
 fn a_peer_that_does_not_poll_holds_posts_back_and_completions_with_them() {
     let (mut a, mut b) = connected([0, 1]);
@@ -41,6 +43,7 @@ fn a_peer_that_does_not_poll_holds_posts_back_and_completions_with_them() {
     assert_eq!((a.sink.completed.len(), b.sink.taken.len()), (20, 20));
 }
 
+/// H-8, L-1
 #[test]
 fn crossing_dials_end_in_one_connection() {
     for polls_first in 0..12 {
@@ -70,6 +73,7 @@ fn crossing_dials_end_in_one_connection() {
     }
 }
 
+/// H-8
 #[test]
 fn of_two_that_cross_the_one_that_the_lower_rank_dialled_is_kept() {
     for [first, second] in [[2, 5], [5, 2]] {
@@ -125,6 +129,7 @@ fn one_busy_peer_does_not_keep_another_waiting() {
     assert_eq!((a.taken_from(1).len(), a.taken_from(2).len()), (2, 1));
 }
 
+/// L-14
 #[test]
 fn disconnect_sends_what_was_posted_before() {
     let (mut a, mut b) = connected([0, 1]);
@@ -146,6 +151,7 @@ fn disconnect_sends_what_was_posted_before() {
     assert_eq!((a.sink.up.len(), b.sink.up.len()), (2, 2));
 }
 
+/// L-14
 #[test]
 fn flushing_for_a_peer_that_does_not_poll_ends() {
     let (mut a, mut b) = connected([0, 1]);
@@ -178,6 +184,7 @@ fn both_leave_with_full_rings() {
     run(&mut [&mut a, &mut b], |nodes| nodes.iter().all(|node| node.rail.closing.is_empty()));
 }
 
+/// L-5, L-14
 #[test]
 fn the_ring_of_a_peer_that_is_gone_is_emptied_first() {
     let (mut a, mut b) = connected([0, 1]);
@@ -271,6 +278,7 @@ fn nobody_home_is_refused_and_silence_times_out() {
     assert_eq!(a.sink.down[2..], [(PeerId(3), RailFault::Refused)]);
 }
 
+/// L-8
 #[test]
 fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
     let mut a = Node::new(0);
@@ -356,6 +364,7 @@ pub(super) fn readable(node: &Node) -> bool {
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
 }
 
+/// L-13
 #[test]
 fn sleepers_are_woken_for_messages_and_for_room() {
     let (mut a, mut b) = connected([0, 1]);

@@ -9,6 +9,7 @@ fn honest_pair() -> World {
     world
 }
 
+/// H-1
 #[test]
 fn no_key_but_plenty_to_say() {
     let mut world = honest_pair();
@@ -19,6 +20,7 @@ fn no_key_but_plenty_to_say() {
     world.ping(0, 1, 2);
 }
 
+/// H-1
 #[test]
 fn nothing_behind_an_unfinished_handshake_is_read() {
     let mut world = honest_pair();
@@ -35,6 +37,7 @@ fn nothing_behind_an_unfinished_handshake_is_read() {
     world.ping(0, 1, 2);
 }
 
+/// H-4, H-6
 #[test]
 fn the_wrong_key() {
     let mut world = honest_pair();
@@ -52,6 +55,7 @@ fn the_wrong_key() {
     world.ping(0, 1, 2);
 }
 
+/// H-5, H-6
 #[test]
 fn the_wrong_key_from_one_that_does_not_care_who_answers() {
     let mut world = honest_pair();
@@ -67,6 +71,7 @@ fn the_wrong_key_from_one_that_does_not_care_who_answers() {
     world.ping(0, 1, 2);
 }
 
+/// H-7
 #[test]
 fn a_recorded_handshake_replayed() {
     let mut world = honest_pair();
@@ -85,6 +90,7 @@ fn a_recorded_handshake_replayed() {
     world.ping(0, 1, 2);
 }
 
+/// H-7
 #[test]
 fn silence_ends_at_the_deadline() {
     let mut world = honest_pair();
@@ -102,6 +108,7 @@ fn silence_ends_at_the_deadline() {
     world.ping(0, 1, 3);
 }
 
+/// W-26, L-6
 #[test]
 fn garbage_after_authentication() {
     let mut world = honest_pair();
@@ -121,6 +128,7 @@ fn garbage_after_authentication() {
     world.ping(0, 1, 2);
 }
 
+/// G-8, H-9
 #[test]
 fn a_packet_that_the_core_rejects() {
     let mut world = honest_pair();
@@ -134,6 +142,7 @@ fn a_packet_that_the_core_rejects() {
     world.ping(0, 1, 2);
 }
 
+/// H-7
 #[test]
 fn a_flood_of_outsiders() {
     let few = TcpOptions { pending_max: 4, ..options() };
@@ -155,6 +164,7 @@ fn a_flood_of_outsiders() {
     assert_eq!(world.hosts[0].sink.down, []);
 }
 
+/// L-4
 #[test]
 fn a_peer_that_floods_does_not_starve_the_others() {
     let mut world = honest_pair();

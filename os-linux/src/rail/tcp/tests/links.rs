@@ -56,6 +56,7 @@ fn an_acceptor_without_the_key() {
     assert_eq!(world.hosts[0].rail.counters().unauthenticated, 1);
 }
 
+/// H-8
 #[test]
 fn of_crossing_dials_the_lower_ranks_wins() {
     // Host 0 is dialling peer 7 when peer 7's dial comes in: 0 < 7, so the peer is told to use ours.
@@ -72,6 +73,7 @@ fn of_crossing_dials_the_lower_ranks_wins() {
     assert!(world.hosts[0].sink.down.is_empty());
 }
 
+/// H-8
 #[test]
 fn of_crossing_dials_the_higher_ranks_yields() {
     // Host 1 is dialling peer 0 when peer 0's dial comes in: that one is kept, and ours closed.
@@ -88,6 +90,7 @@ fn of_crossing_dials_the_higher_ranks_yields() {
     assert_eq!((world.hosts[1].sink.up.as_slice(), world.hosts[1].sink.down.len()), (&[PeerId(0)][..], 0));
 }
 
+/// H-8
 #[test]
 fn who_yielded_waits_for_the_winner() {
     for comes in [true, false] {
@@ -112,6 +115,7 @@ fn who_yielded_waits_for_the_winner() {
     }
 }
 
+/// H-9
 #[test]
 fn a_second_connection_is_refused() {
     let mut world = World::new([options()]);
@@ -122,6 +126,7 @@ fn a_second_connection_is_refused() {
     world.until(|hosts| hosts[0].sink.taken.len() == 1);
 }
 
+/// H-9
 #[test]
 fn a_rank_that_was_not_announced_is_refused() {
     let mut world = World::new([options()]);
@@ -142,6 +147,7 @@ fn a_refusal_reaches_the_core() {
     assert_eq!(world.hosts[0].rail.counters().unauthenticated, 0);
 }
 
+/// L-5
 #[test]
 fn a_peer_that_ends_within_a_packet() {
     let mut world = World::new([options(), options()]);
@@ -159,6 +165,7 @@ fn a_peer_that_ends_within_a_packet() {
     world.ping(0, 1, 44);
 }
 
+/// L-5
 #[test]
 fn what_arrived_before_a_reset_is_delivered() {
     let mut world = World::new([options()]);
@@ -181,6 +188,7 @@ fn what_arrived_before_a_reset_is_delivered() {
     world.poll();
 }
 
+/// L-7
 #[test]
 fn disconnect_lets_the_last_packets_through() {
     let mut world = World::pair();
@@ -203,6 +211,7 @@ fn disconnect_lets_the_last_packets_through() {
     world.ping(0, 1, 99);
 }
 
+/// L-7
 #[test]
 fn one_that_leaves_many_peers_at_once_lets_all_of_them_read_to_the_end() {
     let mut world = World::new((0..5).map(|_| TcpOptions { pending_max: 1, ..options() }));
@@ -228,6 +237,7 @@ fn disconnect_does_not_wait_for_a_peer_that_does_not_read() {
     assert!(world.hosts[1].sink.taken.is_empty());
 }
 
+/// L-7
 #[test]
 fn a_drained_peer_that_keeps_the_connection_is_left_in_the_end() {
     let mut world = World::new([options()]);

@@ -31,6 +31,7 @@ fn exchange_all_sizes(world: &mut World) {
     assert_eq!((b.packets_sent, b.bytes_sent), (a.packets_received, a.bytes_received));
 }
 
+/// L-2
 #[test]
 fn all_sizes_both_ways() {
     exchange_all_sizes(&mut World::pair());
@@ -56,6 +57,7 @@ fn memory_in_many_small_pieces() {
     assert_eq!(world.hosts[1].numbers_from(PeerId(0)), [0, 1, 2, 3]);
 }
 
+/// H-8, L-1
 #[test]
 fn everyone_dials_everyone_at_once() {
     let mut world = World::new(vec![options(); 5]);
@@ -84,6 +86,7 @@ fn everyone_dials_everyone_at_once() {
     }
 }
 
+/// L-6
 #[test]
 fn every_rail_uses_its_own_address() {
     for last in 1..=3 {
@@ -119,6 +122,7 @@ fn over_ipv6_too() {
     }
 }
 
+/// L-4
 #[test]
 fn a_reader_that_does_not_poll_stops_the_writer() {
     let mut world = World::new([small(), small()]);

@@ -1,0 +1,499 @@
+//! Rules of `conformance/PROTOCOL.md` one by one, told packet by packet.
+
+use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::*;
+use crate::wire::{Ack, Body, Connect, Cts, Data, Fin, MessageHead, Probe, Reconnect, Refusal, RemoteKey, Rts};
+
+fn region() -> Region {
+    Region::of(&small())
+}
+
+fn eager(immediate: u64) -> Body {
+    Body::Eager(MessageHead { immediate: Some(immediate), operation: 77, ..MessageHead::default() })
+}
+
+fn rts(message_bytes: u64) -> Body {
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    Body::Rts(Rts { head, message_bytes, ..Rts::default() })
+}
+
+/// A packet of the unordered lane that concerns nobody.
+fn stray() -> Body {
+    Body::Fin(Fin { count: 1, ..Fin::default() })
+}
+
+/// G-1, G-2, L-3: CONNECT goes first, nothing else goes before the peer's has come, and it is not said twice.
+#[test]
+fn connect_comes_first() {
+    let mut region = region();
+    let mut lone = Lone::up(&mut region, &small(), &[TCP]);
+    lone.send(1, 10);
+    assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, ..TERMS }));
+    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
+    assert!(matches!(lone.sent_one().body, Body::Eager(_)));
+    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
+    assert_eq!(lone.sent(), []);
+}
+
+/// G-2: a CONNECT that answers says so.
+#[test]
+fn connect_is_answered() {
+    let mut region = region();
+    let mut lone = Lone::up(&mut region, &small(), &[TCP]);
+    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
+    assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, answer: true, ..TERMS }));
+}
+
+/// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these costs the peer its channel, and the error says why.
+#[test]
+fn what_breaks_the_protocol() {
+    use ProtocolError::*;
+    type Break = fn(&mut Lone<'_>) -> Arrival;
+    let connected: [(Break, ProtocolError); 9] = [
+        (|lone| lone.feed(Body::Connect(Connect { window: 0, ..TERMS }), 0), Terms),
+        (|lone| lone.feed(Body::Connect(Connect { block_bytes: 0, ..TERMS }), 0), Terms),
+        (|lone| lone.feed_on(0, stray(), 0, |common| common.source = 2), WrongSource { named: 2 }),
+        (|lone| lone.feed_on(0, stray(), 0, |common| (common.source, common.epoch) = (3, 9)), WrongSource { named: 3 }),
+        (|lone| lone.feed_on(0, stray(), 0, |common| common.psn = 64), Sequence { psn: 64 }),
+        (|lone| lone.feed_on(0, eager(0), 0, |common| common.psn = 64), Sequence { psn: 64 }),
+        (|lone| lone.feed_on(0, stray(), 0, |common| common.ack_ordered = 1), Sequence { psn: 1 }),
+        (|lone| lone.feed(eager(0), 1001), TooLong { bytes: 1001 }),
+        (
+            |lone| {
+                lone.recv(1, 100);
+                assert_eq!(lone.feed(rts(200), 0), Arrival::Done);
+                let Body::Cts(Cts { target, granted_bytes: 100, .. }) = lone.sent_one().body else { panic!("no CTS") };
+                lone.feed(Body::Data(Data { operation: target, offset: 60 }), 41)
+            },
+            OutOfRange { offset: 60 },
+        ),
+    ];
+    for (wrong, error) in connected {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+        assert_eq!(wrong(&mut lone), Arrival::Close, "{error:?}");
+        assert_eq!(lone.offence(), error);
+        assert_eq!(lone.sent(), []);
+        assert_eq!(lone.closed, [RailId(0), RailId(1)]);
+    }
+    let mut region = region();
+    let mut lone = Lone::up(&mut region, &small(), &[TCP]);
+    assert_eq!(lone.feed(stray(), 0), Arrival::Close);
+    assert_eq!(lone.offence(), NotConnected);
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    assert_eq!(lone.feed(Body::Aggregate { count: 1 }, 32), Arrival::Close);
+    assert!(matches!(lone.offence(), Wire(_)));
+}
+
+/// G-3: of the later CONNECTs only the rail's number counts.
+#[test]
+fn the_first_terms_hold() {
+    let mut region = region();
+    let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
+    assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
+    let later = Connect { eager_bytes_max: 0, window: 1, ..TERMS };
+    assert_eq!(lone.feed_on(1, Body::Connect(later), 0, |_| {}), Arrival::Done);
+    lone.sent();
+    lone.send(1, 500);
+    lone.send(2, 500);
+    assert!(lone.sent().iter().all(|packet| matches!(packet.body, Body::Eager(_))));
+}
+
+/// G-5, W-23: packets of another epoch, and reconnections, are dropped; the channel is well.
+#[test]
+fn what_is_only_dropped() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    assert_eq!(lone.feed_on(0, Body::Bye, 0, |common| common.epoch = 1), Arrival::Discard);
+    assert_eq!(lone.feed(Body::Reconnect(Reconnect::default()), 0), Arrival::Done);
+    assert_eq!(lone.endpoint.stats().stale_dropped, 2);
+    assert_eq!((lone.sent(), lone.endpoint.poll_event()), (vec![], None));
+}
+
+/// G-6, S-10, A-8: a probe is answered, an answer is not, and neither is acknowledged.
+#[test]
+fn probes_are_answered_once() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    let probe = |nonce, answer| Body::Probe(Probe { nonce, answer });
+    lone.feed(probe(7, false), 0);
+    assert_eq!(lone.sent_one().body, probe(7, true));
+    lone.feed(probe(8, false), 0);
+    lone.feed(probe(9, false), 0);
+    assert_eq!(lone.sent_one().body, probe(9, true));
+    lone.feed(probe(9, true), 0);
+    lone.feed(Body::Credit, 0);
+    assert_eq!((lone.sent(), lone.endpoint.next_timeout()), (vec![], None));
+}
+
+/// G-7, G-10: BYE is not answered; what is here and had its turn can still be received; the peer does not come back.
+#[test]
+fn a_bye_ends_the_channel_at_once() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    lone.send(1, 10);
+    assert_eq!(lone.sent().len(), 1);
+    let whole = lone.feed(eager(5), 100);
+    lone.place(whole);
+    let early = lone.feed_on(0, eager(6), 10, |common| common.psn = 2);
+    lone.place(early);
+    lone.send(2, 10);
+    assert_eq!(lone.feed(Body::Bye, 0), Arrival::Done);
+    assert_eq!(lone.sent(), []);
+    assert_eq!(lone.closed, [RailId(0), RailId(1)]);
+    assert_eq!(lone.feed(Body::Bye, 0), Arrival::Discard);
+    let done = lone.completed();
+    assert!(done[&1].is_ok(), "its copy was made");
+    assert_eq!(done[&2], Err(OpError::PeerClosed { peer: PeerId(1) }));
+    lone.recv(3, 100);
+    lone.sent();
+    assert_eq!(lone.completed()[&3].unwrap().immediate, Some(5));
+    assert!(lone.endpoint.t.messages.is_empty(), "the early one had not had its turn");
+    lone.closed.clear();
+    lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
+    assert_eq!((lone.sent(), &lone.closed[..]), (vec![], &[RailId(1)][..]));
+}
+
+/// S-1, A-1, S-7: lanes count apart, and every packet says what has come: what is in its place, not what is on the way.
+#[test]
+fn every_packet_acknowledges() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let header =
+        |packet: &crate::wire::Repr| (packet.common.psn, packet.common.ack_ordered, packet.common.ack_unordered);
+    let on_the_way = lone.feed(eager(0), 10);
+    lone.send(1, 10);
+    assert_eq!(header(&lone.sent_one()), (0, 0, 0));
+    lone.place(on_the_way);
+    lone.feed(stray(), 0);
+    lone.send(2, 10);
+    assert_eq!(header(&lone.sent_one()), (1, 1, 1));
+    let put = Put { to: Remote { peer: PeerId(1), window: 1, offset: 0 }, segments: &seg(0, 8), ..Put::default() };
+    lone.endpoint.put(Time(0), &put).unwrap();
+    assert_eq!(header(&lone.sent_one()), (0, 1, 1));
+    lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
+    assert_eq!(header(&lone.sent_one()), (0, 1, 1));
+}
+
+/// S-5: acknowledged by the delay of the first, at once on demand, and again where it comes twice.
+#[test]
+fn acknowledgments_come_in_time() {
+    let mut region = region();
+    let config = small();
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    let due = Time(1000) + config.ack_delay;
+    for at in [1000, 2000] {
+        lone.now = at;
+        lone.feed(stray(), 0);
+        assert_eq!((lone.sent(), lone.endpoint.next_timeout()), (vec![], Some(due)));
+    }
+    lone.now = due.0;
+    lone.endpoint.handle_timeout(due);
+    let ack = lone.sent_one();
+    assert_eq!((ack.common.ack_unordered, ack.body), (2, Body::Ack(Ack::default())));
+    assert_eq!(lone.endpoint.next_timeout(), None);
+    lone.feed_on(0, stray(), 0, |common| (common.psn, common.ack_now) = (4, true));
+    let ack = lone.sent_one();
+    assert_eq!((ack.common.ack_unordered, ack.body), (2, Body::Ack(Ack { unordered_beyond: 0b10, ordered_beyond: 0 })));
+    lone.feed_on(0, stray(), 0, |common| common.psn = 0);
+    assert!(matches!(lone.sent_one().body, Body::Ack(_)));
+    assert_eq!(lone.endpoint.stats().duplicates_dropped, 1);
+}
+
+/// without room for a copy, the caller's buffer is kept until the acknowledgment; a lossless rail needs neither.
+#[test]
+fn what_may_go_out_again_is_kept() {
+    let config = Config { retained_max: 0, ..small() };
+    for (rail, done_when_posted) in [(TCP, false), (SHM, true)] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[rail]);
+        lone.send(1, 10);
+        assert_eq!(lone.sent_one().common.ack_now, !done_when_posted);
+        assert_eq!(lone.completed().contains_key(&1), done_when_posted);
+        lone.acks[0] = 1;
+        lone.feed(Body::Credit, 0);
+        assert_eq!(lone.completed().contains_key(&1), !done_when_posted);
+    }
+}
+
+/// S-3: no more packets are under way than the lesser window holds.
+#[test]
+fn the_lesser_window_limits() {
+    let config = Config { window: 128, packets_max: 256, ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.limits.0 = 1000;
+    lone.feed(Body::Credit, 0);
+    for n in 0..100 {
+        lone.send(n, 0);
+    }
+    assert_eq!(lone.sent().len(), 64);
+    lone.acks[0] = 10;
+    lone.feed(Body::Credit, 0);
+    assert_eq!(lone.sent().len(), 10);
+}
+
+/// S-8, S-9: a message that comes early waits, a request does not wait for it.
+#[test]
+fn only_the_ordered_lane_waits() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    lone.recv(1, 10);
+    lone.feed_on(0, eager(1), 0, |common| common.psn = 1);
+    assert_eq!(lone.completed(), BTreeMap::new());
+    lone.feed(Body::Get(crate::wire::Get { operation: 9, ..crate::wire::Get::default() }), 0);
+    assert!(matches!(lone.sent_one().body, Body::Fin(Fin { operation: 9, refused: Some(Refusal::NoWindow), .. })));
+    lone.feed_on(0, eager(0), 0, |common| common.psn = 0);
+    assert_eq!(lone.completed()[&1].unwrap().immediate, Some(0));
+    lone.recv(2, 10);
+    lone.sent();
+    assert_eq!(lone.completed()[&2].unwrap().immediate, Some(1));
+}
+
+/// M-7: a message whose payload is still on the way has its receive already; the next one gets the next.
+#[test]
+fn matching_does_not_wait_for_payload() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    lone.recv(1, 10);
+    lone.recv(2, 10);
+    let first = lone.feed(eager(10), 10);
+    let second = lone.feed_on(1, eager(20), 10, |_| {});
+    lone.place(second);
+    assert_eq!(lone.completed().into_values().map(|done| done.unwrap().immediate).collect::<Vec<_>>(), [Some(20)]);
+    lone.place(first);
+    assert_eq!(lone.completed()[&1].unwrap().immediate, Some(10));
+}
+
+/// C-3, C-4: one message more than granted breaks the protocol; a quarter given back is told without being asked.
+#[test]
+fn grants_are_watched_and_told() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    for n in 0..8 {
+        lone.feed(eager(n), 0);
+    }
+    let ack = lone.sent_one();
+    assert!(matches!(ack.body, Body::Ack(_)));
+    assert_eq!(ack.common.message_limit, 32);
+    for n in 0..8 {
+        lone.recv(n, 0);
+        if n < 7 {
+            assert_eq!(lone.sent(), []);
+        }
+    }
+    let told = lone.sent_one();
+    assert_eq!((told.common.message_limit, told.body), (40, Body::Credit));
+    // With a receive at hand, the grant is back before the payload is there.
+    lone.recv(50, 100);
+    let on_the_way = lone.feed(eager(0), 100);
+    lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
+    let told = lone.sent_one().common;
+    assert_eq!((told.message_limit, told.block_limit, told.ack_ordered), (41, 66, 8));
+    lone.place(on_the_way);
+    for n in 0..32 {
+        assert_eq!(lone.feed(eager(n), 0), Arrival::Done);
+    }
+    assert_eq!(lone.feed(eager(32), 0), Arrival::Close);
+    lone.completed();
+}
+
+/// C-1, C-2, C-6, C-7: nothing goes without a credit, without blocks a message is announced, and limits that are out of
+/// date are not looked at.
+#[test]
+fn credits_are_kept() {
+    let mut region = region();
+    let mut lone = Lone::up(&mut region, &small(), &[TCP]);
+    lone.limits = (0, 0);
+    lone.feed(Body::Connect(TERMS), 0);
+    lone.sent();
+    lone.send(1, 100);
+    lone.send(2, 0);
+    assert_eq!(lone.sent(), []);
+    lone.limits = (2, 1);
+    lone.feed(Body::Credit, 0);
+    let sent = lone.sent();
+    assert!(matches!((&sent[0].body, &sent[1].body), (Body::Rts(_), Body::Eager(_))), "100 bytes take two blocks");
+    lone.acks[0] = 2;
+    lone.limits = (3, 3);
+    lone.feed(Body::Credit, 0);
+    // Looked at, it would grant 60,000 messages.
+    lone.feed_on(0, Body::Credit, 0, |common| (common.ack_ordered, common.message_limit) = (0, 60_000));
+    lone.send(3, 100);
+    lone.send(4, 0);
+    assert!(matches!(lone.sent_one().body, Body::Eager(_)));
+}
+
+/// C-5: the target counts what is not answered and acknowledged, the origin asks no more than that.
+#[test]
+fn requests_are_counted() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let get = |operation| Body::Get(crate::wire::Get { operation, ..crate::wire::Get::default() });
+    for n in 0..4 {
+        assert_eq!(lone.feed(get(n), 0), Arrival::Done);
+    }
+    assert_eq!(lone.sent().len(), 4, "all are answered");
+    lone.acks[1] = 1;
+    assert_eq!(lone.feed(get(4), 0), Arrival::Done);
+    assert_eq!(lone.feed(get(5), 0), Arrival::Close);
+    assert_eq!(lone.offence(), ProtocolError::Credit);
+
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    for n in 0..4 {
+        let from = Remote { peer: PeerId(1), window: 1, offset: 0 };
+        let get = Get { from, segments: &seg(100 * n, 8), cookie: Cookie(n), ..Get::default() };
+        lone.endpoint.get(Time(0), &get).unwrap();
+    }
+    let asked = lone.sent();
+    let [Body::Get(first), Body::Get(_)] = [&asked[0].body, &asked[1].body] else { panic!("{asked:?}") };
+    assert_eq!(asked.len(), 2);
+    let access = Access { write: true, ..Access::default() };
+    let window = Window { at: MemRef { region: HEAP, offset: 0 }, len: 10, access, key: 5 };
+    lone.endpoint.expose(&window).unwrap();
+    let put = crate::wire::Put { window: 5, ..crate::wire::Put::default() };
+    let on_the_way = lone.feed_on(1, Body::Put(put), 8, |_| {});
+    let answer = lone.feed(Body::Data(Data { operation: first.operation, offset: 0 }), 8);
+    lone.place(answer);
+    assert!(lone.completed()[&0].is_ok());
+    // The put before the answer is not placed, so no acknowledgment can cover the answer.
+    assert_eq!(lone.sent(), []);
+    lone.place(on_the_way);
+    // At the latest when the acknowledgment is due: the request takes it along.
+    lone.now = lone.endpoint.next_timeout().unwrap().0;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let third = lone.sent_one();
+    assert!(matches!(third.body, Body::Get(_)));
+    assert_eq!(third.common.ack_unordered, 2);
+}
+
+/// until the origin has heard of a refused put, packets carry the flag, and then one goes without.
+#[test]
+fn a_target_says_that_it_refuses() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let put = crate::wire::Put { window: 5, operation: 9, ..crate::wire::Put::default() };
+    assert_eq!(lone.feed(Body::Put(put), 8), Arrival::Discard);
+    let fin = lone.sent_one();
+    assert_eq!((fin.common.ack_unordered, fin.common.refusing), (1, true));
+    assert!(matches!(fin.body, Body::Fin(Fin { operation: 9, refused: Some(Refusal::NoWindow), .. })));
+    lone.send(1, 0);
+    assert!(lone.sent_one().common.refusing);
+    lone.acks[1] = 1;
+    lone.feed(Body::Credit, 0);
+    let told = lone.sent_one();
+    assert_eq!((told.common.ack_unordered, told.common.refusing), (1, false));
+}
+
+/// a put that a refusing target acknowledges is in doubt, until the newest acknowledgment comes without the flag.
+#[test]
+fn an_origin_waits_for_a_refusal() {
+    for refused in [false, true] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+        let to = Remote { peer: PeerId(1), window: 1, offset: 0 };
+        let put = Put { to, segments: &seg(0, 8), cookie: Cookie(1), ..Put::default() };
+        lone.endpoint.put(Time(0), &put).unwrap();
+        let Body::Put(sent) = lone.sent_one().body else { panic!("no PUT") };
+        lone.feed_on(0, Body::Credit, 0, |common| (common.ack_unordered, common.refusing) = (1, true));
+        // An old packet that comes late.
+        lone.feed(Body::Credit, 0);
+        assert_eq!(lone.completed(), BTreeMap::new());
+        let why = Refusal::OutOfRange;
+        lone.acks[1] = 1;
+        if refused {
+            let fin = Fin { operation: sent.operation, count: 1, refused: Some(why), placed_bytes: 0 };
+            lone.feed_on(0, Body::Fin(fin), 0, |common| common.refusing = true);
+            assert_eq!(lone.completed(), BTreeMap::new());
+        }
+        lone.feed(Body::Credit, 0);
+        let result = lone.completed()[&1].map(|done| done.bytes);
+        assert_eq!(result, if refused { Err(OpError::Refused { peer: PeerId(1), why }) } else { Ok(8) });
+    }
+}
+
+/// a get of no bytes is answered by one empty DATA.
+#[test]
+fn a_get_of_nothing_is_answered() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let access = Access { read: true, ..Access::default() };
+    let window = Window { at: MemRef { region: HEAP, offset: 0 }, len: 10, access, key: 5 };
+    lone.endpoint.expose(&window).unwrap();
+    lone.feed(Body::Get(crate::wire::Get { window: 5, offset: 10, bytes: 0, operation: 8 }), 0);
+    let answer = lone.sent_one();
+    assert_eq!((answer.body, answer.common.payload_bytes), (Body::Data(Data { operation: 8, offset: 0 }), 0));
+}
+
+/// where nothing fits, FIN comes at once. X-5: else CTS, and FIN once all is here. X-9: more is dropped.
+#[test]
+fn a_receiver_answers_an_rts() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    lone.recv(1, 0);
+    lone.feed(rts(2000), 0);
+    let fin = |placed_bytes| Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None });
+    assert_eq!(lone.sent_one().body, fin(0));
+    lone.recv(2, 20);
+    lone.feed(rts(20), 0);
+    let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
+    assert_eq!((cts.operation, cts.granted_bytes, cts.keys.len()), (77, 20, 0));
+    for offset in [10, 0] {
+        assert_eq!(lone.sent(), []);
+        let half = lone.feed(Body::Data(Data { operation: cts.target, offset }), 10);
+        lone.place(half);
+    }
+    assert_eq!(lone.sent_one().body, fin(20));
+    assert_eq!(lone.completed()[&2].map(|done| done.bytes), Ok(20));
+    assert_eq!(lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 10), Arrival::Discard);
+}
+
+/// a receiver that announced keys takes DATA all the same; a sender to whom no key is of use sends it. X-10: keys
+/// go by the rail's number at the side that made them.
+#[test]
+fn keys_that_are_of_no_use() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[PUT]);
+    lone.recv(1, 20);
+    lone.feed(rts(20), 0);
+    let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
+    assert_eq!(cts.keys[..], [RemoteKey { rail: 0, key: 1, address: 2 }]);
+    let data = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 20);
+    lone.place(data);
+    assert!(matches!(lone.sent_one().body, Body::Fin(Fin { operation: 77, placed_bytes: 20, .. })));
+    assert!(lone.completed()[&1].is_ok());
+
+    for (rail, writes) in [(PEER_RAIL, 1), (0, 0)] {
+        lone.send(2, 3000);
+        let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+        let keys = [RemoteKey { rail, key: 3, address: 4 }].into_iter().collect();
+        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 3000, keys };
+        let before = lone.transfers;
+        lone.feed(Body::Cts(cts), 0);
+        let sent = lone.sent_one();
+        assert_eq!(lone.transfers - before, writes);
+        match writes {
+            0 => assert_eq!(sent.body, Body::Data(Data { operation: 88, offset: 0 })),
+            _ => assert!(matches!(sent.body, Body::Fin(Fin { operation: 88, count: 1, .. }))),
+        }
+    }
+}
+
+/// a refusal that names a message, and a FIN or CTS for nothing, change nothing.
+#[test]
+fn a_message_is_not_refused() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    lone.send(1, 3000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    let operation = rts.head.operation;
+    let refused = Some(Refusal::Cancelled);
+    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0 }), 0);
+    let cts = |operation| Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, ..Cts::default() });
+    lone.feed(cts(operation + 1), 0);
+    assert_eq!((lone.sent(), lone.endpoint.stats().stale_dropped), (vec![], 2));
+    lone.feed(cts(operation), 0);
+    assert!(matches!(lone.sent_one().body, Body::Data(_)));
+    lone.feed(Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 3000 }), 0);
+    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
+}
