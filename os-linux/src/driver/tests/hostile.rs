@@ -62,6 +62,7 @@ fn sum(world: &mut World, rank: usize, of: impl Fn(&crate::rail::RailCounters) -
     world.at(rank).rails().map(|rail| of(&rail.counters)).sum()
 }
 
+/// L-12, G-8
 #[test]
 fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted() {
     let (mut world, mut scribbler) = two_and_a_process("driver::tests::hostile::scribbler", Fabric::Shm);
@@ -177,6 +178,7 @@ impl Stranger {
     }
 }
 
+/// H-4, H-5, H-7
 #[test]
 fn without_the_key_and_with_a_replayed_handshake_nobody_gets_in_while_three_ranks_talk() {
     let opening = |rank: u32| {

@@ -304,6 +304,7 @@ fn a_full_backlog_is_tried_again_later_and_lets_the_caller_sleep() {
     assert_eq!(a.rail.next_timeout(), Some(Time(1) + options().handshake_timeout));
 }
 
+/// L-10
 #[test]
 fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
     let mut a = Node::new(0);
