@@ -37,7 +37,8 @@ pub struct Outgoing<'a> {
     pub kind: PostKind,
     /// The packet's header; the rail copies it.
     pub header: &'a [u8],
-    /// The payload; stays valid until the rail has reported completion or the subchannel down.
+    /// The payload; stays valid until the rail has reported completion or the subchannel down, or until
+    /// [`Rail::disconnect`] returns, whichever comes first.
     pub payload: &'a [Piece],
 }
 
@@ -99,7 +100,8 @@ pub trait Rail {
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
     /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or opening.
     fn connect(&mut self, now: Time, peer: PeerId);
-    /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported for it.
+    /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported for it. When
+    /// this returns, no payload memory of its posts is used any more: what still has to go out was copied.
     fn disconnect(&mut self, peer: PeerId);
     /// Takes a post. It may go out at once; its completion is told at the next poll.
     fn post(&mut self, outgoing: Outgoing<'_>);

@@ -130,9 +130,9 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(tcp_rcvbuf: number u32, bytes(0, 1 << 30),
         "Receive buffer of a TCP connection; 0: the system adapts it."),
     knob!(shm_slots: number u32, count(2, 65_536),
-        "Slots of the shared-memory ring of each peer and direction."),
+        "Slots of the shared-memory ring of each peer and direction; a ring has at most 1 GiB."),
     knob!(shm_slot_bytes: number u32, Kind::Bytes { min: 1024, max: 4 << 20, also: Also::MultipleOf(64) },
-        "Largest payload that fits one slot of a shared-memory ring."),
+        "Largest payload that fits one slot of a shared-memory ring; the same in all processes of a host."),
     knob!(shm_posts: number u16, count(2, 4096),
         "Packets that may wait for room in a shared-memory ring, for each peer."),
     knob!(host_id: word

@@ -2,7 +2,8 @@
 //!
 //! One thread, one `poll(2)`. Each child inherits one end of a socket pair as `PMI_FD`. Children die with the launcher,
 //! even if it is killed (`PR_SET_PDEATHSIG`); a child that dies is reported by rank, and what becomes of the others is
-//! a policy ([`OnFailure`]).
+//! a policy ([`OnFailure`]). What a rank starts itself (a shell script its commands) is that rank's to end: only the
+//! processes started here are followed.
 //!
 //! ```no_run
 //! use rerail_linux::bootstrap::server::{LaunchEvent, Launcher, Output};

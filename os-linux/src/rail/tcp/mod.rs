@@ -2,14 +2,14 @@
 //!
 //! A connection is a subchannel once both sides have proved that they belong to the job (`crate::auth`); until then not
 //! a byte behind the handshake is read. Payload goes out from where it lies and comes in straight to its place, see
-//! [`send`] and [`receive`]. Everything is non-blocking; a connection's failure concerns its peer only.
+//! `send` and `receive`. Everything is non-blocking; a connection's failure concerns its peer only.
 //!
 //! Events: one epoll instance holds all sockets, edge-triggered but for the listener. An edge is remembered in the
 //! connection until a call has found the socket empty (or full), so interest never has to be changed by a system call
 //! of its own, and a connection that stops at its limit for one poll is simply served again in the next. A connection
 //! on which something arrived lately is read without asking epoll first, because the read itself is the cheaper
 //! question where few connections are active; epoll is then asked at every few polls only. A rail on which nothing has
-//! happened for a while asks ever more seldom, in proportion to that while and up to [`ASK_PAUSE_MAX`]: beside a busy
+//! happened for a while asks ever more seldom, in proportion to that while and up to `ASK_PAUSE_MAX`: beside a busy
 //! rail it costs no system call per poll. The epoll descriptor is also what a blocking driver waits on.
 //!
 //! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of them, posts per
