@@ -168,6 +168,9 @@ pub struct PerfArgs {
     /// Verify every byte. What that costs is a part of what is measured, except for puts and for latencies of gets.
     #[arg(long)]
     pub verify: bool,
+    /// Measure bare TCP sockets instead of the transport: what there is to be had (latency, bandwidth and rate).
+    #[arg(long, conflicts_with_all = ["op", "verify"])]
+    pub baseline: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,

@@ -1,5 +1,6 @@
 //! `rerail perf`: latency, bandwidth and message rate between two ranks, in the columns of the benchmarks of this field.
 
+mod baseline;
 pub mod kernel;
 pub mod pin;
 mod report;
@@ -40,6 +41,12 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     if args.op != Operation::Send && matches!(args.measure, Measure::Bidirectional) {
         return Err(Failure::usage("bidirectional measures --op send only"));
     }
+    if args.baseline {
+        if args.path != PathChoice::Tcp || matches!(args.measure, Measure::Bidirectional) {
+            return Err(Failure::usage("--baseline measures latency, bandwidth or rate with --path tcp"));
+        }
+        return baseline::run(args);
+    }
     if !launch::is_launched() {
         return supervise(args);
     }
@@ -74,13 +81,28 @@ fn supervise(args: &PerfArgs) -> Result<Exit, Failure> {
     Ok(exits.into_iter().find(|exit| i32::from(exit.code()) == report.exit_code()).unwrap_or(Exit::PeerLost))
 }
 
-fn measure(args: &PerfArgs, session: &mut Session) -> Result<Report, Failure> {
-    let sizes = match args.measure {
+fn sizes(args: &PerfArgs) -> Vec<u64> {
+    match args.measure {
         _ if !args.sizes.is_empty() => args.sizes.clone(),
         Measure::Latency => SIZES_LATENCY.to_vec(),
         Measure::Bandwidth | Measure::Bidirectional => SIZES_BANDWIDTH.to_vec(),
         Measure::Rate => SIZES_RATE.to_vec(),
-    };
+    }
+}
+
+/// Round trips per size, those before measuring first.
+fn round_trips(args: &PerfArgs, bytes: u64) -> (u64, u64) {
+    let iterations = args.iterations.unwrap_or(((256 << 20) / bytes.max(1)).clamp(20, 5_000));
+    (args.warmup.unwrap_or(iterations.div_ceil(10)), iterations)
+}
+
+fn load(args: &PerfArgs, bytes: u64) -> Load {
+    let windows = args.iterations.unwrap_or(((1 << 30) / (bytes.max(256) * args.window)).clamp(2, 200));
+    Load { bytes, window: args.window, warmup: args.warmup.unwrap_or(windows.div_ceil(10)), windows }
+}
+
+fn measure(args: &PerfArgs, session: &mut Session) -> Result<Report, Failure> {
+    let sizes = sizes(args);
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let bytes = BUFFER_BYTES.max(largest.next_multiple_of(64)).min(largest.next_multiple_of(64).max(64) * args.window);
     let buffers = Buffers::allocate(session, bytes, args.verify)?;
@@ -138,8 +160,7 @@ fn measure_size(args: &PerfArgs, session: &mut Session, buffers: Buffers, bytes:
     let verify = buffers.verify && args.op != Operation::Put;
     let mut kernel = Kernel::new(session, pair, Buffers { verify, ..buffers });
     if args.measure == Measure::Latency {
-        let iterations = args.iterations.unwrap_or(((256 << 20) / bytes.max(1)).clamp(20, 5_000));
-        let warmup = args.warmup.unwrap_or(iterations.div_ceil(10));
+        let (warmup, iterations) = round_trips(args, bytes);
         let mut samples = match access {
             None => kernel.ping_pong(bytes, warmup, iterations)?,
             Some(access) => kernel.access(access, bytes, (warmup, iterations))?,
@@ -147,8 +168,7 @@ fn measure_size(args: &PerfArgs, session: &mut Session, buffers: Buffers, bytes:
         let latency = Latency::of(&mut samples);
         return Ok(Line::of_latency(bytes, latency));
     }
-    let windows = args.iterations.unwrap_or(((1 << 30) / (bytes.max(256) * args.window)).clamp(2, 200));
-    let load = Load { bytes, window: args.window, warmup: args.warmup.unwrap_or(windows.div_ceil(10)), windows };
+    let load = load(args, bytes);
     let both_ways = args.measure == Measure::Bidirectional;
     let seconds = match access {
         None => kernel.stream(&load, both_ways)?,

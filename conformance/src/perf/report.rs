@@ -65,6 +65,7 @@ impl Report {
             Measure::Rate => "rate",
         };
         let operation = match args.op {
+            _ if args.baseline => "bare sockets",
             Operation::Send => "send",
             Operation::Put => "put",
             Operation::Get => "get",

@@ -11,6 +11,7 @@ mod people;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{
@@ -34,8 +35,11 @@ pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
 /// How long a sleep lasts at most: the watchdog looks that often.
 const SLEEP: Duration = Duration::from_millis(200);
 
-/// After so long without anything, each further look yields the processor.
-const POLITE: Duration = Duration::from_micros(5);
+/// After so long without anything, each further look yields the processor: where there are fewer processors than
+/// ranks, so that the one that this rank waits for may be waiting for this rank's processor.
+const POLITE_CROWDED: Duration = Duration::from_micros(5);
+/// The same where each rank has a processor: a yield would only cost the system call, which is as dear as a message.
+const POLITE: Duration = Duration::from_micros(100);
 
 /// A request that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,23 +48,46 @@ pub struct Ticket {
     operation: Option<OpId>,
 }
 
+/// Cookies are this session's own running numbers: they need spreading, not a hash that withstands an attacker, and what
+/// the tool does for each request stands in every latency that it measures.
+#[derive(Default)]
+struct CookieHasher(u64);
+
+type ByCookie = BuildHasherDefault<CookieHasher>;
+
+impl Hasher for CookieHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(self.0 ^ u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, cookie: u64) {
+        // Odd: neighbours differ in the high bits, too, by which the tables tell their entries apart.
+        self.0 = cookie.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
+
 /// A transport and what the tool keeps beside it.
 pub struct Session {
     transport: Transport,
     people: Vec<Person>,
     cookies: u64,
-    outcomes: HashMap<u64, VecDeque<Outcome>>,
+    outcomes: HashMap<u64, VecDeque<Outcome>, ByCookie>,
     lost: BTreeMap<u32, LossReason>,
     /// Lost or closed.
     gone: BTreeSet<u32>,
     barriers: u64,
     spin: Duration,
+    polite: Duration,
     stall: Duration,
     busy_at: Instant,
     /// Cookies of requests that are not over.
-    open: HashSet<u64>,
+    open: HashSet<u64, ByCookie>,
     /// Those of them that make more than one event.
-    streams: HashSet<u64>,
+    streams: HashSet<u64, ByCookie>,
     /// Events for requests that were over.
     repeated: u64,
     on_loss: Option<fn(u32, &str)>,
@@ -123,19 +150,22 @@ impl From<MemoryError> for SessionError {
 impl Session {
     /// A session over a transport that has started. `people`: by rank.
     pub fn new(transport: Transport, people: Vec<Person>, stall: Duration) -> Session {
+        // Hosts may be logical ones that share these processors: so all ranks count.
+        let crowded = std::thread::available_parallelism().is_ok_and(|processors| processors.get() < people.len());
         Session {
             transport,
             people,
             cookies: 0,
-            outcomes: HashMap::new(),
+            outcomes: HashMap::default(),
             lost: BTreeMap::new(),
             gone: BTreeSet::new(),
             barriers: 0,
             spin: Duration::from_micros(50),
+            polite: if crowded { POLITE_CROWDED } else { POLITE },
             stall,
             busy_at: Instant::now(),
-            open: HashSet::new(),
-            streams: HashSet::new(),
+            open: HashSet::default(),
+            streams: HashSet::default(),
             repeated: 0,
             on_loss: None,
         }
@@ -414,8 +444,7 @@ impl Session {
         }
         if silence > self.spin {
             self.transport.wait(Some(SLEEP)).map_err(SessionError::Wait)?;
-        } else if silence > POLITE {
-            // The one that this rank waits for may be waiting for this rank's processor.
+        } else if silence > self.polite {
             std::thread::yield_now();
         }
         Ok(())
