@@ -2,7 +2,7 @@
 //!
 //! Only the first of the pair measures; what it returns is the result. Receives are posted before the other side may
 //! send, so nothing is measured that an application that knows its communication would not see. A peer that is lost
-//! ends a loop with [`PeerGone`].
+//! ends a loop with `PeerGone`.
 
 use std::time::Instant;
 
