@@ -278,7 +278,9 @@ fn atomics_of_peers_and_of_the_owner_add_up() {
             // SAFETY: a page-aligned region of 8 bytes that outlives the scope; meanwhile both sides access it atomically.
             let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word)) };
             barrier.wait();
-            (0..100_000).for_each(|_| drop(word.fetch_add(1, Ordering::Relaxed)));
+            for _ in 0..100_000 {
+                word.fetch_add(1, Ordering::Relaxed);
+            }
         });
         barrier.wait();
         for n in 0..100_000 {
