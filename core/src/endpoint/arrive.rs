@@ -79,8 +79,7 @@ impl Endpoint<'_> {
             }
             Body::Probe(probe) => {
                 if !probe.answer {
-                    // G-6
-                    self.t.channels.at_mut(channel).probe_answer = Some(probe.nonce);
+                    self.t.channels.at_mut(channel).probe_answer = Some(probe.nonce); // G-6
                     self.activate(channel);
                 }
                 Arrival::Done
@@ -109,8 +108,7 @@ impl Endpoint<'_> {
         sub.peer_rail = connect.rail;
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
-            // G-3, G-4
-            slot.terms = Some(*connect);
+            slot.terms = Some(*connect); // G-3, G-4
             if slot.state == ChannelState::Connecting {
                 slot.state = ChannelState::Open;
             }
@@ -127,10 +125,9 @@ impl Endpoint<'_> {
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
-            //
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
-            news += fresh;
+            news += fresh;
             // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late says nothing.
             slot.doubtful |= common.refusing && fresh > 0 && lane == UNORDERED;
             loop {
@@ -291,8 +288,7 @@ impl Endpoint<'_> {
                 slot.phase = Phase::Data;
                 let granted = slot.granted;
                 if granted == 0 {
-                    //
-                    self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
+                    self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
                     self.settle(op);
                     Arrival::Discard
                 } else {
@@ -459,12 +455,11 @@ impl Endpoint<'_> {
         put: &wire::Put,
     ) -> Result<Arrival, ProtocolError> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
-        //
         match self.window(put.window, put.offset, len, |access| access.write) {
             Ok((window, at)) if len > 0 => {
                 self.t.windows.at_mut(window).users += 1;
                 let place = Place {
-                    to: PlaceTo::Window { window, at },
+                    to: PlaceTo::Window { window, at },
                     offset: 0,
                     len,
                     lane: UNORDERED,
@@ -539,10 +534,9 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// sequenced, so it comes here once.
     fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
         self.admit(channel)?;
-        let bytes = atomic.data_type.bytes();
+        let bytes = atomic.data_type.bytes(); // sequenced, so it comes here once
         let found = if atomic.data_type.allows(atomic.kind) && atomic.offset.is_multiple_of(bytes) {
             self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
         } else {
