@@ -1,6 +1,6 @@
 //! The ring under loom: every interleaving and every value that the memory model allows, with two slots.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p rerail-core --release shm::model`
+//! `RUSTFLAGS="--cfg loom" cargo test -p rerail-core --lib --release shm::model`
 //!
 //! The machine is the one that runs over mapped memory; only its cells are loom's. Slot bytes are in loom's checked
 //! cells, so a byte that is written while it may be read, or read before it is written, fails the model; so does a sleeper
