@@ -120,16 +120,17 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(peer: PeerId, grants: Grants, now: Time) -> Channel {
+    /// A new channel of which both lanes and both sides start at `first`.
+    pub(crate) fn new(peer: PeerId, first: Seq, grants: Grants, now: Time) -> Channel {
         Channel {
             peer,
             state: ChannelState::Connecting,
             epoch: 0,
             terms: None,
-            sent: [SentWindow::new(); 2],
-            allowance: Allowance::default(),
-            received: [RecvWindow::new(); 2],
-            reorder: Reorder::new(),
+            sent: [SentWindow::starting_at(first); 2],
+            allowance: Allowance::new(first),
+            received: [RecvWindow::starting_at(first); 2],
+            reorder: Reorder::starting_at(first),
             grants,
             ack: AckState::default(),
             turn: ChannelTurn::default(),
@@ -140,8 +141,8 @@ impl Channel {
             one_sided: List::EMPTY,
             requests_out: 0,
             answered: 0,
-            answered_until: Seq(0),
-            unordered_high: Seq(0),
+            answered_until: first,
+            unordered_high: first,
             requests_in: 0,
             serving: 0,
             wanted: 0,

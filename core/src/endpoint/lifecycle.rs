@@ -14,9 +14,9 @@ use crate::time::Time;
 impl Endpoint<'_> {
     /// A channel to an idle peer, whoever calls first: a peer that calls on one rail is called back on the others.
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
-        let grants = Grants::new(self.config.unexpected_per_peer, self.config.blocks_per_peer);
+        let grants = Grants::new(self.first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
-        let mut channel = Channel::new(peer, grants, now);
+        let mut channel = Channel::new(peer, self.first, grants, now);
         channel.wanted = rails;
         let index = self.t.channels.insert(channel).ok()?.index;
         self.t.peers[peer.0 as usize].channel = index;

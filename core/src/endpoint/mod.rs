@@ -41,6 +41,7 @@ use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
 use crate::rail::sched::Policy;
 use crate::rel::ack::AckPolicy;
+use crate::seq::Seq;
 use crate::store::{List, Sizer};
 use crate::time::Time;
 
@@ -233,6 +234,8 @@ pub struct Endpoint<'m> {
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
     parts_starved: bool,
+    /// The number that every lane starts with: 0, but for tests of what happens where numbers wrap.
+    first: Seq,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
     stats: Stats,
@@ -278,6 +281,7 @@ impl<'m> Endpoint<'m> {
             deregister: heapless::Deque::new(),
             refused: heapless::Deque::new(),
             parts_starved: false,
+            first: Seq(0),
             caller_ops: 0,
             stats: Stats::default(),
         })

@@ -209,15 +209,19 @@ impl Endpoint<'_> {
             released: slot.kind == OpKind::MultiRecv,
         };
         let mut operation = self.t.op_id(op);
+        let mut last = true;
         if slot.parent != NONE {
             operation = self.t.op_id(slot.parent);
             let parent = self.t.ops.at_mut(slot.parent);
             parent.children -= 1;
-            if parent.closing && parent.children == 0 && parent.error.is_none() {
-                done.released = true;
+            last = parent.closing && parent.children == 0 && parent.error.is_none() && slot.error.is_none();
+            done.released = last;
+            if last {
                 parent.completed = true;
                 parent.told = true;
             } else if parent.closing && parent.children == 0 {
+                // An error has no place for it: the release has an event of its own, and so has the end of a
+                // multi-receive that failed.
                 let error = parent.error;
                 self.complete(slot.parent, error);
             }
@@ -228,7 +232,7 @@ impl Endpoint<'_> {
             self.feed_starved();
         }
         let result = slot.error.map_or(Ok(done), Err);
-        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result }))
+        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last }))
     }
 
     fn poll_channel_event(&mut self) -> Option<Event> {

@@ -13,7 +13,7 @@ use crate::rail::sched::Stripe;
 use crate::rel::blocks::Blocks;
 use crate::rel::credit::Grants;
 use crate::rel::retain::Retention;
-use crate::seq::RecvWindow;
+use crate::seq::{RecvWindow, Seq};
 use crate::store::list::By;
 use crate::store::slab::Slot;
 use crate::store::{Arena, ArenaError, NONE, Sizer, Slab, Timers};
@@ -163,7 +163,8 @@ impl<'m> Tables<'m> {
         let channels = c.channels_max as usize;
         let window = c.window as usize;
         let a = &mut Arena::new(region)?;
-        let blank = Channel::new(PeerId(0), Grants::new(c.unexpected_per_peer, c.blocks_per_peer), now);
+        let grants = Grants::new(Seq(0), c.unexpected_per_peer, c.blocks_per_peer);
+        let blank = Channel::new(PeerId(0), Seq(0), grants, now);
         Ok(Tables {
             peers: a.take(c.peers_max as usize, Peer { rails: 0, channel: NONE, gone: false })?,
             channels: Slab::carve(a, c.channels_max, blank)?,

@@ -16,6 +16,7 @@ mod lanes;
 mod limits;
 mod one_sided;
 mod peers;
+mod programs;
 mod random;
 mod two_sided;
 
