@@ -3,7 +3,7 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
-use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
+use super::op::{Control, Message, MessageState, Op, OpKind, Phase, Queue};
 use super::tables::{KeySet, Tables, op_queue};
 use super::{Endpoint, ProtocolError};
 use crate::ids::{PeerId, PlaceId, RailId};
@@ -348,7 +348,10 @@ impl Endpoint<'_> {
         let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
             let into = match slot.kind {
-                OpKind::Recv | OpKind::Part => matches!(slot.phase, Phase::Data | Phase::Written),
+                // Before it has its CTS, the peer can't know the operation: it has guessed.
+                OpKind::Recv | OpKind::Part => {
+                    matches!(slot.phase, Phase::Data | Phase::Written) && slot.control == Control::None
+                }
                 OpKind::Get => slot.phase == Phase::Waiting,
                 _ => false,
             };

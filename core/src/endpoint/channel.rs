@@ -185,6 +185,17 @@ pub(crate) struct Sub {
     pub place_generation: u32,
 }
 
+impl Sub {
+    /// Down, with nothing under way. Generations go on, so that late answers find nothing.
+    pub(crate) fn reset(&mut self) {
+        *self = Sub {
+            frame_generation: self.frame_generation.wrapping_add(1).max(1),
+            place_generation: self.place_generation,
+            ..Sub::default()
+        };
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SubState {
     #[default]

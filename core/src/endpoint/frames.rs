@@ -72,13 +72,13 @@ impl Endpoint<'_> {
                 let ordered_beyond = slot.received[0].beyond(bits, window);
                 let (slot, bits) = self.t.received(channel, 1);
                 let unordered_beyond = slot.received[1].beyond(bits, window);
-                self.stats.acks_explicit += 1;
                 Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
             } else {
-                self.stats.acks_explicit += 1;
                 Body::Credit
             };
+            let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
             if self.send_frame(channel, RailId(rail), body, out) {
+                self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
                 if slot.probe_answer.take().is_none() {
                     slot.probe_due = false;

@@ -1,6 +1,6 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
-use super::channel::{Channel, ChannelState, Ending, ORDERED, Shortage, Sub, SubState, Timer, UNORDERED};
+use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, SubState, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
@@ -26,12 +26,7 @@ impl Endpoint<'_> {
         }
         self.t.reorder(index).1.fill(NONE);
         for sub in self.t.subs_of(index) {
-            // Generations go on, so that answers to the channel before find nothing.
-            *sub = Sub {
-                frame_generation: sub.frame_generation,
-                place_generation: sub.place_generation,
-                ..Sub::default()
-            };
+            sub.reset();
         }
         log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
         self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
@@ -109,18 +104,26 @@ impl Endpoint<'_> {
         for rail in 0..self.rails.len() {
             let sub = self.t.sub(channel, RailId(rail as u8));
             let open = sub.state != SubState::Down;
-            *sub = Sub {
-                frame_generation: sub.frame_generation.wrapping_add(1).max(1),
-                place_generation: sub.place_generation,
-                ..Sub::default()
-            };
+            let place = sub.place;
+            sub.reset();
+            if let Some(PlaceTo::Window { window, .. }) = place.map(|place| place.to) {
+                self.t.windows.at_mut(window).users -= 1;
+            }
             if open {
                 self.t.channels.at_mut(channel).unwanted |= 1 << rail;
             }
         }
+        for shortage in [Shortage::Packets, Shortage::Stripes] {
+            let mut links = By(&mut self.t.channels, channel_waits(shortage));
+            self.waiting[shortage as usize].unlink(&mut links, channel);
+        }
         self.end_packets(channel);
-        self.end_operations(channel, peer, error);
+        self.end_receives_of(peer, error);
+        self.end_operations(channel, error);
         self.end_messages(channel);
+        // What it held, or was woken for and does not use, the next one that waits may have.
+        self.wake(Shortage::Packets);
+        self.wake(Shortage::Stripes);
         self.tell_channel(channel);
         self.activate(channel);
     }
@@ -132,12 +135,13 @@ impl Endpoint<'_> {
                 self.t.packets.remove(key);
             }
         }
-        self.wake(Shortage::Packets);
     }
 
-    fn end_operations(&mut self, channel: u32, peer: PeerId, error: OpError) {
-        // Receives that only this peer could have served.
-        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, None) {
+    /// Ends the receives that only `peer` could have served.
+    pub(super) fn end_receives_of(&mut self, peer: PeerId, error: OpError) {
+        let mut after = None;
+        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, after) {
+            after = Some(key);
             self.t.matcher.unpost(key);
             if self.t.ops.at(op).kind == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);
@@ -151,6 +155,9 @@ impl Endpoint<'_> {
             self.complete(op, Some(error));
             self.release(op);
         }
+    }
+
+    fn end_operations(&mut self, channel: u32, error: OpError) {
         for op in 0..self.t.ops.capacity() {
             if self.t.ops.key_at(op).is_none() || self.t.ops.at(op).channel != channel {
                 continue;
@@ -216,10 +223,6 @@ impl Endpoint<'_> {
         let peer = slot.peer;
         let mut links = By(&mut self.t.channels, channel_active);
         self.active.unlink(&mut links, channel);
-        for shortage in [Shortage::Packets, Shortage::Stripes] {
-            let mut links = By(&mut self.t.channels, channel_waits(shortage));
-            self.waiting[shortage as usize].unlink(&mut links, channel);
-        }
         self.t.channels.remove(key);
         self.t.peers[peer.0 as usize].channel = NONE;
     }

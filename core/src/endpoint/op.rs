@@ -1,7 +1,7 @@
 //! An operation's state: one slot per request under way, the caller's and those that serve peers.
 
 use super::event::OpError;
-use super::request::{Level, Notify, Selector};
+use super::request::{Level, Notify};
 use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
 use crate::store::{Link, NONE};
@@ -181,8 +181,6 @@ pub(crate) struct Op {
     pub message: u32,
     /// Multi-receive: bytes that must be left to stay posted.
     pub multi_min: u64,
-    /// Multi-receive: which messages.
-    pub from: Selector,
     /// Parts: the multi-receive.
     pub parent: u32,
     pub children: u32,

@@ -6,6 +6,7 @@ use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::Shortage;
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
+use super::rendezvous::first_rails;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level};
 use crate::ids::RailId;
@@ -32,6 +33,8 @@ impl Endpoint<'_> {
     /// before the next call that changes the endpoint.
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
+        // The batch before has been carried out: slots that it named may be used again.
+        self.feed_starved(now);
         while let Some(action) = self.next_loose_action() {
             let _ = actions.push(action);
             if actions.len() + STEP > actions.capacity() {
@@ -51,7 +54,7 @@ impl Endpoint<'_> {
 
     /// Actions that belong to no channel's order: copies out of blocks, peers' atomics, deregistrations.
     fn next_loose_action(&mut self) -> Option<Action> {
-        if let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
+        while let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let slot = self.t.ops.at(op);
             let blocks = self.t.messages.at(slot.message).blocks;
             let len = slot.granted;
@@ -59,7 +62,9 @@ impl Endpoint<'_> {
             let to = self.t.op_span(op, 0, len);
             // The receive is over and its segments stay in the slot until after the batch: events come later.
             self.copied(op);
-            return if len == 0 { self.next_loose_action() } else { Some(Action::Copy { from, to }) };
+            if len > 0 {
+                return Some(Action::Copy { from, to });
+            }
         }
         if let Some(op) = self.atomics.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let at = self.t.op_segments(op).first().copied().unwrap_or_default().at;
@@ -200,7 +205,7 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let send = *self.t.ops.at(op);
-        if send.registering != 0 {
+        if send.registering != 0 && send.to_register == 0 {
             return Step::Idle;
         }
         let turn = self.t.channels.at(channel).turn;
@@ -233,7 +238,7 @@ impl Endpoint<'_> {
             slot.keys = set.index;
             slot.keys_ours = true;
             slot.phase = Phase::Registering;
-            slot.to_register = readable;
+            slot.to_register = first_rails(readable, wire::KEYS_MAX);
         }
         if self.t.ops.at(op).to_register != 0 {
             // The message keeps its place; the turn goes to whichever is sent.

@@ -62,7 +62,10 @@ impl Endpoint<'_> {
         if slot.is_one_sided() {
             let list = &mut self.t.channels.at_mut(slot.channel).one_sided;
             list.unlink(&mut By(&mut self.t.ops, op_rma), op);
-            self.finish_flushes(slot.channel);
+            // Flushes are completed by the loop there, not by each other.
+            if slot.kind != OpKind::Flush {
+                self.finish_flushes(slot.channel);
+            }
         }
     }
 
@@ -138,7 +141,7 @@ impl Endpoint<'_> {
     /// Frees an operation's slot where nothing refers to it any more.
     pub(super) fn release(&mut self, op: u32) {
         let slot = *self.t.ops.at(op);
-        if !(slot.completed && slot.told && slot.is_idle() && slot.children == 0) {
+        if !(slot.completed && slot.told && slot.is_idle() && slot.is_through() && slot.children == 0) {
             return;
         }
         if slot.retained != NONE {
@@ -228,9 +231,6 @@ impl Endpoint<'_> {
             self.release(slot.parent);
         }
         self.release(op);
-        if self.parts_starved {
-            self.feed_starved();
-        }
         let result = slot.error.map_or(Ok(done), Err);
         Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last }))
     }
@@ -290,6 +290,11 @@ impl Op {
             OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic => out,
             OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
         }
+    }
+
+    /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long before.
+    fn is_through(&self) -> bool {
+        self.kind != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
     }
 
     fn bytes_done(&self) -> u64 {

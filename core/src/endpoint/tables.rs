@@ -237,7 +237,8 @@ impl<'m> Tables<'m> {
     // ---- operations
 
     pub(crate) fn op_segments(&self, op: u32) -> &[Seg] {
-        let len = usize::from(self.ops.at(op).segments);
+        // A copy may still be asked for when its operation is over and told: the segments stay until the slot is used.
+        let len = usize::from(self.ops.last_at(op).segments);
         &self.segments[op as usize * self.segments_max..][..len]
     }
 

@@ -247,7 +247,9 @@ impl<'m> Program<'m> {
             for rank in 0..self.ranks {
                 self.steps[rank]
                     .retain(|step| !matches!(step, Step::Recv { .. } | Step::Multi { .. } | Step::Claim { .. }));
-                while self.attempt(rank) {}
+                while self.attempt(rank) {
+                    over = false;
+                }
                 while let Some((message, receive)) = self.claims[rank].pop() {
                     over = false;
                     if !self.receive_claimed(rank, message, receive) {

@@ -15,7 +15,7 @@ pub(super) enum Step {
     Cancel,
 }
 
-const LENS: [u64; 10] = [0, 1, 40, 50, 300, 960, 980, 1490, 3000, 5980];
+const LENS: [u64; 10] = [0, 1, 40, 52, 300, 1000, 1010, 1500, 3000, 6000];
 
 impl Program<'_> {
     pub(super) fn write_steps(&mut self) {
@@ -135,8 +135,10 @@ impl Program<'_> {
         match *step {
             Step::Send { to, tag, len, level, notify, inject } => {
                 let number = self.messages[rank][to].len() as u64;
-                let len = if len == 0 { 0 } else { len + number };
-                let len = if inject { len.min(self.config.eager_bytes_max.into()) } else { len };
+                let mut len = if inject { len.min(self.config.eager_bytes_max.into()) } else { len };
+                while len > 0 && self.messages[rank][to].iter().any(|message| message.len == len) {
+                    len -= 1;
+                }
                 let name = (rank as u64) << 32 | (to as u64) << 16 | number;
                 let peer = PeerId(to as u32);
                 let send = Send { peer, tag, immediate: Some(name), level, notify, cookie, ..Send::default() };
