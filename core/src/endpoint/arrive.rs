@@ -4,7 +4,7 @@
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
 use super::op::{Control, Message, MessageState, Op, OpKind, Phase, Queue};
-use super::tables::{KeySet, Tables, op_queue};
+use super::tables::{KeySet, Tables, op_queue, op_rma};
 use super::{Endpoint, ProtocolError};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::mem::{MemRef, Seg};
@@ -123,12 +123,22 @@ impl Endpoint<'_> {
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
-            news += slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+            let fresh =
+                slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
+            news += fresh;
+            if lane == UNORDERED && common.refusing {
+                slot.in_doubt |= fresh > 0;
+            }
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
                 self.acknowledged(packet);
             }
+        }
+        let slot = self.t.channels.at_mut(channel);
+        if slot.in_doubt && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked() {
+            slot.in_doubt = false;
+            self.settle_puts(channel);
         }
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked();
@@ -443,31 +453,41 @@ impl Endpoint<'_> {
                 Ok(Arrival::Done)
             }
             Err(why) => {
-                // Not counted as received before the origin has heard of the refusal.
-                self.refuse(channel, put.operation, why, Some(psn))?;
+                self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
+                self.refuse_put(channel, put.operation, why)?;
                 Ok(Arrival::Discard)
             }
         }
     }
 
-    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal, held: Option<Seq>) -> Result<(), ProtocolError> {
-        let op = Op {
-            channel,
-            remote: operation,
-            refusal: Some(why),
-            fin_seen: held.is_some(),
-            counted: held.is_none(),
-            cursor: held.map_or(0, |psn| psn.0.into()),
-            // To itself a process numbers both directions alike: the FIN stands behind the held PSN in one sequence, and
-            // could never be acknowledged before it. There, what the rail has delivered has been heard.
-            lossless: self.t.channels.at(channel).peer == self.config.rank,
-            ..Op::new(OpKind::ServeRefusal)
-        };
-        if self.t.ops.room() == 0 {
+    /// Tells the peer that its get or atomic, which has been admitted, can't be served.
+    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal) {
+        let refusal = Op::new(OpKind::ServeRefusal);
+        let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), counted: true, ..refusal });
+        self.send_control(op, Control::Fin);
+    }
+
+    /// Tells the peer that its put can't be done: once, however many of its segments come. Nothing limits the puts of a
+    /// peer but the window, so with more refusals under way than have slots the peer is given up.
+    fn refuse_put(&mut self, channel: u32, operation: u64, why: Refusal) -> Result<(), ProtocolError> {
+        let refusals = self.t.channels.at(channel).refusals;
+        let mut known = refusals.head();
+        while known != NONE {
+            if self.t.ops.at(known).remote == operation {
+                return Ok(());
+            }
+            known = refusals.next(&mut By(&mut self.t.ops, op_rma), known);
+        }
+        if self.refusals >= self.config.refusals_max() {
             return Err(ProtocolError::Credit);
         }
-        let op = self.new_op(op);
-        self.send_control(op, super::op::Control::Fin);
+        self.refusals += 1;
+        let refusal = Op::new(OpKind::RefusePut);
+        let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), ..refusal });
+        let slot = self.t.channels.at_mut(channel);
+        slot.refusing += 1;
+        slot.refusals.push_back(&mut By(&mut self.t.ops, op_rma), op);
+        self.send_control(op, Control::Fin);
         Ok(())
     }
 
@@ -485,7 +505,10 @@ impl Endpoint<'_> {
         self.admit(channel)?;
         let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
             Ok(found) => found,
-            Err(why) => return self.refuse(channel, get.operation, why, None),
+            Err(why) => {
+                self.refuse(channel, get.operation, why);
+                return Ok(());
+            }
         };
         self.t.windows.at_mut(window).users += 1;
         let op = self.new_op(Op {
@@ -514,7 +537,10 @@ impl Endpoint<'_> {
         };
         let (window, at) = match found {
             Ok(found) => found,
-            Err(why) => return self.refuse(channel, atomic.operation, why, None),
+            Err(why) => {
+                self.refuse(channel, atomic.operation, why);
+                return Ok(());
+            }
         };
         self.t.windows.at_mut(window).users += 1;
         let op = self.new_op(Op {

@@ -96,6 +96,12 @@ pub(crate) struct Channel {
     pub unordered_high: Seq,
     /// Requests of the peer whose answer is not acknowledged.
     pub requests_in: u16,
+    /// Refusals of the peer's puts, as long as they have slots.
+    pub refusals: List,
+    /// Those that the peer has not acknowledged: puts that it takes for done may be among them.
+    pub refusing: u16,
+    /// The peer has acknowledged puts while it was refusing: none of them counts as done.
+    pub in_doubt: bool,
     /// Answers that are with a rail or not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
@@ -144,6 +150,9 @@ impl Channel {
             answered_until: first,
             unordered_high: first,
             requests_in: 0,
+            refusals: List::EMPTY,
+            refusing: 0,
+            in_doubt: false,
             serving: 0,
             wanted: 0,
             unwanted: 0,

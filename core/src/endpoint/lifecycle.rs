@@ -2,7 +2,7 @@
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, SubState, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue};
+use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
 use crate::log;
@@ -183,6 +183,10 @@ impl Endpoint<'_> {
             }
             if self.t.ops.at(op).serves() {
                 self.unuse_window(op);
+            }
+            if self.t.ops.at(op).kind == OpKind::RefusePut {
+                let list = &mut self.t.channels.at_mut(channel).refusals;
+                list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
             self.complete(op, Some(error));
             self.t.ops.at_mut(op).channel = NONE;

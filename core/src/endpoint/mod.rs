@@ -238,6 +238,8 @@ pub struct Endpoint<'m> {
     first: Seq,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
+    /// Refusals of puts that have slots.
+    refusals: u32,
     stats: Stats,
 }
 
@@ -283,6 +285,7 @@ impl<'m> Endpoint<'m> {
             parts_starved: false,
             first: Seq(0),
             caller_ops: 0,
+            refusals: 0,
             stats: Stats::default(),
         })
     }

@@ -30,8 +30,10 @@ pub(crate) enum OpKind {
     ServeGet,
     /// Answers a peer's atomic.
     ServeAtomic,
-    /// Tells a peer that its put or get is refused.
+    /// Tells a peer that its get or atomic is refused.
     ServeRefusal,
+    /// Tells a peer that its put is refused.
+    RefusePut,
 }
 
 /// How far a transfer is. Which phases a kind goes through: `ARCHITECTURE.md`, "The way of a message".

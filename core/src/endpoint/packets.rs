@@ -33,6 +33,7 @@ impl Endpoint<'_> {
             block_limit,
             payload_bytes,
             ack_now,
+            refusing: slot.refusing > 0,
         }
     }
 

@@ -331,12 +331,15 @@ impl Endpoint<'_> {
     /// Answers under way pin their slots; with as many as the peer may have open, the next one waits.
     pub(super) fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
-        slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
+        slot.serves()
+            && slot.kind != OpKind::RefusePut
+            && !slot.counted_serving
+            && serving >= self.config.requests_per_peer
     }
 
     pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at_mut(op);
-        if slot.serves() && !slot.counted_serving {
+        if slot.serves() && slot.kind != OpKind::RefusePut && !slot.counted_serving {
             slot.counted_serving = true;
             self.t.channels.at_mut(channel).serving += 1;
         }

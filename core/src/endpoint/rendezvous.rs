@@ -164,8 +164,16 @@ impl Endpoint<'_> {
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
             match slot.kind {
-                // Its acknowledgment follows and completes it.
-                OpKind::Put => slot.error = Some(error),
+                // The rest of it needs not be sent; the last acknowledgment completes it.
+                OpKind::Put => {
+                    slot.error = Some(error);
+                    slot.all_sent = true;
+                    if slot.queued == Queue::Bulk {
+                        self.t.dequeue(op);
+                        self.drop_stripes(op);
+                    }
+                    self.settle(op);
+                }
                 OpKind::Get | OpKind::Atomic if slot.phase != Phase::Queued => {
                     // Over when no payload is on its way into the buffer any more.
                     slot.error = Some(error);

@@ -1,12 +1,11 @@
 //! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
 //! one completion per request, whatever the number of packets, stripes and rails.
 
-use super::channel::{Ending, Shortage, UNORDERED};
+use super::channel::{Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::{channel_event, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::RailId;
-use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
 
@@ -93,11 +92,20 @@ impl Endpoint<'_> {
             self.t.ops.at_mut(op).retained = NONE;
             self.activate(slot.channel);
         }
+        if slot.kind == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
+            // The peer knows: from now on its puts may count as done again, and it is told so at once.
+            self.t.ops.at_mut(op).fin_seen = true;
+            let channel = self.t.channels.at_mut(slot.channel);
+            channel.refusing -= 1;
+            channel.ack.make_due();
+            self.activate(slot.channel);
+        }
         if slot.counted && slot.all_sent && slot.unacked == 0 {
             self.t.ops.at_mut(op).counted = false;
             self.t.channels.at_mut(slot.channel).requests_in -= 1;
         }
-        if !slot.completed && slot.is_done() {
+        let in_doubt = slot.kind == OpKind::Put && self.t.channels.at(slot.channel).in_doubt;
+        if !slot.completed && slot.is_done() && !in_doubt {
             self.finish(op, &slot);
         }
         self.release(op);
@@ -113,20 +121,26 @@ impl Endpoint<'_> {
         if slot.fin_wanted {
             self.send_control(op, Control::Fin);
         }
-        match slot.kind {
-            OpKind::ServeGet | OpKind::ServeAtomic => {
-                self.unuse_window(op);
-            }
-            // only now that the origin knows of the refusal may it see its put acknowledged.
-            OpKind::ServeRefusal if slot.fin_seen => {
-                let (channel, bits) = self.t.received(slot.channel, UNORDERED);
-                channel.received[UNORDERED].received(bits, self.config.window, Seq(slot.cursor as u32));
-                channel.ack.make_due();
-                self.activate(slot.channel);
-            }
-            _ => {}
+        if matches!(slot.kind, OpKind::ServeGet | OpKind::ServeAtomic) {
+            self.unuse_window(op);
         }
         self.complete(op, error);
+    }
+
+    /// The peer's acknowledgments stand again: completes the puts that waited for it.
+    pub(super) fn settle_puts(&mut self, channel: u32) {
+        let mut op = self.t.channels.at(channel).one_sided.head();
+        while op != NONE {
+            let mut next = self.t.ops.at(op).rma.next();
+            // Completing one may take the flushes behind it along, nothing else.
+            while next != NONE && self.t.ops.at(next).kind == OpKind::Flush {
+                next = self.t.ops.at(next).rma.next();
+            }
+            if self.t.ops.at(op).kind == OpKind::Put {
+                self.settle(op);
+            }
+            op = next;
+        }
     }
 
     /// Queues a control packet of an operation.
@@ -149,6 +163,13 @@ impl Endpoint<'_> {
         }
         self.drop_stripes(op);
         self.drop_keys(op);
+        if slot.kind == OpKind::RefusePut {
+            self.refusals -= 1;
+            if slot.channel != NONE {
+                let list = &mut self.t.channels.at_mut(slot.channel).refusals;
+                list.unlink(&mut By(&mut self.t.ops, op_rma), op);
+            }
+        }
         if let Some(key) = self.t.ops.key_at(op) {
             self.t.ops.remove(key);
         }
@@ -263,7 +284,7 @@ impl Endpoint<'_> {
 impl Op {
     /// Whether it serves a peer and is nothing of the caller's.
     pub(super) const fn serves(&self) -> bool {
-        matches!(self.kind, OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal)
+        matches!(self.kind, OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
     }
 
     /// Whether everything that its completion stands for has happened.
@@ -286,8 +307,7 @@ impl Op {
             },
             OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,
             OpKind::Atomic => self.fin_seen,
-            OpKind::ServeRefusal => out || self.lossless && self.all_sent && self.posts == 0,
-            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic => out,
+            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut => out,
             OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
         }
     }

@@ -40,6 +40,7 @@ pub(super) mod flag {
     pub const WANT_PLACED: u16 = 1 << 3;
     pub const FETCH: u16 = 1 << 4;
     pub const ANSWER: u16 = 1 << 5;
+    pub const REFUSING: u16 = 1 << 6;
     pub const HEAD: u16 = TAG | IMMEDIATE | WANT_PLACED;
 }
 
@@ -166,6 +167,7 @@ impl Kind {
     #[inline]
     pub(super) const fn flags_allowed(self) -> u16 {
         flag::ACK_NOW
+            | flag::REFUSING
             | match self {
                 Kind::Eager | Kind::Rts => flag::HEAD,
                 Kind::Atomic => flag::FETCH,
@@ -264,6 +266,7 @@ impl<'a> Packet<'a> {
             block_limit: layout.block_limit.get(),
             payload_bytes: layout.payload_bytes.get(),
             ack_now: self.flag(flag::ACK_NOW),
+            refusing: self.flag(flag::REFUSING),
         }
     }
 
@@ -319,6 +322,7 @@ impl CommonLayout {
         ensure("psn", common.psn == 0 || kind.lane().is_some(), common.psn)?;
         ensure("payload_bytes", common.payload_bytes == 0 || kind.has_payload(), common.payload_bytes)?;
         let flags = if common.ack_now { flags | flag::ACK_NOW } else { flags };
+        let flags = if common.refusing { flags | flag::REFUSING } else { flags };
         debug_assert!(flags & !kind.flags_allowed() == 0 && header_bytes <= HEADER_BYTES_MAX);
         Ok(CommonLayout {
             version: VERSION,

@@ -163,6 +163,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         block_limit: 0x5251,
         payload_bytes: 0,
         ack_now: false,
+        refusing: false,
     };
     let with_payload = Common { payload_bytes: 5, ..common };
     let unsequenced = Common { psn: 0, ..common };

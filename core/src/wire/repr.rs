@@ -35,6 +35,8 @@ pub struct Common {
     pub payload_bytes: u32,
     /// Acknowledge at once, don't wait for the delay.
     pub ack_now: bool,
+    /// A refusal of a put by the sender is on its way: `ack_unordered` may cover puts that are not done.
+    pub refusing: bool,
 }
 
 /// A remote key: how rail `rail` of the packet's sender reaches a buffer.

@@ -83,8 +83,8 @@ fn body() -> impl Strategy<Value = Body> {
 }
 
 fn repr() -> impl Strategy<Value = Repr> {
-    let common = any::<(u32, u16, [u32; 3], [u16; 2], u32, bool)>();
-    (common, body()).prop_map(|((source, epoch, numbers, limits, payload_bytes, ack_now), body)| {
+    let common = any::<(u32, u16, [u32; 3], [u16; 2], u32, [bool; 2])>();
+    (common, body()).prop_map(|((source, epoch, numbers, limits, payload_bytes, [ack_now, refusing]), body)| {
         let ([psn, ack_ordered, ack_unordered], [message_limit, block_limit]) = (numbers, limits);
         let psn = if body.lane().is_some() { psn } else { 0 }; // W-4
         let payload_bytes = match body {
@@ -102,6 +102,7 @@ fn repr() -> impl Strategy<Value = Repr> {
             block_limit,
             payload_bytes,
             ack_now,
+            refusing,
         };
         Repr { common, body }
     })
