@@ -5,11 +5,11 @@ use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
 use super::op::{Control, Message, MessageState, Op, OpKind, Phase, Queue};
 use super::tables::{KeySet, Tables, op_queue, op_rma};
-use super::{Endpoint, ProtocolError};
+use super::{Endpoint, LossReason, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rel::ack::AckVerdict;
-use crate::seq::{Claim, Seq};
+use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -32,6 +32,12 @@ impl Endpoint<'_> {
             // Its subchannels are being closed already; the goodbye on the second rail is no offence.
             self.stats.stale_dropped += 1;
             return Arrival::Discard;
+        }
+        if self.t.sub(channel, rail).place.is_some() {
+            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
+            let fault = RailFault::Corrupt;
+            self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+            return Arrival::Close;
         }
         match self.arrive(now, channel, rail, header) {
             Ok(arrival) => arrival,
@@ -98,10 +104,14 @@ impl Endpoint<'_> {
     }
 
     fn arrive_connect(&mut self, channel: u32, rail: RailId, connect: &Connect) -> Result<(), ProtocolError> {
-        if connect.window == 0 || connect.block_bytes == 0 {
-            return Err(ProtocolError::Terms);
-        }
+        let known = self.t.channels.at(channel).terms;
         let sub = self.t.sub(channel, rail);
+        let changed = known
+            .is_some_and(|terms| Connect { rail: connect.rail, answer: connect.answer, ..terms } != *connect)
+            || sub.connect_seen && sub.peer_rail != connect.rail;
+        if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
+            return Err(ProtocolError::Terms); // G-3
+        }
         sub.connect_seen = true;
         sub.peer_rail = connect.rail;
         let slot = self.t.channels.at_mut(channel);
@@ -155,6 +165,9 @@ impl Endpoint<'_> {
         let policy = self.ack_policy;
         let (slot, bits) = self.t.received(channel, lane);
         slot.received[lane].received(bits, window, psn);
+        if slot.answers_are_acknowledged() && !slot.requests.is_empty() {
+            self.activate(channel);
+        }
         self.owe_ack(now, channel, bytes, ack_now, &policy);
     }
 

@@ -168,6 +168,11 @@ impl Channel {
         }
     }
 
+    /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their places.
+    pub(crate) fn answers_are_acknowledged(&self) -> bool {
+        self.answered > 0 && !self.received[UNORDERED].expected().is_before(self.answered_until)
+    }
+
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self.state, ChannelState::Over(_))
     }

@@ -3,6 +3,7 @@
 use super::Endpoint;
 use super::action::Action;
 use super::channel::{ChannelState, Ending, SubState};
+use super::op::OpKind;
 use super::packets::Actions;
 use super::pump::{STEP, Step};
 use crate::ids::RailId;
@@ -95,7 +96,7 @@ impl Endpoint<'_> {
         }
         let busy = slot.sent.iter().any(|lane| !lane.is_empty())
             || [slot.control, slot.ordered, slot.requests, slot.bulk, slot.one_sided].iter().any(|l| !l.is_empty());
-        if busy {
+        if busy || self.has_transfers(channel) {
             return;
         }
         let ready = self.ready(channel);
@@ -120,5 +121,19 @@ impl Endpoint<'_> {
         if out_yet {
             self.end_channel(channel, Ending::Closed);
         }
+    }
+
+    /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks at every
+    /// operation: for the end of a channel only.
+    fn has_transfers(&self, channel: u32) -> bool {
+        (0..self.t.ops.capacity()).any(|op| {
+            let op = self.t.ops.last_at(op);
+            op.channel == channel
+                && match op.kind {
+                    OpKind::Send => !op.is_through(),
+                    OpKind::Recv | OpKind::Part => !op.completed,
+                    _ => false,
+                }
+        })
     }
 }

@@ -228,8 +228,10 @@ pub struct Endpoint<'m> {
     copies: List,
     /// Peers' atomics to perform.
     atomics: List,
-    /// Registrations to give back.
-    deregister: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
+    /// Key sets whose registrations are to be given back.
+    dying_keys: List,
+    /// Registrations that were made for operations that are over.
+    late_keys: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
     /// Subchannels that came up with a peer that is gone or finds no channel: to be closed.
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
@@ -280,7 +282,8 @@ impl<'m> Endpoint<'m> {
             op_events: List::EMPTY,
             copies: List::EMPTY,
             atomics: List::EMPTY,
-            deregister: heapless::Deque::new(),
+            dying_keys: List::EMPTY,
+            late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
             parts_starved: false,
             first: Seq(0),

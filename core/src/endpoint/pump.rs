@@ -81,7 +81,7 @@ impl Endpoint<'_> {
                 compare: slot.compare,
             }));
         }
-        if let Some((rail, key)) = self.deregister.pop_front() {
+        if let Some((rail, key)) = self.pop_registration() {
             return Some(Action::Deregister { rail, key });
         }
         self.refused.pop_front().map(|(peer, rail)| Action::Disconnect { peer, rail })
@@ -291,7 +291,7 @@ impl Endpoint<'_> {
     fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at_mut(channel);
         // Answers count as open until the request that goes out now acknowledges them.
-        if slot.answered > 0 && !slot.received[1].expected().is_before(slot.answered_until) {
+        if slot.answers_are_acknowledged() {
             slot.requests_out -= core::mem::take(&mut slot.answered);
         }
         let op = slot.requests.head();

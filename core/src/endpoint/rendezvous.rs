@@ -101,7 +101,8 @@ impl Endpoint<'_> {
             // Its operation is over: the registration is of no use any more.
             self.stats.stale_dropped += 1;
             if let Ok(key) = key {
-                let _ = self.deregister.push_back((rail, RemoteKey { rail: rail.0, ..key }));
+                // More than a batch can ask for are never late at once.
+                let _ = self.late_keys.push_back((rail, RemoteKey { rail: rail.0, ..key }));
             }
             return;
         };
@@ -161,6 +162,8 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return;
         }
+        self.activate(channel);
+        let slot = self.t.ops.at_mut(op);
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
             match slot.kind {

@@ -1,13 +1,14 @@
 //! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
 //! one completion per request, whatever the number of packets, stripes and rails.
 
-use super::channel::{Ending, Shortage};
+use super::channel::{ChannelState, Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
-use super::tables::{channel_event, op_event, op_rma};
+use super::tables::{channel_event, key_set_link, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::store::list::By;
+use crate::wire::RemoteKey;
 
 impl Endpoint<'_> {
     /// A slot for an operation; the caller has checked that there is one.
@@ -51,6 +52,9 @@ impl Endpoint<'_> {
         }
         if slot.channel == NONE {
             return;
+        }
+        if self.t.channels.at(slot.channel).state == ChannelState::Closing {
+            self.activate(slot.channel);
         }
         if matches!(slot.kind, OpKind::Get | OpKind::Atomic) && slot.phase != Phase::Queued {
             let channel = self.t.channels.at_mut(slot.channel);
@@ -204,13 +208,29 @@ impl Endpoint<'_> {
         if set == NONE {
             return;
         }
-        if let Some(key) = self.t.key_sets.key_at(set)
-            && let Some(keys) = self.t.key_sets.remove(key)
-            && ours
-        {
-            for key in keys.as_slice() {
-                // Full: the driver polls too seldom; the registration stays, which costs memory, not correctness.
-                let _ = self.deregister.push_back((RailId(key.rail), *key));
+        if let Some(key) = self.t.key_sets.key_at(set) {
+            if ours {
+                // Its slot is free once its registrations have been given back.
+                self.dying_keys.push_back(&mut By(&mut self.t.key_sets, key_set_link), set);
+            } else {
+                self.t.key_sets.remove(key);
+            }
+        }
+    }
+
+    /// A registration to give back.
+    pub(super) fn pop_registration(&mut self) -> Option<(RailId, RemoteKey)> {
+        loop {
+            let set = self.dying_keys.head();
+            if set == NONE {
+                return self.late_keys.pop_front();
+            }
+            if let Some(key) = self.t.key_sets.at_mut(set).pop() {
+                return Some((RailId(key.rail), key));
+            }
+            self.dying_keys.unlink(&mut By(&mut self.t.key_sets, key_set_link), set);
+            if let Some(key) = self.t.key_sets.key_at(set) {
+                self.t.key_sets.remove(key);
             }
         }
     }
@@ -268,7 +288,7 @@ impl Endpoint<'_> {
         } else {
             channel.tell_over = false;
             match channel.state {
-                super::channel::ChannelState::Over(Ending::Lost(why)) => Event::PeerLost { peer, why },
+                ChannelState::Over(Ending::Lost(why)) => Event::PeerLost { peer, why },
                 _ => Event::PeerClosed { peer },
             }
         };
@@ -313,7 +333,7 @@ impl Op {
     }
 
     /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long before.
-    fn is_through(&self) -> bool {
+    pub(super) fn is_through(&self) -> bool {
         self.kind != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
     }
 
