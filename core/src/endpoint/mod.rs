@@ -1,7 +1,7 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
-//! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `matching`, `rendezvous`,
+//! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
 //! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
 
 pub mod action;
@@ -22,6 +22,7 @@ mod packets;
 mod pump;
 mod rendezvous;
 pub mod request;
+mod serve;
 mod settle;
 mod submit;
 mod tables;

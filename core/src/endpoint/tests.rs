@@ -12,6 +12,8 @@ use crate::rail::RailFacts;
 use crate::time::Nanos;
 use crate::wire::{AtomicKind, AtomicType};
 
+mod corners;
+mod hostile;
 mod lanes;
 mod limits;
 mod one_sided;
