@@ -205,9 +205,14 @@ impl Config {
     }
 
     /// Slots for operations: the caller's, and those that serve peers: as many as a peer may have open, and as many whose
-    /// answers a rail still has, so that a peer's request always finds one (C-5).
+    /// answers a rail still has, so that a peer's request always finds one (C-5); and refusals of puts.
     pub(crate) const fn operation_slots(&self) -> u32 {
-        self.operations_max + 2 * self.channels_max * self.requests_per_peer as u32
+        self.operations_max + 2 * self.channels_max * self.requests_per_peer as u32 + self.refusals_max()
+    }
+
+    /// Refusals of puts under way at once, over all peers.
+    pub(crate) const fn refusals_max(&self) -> u32 {
+        self.channels_max * self.requests_per_peer as u32
     }
 
     pub(crate) const fn subchannels_max(&self) -> u32 {

@@ -3,17 +3,15 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
-use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
-use super::tables::{KeySet, Tables, op_queue, op_rma};
-use super::{Endpoint, ProtocolError};
+use super::op::{Control, Message, MessageState, OpKind, Phase};
+use super::tables::{KeySet, Tables};
+use super::{Endpoint, LossReason, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
-use crate::mem::{MemRef, Seg};
 use crate::rel::ack::AckVerdict;
-use crate::seq::{Claim, Seq};
+use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
-use crate::store::list::By;
 use crate::time::Time;
-use crate::wire::{self, Body, Common, Connect, Data, MessageHead, Refusal, Repr, Rts, WireError};
+use crate::wire::{Body, Common, Connect, Data, MessageHead, Repr, Rts, WireError};
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
@@ -34,6 +32,12 @@ impl Endpoint<'_> {
             // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7, G-10).
             self.stats.stale_dropped += 1;
             return Arrival::Discard;
+        }
+        if self.t.sub(channel, rail).place.is_some() {
+            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
+            let fault = RailFault::Corrupt;
+            self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+            return Arrival::Close;
         }
         match self.arrive(now, channel, rail, header) {
             Ok(arrival) => arrival,
@@ -100,10 +104,14 @@ impl Endpoint<'_> {
     }
 
     fn arrive_connect(&mut self, channel: u32, rail: RailId, connect: &Connect) -> Result<(), ProtocolError> {
-        if connect.window == 0 || connect.block_bytes == 0 {
+        let known = self.t.channels.at(channel).terms;
+        let sub = self.t.sub(channel, rail);
+        let changed = known
+            .is_some_and(|terms| Connect { rail: connect.rail, answer: connect.answer, ..terms } != *connect)
+            || sub.connect_seen && sub.peer_rail != connect.rail;
+        if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
             return Err(ProtocolError::Terms); // G-3
         }
-        let sub = self.t.sub(channel, rail);
         sub.connect_seen = true;
         sub.peer_rail = connect.rail;
         let slot = self.t.channels.at_mut(channel);
@@ -129,14 +137,18 @@ impl Endpoint<'_> {
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
             // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late says nothing.
-            slot.doubtful |= common.refusing && fresh > 0 && lane == UNORDERED;
+            slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
                 self.acknowledged(packet);
             }
         }
-        self.settle_doubts(channel, common);
+        let slot = self.t.channels.at_mut(channel);
+        if slot.in_doubt && !common.refusing && Seq(common.ack_unordered) == slot.sent[UNORDERED].acked() {
+            slot.in_doubt = false;
+            self.settle_puts(channel);
+        }
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
         let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
@@ -146,40 +158,15 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Puts that are acknowledged by a peer that was refusing are done when the newest acknowledgment comes without that
-    /// flag: had one of them been refused, its FIN would be here.
-    fn settle_doubts(&mut self, channel: u32, common: &Common) {
-        let slot = self.t.channels.at_mut(channel);
-        let newest = Seq(common.ack_unordered) == slot.sent[UNORDERED].acked();
-        if !slot.doubtful || common.refusing || !newest {
-            return;
-        }
-        slot.doubtful = false;
-        // Each one that is done may take flushes behind it along, so look from the head again.
-        while let Some(op) = self.acknowledged_put(channel) {
-            self.settle(op);
-        }
-    }
-
-    fn acknowledged_put(&mut self, channel: u32) -> Option<u32> {
-        let list = self.t.channels.at(channel).one_sided;
-        let mut op = list.head();
-        while op != NONE {
-            let slot = self.t.ops.at(op);
-            if slot.kind == OpKind::Put && slot.all_sent && slot.is_unsent() {
-                return Some(op);
-            }
-            op = list.next(&mut By(&mut self.t.ops, op_rma), op);
-        }
-        None
-    }
-
     /// A sequenced packet is here whole: count it for acknowledgment (S-7, A-3).
-    fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
+    pub(super) fn received(&mut self, now: Time, channel: u32, lane: usize, psn: Seq, bytes: u32, ack_now: bool) {
         let window = self.config.window;
         let policy = self.ack_policy;
         let (slot, bits) = self.t.received(channel, lane);
         slot.received[lane].received(bits, window, psn);
+        if slot.answers_are_acknowledged() && !slot.requests.is_empty() {
+            self.activate(channel);
+        }
         self.owe_ack(now, channel, bytes, ack_now, &policy);
     }
 
@@ -383,7 +370,10 @@ impl Endpoint<'_> {
         let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
             let into = match slot.kind {
-                OpKind::Recv | OpKind::Part => matches!(slot.phase, Phase::Data | Phase::Written),
+                // Before it has its CTS, the peer can't know the operation: it has guessed.
+                OpKind::Recv | OpKind::Part => {
+                    matches!(slot.phase, Phase::Data | Phase::Written) && slot.control == Control::None
+                }
                 OpKind::Get => slot.phase == Phase::Waiting,
                 _ => false,
             };
@@ -424,152 +414,6 @@ impl Endpoint<'_> {
         };
         let id = self.t.open_place(self.t.sub_index(channel, rail), place);
         Ok(Place::arrival(self, id))
-    }
-
-    /// The window memory that a request names.
-    fn window(
-        &self,
-        key: u64,
-        offset: u64,
-        len: u64,
-        allowed: impl Fn(&super::Access) -> bool,
-    ) -> Result<(u32, MemRef), Refusal> {
-        let at = self.t.window_by_key(key).map_err(|_| Refusal::NoWindow)?;
-        let index = self.t.windows_by_key[at];
-        let window = self.t.windows.at(index);
-        if !allowed(&window.access) {
-            return Err(Refusal::NoAccess);
-        }
-        if offset.checked_add(len).is_none_or(|end| end > window.seg.len) {
-            return Err(Refusal::OutOfRange);
-        }
-        Ok((index, MemRef { offset: window.seg.at.offset + offset, ..window.seg.at }))
-    }
-
-    fn arrive_put(
-        &mut self,
-        now: Time,
-        channel: u32,
-        rail: RailId,
-        common: &Common,
-        put: &wire::Put,
-    ) -> Result<Arrival, ProtocolError> {
-        let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
-        match self.window(put.window, put.offset, len, |access| access.write) {
-            Ok((window, at)) if len > 0 => {
-                self.t.windows.at_mut(window).users += 1;
-                let place = Place {
-                    to: PlaceTo::Window { window, at },
-                    offset: 0,
-                    len,
-                    lane: UNORDERED,
-                    psn,
-                    payload_bytes: common.payload_bytes,
-                    ack_now: common.ack_now,
-                };
-                let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-                Ok(Place::arrival(self, id))
-            }
-            Ok(_) => {
-                self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
-                Ok(Arrival::Done)
-            }
-            Err(why) => {
-                self.refuse(channel, put.operation, why, true)?;
-                self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
-                Ok(Arrival::Discard)
-            }
-        }
-    }
-
-    /// Tells the origin that its request is refused; until it has heard of that, acknowledgments say that they may cover
-    /// a refused put.
-    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal, put: bool) -> Result<(), ProtocolError> {
-        if self.t.ops.room() == 0 {
-            return Err(ProtocolError::Credit);
-        }
-        self.t.channels.at_mut(channel).refusals += u32::from(put);
-        let op = self.new_op(Op {
-            channel,
-            remote: operation,
-            refusal: Some(why),
-            refuses_put: put,
-            counted: !put,
-            ..Op::new(OpKind::ServeRefusal)
-        });
-        self.send_control(op, super::op::Control::Fin);
-        Ok(())
-    }
-
-    /// Room to serve one more request of the peer (C-5).
-    fn admit(&mut self, channel: u32) -> Result<(), ProtocolError> {
-        let slot = self.t.channels.at_mut(channel);
-        if slot.requests_in >= self.config.requests_per_peer || self.t.ops.room() == 0 {
-            return Err(ProtocolError::Credit);
-        }
-        slot.requests_in += 1;
-        Ok(())
-    }
-
-    fn arrive_get(&mut self, channel: u32, get: &wire::Get) -> Result<(), ProtocolError> {
-        self.admit(channel)?;
-        let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
-            Ok(found) => found,
-            Err(why) => return self.refuse(channel, get.operation, why, false),
-        };
-        self.t.windows.at_mut(window).users += 1;
-        let op = self.new_op(Op {
-            channel,
-            phase: Phase::Data,
-            remote: get.operation,
-            len: get.bytes,
-            granted: get.bytes,
-            window,
-            counted: true,
-            ..Op::new(OpKind::ServeGet)
-        });
-        self.t.set_segments(op, &[Seg { at, len: get.bytes }]);
-        self.t.enqueue(op, Queue::Bulk);
-        self.activate(channel);
-        Ok(())
-    }
-
-    fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
-        self.admit(channel)?;
-        let bytes = atomic.data_type.bytes(); // sequenced, so it comes here once
-        let found = if atomic.data_type.allows(atomic.kind) && atomic.offset.is_multiple_of(bytes) {
-            self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
-        } else {
-            Err(Refusal::BadAtomic)
-        };
-        let (window, at) = match found {
-            Ok(found) => found,
-            Err(why) => return self.refuse(channel, atomic.operation, why, false),
-        };
-        self.t.windows.at_mut(window).users += 1;
-        let op = self.new_op(Op {
-            channel,
-            remote: atomic.operation,
-            atomic_kind: atomic.kind,
-            atomic_type: atomic.data_type,
-            operand: atomic.operand,
-            compare: atomic.compare,
-            window,
-            counted: true,
-            queued: Queue::Atomics,
-            ..Op::new(OpKind::ServeAtomic)
-        });
-        self.t.set_segments(op, &[Seg { at, len: bytes }]);
-        self.atomics.push_back(&mut By(&mut self.t.ops, op_queue), op);
-        Ok(())
-    }
-
-    /// A serving operation is through with its window.
-    pub(super) fn unuse_window(&mut self, op: u32) {
-        let window = core::mem::replace(&mut self.t.ops.at_mut(op).window, NONE);
-        if window != NONE {
-            self.t.windows.at_mut(window).users -= 1;
-        }
     }
 
     /// The payload of a placement is where it was to go. A stale id is counted and dropped.

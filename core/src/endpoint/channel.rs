@@ -97,6 +97,12 @@ pub(crate) struct Channel {
     pub unordered_high: Seq,
     /// Requests of the peer whose answer is not acknowledged.
     pub requests_in: u16,
+    /// Refusals of the peer's puts, as long as they have slots.
+    pub refusals: List,
+    /// Those that the peer has not acknowledged: puts that it takes for done may be among them.
+    pub refusing: u16,
+    /// The peer has acknowledged puts while it was refusing: none of them counts as done.
+    pub in_doubt: bool,
     /// Answers that are with a rail or not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
@@ -104,10 +110,6 @@ pub(crate) struct Channel {
     /// Rails to disconnect.
     pub unwanted: u64,
     pub heard: Time,
-    /// Refusals of puts whose FIN is not acknowledged.
-    pub refusals: u32,
-    /// Puts may be acknowledged that the peer has refused.
-    pub doubtful: bool,
     /// A probe is to go out.
     pub probe_due: bool,
     /// A probe of the peer wants an answer: nonce.
@@ -125,16 +127,17 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    pub(crate) fn new(peer: PeerId, grants: Grants, now: Time) -> Channel {
+    /// A new channel of which both lanes and both sides start at `first`.
+    pub(crate) fn new(peer: PeerId, first: Seq, grants: Grants, now: Time) -> Channel {
         Channel {
             peer,
             state: ChannelState::Connecting,
             epoch: 0,
             terms: None,
-            sent: [SentWindow::new(); 2],
-            allowance: Allowance::default(),
-            received: [RecvWindow::new(); 2],
-            reorder: Reorder::new(),
+            sent: [SentWindow::starting_at(first); 2],
+            allowance: Allowance::new(first),
+            received: [RecvWindow::starting_at(first); 2],
+            reorder: Reorder::starting_at(first),
             grants,
             ack: AckState::default(),
             turn: ChannelTurn::default(),
@@ -145,15 +148,16 @@ impl Channel {
             one_sided: List::EMPTY,
             requests_out: 0,
             answered: 0,
-            answered_until: Seq(0),
-            unordered_high: Seq(0),
+            answered_until: first,
+            unordered_high: first,
             requests_in: 0,
+            refusals: List::EMPTY,
+            refusing: 0,
+            in_doubt: false,
             serving: 0,
             wanted: 0,
             unwanted: 0,
             heard: now,
-            refusals: 0,
-            doubtful: false,
             probe_due: false,
             probe_answer: None,
             active: Link::UNLINKED,
@@ -171,6 +175,11 @@ impl Channel {
         let idle =
             self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty();
         !idle || !matches!(self.state, ChannelState::Open)
+    }
+
+    /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their places.
+    pub(crate) fn answers_are_acknowledged(&self) -> bool {
+        self.answered > 0 && !self.received[UNORDERED].expected().is_before(self.answered_until)
     }
 
     pub(crate) const fn is_over(&self) -> bool {
@@ -203,6 +212,15 @@ impl Sub {
     /// Whether it takes one more post, one being kept for unsequenced frames.
     pub(crate) const fn has_room(&self, facts: &RailFacts) -> bool {
         self.posts + 1 < facts.posts_max
+    }
+
+    /// Down, with nothing under way. Generations go on, so that late answers find nothing.
+    pub(crate) fn reset(&mut self) {
+        *self = Sub {
+            frame_generation: self.frame_generation.wrapping_add(1).max(1),
+            place_generation: self.place_generation,
+            ..Sub::default()
+        };
     }
 }
 

@@ -43,6 +43,9 @@ impl fmt::Debug for Endpoint<'_> {
                 )?;
             }
         }
+        for index in (0..self.t.messages.capacity()).filter(|index| self.t.messages.key_at(*index).is_some()) {
+            writeln!(f, "message {index}: {:?}", self.t.messages.at(index))?;
+        }
         for index in 0..self.t.ops.capacity() {
             if self.t.ops.key_at(index).is_none() {
                 continue;

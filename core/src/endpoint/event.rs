@@ -36,6 +36,9 @@ pub struct Completion {
     pub cookie: Cookie,
     /// What it came to.
     pub result: Result<Done, OpError>,
+    /// Nothing more will be told of the request: its memory is the caller's again. `false` only for messages of a
+    /// multi-receive that goes on.
+    pub last: bool,
 }
 
 /// What a request that ended well came to.

@@ -24,18 +24,24 @@ impl Endpoint<'_> {
                 }
                 log::warn!("peer {}: rail {} down, {}", peer.0, rail.0, fault);
                 let sub = self.t.sub(channel, rail);
-                let stood = sub.state == SubState::Up;
-                sub.state = SubState::Down;
-                let open = self.t.subs_of(channel).iter().any(|sub| sub.state != SubState::Down);
-                let leaving = self.t.channels.at(channel).state == ChannelState::Leaving;
+                // Before both have said Connect on it, a subchannel carries nothing that could be missed: were it
+                // ready for the peer, the peer would end the channel.
+                let carried = sub.is_ready() || sub.place.is_some();
+                if !carried {
+                    sub.reset();
+                }
+                let slot = self.t.channels.at(channel);
+                let (leaving, wanted) = (slot.state == ChannelState::Leaving, slot.wanted & !(1 << rail.0) != 0);
+                let mut others = (0..).zip(self.t.subs_of(channel));
+                let open = wanted || others.any(|(index, sub)| index != rail.0 && sub.state != SubState::Down);
                 if leaving {
-                    // All is acknowledged and Bye is out on one subchannel at least; the peer, having read it there, closes
-                    // them all, perhaps before Bye has gone out on the others (G-7).
+                    // Everything of ours is acknowledged; the peer was faster in closing.
+                    self.t.sub(channel, rail).reset();
                     if !open {
                         self.end_channel(channel, Ending::Closed);
                     }
                     self.activate_if_alive(channel);
-                } else if stood || !open {
+                } else if carried || !open {
                     // What was in flight on it can't be replayed before the peer's end is known to be dead: that is
                     // recovery's work. Until then the peer is lost with its rail (G-4).
                     self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));

@@ -3,6 +3,7 @@
 use super::Endpoint;
 use super::action::Action;
 use super::channel::{ChannelState, Ending, SubState};
+use super::op::OpKind;
 use super::packets::Actions;
 use super::pump::{STEP, Step};
 use crate::ids::RailId;
@@ -76,13 +77,13 @@ impl Endpoint<'_> {
                 let ordered_beyond = slot.received[0].beyond(bits, window);
                 let (slot, bits) = self.t.received(channel, 1);
                 let unordered_beyond = slot.received[1].beyond(bits, window);
-                self.stats.acks_explicit += 1;
                 Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
             } else {
-                self.stats.acks_explicit += 1;
                 Body::Credit // C-4
             };
+            let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
             if self.send_frame(channel, RailId(rail), body, out) {
+                self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
                 if slot.probe_answer.take().is_none() {
                     slot.probe_due = false;
@@ -101,7 +102,7 @@ impl Endpoint<'_> {
             || [&slot.control, &slot.ordered, &slot.requests, &slot.bulk, &slot.one_sided]
                 .iter()
                 .any(|list| !list.is_empty());
-        if busy {
+        if busy || self.has_transfers(channel) {
             return;
         }
         let ready = self.ready(channel);
@@ -126,5 +127,19 @@ impl Endpoint<'_> {
         if out_yet {
             self.end_channel(channel, Ending::Closed);
         }
+    }
+
+    /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks at every
+    /// operation: for the end of a channel only.
+    fn has_transfers(&self, channel: u32) -> bool {
+        (0..self.t.ops.capacity()).any(|op| {
+            let op = self.t.ops.last_at(op);
+            op.channel == channel
+                && match op.kind {
+                    OpKind::Send => !op.is_through(),
+                    OpKind::Recv | OpKind::Part => !op.completed,
+                    _ => false,
+                }
+        })
     }
 }

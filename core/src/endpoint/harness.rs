@@ -5,8 +5,11 @@
 //! shows as wrong bytes.
 
 mod garbage;
+mod registrations;
 
 pub use garbage::run;
+
+use registrations::Registrations;
 
 use std::collections::VecDeque;
 use std::vec;
@@ -16,10 +19,10 @@ use core::mem::MaybeUninit;
 
 use super::*;
 use crate::ids::*;
-use crate::mem::{MemRef, RegionId, Seg};
+use crate::mem::{RegionId, Seg};
 use crate::rail::{Caps, RailFacts, RailKind};
 use crate::store::arena::REGION_ALIGN;
-use crate::wire::{AtomicKind, RemoteKey};
+use crate::wire::AtomicKind;
 
 /// A generator of numbers that a seed decides (xorshift64*).
 #[derive(Clone, Debug)]
@@ -88,6 +91,13 @@ struct Flying {
     skip: bool,
 }
 
+/// What is to be told after a batch of actions: none of it may change the endpoint before.
+enum Answer {
+    Up(PeerId, RailId),
+    Close(PeerId, RailId),
+    Atomic(OpId, u64),
+}
+
 #[derive(Default)]
 struct Link {
     up: bool,
@@ -114,7 +124,8 @@ impl Node<'_> {
         &mut self.memory[index]
     }
 
-    fn read(&mut self, segs: &[Seg]) -> Vec<u8> {
+    /// The bytes of some memory.
+    pub fn read(&mut self, segs: &[Seg]) -> Vec<u8> {
         let mut out = Vec::new();
         for seg in segs {
             let (start, end) = (seg.at.offset as usize, (seg.at.offset + seg.len) as usize);
@@ -123,7 +134,8 @@ impl Node<'_> {
         out
     }
 
-    fn write(&mut self, segs: &[Seg], mut data: &[u8]) {
+    /// Writes into some memory.
+    pub fn write(&mut self, segs: &[Seg], mut data: &[u8]) {
         for seg in segs {
             let (now, later) = data.split_at(data.len().min(seg.len as usize));
             let start = seg.at.offset as usize;
@@ -147,6 +159,9 @@ pub struct World<'m> {
     pub rng: Rng,
     /// Whether rails only report what is true.
     pub honest: bool,
+    /// Whether subchannels are cut: what is under way then may name memory that is gone.
+    pub faulty: bool,
+    registrations: Registrations,
     /// Actions carried out.
     pub actions: u64,
     /// Actions by sort: copies, sends, writes, reads, atomics, registrations.
@@ -200,7 +215,18 @@ impl<'m> World<'m> {
         }
         let links = (0..count * count * rails.len()).map(|_| Link::default()).collect();
         let rails = rails.len();
-        World { nodes, links, rails, now: 0, rng: Rng::new(seed), honest: true, actions: 0, counts: [0; 6] }
+        World {
+            nodes,
+            links,
+            rails,
+            now: 0,
+            rng: Rng::new(seed),
+            honest: true,
+            faulty: false,
+            registrations: Registrations::default(),
+            actions: 0,
+            counts: [0; 6],
+        }
     }
 
     fn link(&mut self, from: usize, to: usize, rail: usize) -> &mut Link {
@@ -212,33 +238,43 @@ impl<'m> World<'m> {
     pub fn act(&mut self, rank: usize) {
         let mut actions = heapless::Vec::new();
         while self.nodes[rank].endpoint.poll_actions(Time(self.now), &mut actions) > 0 {
+            let mut answers = Vec::new();
             for action in actions.drain(..) {
                 self.actions += 1;
-                self.carry_out(rank, action);
+                self.carry_out(rank, action, &mut answers);
+            }
+            for answer in answers {
+                self.answer(rank, answer);
             }
         }
+        self.answer_registrations(rank);
         while let Some(event) = self.nodes[rank].endpoint.poll_event() {
             self.nodes[rank].events.push_back(event);
         }
     }
 
-    fn carry_out(&mut self, rank: usize, action: Action) {
+    fn answer(&mut self, rank: usize, answer: Answer) {
         let now = Time(self.now);
-        match action {
-            Action::Connect { peer, rail } => {
+        match answer {
+            Answer::Up(peer, rail) => {
+                self.nodes[rank].endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
                 // Both ends learn of it; a subchannel that stands is not opened twice.
-                if !core::mem::replace(&mut self.link(rank, peer.0 as usize, rail.0.into()).up, true) {
-                    self.link(peer.0 as usize, rank, rail.0.into()).up = true;
-                    self.nodes[rank].endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
-                    if peer.0 as usize != rank {
-                        let event = RailEvent::Up { peer: PeerId(rank as u32), rail };
-                        self.nodes[peer.0 as usize].endpoint.handle_rail_event(now, event);
-                    }
-                } else {
-                    self.nodes[rank].endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
+                let far = peer.0 as usize;
+                if !core::mem::replace(&mut self.link(rank, far, rail.0.into()).up, true) && far != rank {
+                    self.link(far, rank, rail.0.into()).up = true;
+                    let event = RailEvent::Up { peer: PeerId(rank as u32), rail };
+                    self.nodes[far].endpoint.handle_rail_event(now, event);
                 }
             }
-            Action::Disconnect { peer, rail } => self.cut(rank, peer.0 as usize, rail, RailFault::Closed, false),
+            Answer::Close(peer, rail) => self.cut(rank, peer.0 as usize, rail, RailFault::Closed, false),
+            Answer::Atomic(operation, old) => self.nodes[rank].endpoint.handle_atomic(now, operation, old),
+        }
+    }
+
+    fn carry_out(&mut self, rank: usize, action: Action, answers: &mut Vec<Answer>) {
+        match action {
+            Action::Connect { peer, rail } => answers.push(Answer::Up(peer, rail)),
+            Action::Disconnect { peer, rail } => answers.push(Answer::Close(peer, rail)),
             Action::Copy { from, to } => {
                 self.counts[0] += 1;
                 assert_eq!(from.len(), to.len());
@@ -276,21 +312,19 @@ impl<'m> World<'m> {
                     _ => old,
                 };
                 node.write(&[at], &new.to_le_bytes());
-                node.endpoint.handle_atomic(now, atomic.operation, old);
+                answers.push(Answer::Atomic(atomic.operation, old));
             }
             Action::Register { operation, rail, memory, .. } => {
                 self.counts[5] += 1;
                 let node = &mut self.nodes[rank];
                 let seg = node.endpoint.segments(memory).next().expect("memory to register");
                 assert_eq!(seg.len, memory.len(), "a key names one contiguous piece");
-                let region = if seg.at.region == RegionId::POOL { u64::MAX } else { seg.at.region.0.into() };
-                let key = match self.rng.below(8) {
-                    0 => Err(RailFault::Device { code: 12 }),
-                    _ => Ok(RemoteKey { rail: 0, key: region, address: seg.at.offset }),
-                };
-                node.endpoint.handle_registered(now, operation, rail, key);
+                self.registrations.ask(rank, operation, rail, seg);
             }
-            Action::Deregister { .. } => {}
+            Action::Deregister { rail, key } => {
+                let known = self.registrations.forget(rank, rail, key);
+                assert!(known || !self.honest, "deregistered what was not registered");
+            }
         }
     }
 
@@ -316,11 +350,6 @@ impl<'m> World<'m> {
         }
     }
 
-    fn key_seg(key: RemoteKey, len: u64) -> Seg {
-        let region = if key.key == u64::MAX { RegionId::POOL } else { RegionId(key.key as u32) };
-        Seg { at: MemRef { region, offset: key.address }, len }
-    }
-
     /// One thing happens on one link: a post goes out, a completion is told, a packet or a part of one arrives.
     pub fn step_link(&mut self, from: usize, to: usize, rail: usize) -> bool {
         let choice = self.rng.below(3);
@@ -338,11 +367,15 @@ impl<'m> World<'m> {
                     // Writes and reads overtake no packet behind them: they take effect at once.
                     PostKind::Write { to: key } => {
                         let data = self.nodes[from].read(&posted.payload);
-                        self.nodes[to].write(&[Self::key_seg(key, len)], &data);
+                        if let Some(seg) = self.remote_seg(to, rail, key, len) {
+                            self.nodes[to].write(&[seg], &data);
+                        }
                     }
                     PostKind::Read { from: key } => {
-                        let data = self.nodes[to].read(&[Self::key_seg(key, len)]);
-                        self.nodes[from].write(&posted.payload, &data);
+                        if let Some(seg) = self.remote_seg(to, rail, key, len) {
+                            let data = self.nodes[to].read(&[seg]);
+                            self.nodes[from].write(&posted.payload, &data);
+                        }
                     }
                 }
                 self.link(from, to, rail).finished.push(posted.id);
@@ -430,9 +463,15 @@ impl<'m> World<'m> {
         panic!("the world does not come to rest");
     }
 
+    /// Whether no rail has anything left to do, and every registration is answered.
+    pub fn links_are_idle(&self) -> bool {
+        let idle = |link: &Link| link.posted.is_empty() && link.flying.is_empty() && link.finished.is_empty();
+        self.links.iter().all(idle) && self.registrations.are_answered()
+    }
+
     fn at_rest(&self) -> bool {
-        let links = self.links.iter().all(|l| l.posted.is_empty() && l.flying.is_empty() && l.finished.is_empty());
         // An acknowledgment that is due soon is still to come.
-        links && self.nodes.iter().all(|n| n.endpoint.next_timeout().is_none_or(|at| at.0 > self.now + 5_000_000))
+        let soon = Time(self.now + 5_000_000);
+        self.links_are_idle() && self.nodes.iter().all(|n| n.endpoint.next_timeout().is_none_or(|at| at > soon))
     }
 }

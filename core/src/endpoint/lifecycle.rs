@@ -1,10 +1,8 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
-use super::channel::{
-    Channel, ChannelState, Ending, ORDERED, Place, PlaceTo, Shortage, Sub, SubState, Timer, UNORDERED,
-};
+use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, SubState, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue};
+use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
 use crate::log;
@@ -16,9 +14,9 @@ use crate::time::Time;
 impl Endpoint<'_> {
     /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
-        let grants = Grants::new(self.config.unexpected_per_peer, self.config.blocks_per_peer);
+        let grants = Grants::new(self.first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
-        let mut channel = Channel::new(peer, grants, now);
+        let mut channel = Channel::new(peer, self.first, grants, now);
         channel.wanted = rails;
         let index = self.t.channels.insert(channel).ok()?.index;
         self.t.peers[peer.0 as usize].channel = index;
@@ -28,12 +26,7 @@ impl Endpoint<'_> {
         }
         self.t.reorder(index).1.fill(NONE);
         for sub in self.t.subs_of(index) {
-            // Generations go on, so that answers to the channel before find nothing.
-            *sub = Sub {
-                frame_generation: sub.frame_generation,
-                place_generation: sub.place_generation,
-                ..Sub::default()
-            };
+            sub.reset();
         }
         log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
         self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
@@ -112,22 +105,26 @@ impl Endpoint<'_> {
             let sub = self.t.sub(channel, RailId(rail as u8));
             let open = sub.state != SubState::Down;
             let place = sub.place;
-            *sub = Sub {
-                frame_generation: sub.frame_generation.wrapping_add(1).max(1),
-                place_generation: sub.place_generation,
-                ..Sub::default()
-            };
+            sub.reset();
             if open {
                 self.t.channels.at_mut(channel).unwanted |= 1 << rail;
             }
             // The other placements end with their operations and messages.
-            if let Some(Place { to: PlaceTo::Window { window, .. }, .. }) = place {
+            if let Some(PlaceTo::Window { window, .. }) = place.map(|place| place.to) {
                 self.t.windows.at_mut(window).users -= 1;
             }
         }
+        for shortage in [Shortage::Packets, Shortage::Stripes] {
+            let mut links = By(&mut self.t.channels, channel_waits(shortage));
+            self.waiting[shortage as usize].unlink(&mut links, channel);
+        }
         self.end_packets(channel);
-        self.end_operations(channel, peer, error);
+        self.end_receives_of(peer, error);
+        self.end_operations(channel, error);
         self.end_messages(channel);
+        // What it held, or was woken for and does not use, the next one that waits may have.
+        self.wake(Shortage::Packets);
+        self.wake(Shortage::Stripes);
         self.tell_channel(channel);
         self.activate(channel);
     }
@@ -139,12 +136,13 @@ impl Endpoint<'_> {
                 self.t.packets.remove(key);
             }
         }
-        self.wake(Shortage::Packets);
     }
 
-    fn end_operations(&mut self, channel: u32, peer: PeerId, error: OpError) {
-        // Receives that only this peer could have served.
-        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, None) {
+    /// Ends the receives that only `peer` could have served.
+    pub(super) fn end_receives_of(&mut self, peer: PeerId, error: OpError) {
+        let mut after = None;
+        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, after) {
+            after = Some(key);
             self.t.matcher.unpost(key);
             if self.t.ops.at(op).kind == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);
@@ -158,6 +156,9 @@ impl Endpoint<'_> {
             self.complete(op, Some(error));
             self.release(op);
         }
+    }
+
+    fn end_operations(&mut self, channel: u32, error: OpError) {
         for op in 0..self.t.ops.capacity() {
             if self.t.ops.key_at(op).is_none() || self.t.ops.at(op).channel != channel {
                 continue;
@@ -183,6 +184,10 @@ impl Endpoint<'_> {
             }
             if self.t.ops.at(op).serves() {
                 self.unuse_window(op);
+            }
+            if self.t.ops.at(op).kind == OpKind::RefusePut {
+                let list = &mut self.t.channels.at_mut(channel).refusals;
+                list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
             self.complete(op, Some(error));
             self.t.ops.at_mut(op).channel = NONE;
@@ -223,10 +228,6 @@ impl Endpoint<'_> {
         let peer = slot.peer;
         let mut links = By(&mut self.t.channels, channel_active);
         self.active.unlink(&mut links, channel);
-        for shortage in [Shortage::Packets, Shortage::Stripes] {
-            let mut links = By(&mut self.t.channels, channel_waits(shortage));
-            self.waiting[shortage as usize].unlink(&mut links, channel);
-        }
         self.t.channels.remove(key);
         self.t.peers[peer.0 as usize].channel = NONE;
     }

@@ -5,7 +5,7 @@ use super::channel::PlaceTo;
 use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
 use super::tables::op_queue;
 use super::{Endpoint, Selector};
-use crate::ids::PeerId;
+use crate::ids::{Key, PeerId};
 use crate::mem::Seg;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -82,7 +82,6 @@ impl Endpoint<'_> {
 
     /// Fills a new multi-receive with messages that wait.
     pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
-        self.t.ops.at_mut(op).from = *from;
         while self.t.ops.at(op).phase == Phase::Posted {
             let Some((key, message)) = self.t.matcher.find_unexpected(from) else { return };
             match self.part_of(op, self.t.messages.at(message).len) {
@@ -99,23 +98,29 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A slot came free: multi-receives that had none for a part look again, the oldest message first.
-    pub(super) fn feed_starved(&mut self) {
-        if self.caller_ops >= self.config.operations_max {
+    /// Where messages wait because a multi-receive had no slot for a part, and one has come free: the oldest of them
+    /// meet their receives, each the oldest that takes it, as if they came now (M-1).
+    pub(super) fn feed_starved(&mut self, now: Time) {
+        if !self.parts_starved || self.caller_ops >= self.config.operations_max {
             return;
         }
         self.parts_starved = false;
-        for op in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(op).is_none() {
-                continue;
-            }
-            let slot = self.t.ops.at(op);
-            if slot.kind == OpKind::MultiRecv && slot.phase == Phase::Posted {
-                let from = slot.from;
-                self.feed_multi(Time(0), op, &from);
-                if self.parts_starved {
-                    return;
+        loop {
+            let (matcher, messages) = (&self.t.matcher, &self.t.messages);
+            let wanted = |&(_, message): &(Key, u32)| {
+                let Message { peer, tag, .. } = *messages.at(message);
+                matcher.find_posted(peer, tag).is_some()
+            };
+            let Some((key, message)) = matcher.waiting().find(wanted) else { return };
+            let Message { peer, tag, len, .. } = *self.t.messages.at(message);
+            match self.match_posted(peer, tag, len) {
+                Some(op) => {
+                    self.t.matcher.take_unexpected(key);
+                    self.bind(now, op, message);
                 }
+                None if self.parts_starved => return,
+                // It did not fit into what was left of the buffer, which is closed now.
+                None => {}
             }
         }
     }

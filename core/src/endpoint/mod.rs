@@ -1,7 +1,7 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
-//! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `matching`, `rendezvous`,
+//! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
 //! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
 
 pub mod action;
@@ -22,6 +22,7 @@ mod packets;
 mod pump;
 mod rendezvous;
 pub mod request;
+mod serve;
 mod settle;
 mod submit;
 mod tables;
@@ -41,6 +42,7 @@ use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
 use crate::rail::sched::Policy;
 use crate::rel::ack::AckPolicy;
+use crate::seq::Seq;
 use crate::store::{List, Sizer};
 use crate::time::Time;
 
@@ -227,14 +229,20 @@ pub struct Endpoint<'m> {
     copies: List,
     /// Peers' atomics to perform.
     atomics: List,
-    /// Registrations to give back.
-    deregister: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
+    /// Key sets whose registrations are to be given back.
+    dying_keys: List,
+    /// Registrations that were made for operations that are over.
+    late_keys: heapless::Deque<(RailId, crate::wire::RemoteKey), 64>,
     /// Subchannels that came up with a peer that is gone or finds no channel: to be closed.
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
     parts_starved: bool,
+    /// The number that every lane starts with: 0, but for tests of what happens where numbers wrap.
+    first: Seq,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
+    /// Refusals of puts that have slots.
+    refusals: u32,
     stats: Stats,
 }
 
@@ -275,10 +283,13 @@ impl<'m> Endpoint<'m> {
             op_events: List::EMPTY,
             copies: List::EMPTY,
             atomics: List::EMPTY,
-            deregister: heapless::Deque::new(),
+            dying_keys: List::EMPTY,
+            late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
             parts_starved: false,
+            first: Seq(0),
             caller_ops: 0,
+            refusals: 0,
             stats: Stats::default(),
         })
     }

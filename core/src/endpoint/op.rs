@@ -1,7 +1,7 @@
 //! An operation's state: one slot per request under way, the caller's and those that serve peers.
 
 use super::event::OpError;
-use super::request::{Level, Notify, Selector};
+use super::request::{Level, Notify};
 use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
 use crate::store::{Link, NONE};
@@ -30,8 +30,10 @@ pub(crate) enum OpKind {
     ServeGet,
     /// Answers a peer's atomic.
     ServeAtomic,
-    /// Tells a peer that its put or get is refused.
+    /// Tells a peer that its get or atomic is refused.
     ServeRefusal,
+    /// Tells a peer that its put is refused.
+    RefusePut,
 }
 
 /// How far a transfer is. Which phases a kind goes through: `ARCHITECTURE.md`, "The way of a message".
@@ -165,8 +167,6 @@ pub(crate) struct Op {
     pub told: bool,
     /// Failed with this, if anything.
     pub error: Option<OpError>,
-    /// The refused request was a put.
-    pub refuses_put: bool,
     /// Why a peer's request is refused.
     pub refusal: Option<Refusal>,
     /// Value before an atomic.
@@ -183,8 +183,6 @@ pub(crate) struct Op {
     pub message: u32,
     /// Multi-receive: bytes that must be left to stay posted.
     pub multi_min: u64,
-    /// Multi-receive: which messages.
-    pub from: Selector,
     /// Parts: the multi-receive.
     pub parent: u32,
     pub children: u32,

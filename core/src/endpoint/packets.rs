@@ -33,7 +33,7 @@ impl Endpoint<'_> {
             block_limit,
             payload_bytes,
             ack_now,
-            refusing: slot.refusals > 0,
+            refusing: slot.refusing > 0,
         }
     }
 

@@ -6,6 +6,7 @@ use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::Shortage;
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
+use super::rendezvous::first_rails;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level};
 use crate::ids::RailId;
@@ -32,6 +33,8 @@ impl Endpoint<'_> {
     /// before the next call that changes the endpoint.
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
+        // The batch before has been carried out: slots that it named may be used again.
+        self.feed_starved(now);
         while let Some(action) = self.next_loose_action() {
             let _ = actions.push(action);
             if actions.len() + STEP > actions.capacity() {
@@ -51,7 +54,7 @@ impl Endpoint<'_> {
 
     /// Actions that belong to no channel's order: copies out of blocks, peers' atomics, deregistrations.
     fn next_loose_action(&mut self) -> Option<Action> {
-        if let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
+        while let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let slot = self.t.ops.at(op);
             let blocks = self.t.messages.at(slot.message).blocks;
             let len = slot.granted;
@@ -59,7 +62,9 @@ impl Endpoint<'_> {
             let to = self.t.op_span(op, 0, len);
             // The receive is over and its segments stay in the slot until after the batch: events come later.
             self.copied(op);
-            return if len == 0 { self.next_loose_action() } else { Some(Action::Copy { from, to }) };
+            if len > 0 {
+                return Some(Action::Copy { from, to });
+            }
         }
         if let Some(op) = self.atomics.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let at = self.t.op_segments(op).first().copied().unwrap_or_default().at;
@@ -76,7 +81,7 @@ impl Endpoint<'_> {
                 compare: slot.compare,
             }));
         }
-        if let Some((rail, key)) = self.deregister.pop_front() {
+        if let Some((rail, key)) = self.pop_registration() {
             return Some(Action::Deregister { rail, key });
         }
         self.refused.pop_front().map(|(peer, rail)| Action::Disconnect { peer, rail })
@@ -200,7 +205,8 @@ impl Endpoint<'_> {
         if !slot.allowance.message_allowed(slot.sent[0].next()) || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
         }
-        if self.t.ops.at(op).registering != 0 {
+        let send = self.t.ops.at(op);
+        if send.registering != 0 && send.to_register == 0 {
             return Step::Idle;
         }
         let turn = self.t.channels.at(channel).turn;
@@ -234,7 +240,7 @@ impl Endpoint<'_> {
             slot.keys = set.index;
             slot.keys_ours = true;
             slot.phase = Phase::Registering;
-            slot.to_register = readable;
+            slot.to_register = first_rails(readable, wire::KEYS_MAX);
         }
         if self.t.ops.at(op).to_register != 0 {
             // The message keeps its place; the turn goes to whichever is sent.
@@ -287,7 +293,7 @@ impl Endpoint<'_> {
     fn pump_request(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let slot = self.t.channels.at_mut(channel);
         // Answers count as open until the request that goes out now acknowledges them (C-5).
-        if slot.answered > 0 && !slot.received[1].expected().is_before(slot.answered_until) {
+        if slot.answers_are_acknowledged() {
             slot.requests_out -= core::mem::take(&mut slot.answered);
         }
         let op = slot.requests.head();
@@ -327,12 +333,15 @@ impl Endpoint<'_> {
     /// Answers under way pin their slots; with as many as the peer may have open, the next one waits (C-5).
     pub(super) fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
-        slot.serves() && !slot.counted_serving && serving >= self.config.requests_per_peer
+        slot.serves()
+            && slot.kind != OpKind::RefusePut
+            && !slot.counted_serving
+            && serving >= self.config.requests_per_peer
     }
 
     pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at_mut(op);
-        if slot.serves() && !slot.counted_serving {
+        if slot.serves() && slot.kind != OpKind::RefusePut && !slot.counted_serving {
             slot.counted_serving = true;
             self.t.channels.at_mut(channel).serving += 1;
         }

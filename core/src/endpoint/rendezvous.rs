@@ -4,13 +4,13 @@
 //! else *put* where its own memory can be written, else *data segments*.
 
 use super::channel::Sub;
-use super::op::{Control, OpKind, Phase, Queue};
+use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
 use super::{Endpoint, OpError, RailFault};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Cts, Fin, RemoteKey};
+use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey};
 
 impl Endpoint<'_> {
     /// Rails of a channel on which packets may be posted: bit per rail.
@@ -85,7 +85,7 @@ impl Endpoint<'_> {
                 slot.phase = Phase::Registering;
                 slot.keys = set.index;
                 slot.keys_ours = true;
-                slot.to_register = writable;
+                slot.to_register = first_rails(writable, KEYS_MAX);
                 self.send_control(op, Control::Register);
             } else {
                 slot.phase = Phase::Data;
@@ -97,18 +97,17 @@ impl Endpoint<'_> {
     /// A rail has registered an operation's memory, or could not. Late answers are dropped.
     pub fn handle_registered(&mut self, now: Time, operation: OpId, rail: RailId, key: Result<RemoteKey, RailFault>) {
         let _ = now;
-        let Some(slot) = self.t.ops.get_mut(operation.0) else {
+        let asked = |op: &&mut Op| u32::from(rail.0) < u64::BITS && op.registering >> rail.0 & 1 == 1;
+        let Some(slot) = self.t.ops.get_mut(operation.0).filter(asked) else {
+            // Its operation is over: the registration is of no use any more.
             self.stats.stale_dropped += 1;
             if let Ok(key) = key {
-                let _ = self.deregister.push_back((rail, key));
+                // More than a batch can ask for are never late at once.
+                let _ = self.late_keys.push_back((rail, RemoteKey { rail: rail.0, ..key }));
             }
             return;
         };
         let op = operation.0.index;
-        if u32::from(rail.0) > 63 || slot.registering >> rail.0 & 1 == 0 {
-            self.stats.stale_dropped += 1;
-            return;
-        }
         slot.registering &= !(1 << rail.0);
         let (set, done, channel) = (slot.keys, slot.registering == 0 && slot.to_register == 0, slot.channel);
         if let (Ok(key), true) = (key, set != NONE) {
@@ -159,15 +158,26 @@ impl Endpoint<'_> {
             return;
         };
         let slot = self.t.ops.at_mut(op);
-        if slot.completed {
+        // An injected message is complete for the caller before the peer has seen it.
+        if slot.completed && (slot.kind != OpKind::Send || slot.fin_seen) {
             self.stats.stale_dropped += 1;
             return;
         }
+        self.activate(channel);
+        let slot = self.t.ops.at_mut(op);
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
             match slot.kind {
-                // It completes when it is acknowledged.
-                OpKind::Put => slot.error = Some(error),
+                // The rest of it needs not be sent; the last acknowledgment completes it.
+                OpKind::Put => {
+                    slot.error = Some(error);
+                    slot.all_sent = true;
+                    if slot.queued == Queue::Bulk {
+                        self.t.dequeue(op);
+                        self.drop_stripes(op);
+                    }
+                    self.settle(op);
+                }
                 OpKind::Get | OpKind::Atomic if slot.phase != Phase::Queued => {
                     // Over when no payload is on its way into the buffer any more.
                     slot.error = Some(error);
@@ -175,7 +185,14 @@ impl Endpoint<'_> {
                     slot.moved = slot.granted;
                     self.settle(op);
                 }
-                _ => self.stats.stale_dropped += 1,
+                //
+                OpKind::Send if slot.phase == Phase::Waiting => {
+                    slot.error = Some(error);
+                    slot.fin_seen = true;
+                    self.drop_keys(op);
+                    self.settle(op);
+                }
+                _ => self.stats.stale_dropped += 1,
             }
             return;
         }
@@ -193,7 +210,7 @@ impl Endpoint<'_> {
                     self.drop_keys(op);
                 }
             }
-            (OpKind::Recv | OpKind::Part, Phase::Written) => {
+            (OpKind::Recv | OpKind::Part, Phase::Written) if slot.control == Control::None => {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count.max(1);
             }
@@ -206,13 +223,20 @@ impl Endpoint<'_> {
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
         let found = self.t.find_op(id).filter(|&op| {
             let slot = self.t.ops.at(op);
-            slot.channel == channel && slot.kind == kind && slot.phase == phase && !slot.completed
+            let open = !slot.completed || kind == OpKind::Send;
+            slot.channel == channel && slot.kind == kind && slot.phase == phase && open
         });
         if found.is_none() {
             self.stats.stale_dropped += 1;
         }
         found
     }
+}
+
+/// The lowest `count` bits of a mask.
+pub(super) fn first_rails(mask: u64, count: usize) -> u64 {
+    let rest = (0..count).fold(mask, |rest, _| rest & rest.wrapping_sub(1));
+    mask & !rest
 }
 
 impl Sub {

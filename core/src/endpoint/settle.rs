@@ -1,13 +1,14 @@
 //! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
 //! one completion per request, whatever the number of packets, stripes and rails.
 
-use super::channel::{Ending, Shortage};
+use super::channel::{ChannelState, Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
-use super::tables::{channel_event, op_event, op_rma};
+use super::tables::{channel_event, key_set_link, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::store::list::By;
+use crate::wire::RemoteKey;
 
 impl Endpoint<'_> {
     /// A slot for an operation; the caller has checked that there is one.
@@ -47,12 +48,15 @@ impl Endpoint<'_> {
         slot.told = told;
         let channel = slot.channel;
         let answered = matches!(slot.kind, OpKind::Get | OpKind::Atomic) && slot.phase != Phase::Queued;
-        let one_sided = slot.is_one_sided();
+        let (one_sided, flush) = (slot.is_one_sided(), slot.kind == OpKind::Flush);
         if !told {
             self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
         }
         if channel == NONE {
             return;
+        }
+        if self.t.channels.at(channel).state == ChannelState::Closing {
+            self.activate(channel);
         }
         if answered {
             let slot = self.t.channels.at_mut(channel);
@@ -63,7 +67,10 @@ impl Endpoint<'_> {
         if one_sided {
             let list = &mut self.t.channels.at_mut(channel).one_sided;
             list.unlink(&mut By(&mut self.t.ops, op_rma), op);
-            self.finish_flushes(channel);
+            // Flushes are completed by the loop there, not by each other.
+            if !flush {
+                self.finish_flushes(channel);
+            }
         }
     }
 
@@ -87,6 +94,15 @@ impl Endpoint<'_> {
     pub(super) fn settle(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
+        if slot.kind == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
+            // The peer knows: from now on its puts may count as done again, and it is told so at once.
+            slot.fin_seen = true;
+            let slot = self.t.channels.at_mut(channel);
+            slot.refusing -= 1;
+            slot.ack.make_due();
+            self.activate(channel);
+        }
+        let slot = self.t.ops.at_mut(op);
         if slot.counted && slot.all_sent && slot.unacked == 0 {
             slot.counted = false;
             self.t.channels.at_mut(channel).requests_in -= 1;
@@ -96,7 +112,7 @@ impl Endpoint<'_> {
             self.activate(channel);
         }
         let slot = self.t.ops.at(op);
-        let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).doubtful;
+        let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
         if !slot.completed && !in_doubt && slot.is_done() {
             self.finish(op);
         }
@@ -105,7 +121,7 @@ impl Endpoint<'_> {
 
     fn finish(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        let (kind, channel, refuses_put) = (slot.kind, slot.channel, slot.refuses_put);
+        let kind = slot.kind;
         let error = match slot.kind {
             OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
                 Some(OpError::Truncated { sent: slot.message_len, capacity: slot.len, peer: slot.peer, tag: slot.tag })
@@ -115,22 +131,26 @@ impl Endpoint<'_> {
         if slot.fin_wanted {
             self.send_control(op, Control::Fin);
         }
-        match kind {
-            OpKind::ServeGet | OpKind::ServeAtomic => {
-                self.unuse_window(op);
-            }
-            OpKind::ServeRefusal if refuses_put => {
-                let slot = self.t.channels.at_mut(channel);
-                slot.refusals -= 1;
-                if slot.refusals == 0 {
-                    // The origin waits for a packet without the flag.
-                    slot.ack.make_due();
-                    self.activate(channel);
-                }
-            }
-            _ => {}
+        if matches!(kind, OpKind::ServeGet | OpKind::ServeAtomic) {
+            self.unuse_window(op);
         }
         self.complete(op, error);
+    }
+
+    /// The peer's acknowledgments stand again: completes the puts that waited for it.
+    pub(super) fn settle_puts(&mut self, channel: u32) {
+        let mut op = self.t.channels.at(channel).one_sided.head();
+        while op != NONE {
+            let mut next = self.t.ops.at(op).rma.next();
+            // Completing one may take the flushes behind it along, nothing else.
+            while next != NONE && self.t.ops.at(next).kind == OpKind::Flush {
+                next = self.t.ops.at(next).rma.next();
+            }
+            if self.t.ops.at(op).kind == OpKind::Put {
+                self.settle(op);
+            }
+            op = next;
+        }
     }
 
     /// Queues a control packet of an operation.
@@ -145,15 +165,22 @@ impl Endpoint<'_> {
     /// Frees an operation's slot where nothing refers to it any more.
     pub(super) fn release(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        if !(slot.completed && slot.told && slot.is_idle() && slot.children == 0) {
+        if !(slot.completed && slot.told && slot.is_idle() && slot.is_through() && slot.children == 0) {
             return;
         }
-        let (channel, serves, counted_serving) = (slot.channel, slot.serves(), slot.counted_serving);
+        let (kind, channel, serves, counted_serving) = (slot.kind, slot.channel, slot.serves(), slot.counted_serving);
         if slot.retained != NONE {
             self.t.retention.give(slot.retained);
         }
         self.drop_stripes(op);
         self.drop_keys(op);
+        if kind == OpKind::RefusePut {
+            self.refusals -= 1;
+            if channel != NONE {
+                let list = &mut self.t.channels.at_mut(channel).refusals;
+                list.unlink(&mut By(&mut self.t.ops, op_rma), op);
+            }
+        }
         if let Some(key) = self.t.ops.key_at(op) {
             self.t.ops.remove(key);
         }
@@ -188,13 +215,29 @@ impl Endpoint<'_> {
         if set == NONE {
             return;
         }
-        if let Some(key) = self.t.key_sets.key_at(set)
-            && let Some(keys) = self.t.key_sets.remove(key)
-            && ours
-        {
-            for key in keys.as_slice() {
-                // Full: the driver polls too seldom; the registration stays, which costs memory, not correctness.
-                let _ = self.deregister.push_back((RailId(key.rail), *key));
+        if let Some(key) = self.t.key_sets.key_at(set) {
+            if ours {
+                // Its slot is free once its registrations have been given back.
+                self.dying_keys.push_back(&mut By(&mut self.t.key_sets, key_set_link), set);
+            } else {
+                self.t.key_sets.remove(key);
+            }
+        }
+    }
+
+    /// A registration to give back.
+    pub(super) fn pop_registration(&mut self) -> Option<(RailId, RemoteKey)> {
+        loop {
+            let set = self.dying_keys.head();
+            if set == NONE {
+                return self.late_keys.pop_front();
+            }
+            if let Some(key) = self.t.key_sets.at_mut(set).pop() {
+                return Some((RailId(key.rail), key));
+            }
+            self.dying_keys.unlink(&mut By(&mut self.t.key_sets, key_set_link), set);
+            if let Some(key) = self.t.key_sets.key_at(set) {
+                self.t.key_sets.remove(key);
             }
         }
     }
@@ -218,26 +261,27 @@ impl Endpoint<'_> {
             released: slot.kind == OpKind::MultiRecv,
         };
         let mut operation = self.t.op_id(op);
+        let mut last = true;
         if parent != NONE {
             operation = self.t.op_id(parent);
             let slot = self.t.ops.at_mut(parent);
             slot.children -= 1;
-            if slot.closing && slot.children == 0 && slot.error.is_none() {
-                done.released = true;
+            last = slot.closing && slot.children == 0 && slot.error.is_none() && error.is_none();
+            done.released = last;
+            if last {
                 slot.completed = true;
                 slot.told = true;
             } else if slot.closing && slot.children == 0 {
+                // An error has no place for it: the release has an event of its own, and so has the end of a
+                // multi-receive that failed.
                 let error = slot.error;
                 self.complete(parent, error);
             }
             self.release(parent);
         }
         self.release(op);
-        if self.parts_starved {
-            self.feed_starved();
-        }
         let result = error.map_or(Ok(done), Err);
-        Some(Event::Completed(Completion { operation, cookie, result }))
+        Some(Event::Completed(Completion { operation, cookie, result, last }))
     }
 
     fn poll_channel_event(&mut self) -> Option<Event> {
@@ -252,7 +296,7 @@ impl Endpoint<'_> {
         } else {
             channel.tell_over = false;
             match channel.state {
-                super::channel::ChannelState::Over(Ending::Lost(why)) => Event::PeerLost { peer, why },
+                ChannelState::Over(Ending::Lost(why)) => Event::PeerLost { peer, why },
                 _ => Event::PeerClosed { peer },
             }
         };
@@ -268,7 +312,7 @@ impl Endpoint<'_> {
 impl Op {
     /// Whether it serves a peer and is nothing of the caller's.
     pub(super) const fn serves(&self) -> bool {
-        matches!(self.kind, OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal)
+        matches!(self.kind, OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
     }
 
     /// Whether everything that its completion stands for has happened.
@@ -292,9 +336,14 @@ impl Op {
             },
             OpKind::Get => self.fin_seen && self.moved >= self.granted && self.places == 0,
             OpKind::Atomic => self.fin_seen,
-            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal => out,
+            OpKind::Put | OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut => out,
             OpKind::None | OpKind::MultiRecv | OpKind::Flush => false,
         }
+    }
+
+    /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long before.
+    pub(super) fn is_through(&self) -> bool {
+        self.kind != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
     }
 
     fn bytes_done(&self) -> u64 {

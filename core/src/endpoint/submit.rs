@@ -31,7 +31,8 @@ impl Endpoint<'_> {
     }
 
     /// Leaves a peer in good order: when all that was submitted to it is acknowledged, a goodbye goes out and
-    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to it.
+    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to it. A peer that
+    /// this endpoint has had nothing to do with is left without a word, and without an event.
     pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
         let _ = now;
         let peers_max = self.config.peers_max;
@@ -46,6 +47,8 @@ impl Endpoint<'_> {
                 slot.state = ChannelState::Closing;
             }
             self.activate(channel);
+        } else {
+            self.end_receives_of(peer, OpError::PeerClosed { peer });
         }
         Ok(())
     }
@@ -98,13 +101,18 @@ impl Endpoint<'_> {
     }
 
     /// Posts a buffer for a message (or, with `multi`, for many).
+    ///
+    /// From a peer that is gone only what it had sent before can be received: one message a receive.
     pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+        // Messages that wait for a slot go to older receives first.
+        self.feed_starved(now);
         let len = self.check(recv.segments, recv.notify)?;
-        if let Some(source) = recv.from.source {
-            match self.check_peer(source) {
-                // What a peer sent before it left can still be received.
-                Err(SubmitError::PeerGone(_)) if self.t.matcher.find_unexpected(&recv.from).is_some() => {}
-                checked => checked?,
+        if let Some(source) = recv.from.source
+            && let Err(error) = self.check_peer(source)
+        {
+            let left_over = recv.multi.is_none() && self.t.matcher.find_unexpected(&recv.from).is_some();
+            if !left_over {
+                return Err(error);
             }
         }
         if let Some(min) = recv.multi {
@@ -157,6 +165,7 @@ impl Endpoint<'_> {
     /// As [`probe`](Self::probe), and takes the message out of matching: receive it with
     /// [`recv_claimed`](Self::recv_claimed).
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
+        self.feed_starved(Time(0));
         let (key, message) = self.t.matcher.find_unexpected(selector)?;
         self.t.matcher.take_unexpected(key);
         self.t.messages.at_mut(message).claimed = true; // M-6
@@ -235,9 +244,10 @@ impl Endpoint<'_> {
         let remote = Remote { peer: flush.peer, window: 0, offset: 0 };
         let op = self
             .new_op(Op { cookie: flush.cookie, ..Self::one_sided(OpKind::Flush, &remote, channel, 0, flush.notify) });
+        let id = self.t.op_id(op);
         self.append_one_sided(op);
         self.finish_flushes(channel);
-        Ok(self.t.op_id(op))
+        Ok(id)
     }
 
     fn one_sided(kind: OpKind, at: &Remote, channel: u32, len: u64, notify: Notify) -> Op {
@@ -293,7 +303,7 @@ impl Endpoint<'_> {
                 self.complete(op, Some(OpError::Cancelled));
             }
             (OpKind::Put, Phase::Data)
-                if slot.cursor == 0 && slot.stripes == crate::store::NONE && slot.is_unsent() =>
+                if slot.queued == Queue::Bulk && slot.cursor == 0 && slot.stripes == crate::store::NONE =>
             {
                 self.t.dequeue(op);
                 self.complete(op, Some(OpError::Cancelled));

@@ -13,10 +13,10 @@ use crate::rail::sched::Stripe;
 use crate::rel::blocks::Blocks;
 use crate::rel::credit::Grants;
 use crate::rel::retain::Retention;
-use crate::seq::RecvWindow;
+use crate::seq::{RecvWindow, Seq};
 use crate::store::list::By;
 use crate::store::slab::Slot;
-use crate::store::{Arena, ArenaError, NONE, Sizer, Slab, Timers};
+use crate::store::{Arena, ArenaError, Link, NONE, Sizer, Slab, Timers};
 use crate::tag::{MatchConfig, Matcher};
 use crate::time::Time;
 use crate::wire::RemoteKeys;
@@ -96,6 +96,8 @@ pub(crate) struct Tables<'m> {
 pub(crate) struct KeySet {
     keys: [crate::wire::RemoteKey; crate::wire::KEYS_MAX],
     len: u8,
+    /// In the endpoint's list of those that are to be given back.
+    link: Link,
 }
 
 impl KeySet {
@@ -113,6 +115,13 @@ impl KeySet {
             *slot = key;
             self.len += 1;
         }
+    }
+
+    /// Takes a key out.
+    pub(crate) fn pop(&mut self) -> Option<crate::wire::RemoteKey> {
+        let last = *self.as_slice().last()?;
+        self.len -= 1;
+        Some(last)
     }
 
     pub(crate) fn as_slice(&self) -> &[crate::wire::RemoteKey] {
@@ -163,7 +172,8 @@ impl<'m> Tables<'m> {
         let channels = c.channels_max as usize;
         let window = c.window as usize;
         let a = &mut Arena::new(region)?;
-        let blank = Channel::new(PeerId(0), Grants::new(c.unexpected_per_peer, c.blocks_per_peer), now);
+        let grants = Grants::new(Seq(0), c.unexpected_per_peer, c.blocks_per_peer);
+        let blank = Channel::new(PeerId(0), Seq(0), grants, now);
         Ok(Tables {
             peers: a.take(c.peers_max as usize, Peer { rails: 0, channel: NONE, gone: false })?,
             channels: Slab::carve(a, c.channels_max, blank)?,
@@ -236,7 +246,8 @@ impl<'m> Tables<'m> {
     // ---- operations
 
     pub(crate) fn op_segments(&self, op: u32) -> &[Seg] {
-        let len = usize::from(self.ops.at(op).segments);
+        // A copy may still be asked for when its operation is over and told: the segments stay until the slot is used.
+        let len = usize::from(self.ops.last_at(op).segments);
         &self.segments[op as usize * self.segments_max..][..len]
     }
 
@@ -303,7 +314,7 @@ impl<'m> Tables<'m> {
         if sub.place_generation == id.0.generation { sub.place.as_ref() } else { None }
     }
 
-    /// Opens a placement on a subchannel; one that was open (which the rail must not do) is void from here on.
+    /// Opens a placement on a subchannel, which has none.
     pub(crate) fn open_place(&mut self, sub: usize, place: Place) -> PlaceId {
         let slot = &mut self.subs[sub];
         slot.place_generation = slot.place_generation.wrapping_add(1).max(1);
@@ -343,33 +354,38 @@ impl<'m> Tables<'m> {
 }
 
 /// Links of the `queue` of operations.
-pub(crate) fn op_queue<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut crate::store::Link {
+pub(crate) fn op_queue<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut Link {
     &mut ops.at_mut(index).queue
 }
 
 /// Links of the `rma` list of operations.
-pub(crate) fn op_rma<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut crate::store::Link {
+pub(crate) fn op_rma<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut Link {
     &mut ops.at_mut(index).rma
 }
 
 /// Links of the `event` list of operations.
-pub(crate) fn op_event<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut crate::store::Link {
+pub(crate) fn op_event<'t>(ops: &'t mut Slab<'_, Op>, index: u32) -> &'t mut Link {
     &mut ops.at_mut(index).event
 }
 
+/// Links of the list of key sets to give back.
+pub(crate) fn key_set_link<'t>(sets: &'t mut Slab<'_, KeySet>, index: u32) -> &'t mut Link {
+    &mut sets.at_mut(index).link
+}
+
 /// Links of the list of active channels.
-pub(crate) fn channel_active<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut crate::store::Link {
+pub(crate) fn channel_active<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut Link {
     &mut channels.at_mut(index).active
 }
 
 /// Links of the lists of channels that wait for a shared thing.
 pub(crate) fn channel_waits(
     shortage: super::channel::Shortage,
-) -> impl for<'t> FnMut(&'t mut Slab<'_, Channel>, u32) -> &'t mut crate::store::Link {
+) -> impl for<'t> FnMut(&'t mut Slab<'_, Channel>, u32) -> &'t mut Link {
     move |channels, index| &mut channels.at_mut(index).waits[shortage as usize]
 }
 
 /// Links of the list of channels with events.
-pub(crate) fn channel_event<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut crate::store::Link {
+pub(crate) fn channel_event<'t>(channels: &'t mut Slab<'_, Channel>, index: u32) -> &'t mut Link {
     &mut channels.at_mut(index).event
 }

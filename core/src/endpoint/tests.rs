@@ -12,11 +12,14 @@ use crate::rail::RailFacts;
 use crate::time::Nanos;
 use crate::wire::{AtomicKind, AtomicType};
 
+mod corners;
+mod hostile;
 mod lanes;
 mod limits;
 mod lone;
 mod one_sided;
 mod peers;
+mod programs;
 mod random;
 mod rules;
 mod two_sided;

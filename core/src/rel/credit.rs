@@ -23,14 +23,14 @@ pub struct Grants {
 pub struct CreditExceeded;
 
 impl Grants {
-    /// Grants of `messages_max` messages and `blocks_max` blocks.
-    pub const fn new(messages_max: u16, blocks_max: u16) -> Self {
+    /// Grants of `messages_max` messages, the first of which has the number `first`, and `blocks_max` blocks.
+    pub const fn new(first: Seq, messages_max: u16, blocks_max: u16) -> Self {
         Grants {
-            messages_received: 0,
-            messages_released: 0,
+            messages_received: first.0,
+            messages_released: first.0,
             blocks_received: 0,
             blocks_released: 0,
-            messages_told: 0,
+            messages_told: first.0,
             blocks_told: 0,
             messages_max: messages_max as u32,
             blocks_max: blocks_max as u32,
@@ -86,7 +86,7 @@ impl Grants {
 }
 
 /// What the peer has granted to this side.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     message_limit: Seq,
     block_limit: Seq,
@@ -94,6 +94,11 @@ pub struct Allowance {
 }
 
 impl Allowance {
+    /// Nothing granted; the first message has the number `first`.
+    pub const fn new(first: Seq) -> Self {
+        Allowance { message_limit: first, block_limit: Seq(0), blocks_used: Seq(0) }
+    }
+
     /// Takes the limits of a packet that came; says whether one grew. `oldest` is the first ordered PSN that the packet
     /// does not acknowledge; the caller drops limits of packets that acknowledge less than was acknowledged before, so
     /// that 16 bits suffice: a grant is at most 2^14 and counts from what is released, which is at most 2^14 behind
@@ -141,8 +146,8 @@ mod tests {
             messages_max in 1u16..40,
             blocks_max in 4u16..40,
         ) {
-            let mut grants = Grants::new(messages_max, blocks_max);
-            let mut allowance = Allowance::default();
+            let mut grants = Grants::new(Seq(0), messages_max, blocks_max);
+            let mut allowance = Allowance::new(Seq(0));
             let (mut psn, mut held) = (Seq(0), std::collections::VecDeque::new());
             for (what, blocks) in steps {
                 match what {
@@ -167,7 +172,7 @@ mod tests {
         /// C-3: whoever exceeds a grant is told off, whatever came before.
         #[test]
         fn a_dishonest_sender_is_refused(messages_max in 1u16..40, blocks_max in 1u16..40) {
-            let mut grants = Grants::new(messages_max, blocks_max);
+            let mut grants = Grants::new(Seq(0), messages_max, blocks_max);
             for _ in 0..messages_max { prop_assert!(grants.received(0).is_ok()); }
             prop_assert_eq!(grants.received(0), Err(CreditExceeded));
             grants.released(0);

@@ -8,6 +8,7 @@ use crate::store::{Arena, ArenaError, NONE, Sizer};
 pub struct Retention<'m> {
     next: &'m mut [u32],
     free: u32,
+    free_len: u32,
     base: u64,
     stride_bytes: u64,
 }
@@ -22,7 +23,7 @@ impl<'m> Retention<'m> {
     /// `count` free places of `stride_bytes`, from `base` in the payload pool on.
     pub fn carve(arena: &mut Arena<'m>, count: u32, base: u64, stride_bytes: u64) -> Result<Self, ArenaError> {
         let next = arena.take_with(count as usize, |i| if i + 1 == count { NONE } else { i + 1 })?;
-        Ok(Retention { next, free: if count == 0 { NONE } else { 0 }, base, stride_bytes })
+        Ok(Retention { next, free: if count == 0 { NONE } else { 0 }, free_len: count, base, stride_bytes })
     }
 
     /// A free place; `None` where all are held.
@@ -32,6 +33,7 @@ impl<'m> Retention<'m> {
             return None;
         }
         self.free = self.next[place as usize];
+        self.free_len -= 1;
         Some(place)
     }
 
@@ -39,6 +41,12 @@ impl<'m> Retention<'m> {
     pub fn give(&mut self, place: u32) {
         self.next[place as usize] = self.free;
         self.free = place;
+        self.free_len += 1;
+    }
+
+    /// How many are free.
+    pub const fn free_len(&self) -> u32 {
+        self.free_len
     }
 
     /// Where a place lies.

@@ -108,6 +108,11 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         &slot.value
     }
 
+    /// What stands at an index, or stood there before the slot was freed.
+    pub fn last_at(&self, index: u32) -> &T {
+        &self.slots[index as usize].value
+    }
+
     /// As [`at`](Self::at), to change it.
     pub fn at_mut(&mut self, index: u32) -> &mut T {
         let slot = &mut self.slots[index as usize];

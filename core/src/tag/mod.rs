@@ -158,6 +158,11 @@ impl<'m> Matcher<'m> {
         self.unexpected.next_of(source, after)
     }
 
+    /// All waiting messages, oldest first.
+    pub fn waiting(&self) -> impl Iterator<Item = (Key, u32)> {
+        self.unexpected.waiting()
+    }
+
     /// How many receives are posted.
     pub const fn posted_count(&self) -> u32 {
         self.posted.count()

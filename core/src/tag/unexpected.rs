@@ -89,6 +89,10 @@ impl<'m> Unexpected<'m> {
         })
     }
 
+    pub(super) fn waiting(&self) -> impl Iterator<Item = (Key, u32)> {
+        self.by_arrival().filter_map(|entry| Some((self.entries.key_at(entry)?, self.entries.at(entry).message)))
+    }
+
     pub(super) const fn count(&self) -> u32 {
         self.entries.len()
     }

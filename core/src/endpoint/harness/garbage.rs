@@ -172,9 +172,17 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     {
         *byte ^= input.byte();
     }
+    // One packet of a subchannel at a time: that is the rails' part, and no peer can change it.
+    if world.link(from as usize, 1, rail.0.into()).flying.front().is_some_and(|flying| flying.placing.is_some())
+        && let Some(flying) = world.link(from as usize, 1, rail.0.into()).flying.pop_front()
+    {
+        world.deliver(from as usize, 1, rail.0.into(), flying, true);
+    }
     let bytes = crate::wire::stream::payload_len(&header) as usize;
     let flying = Flying { header, payload: vec![0x5A; bytes.min(1 << 20)], placing: None, skip: false };
-    if bytes <= 1 << 20 {
-        world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0);
+    if bytes <= 1 << 20
+        && let Some(rest) = world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0)
+    {
+        world.link(from as usize, 1, rail.0.into()).flying.push_front(rest);
     }
 }

@@ -1,0 +1,180 @@
+//! One-sided requests of peers: checked against windows, served or refused (rules ).
+
+use super::action::Arrival;
+use super::channel::{Place, PlaceTo, UNORDERED};
+use super::op::{Control, Op, OpKind, Phase, Queue};
+use super::tables::{op_queue, op_rma};
+use super::{Endpoint, ProtocolError};
+use crate::ids::RailId;
+use crate::mem::{MemRef, Seg};
+use crate::seq::Seq;
+use crate::store::NONE;
+use crate::store::list::By;
+use crate::time::Time;
+use crate::wire::{self, Common, Refusal};
+
+impl Endpoint<'_> {
+    /// The window memory that a request names.
+    fn window(
+        &self,
+        key: u64,
+        offset: u64,
+        len: u64,
+        allowed: impl Fn(&super::Access) -> bool,
+    ) -> Result<(u32, MemRef), Refusal> {
+        let at = self.t.window_by_key(key).map_err(|_| Refusal::NoWindow)?;
+        let index = self.t.windows_by_key[at];
+        let window = self.t.windows.at(index);
+        if !allowed(&window.access) {
+            return Err(Refusal::NoAccess);
+        }
+        if offset.checked_add(len).is_none_or(|end| end > window.seg.len) {
+            return Err(Refusal::OutOfRange);
+        }
+        Ok((index, MemRef { offset: window.seg.at.offset + offset, ..window.seg.at }))
+    }
+
+    pub(super) fn arrive_put(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        put: &wire::Put,
+    ) -> Result<Arrival, ProtocolError> {
+        let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
+        match self.window(put.window, put.offset, len, |access| access.write) {
+            Ok((window, at)) if len > 0 => {
+                self.t.windows.at_mut(window).users += 1;
+                let place = Place {
+                    to: PlaceTo::Window { window, at },
+                    offset: 0,
+                    len,
+                    lane: UNORDERED,
+                    psn,
+                    payload_bytes: common.payload_bytes,
+                    ack_now: common.ack_now,
+                };
+                let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+                Ok(Place::arrival(self, id))
+            }
+            Ok(_) => {
+                self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
+                Ok(Arrival::Done)
+            }
+            Err(why) => {
+                self.received(now, channel, UNORDERED, psn, common.payload_bytes, common.ack_now);
+                self.refuse_put(channel, put.operation, why)?;
+                Ok(Arrival::Discard)
+            }
+        }
+    }
+
+    /// Tells the peer that its get or atomic, which has been admitted, can't be served.
+    fn refuse(&mut self, channel: u32, operation: u64, why: Refusal) {
+        let refusal = Op::new(OpKind::ServeRefusal);
+        let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), counted: true, ..refusal });
+        self.send_control(op, Control::Fin);
+    }
+
+    /// Tells the peer that its put can't be done: once, however many of its segments come. Nothing limits the puts of a
+    /// peer but the window, so with more refusals under way than have slots the peer is given up.
+    fn refuse_put(&mut self, channel: u32, operation: u64, why: Refusal) -> Result<(), ProtocolError> {
+        let refusals = self.t.channels.at(channel).refusals;
+        let mut known = refusals.head();
+        while known != NONE {
+            if self.t.ops.at(known).remote == operation {
+                return Ok(());
+            }
+            known = refusals.next(&mut By(&mut self.t.ops, op_rma), known);
+        }
+        if self.refusals >= self.config.refusals_max() {
+            return Err(ProtocolError::Credit);
+        }
+        self.refusals += 1;
+        let refusal = Op::new(OpKind::RefusePut);
+        let op = self.new_op(Op { channel, remote: operation, refusal: Some(why), ..refusal });
+        let slot = self.t.channels.at_mut(channel);
+        slot.refusing += 1;
+        slot.refusals.push_back(&mut By(&mut self.t.ops, op_rma), op);
+        self.send_control(op, Control::Fin);
+        Ok(())
+    }
+
+    /// Room to serve one more request of the peer.
+    fn admit(&mut self, channel: u32) -> Result<(), ProtocolError> {
+        let slot = self.t.channels.at_mut(channel);
+        if slot.requests_in >= self.config.requests_per_peer || self.t.ops.room() == 0 {
+            return Err(ProtocolError::Credit);
+        }
+        slot.requests_in += 1;
+        Ok(())
+    }
+
+    pub(super) fn arrive_get(&mut self, channel: u32, get: &wire::Get) -> Result<(), ProtocolError> {
+        self.admit(channel)?;
+        let (window, at) = match self.window(get.window, get.offset, get.bytes, |access| access.read) {
+            Ok(found) => found,
+            Err(why) => {
+                self.refuse(channel, get.operation, why);
+                return Ok(());
+            }
+        };
+        self.t.windows.at_mut(window).users += 1;
+        let op = self.new_op(Op {
+            channel,
+            phase: Phase::Data,
+            remote: get.operation,
+            len: get.bytes,
+            granted: get.bytes,
+            window,
+            counted: true,
+            ..Op::new(OpKind::ServeGet)
+        });
+        self.t.set_segments(op, &[Seg { at, len: get.bytes }]);
+        self.t.enqueue(op, Queue::Bulk);
+        self.activate(channel);
+        Ok(())
+    }
+
+    pub(super) fn arrive_atomic(&mut self, channel: u32, atomic: &wire::Atomic) -> Result<(), ProtocolError> {
+        self.admit(channel)?;
+        let bytes = atomic.data_type.bytes();
+        let found = if atomic.data_type.allows(atomic.kind) && atomic.offset.is_multiple_of(bytes) {
+            self.window(atomic.window, atomic.offset, bytes, |access| access.atomic)
+        } else {
+            Err(Refusal::BadAtomic)
+        };
+        let (window, at) = match found {
+            Ok(found) => found,
+            Err(why) => {
+                self.refuse(channel, atomic.operation, why);
+                return Ok(());
+            }
+        };
+        self.t.windows.at_mut(window).users += 1;
+        let op = self.new_op(Op {
+            channel,
+            remote: atomic.operation,
+            atomic_kind: atomic.kind,
+            atomic_type: atomic.data_type,
+            operand: atomic.operand,
+            compare: atomic.compare,
+            window,
+            counted: true,
+            queued: Queue::Atomics,
+            ..Op::new(OpKind::ServeAtomic)
+        });
+        self.t.set_segments(op, &[Seg { at, len: bytes }]);
+        self.atomics.push_back(&mut By(&mut self.t.ops, op_queue), op);
+        Ok(())
+    }
+
+    /// A serving operation is through with its window.
+    pub(super) fn unuse_window(&mut self, op: u32) {
+        let window = core::mem::replace(&mut self.t.ops.at_mut(op).window, NONE);
+        if window != NONE {
+            self.t.windows.at_mut(window).users -= 1;
+        }
+    }
+}

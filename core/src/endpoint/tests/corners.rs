@@ -1,0 +1,331 @@
+//! Corners where something was lost, told wrongly, or leaked once.
+
+use super::*;
+
+fn event_of(node: &mut Node<'_>, cookie: u64) -> Option<Completion> {
+    node.events.iter().find_map(|event| match event {
+        Event::Completed(completion) if completion.cookie.0 == cookie => Some(*completion),
+        _ => None,
+    })
+}
+
+/// An injected message is told at once, also where it goes by rendezvous; it is delivered all the same.
+#[test]
+fn an_injected_message_outlives_its_completion() {
+    let config = small();
+    for caps in ALL_RAILS {
+        let rails: Vec<_> = caps.iter().map(|rail| RailFacts { eager_bytes_max: 50, ..*rail }).collect();
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, &rails, &[4096], 1);
+        let (id, span) =
+            world.nodes[0].endpoint.inject(Time(0), &Send { peer: PeerId(1), ..Send::default() }, 500).unwrap();
+        let segs: Vec<_> = world.nodes[0].endpoint.segments(span).collect();
+        world.nodes[0].write(&segs, &[7; 500]);
+        world.settle();
+        assert_eq!(event_of(&mut world.nodes[0], 0).map(|c| c.operation), Some(id));
+        let recv = Recv { segments: &seg(0, 500), cookie: Cookie(1), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        world.settle();
+        assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 500);
+        assert_eq!(world.nodes[1].memory[0][..500], [7; 500]);
+        assert!(world.nodes[0].endpoint.t.ops.is_empty(), "slots leak");
+    }
+}
+
+/// Silent and counted requests give their slots back without an event; a multi-receive that waits for one hears of it.
+#[test]
+fn a_starving_multi_receive_needs_no_event() {
+    let config = Config { operations_max: 2, ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let multi = Recv { segments: &seg(0, 1000), multi: Some(100), cookie: Cookie(1), ..Recv::default() };
+    world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
+    let silent = Recv { from: tagged(None, 5), notify: Notify::Silent, ..Recv::default() };
+    world.nodes[1].endpoint.recv(Time(0), &silent).unwrap();
+    let send = |tag| Send { peer: PeerId(1), tag, ..Send::default() };
+    world.nodes[0].endpoint.send(Time(0), &send(None)).unwrap();
+    world.settle();
+    assert!(world.nodes[1].endpoint.parts_starved);
+    world.nodes[0].endpoint.send(Time(world.now), &send(Some(5))).unwrap();
+    world.settle();
+    assert!(event_of(&mut world.nodes[1], 1).is_some_and(|c| !c.last));
+}
+
+/// M-1: what waited for a slot goes to the oldest receive that takes it, not to the one whose slot is first, and not to
+/// one that is posted later.
+#[test]
+fn starved_multi_receives_are_fed_in_the_order_of_posting() {
+    let config = Config { operations_max: 4, ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[8192], 1);
+    let e = &mut world.nodes[1].endpoint;
+    let gone = e.recv(Time(0), &Recv { from: tagged(None, 9), notify: Notify::Silent, ..Recv::default() }).unwrap();
+    let multi = |from, at, cookie| {
+        let recv = Recv { from, multi: Some(10), cookie: Cookie(cookie), ..Recv::default() };
+        (recv, seg(at, 1000))
+    };
+    let wild = Selector { source: None, tag: TagMatch::Tagged { tag: 0, ignore: u64::MAX } };
+    let (older, segments) = multi(wild, 0, 1);
+    e.recv(Time(0), &Recv { segments: &segments, ..older }).unwrap();
+    // The younger one takes the lower slot.
+    e.cancel(Time(0), gone).unwrap();
+    while e.poll_event().is_some() {}
+    let (younger, segments) = multi(tagged(None, 2), 2000, 2);
+    e.recv(Time(0), &Recv { segments: &segments, ..younger }).unwrap();
+    let fillers: Vec<_> =
+        [7, 8].map(|tag| e.recv(Time(0), &Recv { from: tagged(Some(1), tag), ..Recv::default() }).unwrap()).to_vec();
+    for (n, tag) in [(0, 1), (1, 2), (2, 1)] {
+        let send =
+            Send { peer: PeerId(1), tag: Some(tag), immediate: Some(n), segments: &seg(0, 8), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+    }
+    world.settle();
+    for filler in fillers {
+        world.nodes[1].endpoint.cancel(Time(world.now), filler).unwrap();
+    }
+    while world.nodes[1].endpoint.poll_event().is_some() {}
+    let late = Recv { from: wild, segments: &seg(4000, 8), cookie: Cookie(3), ..Recv::default() };
+    let late = world.nodes[1].endpoint.recv(Time(world.now), &late);
+    world.settle();
+    let parts: Vec<_> = world.nodes[1]
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Completed(Completion { cookie, result: Ok(done), .. }) => Some((cookie.0, done.immediate?)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(parts, [(1, 0), (1, 1), (1, 2)], "{late:?}");
+}
+
+/// The release of a multi-receive buffer is told also where its last message has an error to tell.
+#[test]
+fn a_truncated_message_releases_its_buffer() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let multi = Recv { segments: &seg(0, 100), multi: Some(10), cookie: Cookie(1), ..Recv::default() };
+    world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
+    world.nodes[0]
+        .endpoint
+        .send(Time(0), &Send { peer: PeerId(1), segments: &seg(0, 300), ..Send::default() })
+        .unwrap();
+    world.settle();
+    let told: Vec<_> = world.nodes[1]
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Completed(c) => Some((c.last, c.result.map(|done| done.released).map_err(|_| ()))),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(told, [(false, Err(())), (true, Ok(true))]);
+    assert_eq!(world.nodes[1].endpoint.caller_ops, 0);
+}
+
+/// A receive that tells nothing is over before its copy is carried out; the copy still knows its place.
+#[test]
+fn a_silent_receive_of_a_waiting_message() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    fill(&mut world, 0, 0, 300, 3);
+    world.nodes[0]
+        .endpoint
+        .send(Time(0), &Send { peer: PeerId(1), segments: &seg(0, 300), ..Send::default() })
+        .unwrap();
+    world.settle();
+    let silent = Recv { segments: &seg(1000, 300), notify: Notify::Silent, ..Recv::default() };
+    world.nodes[1].endpoint.recv(Time(world.now), &silent).unwrap();
+    world.settle();
+    assert_filled(&world, 1, 1000, 300, 3);
+}
+
+/// Thousands of flushes behind one get, thousands of empty messages: no depth of the stack goes with them.
+#[test]
+fn long_queues_need_no_stack() {
+    let config = Config { operations_max: 4096, unexpected_per_peer: 4096, windows_max: 1, ..small() };
+    let mut regions = regions(&config, 1);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let e = &mut world.nodes[0].endpoint;
+    let remote = Remote { peer: PeerId(0), window: 1, offset: 0 };
+    e.get(Time(0), &Get { from: remote, ..Get::default() }).unwrap();
+    for _ in 0..4000 {
+        e.flush(Time(0), &Flush { peer: PeerId(0), notify: Notify::Silent, ..Flush::default() }).unwrap();
+    }
+    world.settle();
+    assert_eq!(world.nodes[0].endpoint.caller_ops, 0);
+    for _ in 0..4000 {
+        let send = Send { peer: PeerId(0), notify: Notify::Silent, ..Send::default() };
+        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+    }
+    world.settle();
+    for _ in 0..4000 {
+        let recv = Recv { notify: Notify::Silent, ..Recv::default() };
+        world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
+    }
+    world.settle();
+    assert_eq!(world.nodes[0].endpoint.caller_ops, 0);
+}
+
+/// A flush with nothing before it is done when it is submitted; its id is its own all the same.
+#[test]
+fn a_flush_of_nothing_has_an_id() {
+    let config = small();
+    let mut regions = regions(&config, 1);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[64], 1);
+    let flush = Flush { peer: PeerId(0), notify: Notify::Silent, ..Flush::default() };
+    let id = world.nodes[0].endpoint.flush(Time(0), &flush).unwrap();
+    assert_ne!(id, OpId::default());
+    assert_eq!(world.nodes[0].endpoint.cancel(Time(0), id), Err(CancelError::Unknown));
+}
+
+/// What a peer had sent before it left is received afterwards too, also by name.
+#[test]
+fn the_last_messages_of_a_peer_are_received_by_name() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    for n in 0..2u64 {
+        let send = Send { peer: PeerId(1), tag: Some(5), immediate: Some(n), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    }
+    world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    world.settle();
+    for n in 0..3u64 {
+        let recv = Recv { from: tagged(Some(0), 5), cookie: Cookie(n), ..Recv::default() };
+        let posted = world.nodes[1].endpoint.recv(Time(world.now), &recv).map(|_| ());
+        assert_eq!(posted, if n < 2 { Ok(()) } else { Err(SubmitError::PeerGone(PeerId(0))) });
+    }
+    world.settle();
+    assert_eq!(
+        completions(&mut world, 1).values().map(|r| r.unwrap().immediate).collect::<Vec<_>>(),
+        [Some(0), Some(1)]
+    );
+    assert!(world.nodes[1].endpoint.t.channels.is_empty());
+}
+
+/// A receive that only an idle peer could serve ends with that peer.
+#[test]
+fn leaving_an_idle_peer_ends_its_receives() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[64], 1);
+    let e = &mut world.nodes[0].endpoint;
+    e.recv(Time(0), &Recv { from: tagged(Some(1), 5), cookie: Cookie(1), ..Recv::default() }).unwrap();
+    e.recv(Time(0), &Recv { from: tagged(None, 5), cookie: Cookie(2), ..Recv::default() }).unwrap();
+    e.close_peer(Time(0), PeerId(1)).unwrap();
+    world.settle();
+    let got = completions(&mut world, 0);
+    assert_eq!(got.into_iter().collect::<Vec<_>>(), [(1, Err(OpError::PeerClosed { peer: PeerId(1) }))]);
+}
+
+/// G-7: the goodbye waits for messages that are on their way, however long a registration takes.
+#[test]
+fn the_goodbye_waits_for_transfers() {
+    let config = Config { ack_packets: 1, ..small() };
+    for rails in ALL_RAILS {
+        for seed in 0..40 {
+            let mut regions = regions(&config, 2);
+            let mut world = World::new(&mut regions, &config, rails, &[100_000], seed);
+            for n in 0..4 {
+                let into = seg(50_000 + 10_000 * n, 10_000);
+                let recv = Recv { segments: &into, cookie: Cookie(n), ..Recv::default() };
+                world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+                let from = seg(10_000 * n, 10_000 - 9_500 * (n % 2));
+                let level = Level::Placed;
+                let send = Send { peer: PeerId(1), segments: &from, level, cookie: Cookie(n), ..Send::default() };
+                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            }
+            let late = seed % 2;
+            for _ in 0..seed * 10 {
+                world.now += 500;
+                world.act(late as usize);
+                world.act(1 - late as usize);
+                let rail = world.rng.below(rails.len() as u64) as usize;
+                let (from, to) = if world.rng.one_in(2) { (0, 1) } else { (1, 0) };
+                world.step_link(from, to, rail);
+            }
+            world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+            world.settle();
+            for rank in 0..2 {
+                assert!(world.nodes[rank].events.contains(&Event::PeerClosed { peer: PeerId(1 - rank as u32) }));
+                let got = completions(&mut world, rank);
+                assert!(got.len() == 4 && got.values().all(|result| result.is_ok()), "seed {seed}: {got:?}");
+            }
+        }
+    }
+}
+
+/// Taking back the last request lets a goodbye out that waited for it.
+#[test]
+fn a_cancelled_send_lets_the_goodbye_out() {
+    let config = Config { unexpected_per_peer: 1, ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let send = Send { peer: PeerId(1), segments: &seg(0, 10), ..Send::default() };
+    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    let second = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    world.nodes[0].endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    world.settle();
+    assert!(!world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }), "the second waits for credit");
+    world.nodes[0].endpoint.cancel(Time(world.now), second).unwrap();
+    world.settle();
+    assert!(world.nodes[0].events.contains(&Event::PeerClosed { peer: PeerId(1) }));
+}
+
+/// two peers that refuse each other's puts, and one that refuses its own, wait for nobody.
+#[test]
+fn refusals_across_do_not_wait_for_each_other() {
+    for packets_max in [2, 128] {
+        let config = Config { packets_max, ..small() };
+        for rails in ALL_RAILS {
+            let mut regions = regions(&config, 2);
+            let mut world = World::new(&mut regions, &config, rails, &[100_000], 3);
+            for rank in 0..2 {
+                for peer in 0..2u64 {
+                    let to = Remote { peer: PeerId(peer as u32), window: 9, offset: 0 };
+                    let put = Put { to, segments: &seg(0, 30_000), cookie: Cookie(peer), ..Put::default() };
+                    world.nodes[rank].endpoint.put(Time(0), &put).unwrap();
+                    let flush = Flush { peer: PeerId(peer as u32), cookie: Cookie(10 + peer), ..Flush::default() };
+                    world.nodes[rank].endpoint.flush(Time(0), &flush).unwrap();
+                }
+            }
+            world.settle();
+            for rank in 0..2 {
+                let got = completions(&mut world, rank);
+                for peer in 0..2 {
+                    let why = crate::wire::Refusal::NoWindow;
+                    assert_eq!(got[&peer], Err(OpError::Refused { peer: PeerId(peer as u32), why }));
+                    assert!(got[&(10 + peer)].is_ok());
+                }
+                assert!(world.nodes[rank].endpoint.t.ops.is_empty() && world.nodes[rank].endpoint.refusals == 0);
+            }
+        }
+    }
+}
+
+/// A window whose put was cut off in the middle is in use no more.
+#[test]
+fn a_lost_put_gives_its_window_back() {
+    let config = small();
+    for seed in 0..20 {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], seed);
+        let access = Access { write: true, ..Access::default() };
+        let at = MemRef { region: HEAP, offset: 0 };
+        let window = world.nodes[1].endpoint.expose(&Window { at, len: 90_000, access, key: 7 }).unwrap();
+        let to = Remote { peer: PeerId(1), window: 7, offset: 0 };
+        let put = Put { to, segments: &seg(0, 90_000), ..Put::default() };
+        world.nodes[0].endpoint.put(Time(0), &put).unwrap();
+        while world.nodes[1].endpoint.t.windows.get(window.0).unwrap().users == 0 {
+            world.act(0);
+            world.act(1);
+            world.step_link(0, 1, 0);
+            world.step_link(1, 0, 0);
+        }
+        world.faulty = true;
+        world.cut(1, 0, RailId(0), RailFault::TimedOut, true);
+        assert_eq!(world.nodes[1].endpoint.conceal(window), Ok(()));
+    }
+}

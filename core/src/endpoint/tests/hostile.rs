@@ -1,0 +1,186 @@
+//! A peer that keeps to no rule, and a rail that keeps to none: what follows ends their channel and nothing else.
+
+use super::*;
+use crate::wire::{Body, Common, Connect, Cts, Data, Fin, Put as WirePut, Refusal, Repr};
+
+/// A world in which rank 0 and rank 1 know each other.
+fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> World<'m> {
+    let mut world = World::new(regions, config, rails, &[100_000], 1);
+    world.honest = false;
+    world.faulty = true;
+    world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), tag: Some(1000), ..Send::default() }).unwrap();
+    world.settle();
+    world
+}
+
+/// Rank 1 gets a packet as if from rank 0.
+fn feed(world: &mut World<'_>, rail: u8, psn: u32, payload_bytes: u32, body: Body) -> Arrival {
+    let channel = world.nodes[1].endpoint.t.channel_of(PeerId(0)).expect("open");
+    let sent = world.nodes[1].endpoint.t.channels.at(channel).sent;
+    let common = Common {
+        source: 0,
+        psn,
+        payload_bytes,
+        ack_ordered: sent[0].acked().0,
+        ack_unordered: sent[1].acked().0,
+        ..Common::default()
+    };
+    let header = Repr { common, body }.emit_vec().expect("emits");
+    world.nodes[1].endpoint.handle_arrival(Time(world.now), PeerId(0), RailId(rail), &header)
+}
+
+fn lost_by(world: &mut World<'_>) -> Option<LossReason> {
+    world.act(1);
+    world.nodes[1].events.iter().find_map(|event| match event {
+        Event::PeerLost { why, .. } => Some(*why),
+        _ => None,
+    })
+}
+
+/// Refusals of puts have slots of their own: a peer that wants many is given up, and the caller's are all there.
+#[test]
+fn refused_puts_take_no_slots_of_the_caller() {
+    let config = Config { operations_max: 8, ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    for n in 0..60 {
+        let body = Body::Put(WirePut { window: 9, offset: 0, operation: 1 << 32 | u64::from(n) });
+        if feed(&mut world, 0, n, 0, body) == Arrival::Close {
+            break;
+        }
+    }
+    assert_eq!(lost_by(&mut world), Some(LossReason::Protocol(ProtocolError::Credit)));
+    for _ in 0..8 {
+        world.nodes[1].endpoint.recv(Time(world.now), &Recv { from: tagged(None, 5), ..Recv::default() }).unwrap();
+    }
+    assert_eq!(world.nodes[1].endpoint.refusals, 0);
+}
+
+/// However many segments of one put come, one refusal goes out for them.
+#[test]
+fn one_refusal_for_a_put() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    for psn in 0..30 {
+        feed(&mut world, 0, psn, 100, Body::Put(WirePut { window: 9, offset: 0, operation: 1 << 32 }));
+    }
+    assert_eq!(world.nodes[1].endpoint.refusals, 1);
+    assert_eq!(lost_by(&mut world), None);
+}
+
+/// DATA and FIN for a receive whose CTS is not out can only be guessed: they change nothing.
+#[test]
+fn what_a_peer_can_not_know_is_dropped() {
+    for rails in [&[TCP][..], &[PUT]] {
+        let config = small();
+        let mut regions = regions(&config, 2);
+        let mut world = met(&mut regions, &config, rails);
+        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
+        let id = world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        let send = Send { peer: PeerId(1), tag: Some(7), segments: &seg(0, 5000), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+        world.act(0);
+        while world.nodes[1].endpoint.t.ops.get(id.0).unwrap().channel == crate::store::NONE {
+            world.step_link(0, 1, 0);
+        }
+        let operation = id.0.to_bits();
+        let fin = Fin { operation, count: 1, refused: None, placed_bytes: 5000 };
+        for psn in 10..20 {
+            let body = if psn % 2 == 0 { Body::Data(Data { operation, offset: 0 }) } else { Body::Fin(fin) };
+            let arrival = feed(&mut world, 0, psn, if psn % 2 == 0 { 5000 } else { 0 }, body);
+            assert!(!matches!(arrival, Arrival::Place { .. } | Arrival::Close), "{arrival:?}");
+        }
+        assert!(!world.nodes[1].endpoint.t.ops.get(id.0).unwrap().completed);
+        world.act(1);
+    }
+}
+
+/// CTS twice, FIN twice, a refusal: the first one counts.
+#[test]
+fn answers_count_once() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    let send = |n| Send {
+        peer: PeerId(0),
+        tag: Some(n),
+        segments: &[Seg { at: MemRef { region: HEAP, offset: 0 }, len: 5000 }],
+        cookie: Cookie(n),
+        ..Send::default()
+    };
+    let ids: Vec<_> = (0..2).map(|n| world.nodes[1].endpoint.send(Time(world.now), &send(n)).unwrap()).collect();
+    world.settle();
+    let stale = world.nodes[1].endpoint.stats().stale_dropped;
+    let cts = Cts { operation: ids[0].0.to_bits(), target: 5, granted_bytes: 5000, ..Cts::default() };
+    feed(&mut world, 0, 0, 0, Body::Cts(cts.clone()));
+    feed(&mut world, 0, 1, 0, Body::Cts(cts));
+    assert_eq!(world.nodes[1].endpoint.stats().stale_dropped, stale + 1);
+    // the receiver can't go on.
+    let refused = Fin { operation: ids[1].0.to_bits(), count: 1, refused: Some(Refusal::Cancelled), placed_bytes: 0 };
+    feed(&mut world, 0, 2, 0, Body::Fin(refused));
+    feed(&mut world, 0, 3, 0, Body::Fin(refused));
+    world.act(1);
+    let got = completions(&mut world, 1);
+    assert_eq!(got[&1], Err(OpError::Refused { peer: PeerId(0), why: Refusal::Cancelled }));
+    assert!(!got.contains_key(&0));
+}
+
+/// G-3: terms that can't be met, or that change.
+#[test]
+fn terms_are_kept() {
+    let config = small();
+    let good = Connect { window: 64, eager_bytes_max: 1000, block_bytes: 64, requests_max: 4, rail: 0, answer: true };
+    let cases = [
+        (Connect { window: 100, ..good }, 0, true),
+        (Connect { window: 32, ..good }, 0, true),
+        (Connect { window: 1 << 16, ..good }, 0, true),
+        (Connect { block_bytes: 0, ..good }, 0, true),
+        (Connect { eager_bytes_max: 999, ..good }, 0, true),
+        (Connect { rail: 1, ..good }, 0, true),
+        (good, 0, false),
+        (Connect { rail: 1, ..good }, 1, false),
+    ];
+    for (connect, rail, offends) in cases {
+        let mut regions = regions(&config, 2);
+        let mut world = met(&mut regions, &config, &[TCP, TCP]);
+        feed(&mut world, rail, 0, 0, Body::Connect(connect));
+        let why = LossReason::Protocol(ProtocolError::Terms);
+        assert_eq!(lost_by(&mut world), offends.then_some(why), "{connect:?}");
+    }
+}
+
+/// A rail that brings a packet while it still places another has lost that one: its peer is given up, nothing hangs.
+#[test]
+fn a_rail_places_one_packet_at_a_time() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    let head = crate::wire::MessageHead { tag: Some(7), ..Default::default() };
+    assert!(matches!(feed(&mut world, 0, 1, 100, Body::Eager(head)), Arrival::Place { .. }));
+    assert_eq!(feed(&mut world, 0, 2, 100, Body::Eager(head)), Arrival::Close);
+    let why = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Corrupt };
+    assert_eq!(lost_by(&mut world), Some(why));
+}
+
+/// The peer of a process that leaves may hang up on one rail before the goodbye is out on all: that is no loss.
+#[test]
+fn a_hang_up_during_the_goodbye_is_no_loss() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP, TCP]);
+    let endpoint = &mut world.nodes[0].endpoint;
+    endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+    // A frame is still with the second rail.
+    let channel = endpoint.t.channel_of(PeerId(1)).unwrap();
+    endpoint.t.sub(channel, RailId(1)).frame_posted = true;
+    let mut actions = heapless::Vec::new();
+    endpoint.poll_actions(Time(world.now), &mut actions);
+    assert_eq!(actions.len(), 1);
+    for rail in [1, 0] {
+        let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault: RailFault::Closed };
+        endpoint.handle_rail_event(Time(world.now), event);
+    }
+    let events: Vec<_> = core::iter::from_fn(|| endpoint.poll_event()).collect();
+    assert_eq!(events, [Event::PeerClosed { peer: PeerId(1) }]);
+}
