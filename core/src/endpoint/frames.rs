@@ -98,11 +98,12 @@ impl Endpoint<'_> {
         if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
             return;
         }
+        let leaving = slot.state == ChannelState::Leaving;
         let busy = slot.sent.iter().any(|lane| !lane.is_empty())
             || [&slot.control, &slot.ordered, &slot.requests, &slot.bulk, &slot.one_sided]
                 .iter()
                 .any(|list| !list.is_empty());
-        if busy || self.has_transfers(channel) {
+        if !leaving && (busy || self.has_transfers(channel)) {
             return;
         }
         let ready = self.ready(channel);
@@ -132,8 +133,8 @@ impl Endpoint<'_> {
     /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks at every
     /// operation: for the end of a channel only.
     fn has_transfers(&self, channel: u32) -> bool {
-        (0..self.t.ops.capacity()).any(|op| {
-            let op = self.t.ops.last_at(op);
+        (0..self.t.ops.capacity()).filter(|&op| self.t.ops.key_at(op).is_some()).any(|op| {
+            let op = self.t.ops.at(op);
             op.channel == channel
                 && match op.kind {
                     OpKind::Send => !op.is_through(),

@@ -3,7 +3,7 @@
 //! sees them together (newmadeleine-2007, 2).
 
 use super::action::{Action, AtomicAction, Span, SpanOf};
-use super::channel::Shortage;
+use super::channel::{ChannelState, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::rendezvous::first_rails;
@@ -112,7 +112,8 @@ impl Endpoint<'_> {
             return;
         }
         if slot.terms.is_some() {
-            loop {
+            // Nothing sequenced follows the goodbye (G-7).
+            while self.t.channels.at(channel).state != ChannelState::Leaving {
                 if out.len() + STEP > out.capacity() {
                     self.activate(channel);
                     return;

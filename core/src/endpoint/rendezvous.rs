@@ -223,8 +223,9 @@ impl Endpoint<'_> {
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
         let found = self.t.find_op(id).filter(|&op| {
             let slot = self.t.ops.at(op);
-            let open = !slot.completed || kind == OpKind::Send;
-            slot.channel == channel && slot.kind == kind && slot.phase == phase && open
+            // An injected message is complete for the caller before the peer has seen it.
+            let through = if kind == OpKind::Send { slot.fin_seen || slot.error.is_some() } else { slot.completed };
+            slot.channel == channel && slot.kind == kind && slot.phase == phase && !through
         });
         if found.is_none() {
             self.stats.stale_dropped += 1;

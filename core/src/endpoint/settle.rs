@@ -40,7 +40,9 @@ impl Endpoint<'_> {
         // The parts of a multi-receive and its release are always told: the offsets are nowhere else.
         told &= !matches!(slot.kind, OpKind::MultiRecv | OpKind::Part);
         told |= slot.serves();
-        if let (true, Notify::Counter(counter) | Notify::Both(counter)) = (well, slot.notify)
+        // Messages count, the release of their buffer does not.
+        let counts = well && slot.kind != OpKind::MultiRecv;
+        if let (true, Notify::Counter(counter) | Notify::Both(counter)) = (counts, slot.notify)
             && let Some(counter) = self.t.counters.get_mut(usize::from(counter.0))
         {
             *counter = counter.wrapping_add(1);

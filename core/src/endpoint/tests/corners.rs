@@ -123,6 +123,37 @@ fn a_truncated_message_releases_its_buffer() {
     assert_eq!(world.nodes[1].endpoint.caller_ops, 0);
 }
 
+/// Every message of a multi-receive counts, and nothing else does.
+#[test]
+fn a_multi_receive_counts_messages() {
+    let config = small();
+    for lens in [&[40u64, 60][..], &[95, 20], &[10]] {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+        let notify = Notify::Both(CounterId(1));
+        let multi = Recv { segments: &seg(0, 100), multi: Some(3), notify, ..Recv::default() };
+        let id = world.nodes[1].endpoint.recv(Time(0), &multi).unwrap();
+        for &len in lens {
+            let send = Send { peer: PeerId(1), segments: &seg(0, len), ..Send::default() };
+            world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+            world.settle();
+        }
+        let _ = world.nodes[1].endpoint.cancel(Time(world.now), id);
+        world.settle();
+        let fit = lens
+            .iter()
+            .scan(0, |sum, len| {
+                *sum += len;
+                Some(*sum)
+            })
+            .filter(|&sum| sum <= 100)
+            .count();
+        assert_eq!(world.nodes[1].endpoint.counter(CounterId(1)), Some(fit as u64), "{lens:?}");
+        let last = world.nodes[1].events.iter().filter(|event| matches!(event, Event::Completed(c) if c.last)).count();
+        assert_eq!(last, 1);
+    }
+}
+
 /// A receive that tells nothing is over before its copy is carried out; the copy still knows its place.
 #[test]
 fn a_silent_receive_of_a_waiting_message() {
@@ -254,6 +285,30 @@ fn the_goodbye_waits_for_transfers() {
                 assert!(got.len() == 4 && got.values().all(|result| result.is_ok()), "seed {seed}: {got:?}");
             }
         }
+    }
+}
+
+/// G-7: what is matched after the goodbye went out sends nothing more, and ends with the channel.
+#[test]
+fn nothing_follows_the_goodbye() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 1);
+    let send = Send { peer: PeerId(1), segments: &seg(0, 5000), cookie: Cookie(1), ..Send::default() };
+    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    world.settle();
+    let now = Time(world.now);
+    world.nodes[1].endpoint.close_peer(now, PeerId(0)).unwrap();
+    world.act(1);
+    world.nodes[1].endpoint.recv(now, &Recv { segments: &seg(0, 5000), cookie: Cookie(2), ..Recv::default() }).unwrap();
+    let sent = world.nodes[1].endpoint.stats().packets_sent;
+    world.act(1);
+    assert_eq!(world.nodes[1].endpoint.stats().packets_sent, sent);
+    world.settle();
+    for (rank, cookie) in [(0, 1), (1, 2)] {
+        let error = OpError::PeerClosed { peer: PeerId(1 - rank as u32) };
+        assert_eq!(completions(&mut world, rank)[&cookie], Err(error));
+        assert!(world.nodes[rank].endpoint.t.channels.is_empty());
     }
 }
 

@@ -126,6 +126,26 @@ fn answers_count_once() {
     assert!(!got.contains_key(&0));
 }
 
+/// A send that FIN has ended is not begun again by a CTS, though its RTS is still with the rail: the buffer is the
+/// caller's.
+#[test]
+fn no_answer_follows_the_end() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    let send = Send { peer: PeerId(0), tag: Some(7), segments: &seg(0, 5000), cookie: Cookie(7), ..Send::default() };
+    let id = world.nodes[1].endpoint.send(Time(world.now), &send).unwrap();
+    world.act(1);
+    let operation = id.0.to_bits();
+    feed(&mut world, 0, 0, 0, Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 0 }));
+    feed(&mut world, 0, 1, 0, Body::Cts(Cts { operation, target: 5, granted_bytes: 5000, ..Cts::default() }));
+    assert!(!completions(&mut world, 1).contains_key(&7), "the rail has it still");
+    let before = world.counts[1];
+    world.settle();
+    assert!(completions(&mut world, 1).contains_key(&7));
+    assert!(world.counts[1] < before + 10 && world.nodes[1].endpoint.t.ops.is_empty());
+}
+
 /// G-3: terms that can't be met, or that change.
 #[test]
 fn terms_are_kept() {

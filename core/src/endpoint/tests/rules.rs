@@ -85,18 +85,21 @@ fn what_breaks_the_protocol() {
     assert!(matches!(lone.offence(), Wire(_)));
 }
 
-/// G-3: of the later CONNECTs only the rail's number counts.
+/// G-3: a channel has the same terms on all its subchannels, but for the rail's number.
 #[test]
 fn the_first_terms_hold() {
     let mut region = region();
     let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
     assert_eq!(lone.feed(Body::Connect(TERMS), 0), Arrival::Done);
-    let later = Connect { eager_bytes_max: 0, window: 1, ..TERMS };
-    assert_eq!(lone.feed_on(1, Body::Connect(later), 0, |_| {}), Arrival::Done);
+    let other_rail = Connect { rail: 5, ..TERMS };
+    assert_eq!(lone.feed_on(1, Body::Connect(other_rail), 0, |_| {}), Arrival::Done);
     lone.sent();
     lone.send(1, 500);
     lone.send(2, 500);
     assert!(lone.sent().iter().all(|packet| matches!(packet.body, Body::Eager(_))));
+    let other_terms = Connect { eager_bytes_max: 0, ..other_rail };
+    assert_eq!(lone.feed_on(1, Body::Connect(other_terms), 0, |_| {}), Arrival::Close);
+    assert_eq!(lone.offence(), ProtocolError::Terms);
 }
 
 /// G-5, W-23: packets of another epoch, and reconnections, are dropped; the channel is well.
@@ -269,7 +272,7 @@ fn matching_does_not_wait_for_payload() {
 #[test]
 fn grants_are_watched_and_told() {
     let mut region = region();
-    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     for n in 0..8 {
         lone.feed(eager(n), 0);
     }
@@ -287,7 +290,7 @@ fn grants_are_watched_and_told() {
     // With a receive at hand, the grant is back before the payload is there.
     lone.recv(50, 100);
     let on_the_way = lone.feed(eager(0), 100);
-    lone.feed(Body::Probe(Probe { nonce: 1, answer: false }), 0);
+    lone.feed_on(1, Body::Probe(Probe { nonce: 1, answer: false }), 0, |_| {});
     let told = lone.sent_one().common;
     assert_eq!((told.message_limit, told.block_limit, told.ack_ordered), (41, 66, 8));
     lone.place(on_the_way);
@@ -479,9 +482,9 @@ fn keys_that_are_of_no_use() {
     }
 }
 
-/// a refusal that names a message, and a FIN or CTS for nothing, change nothing.
+/// a refusal that names a message ends it, and what comes for it after that, or for nothing, changes nothing.
 #[test]
-fn a_message_is_not_refused() {
+fn a_refused_message_is_over() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.send(1, 3000);
@@ -491,9 +494,8 @@ fn a_message_is_not_refused() {
     lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0 }), 0);
     let cts = |operation| Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, ..Cts::default() });
     lone.feed(cts(operation + 1), 0);
-    assert_eq!((lone.sent(), lone.endpoint.stats().stale_dropped), (vec![], 2));
     lone.feed(cts(operation), 0);
-    assert!(matches!(lone.sent_one().body, Body::Data(_)));
-    lone.feed(Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 3000 }), 0);
-    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
+    assert_eq!((lone.sent(), lone.endpoint.stats().stale_dropped), (vec![], 2));
+    let why = Refusal::Cancelled;
+    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Err(OpError::Refused { peer: PeerId(1), why }));
 }
