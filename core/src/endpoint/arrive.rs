@@ -15,7 +15,7 @@ use crate::wire::{Body, Common, Connect, Data, MessageHead, Repr, Rts, WireError
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
-    /// ([`wire::stream`] says how long it is). The answer says what to do with the payload.
+    /// ([`wire::stream`](crate::wire::stream) says how long it is). The answer says what to do with the payload.
     pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
         self.stats.packets_received += 1;
         if usize::from(rail.0) >= self.rails.len() {
