@@ -288,6 +288,39 @@ fn the_goodbye_waits_for_transfers() {
     }
 }
 
+/// Who is woken for a packet slot and does not need it any more leaves it to the next.
+#[test]
+fn a_slot_that_is_not_used_goes_to_the_next() {
+    let config = Config { packets_max: 2, ack_packets: 1, ..small() };
+    let mut regions = regions(&config, 3);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let send = |peer| Send { peer: PeerId(peer), segments: &[], ..Send::default() };
+    for peer in [1, 2] {
+        world.nodes[0].endpoint.send(Time(0), &send(peer)).unwrap();
+    }
+    world.settle();
+    // Two to peer 1 take the slots; one more to each waits.
+    let ids = [1, 1, 1, 2].map(|peer| world.nodes[0].endpoint.send(Time(world.now), &send(peer)).unwrap());
+    world.act(0);
+    assert_eq!(world.nodes[0].endpoint.waiting[0].len(), 2);
+    world.nodes[0].endpoint.cancel(Time(world.now), ids[2]).unwrap();
+    world.act(0);
+    // One acknowledgment frees one slot.
+    let sent = world.nodes[2].endpoint.stats().packets_received;
+    while world.nodes[1].endpoint.stats().packets_received < 4 && world.nodes[0].endpoint.t.packets.room() == 0 {
+        world.act(1);
+        world.step_link(0, 1, 0);
+        world.act(1);
+        while world.step_link(1, 0, 0) {}
+    }
+    assert_eq!(world.nodes[0].endpoint.t.packets.room(), 1);
+    world.act(0);
+    for _ in 0..20 {
+        world.step_link(0, 2, 0);
+    }
+    assert!(world.nodes[2].endpoint.stats().packets_received > sent);
+}
+
 /// G-7: what is matched after the goodbye went out sends nothing more, and ends with the channel.
 #[test]
 fn nothing_follows_the_goodbye() {

@@ -180,7 +180,7 @@ impl<'m> Program<'m> {
     /// Until nothing moves.
     fn rest(&mut self) {
         let mut idle = 0;
-        for _ in 0..1_000_000 {
+        for _ in 0..300_000 {
             idle = if self.turn() { 0 } else { idle + 1 };
             if idle > 20 * self.ranks && !self.world.links_are_idle() {
                 continue;
@@ -238,7 +238,7 @@ impl<'m> Program<'m> {
 
     /// Receives what is left, until all is over.
     fn drain(&mut self) {
-        for _ in 0..400 {
+        for _ in 0..200 {
             for rank in 0..self.ranks {
                 self.cancel_receives(rank);
             }
@@ -313,7 +313,7 @@ fn worlds(count: u64, faults: bool) {
     let one = std::env::var("RERAIL_SEED").ok().and_then(|seed| seed.parse().ok());
     let seeds = one.map_or(0..count, |seed: u64| seed..seed + 1);
     let fails = |&seed: &u64| std::panic::catch_unwind(|| program(seed, faults)).is_err();
-    let failed: Vec<_> = seeds.filter(fails).take(20).collect();
+    let failed: Vec<_> = seeds.filter(fails).take(5).collect();
     assert!(failed.is_empty(), "seeds {failed:?} fail (faults: {faults}); RERAIL_SEED=n runs one alone");
 }
 
