@@ -126,6 +126,32 @@ fn answers_count_once() {
     assert!(!got.contains_key(&0));
 }
 
+/// Segments that overlap add up to more than the message: the receive still waits for the last of them.
+#[test]
+fn overlapping_segments_keep_the_buffer() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP, TCP]);
+    let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
+    let id = world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+    let rts = crate::wire::Rts {
+        head: crate::wire::MessageHead { tag: Some(7), ..Default::default() },
+        message_bytes: 5000,
+        ..Default::default()
+    };
+    feed(&mut world, 0, 1, 0, Body::Rts(rts));
+    world.act(1);
+    let data = Body::Data(Data { operation: id.0.to_bits(), offset: 0 });
+    let Arrival::Place { id: slow, .. } = feed(&mut world, 0, 0, 5000, data.clone()) else { panic!("no place") };
+    let Arrival::Place { id: fast, .. } = feed(&mut world, 1, 1, 5000, data) else { panic!("no place") };
+    world.nodes[1].endpoint.handle_placed(Time(world.now), fast);
+    world.act(1);
+    assert!(world.nodes[1].endpoint.place_memory(slow).is_some() && !completions(&mut world, 1).contains_key(&7));
+    world.nodes[1].endpoint.handle_placed(Time(world.now), slow);
+    world.act(1);
+    assert!(completions(&mut world, 1)[&7].is_ok());
+}
+
 /// A send that FIN has ended is not begun again by a CTS, though its RTS is still with the rail: the buffer is the
 /// caller's.
 #[test]
