@@ -321,6 +321,70 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     assert!(world.nodes[2].endpoint.stats().packets_received > sent);
 }
 
+/// Registrations that a full batch has cut in two are asked for to the end.
+#[test]
+fn registrations_go_on_after_a_full_batch() {
+    let config = Config { multiplex: crate::config::Multiplex::Binding, ..small() };
+    let rails = [RailFacts { posts_max: 64, ..GET }; 4];
+    for before in 8..16 {
+        let mut regions = regions(&config, 2);
+        let mut world = World::new(&mut regions, &config, &rails, &[100_000], before);
+        world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        world.settle();
+        for _ in 0..before {
+            world.nodes[0].endpoint.send(Time(world.now), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        }
+        let send =
+            Send { peer: PeerId(1), tag: Some(5), segments: &seg(0, 5000), cookie: Cookie(5), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(world.now), &send).unwrap();
+        let recv = Recv { from: tagged(None, 5), segments: &seg(50_000, 5000), cookie: Cookie(5), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+        world.settle();
+        assert!(event_of(&mut world.nodes[1], 5).is_some(), "{before} messages before it");
+    }
+}
+
+/// A message that is all here is received, though its peer is lost before the copy.
+#[test]
+fn a_message_that_is_here_survives_its_peer() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    fill(&mut world, 0, 0, 300, 3);
+    let send = Send { peer: PeerId(1), segments: &seg(0, 300), level: Level::Placed, ..Send::default() };
+    world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    world.settle();
+    let recv = Recv { segments: &seg(1000, 300), cookie: Cookie(1), ..Recv::default() };
+    world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+    world.faulty = true;
+    world.cut(0, 1, RailId(0), RailFault::TimedOut, true);
+    world.settle();
+    assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 300);
+    assert_filled(&world, 1, 1000, 300, 3);
+    assert!(world.nodes[1].endpoint.t.channels.is_empty());
+}
+
+/// A stripe set is free for the next transfer when all is handed to the rails, not when it is acknowledged.
+#[test]
+fn stripe_sets_are_held_while_there_is_something_to_send() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[400_000], 5);
+    let recv = Recv { segments: &seg(200_000, 100_000), ..Recv::default() };
+    world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+    let send = Send { peer: PeerId(1), segments: &seg(0, 100_000), ..Send::default() };
+    let id = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    let mut held = false;
+    while !world.nodes[0].endpoint.t.ops.get(id.0).unwrap().all_sent {
+        for (near, far, rail) in [(0, 1, 0), (1, 0, 0), (0, 1, 1), (1, 0, 1)] {
+            world.act(near);
+            world.step_link(near, far, rail);
+        }
+        held |= world.nodes[0].endpoint.t.stripe_sets.len() == 1;
+    }
+    assert!(held && world.nodes[0].endpoint.t.stripe_sets.is_empty());
+}
+
 /// G-7: what is matched after the goodbye went out sends nothing more, and ends with the channel.
 #[test]
 fn nothing_follows_the_goodbye() {

@@ -172,6 +172,40 @@ fn no_answer_follows_the_end() {
     assert!(world.counts[1] < before + 10 && world.nodes[1].endpoint.t.ops.is_empty());
 }
 
+/// S-5, A-3: what has come before is dropped, and acknowledged at once, since the acknowledgment may have been lost.
+#[test]
+fn duplicates_are_dropped_and_acknowledged_at_once() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    let stats = world.nodes[1].endpoint.stats();
+    let head = crate::wire::MessageHead { tag: Some(1000), ..Default::default() };
+    assert_eq!(feed(&mut world, 0, 0, 0, Body::Eager(head)), Arrival::Discard);
+    world.act(1);
+    let now = world.nodes[1].endpoint.stats();
+    assert_eq!(now.duplicates_dropped, stats.duplicates_dropped + 1);
+    assert_eq!((now.acks_explicit, now.unexpected), (stats.acks_explicit + 1, stats.unexpected));
+}
+
+/// C-5: who has more requests open than were granted breaks the protocol; as many are served, one after the other.
+#[test]
+fn requests_beyond_the_grant_break_the_protocol() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = met(&mut regions, &config, &[TCP]);
+    for psn in 0..4 {
+        let get = crate::wire::Get { window: 9, offset: 0, bytes: 8, operation: u64::from(psn) };
+        assert_eq!(feed(&mut world, 0, psn, 0, Body::Get(get)), Arrival::Done);
+    }
+    world.act(1);
+    let channel = world.nodes[1].endpoint.t.channel_of(PeerId(0)).unwrap();
+    let slot = world.nodes[1].endpoint.t.channels.at(channel);
+    assert!(slot.serving <= 4 && slot.requests_in == 4);
+    let get = crate::wire::Get { window: 9, offset: 0, bytes: 8, operation: 5 };
+    assert_eq!(feed(&mut world, 0, 4, 0, Body::Get(get)), Arrival::Close);
+    assert_eq!(lost_by(&mut world), Some(LossReason::Protocol(ProtocolError::Credit)));
+}
+
 /// G-3: terms that can't be met, or that change.
 #[test]
 fn terms_are_kept() {
