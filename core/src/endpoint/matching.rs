@@ -125,6 +125,18 @@ impl Endpoint<'_> {
         }
     }
 
+    /// The oldest message that `selector` takes and no multi-receive waits for with nothing but a slot missing.
+    pub(super) fn find_waiting(&self, selector: &Selector) -> Option<(Key, u32)> {
+        let matcher = &self.t.matcher;
+        if !self.parts_starved {
+            return matcher.find_unexpected(selector);
+        }
+        matcher.waiting_for(selector).find(|&(_, message)| {
+            let Message { peer, tag, .. } = *self.t.messages.at(message);
+            matcher.find_posted(peer, tag).is_none()
+        })
+    }
+
     /// A message that has its turn and is not matched yet: goes to a posted receive, or waits as unexpected.
     pub(super) fn deliver(&mut self, now: Time, message: u32) {
         let slot = *self.t.messages.at(message);

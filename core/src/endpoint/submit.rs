@@ -158,7 +158,7 @@ impl Endpoint<'_> {
 
     /// The oldest message that `selector` takes and that has no buffer yet (M-5).
     pub fn probe(&self, selector: &Selector) -> Option<Found> {
-        let (_, message) = self.t.matcher.find_unexpected(selector)?;
+        let (_, message) = self.find_waiting(selector)?;
         Some(self.found(message))
     }
 
@@ -166,7 +166,7 @@ impl Endpoint<'_> {
     /// [`recv_claimed`](Self::recv_claimed).
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
         self.feed_starved(Time(0));
-        let (key, message) = self.t.matcher.find_unexpected(selector)?;
+        let (key, message) = self.find_waiting(selector)?;
         self.t.matcher.take_unexpected(key);
         self.t.messages.at_mut(message).claimed = true; // M-6
         Some((MessageId(self.t.messages.key_at(message)?), self.found(message)))

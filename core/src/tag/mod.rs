@@ -163,6 +163,11 @@ impl<'m> Matcher<'m> {
         self.unexpected.waiting()
     }
 
+    /// The waiting messages that `selector` takes, oldest first.
+    pub fn waiting_for(&self, selector: &Selector) -> impl Iterator<Item = (Key, u32)> {
+        self.unexpected.waiting_for(selector)
+    }
+
     /// How many receives are posted.
     pub const fn posted_count(&self) -> u32 {
         self.posted.count()

@@ -93,6 +93,11 @@ impl<'m> Unexpected<'m> {
         self.by_arrival().filter_map(|entry| Some((self.entries.key_at(entry)?, self.entries.at(entry).message)))
     }
 
+    pub(super) fn waiting_for(&self, selector: &Selector) -> impl Iterator<Item = (Key, u32)> {
+        let pattern = Pattern::of_selector(selector);
+        self.waiting().filter(move |(key, _)| pattern.takes(&self.pattern(key.index)))
+    }
+
     pub(super) const fn count(&self) -> u32 {
         self.entries.len()
     }
