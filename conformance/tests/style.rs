@@ -36,6 +36,7 @@ const UNSAFE_FILES: &[&str] = &[
     "proof/no-std/src/exchange.rs",
     "verbs-shim/rdma-core-sys/examples/layout.rs",
     "verbs-shim/rdma-core-sys/src/functions.rs",
+    "verbs-shim/src/contract/device.rs",
     "verbs-shim/src/ffi.rs",
     "verbs-shim/src/tests/fake.rs",
 ];

@@ -18,7 +18,7 @@ impl fmt::Display for Guid {
 }
 
 /// A global identifier: the address of a port in IPv6 form.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Gid(pub [u8; 16]);
 
 impl Gid {

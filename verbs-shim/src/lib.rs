@@ -28,10 +28,13 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Layers: [`rdma_core_sys`] declares the C side; `ffi` alone calls it and is the only `unsafe` file; the others turn
-//! what it brings into types. Nothing here panics on what a device says: a number that the crate doesn't know is kept
+//! Layers: [`rdma_core_sys`] declares the C side; `ffi` alone calls it; the others turn what it brings into types.
+//! [`contract`] is the seam to everything above: the device as a trait, which the simulator's software HCA implements
+//! too. Nothing here panics on what a device says: a number that the crate doesn't know is kept
 //! as a number.
 #![deny(unsafe_code)]
+
+pub mod contract;
 
 mod context;
 mod device;

@@ -1,0 +1,101 @@
+//! The trait.
+#![allow(unsafe_code)]
+
+use std::os::fd::BorrowedFd;
+
+use super::{
+    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Limits, ModifyError,
+    Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError, SendRequest,
+    Srq, SrqId, SrqInit, XrcdFile, XrcdId,
+};
+use crate::{Gid, Port};
+
+/// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made with it.
+pub trait Device {
+    /// Its name, for people.
+    fn name(&self) -> &str;
+    /// What it can do.
+    fn limits(&self) -> Limits;
+    /// A port as it is now; ports count from 1.
+    fn port(&self, port: u8) -> Result<Port, CreateError>;
+    /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
+    fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError>;
+
+    /// Makes a protection domain.
+    fn alloc_pd(&mut self) -> Result<PdId, CreateError>;
+    /// Destroys it; nothing may use it any more.
+    fn dealloc_pd(&mut self, pd: PdId) -> Result<(), DestroyError>;
+
+    /// Registers `bytes` bytes of memory at `start`, to be named from address `iova` on. Where
+    /// [`Limits::iova`] is false, `iova` must be the memory's own address.
+    ///
+    /// # Safety
+    /// Until [`deregister`](Self::deregister) has returned, or the device is dropped, the memory must stay mapped, and
+    /// writable if `access` allows any write; nobody may hold a Rust reference to it while it is named by an open work
+    /// request or while peers may access it, except at times when the device can't run.
+    unsafe fn register(
+        &mut self,
+        pd: PdId,
+        start: *mut u8,
+        bytes: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, RegisterError>;
+    /// Ends a registration. When this returns, the device does not touch the memory any more; requests that still name
+    /// it fail with a protection error.
+    fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError>;
+
+    /// Makes a completion queue.
+    fn create_cq(&mut self, init: &CqInit) -> Result<CqId, CreateError>;
+    /// Destroys it; nothing may use it any more. Completions in it are lost.
+    fn destroy_cq(&mut self, cq: CqId) -> Result<(), DestroyError>;
+    /// Appends up to `most` completions to `out`, oldest first; returns how many.
+    fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError>;
+    /// Asks for one completion event ([`cq_event`](Self::cq_event)) at the next completion that comes from now on; with
+    /// `solicited`, at the next solicited or failed one.
+    fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError>;
+    /// The next completion event: which queue has something.
+    fn cq_event(&mut self) -> Option<CqId>;
+
+    /// Makes a shared receive queue.
+    fn create_srq(&mut self, pd: PdId, init: &SrqInit) -> Result<Srq, CreateError>;
+    /// Arms the limit: one [`AsyncEvent::SrqLimit`] when fewer than `limit` requests are left. 0 disarms it.
+    fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError>;
+    /// Destroys it; nothing may use it any more.
+    fn destroy_srq(&mut self, srq: SrqId) -> Result<(), DestroyError>;
+    /// Posts receives to a shared queue.
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
+
+    /// Opens an XRC domain.
+    fn open_xrcd(&mut self, file: XrcdFile) -> Result<XrcdId, CreateError>;
+    /// Closes it; nothing of this process may use it any more.
+    fn close_xrcd(&mut self, domain: XrcdId) -> Result<(), DestroyError>;
+
+    /// Makes a queue pair, in [`QpState::Reset`](super::QpState::Reset).
+    fn create_qp(&mut self, init: &QpInit) -> Result<Qp, CreateError>;
+    /// Opens an XRC target that another process has made, by its number: it lives as long as one of them has it.
+    fn open_qp(&mut self, domain: XrcdId, number: u32) -> Result<Qp, CreateError>;
+    /// Changes a queue pair.
+    fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError>;
+    /// A queue pair as it is now.
+    fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError>;
+    /// Destroys it. Its completions that were not polled are gone from the queues, its open requests make none.
+    fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError>;
+    /// Posts sends, in order, with one doorbell.
+    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError>;
+    /// Posts receives, in order.
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError>;
+
+    /// Makes an address handle, for datagrams.
+    fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError>;
+    /// Destroys it; requests that name it are through.
+    fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError>;
+
+    /// The next asynchronous event.
+    fn async_event(&mut self) -> Option<AsyncEvent>;
+    /// A descriptor that becomes readable when there is a completion event or an asynchronous event; a device in
+    /// virtual time has none.
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}

@@ -1,0 +1,173 @@
+//! Names of objects, and what they are made with.
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub u32);
+    };
+}
+
+name!(
+    /// A protection domain.
+    PdId
+);
+name!(
+    /// A registered piece of memory.
+    MrId
+);
+name!(
+    /// A completion queue.
+    CqId
+);
+name!(
+    /// A queue pair.
+    QpId
+);
+name!(
+    /// A shared receive queue.
+    SrqId
+);
+name!(
+    /// An address handle.
+    AhId
+);
+name!(
+    /// An XRC domain.
+    XrcdId
+);
+
+/// What a device can do (`ibv_query_device`): the limits that its user must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Ports; they count from 1.
+    pub ports: u8,
+    /// Queue pairs.
+    pub qps: u32,
+    /// Work requests that one queue holds.
+    pub queue_depth: u32,
+    /// Pieces of memory that one work request names.
+    pub sges: u32,
+    /// Completion queues.
+    pub cqs: u32,
+    /// Entries of one completion queue.
+    pub cq_depth: u32,
+    /// Registered pieces of memory.
+    pub mrs: u32,
+    /// Bytes of one of them.
+    pub mr_bytes: u64,
+    /// Protection domains.
+    pub pds: u32,
+    /// Shared receive queues; 0: the device has none.
+    pub srqs: u32,
+    /// Work requests that one of them holds.
+    pub srq_depth: u32,
+    /// Address handles.
+    pub ahs: u32,
+    /// Reads and atomics of its peer that one queue pair serves at once.
+    pub reads_served: u8,
+    /// Reads and atomics that one queue pair has open at once.
+    pub reads_open: u8,
+    /// Bytes that can be sent inline, at most.
+    pub inline_bytes: u32,
+    /// Atomics on 8 bytes are offered.
+    pub atomics: bool,
+    /// XRC domains, queue pairs and shared receive queues are offered.
+    pub xrc: bool,
+    /// Memory can be registered under addresses of the caller's choice ([`Device::register`](super::Device::register)).
+    pub iova: bool,
+}
+
+/// What may be done to registered memory beside reading it locally (InfiniBand specification, 10.6.3.1).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Access {
+    /// The device may write it for its owner: receives, results of reads and atomics.
+    pub local_write: bool,
+    /// Peers may write it; needs `local_write`.
+    pub remote_write: bool,
+    /// Peers may read it.
+    pub remote_read: bool,
+    /// Peers may do atomics on it; needs `local_write`.
+    pub remote_atomic: bool,
+}
+
+impl Access {
+    /// Everything.
+    pub const ALL: Access = Access { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
+    /// Local reads and writes.
+    pub const LOCAL: Access =
+        Access { local_write: true, remote_write: false, remote_read: false, remote_atomic: false };
+}
+
+/// A registered piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mr {
+    /// Its name.
+    pub id: MrId,
+    /// What own work requests name it by.
+    pub lkey: u32,
+    /// What peers name it by.
+    pub rkey: u32,
+}
+
+/// A queue pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Qp {
+    /// Its name.
+    pub id: QpId,
+    /// Its number (24 bits): what peers and completions name it by.
+    pub number: u32,
+}
+
+/// A shared receive queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Srq {
+    /// Its name.
+    pub id: SrqId,
+    /// Its number, where it is one for XRC: what senders name it by.
+    pub number: Option<u32>,
+}
+
+/// What a completion queue is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CqInit {
+    /// Completions that it must hold; the device may give more.
+    pub depth: u32,
+}
+
+/// What a shared receive queue is made with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SrqInit {
+    /// Receive requests that it must hold.
+    pub depth: u32,
+    /// Pieces of memory that one of them may name.
+    pub sges: u32,
+    /// For XRC; `None`: an ordinary one.
+    pub xrc: Option<XrcSrqInit>,
+}
+
+/// What makes a shared receive queue one for XRC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XrcSrqInit {
+    /// Target queue pairs of this domain deliver into it.
+    pub domain: XrcdId,
+    /// Where its completions go.
+    pub cq: CqId,
+}
+
+/// How an XRC domain is found by the other processes of a host (`ibv_open_xrcd`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XrcdFile {
+    /// Not at all: one process's own.
+    Private,
+    /// By an open file: processes that open the same one (the same inode) share a domain, which exists as long as
+    /// somebody has it open.
+    Shared {
+        /// The file's descriptor. A simulated host takes the number itself for the file.
+        file: i32,
+        /// Make the domain where there is none.
+        create: bool,
+        /// With `create`: refuse where there is one.
+        exclusive: bool,
+    },
+}

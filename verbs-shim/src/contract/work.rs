@@ -1,0 +1,227 @@
+//! Work requests and their completions (InfiniBand specification, 11.4; `ibv_post_send(3)`, `ibv_poll_cq(3)`).
+
+use std::fmt;
+
+use super::object::AhId;
+
+/// A piece of registered memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sge {
+    /// Where it starts: an address of the range that the memory was registered under.
+    pub address: u64,
+    /// Its length in bytes.
+    pub len: u32,
+    /// Local key of the memory.
+    pub lkey: u32,
+}
+
+/// Memory of the peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Remote {
+    /// Where it starts.
+    pub address: u64,
+    /// Its remote key.
+    pub rkey: u32,
+}
+
+/// Where a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// The port.
+    pub handle: AhId,
+    /// Number of the queue pair.
+    pub qp: u32,
+    /// Its queue key; one with the top bit set stands for that of the sending queue pair.
+    pub qkey: u32,
+}
+
+/// What a send request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOp {
+    /// Sends a message into a receive of the peer.
+    Send {
+        /// 32 bits that show in the peer's completion.
+        immediate: Option<u32>,
+    },
+    /// Writes the peer's memory.
+    Write {
+        /// Where to.
+        to: Remote,
+        /// With it the peer learns: it takes a receive, and shows in its completion.
+        immediate: Option<u32>,
+    },
+    /// Reads the peer's memory into the request's own.
+    Read {
+        /// Where from.
+        from: Remote,
+    },
+    /// Compares 8 bytes of the peer's memory and swaps them where they are equal; the old value goes to the request's
+    /// own memory, in native byte order.
+    CompareSwap {
+        /// Which 8 bytes; the address must be a multiple of 8.
+        at: Remote,
+        /// The value expected.
+        compare: u64,
+        /// The new value.
+        swap: u64,
+    },
+    /// Adds to 8 bytes of the peer's memory; the old value goes to the request's own memory.
+    FetchAdd {
+        /// Which 8 bytes; the address must be a multiple of 8.
+        at: Remote,
+        /// What is added.
+        add: u64,
+    },
+}
+
+/// The local memory of a send request.
+#[derive(Clone, Copy, Debug)]
+pub enum Payload<'a> {
+    /// Registered memory, read or written while the request is open.
+    Memory(&'a [Sge]),
+    /// Any memory, copied while posting: at most [`QpCaps::inline_bytes`](super::QpCaps::inline_bytes) bytes; for sends
+    /// and writes.
+    Inline(&'a [&'a [u8]]),
+}
+
+/// A request for the send queue.
+#[derive(Clone, Copy, Debug)]
+pub struct SendRequest<'a> {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// What to do.
+    pub op: SendOp,
+    /// With what memory.
+    pub payload: Payload<'a>,
+    /// A completion tells of its success (of failure one always does).
+    pub signaled: bool,
+    /// The peer's completion is a solicited one.
+    pub solicited: bool,
+    /// Starts only when all reads and atomics before it are done.
+    pub fence: bool,
+    /// UD: where to.
+    pub datagram: Option<Datagram>,
+    /// XRC: the number of the shared receive queue that a send or a write with immediate goes to.
+    pub srq_number: Option<u32>,
+}
+
+impl<'a> SendRequest<'a> {
+    /// A signaled request without flags.
+    pub const fn new(id: u64, op: SendOp, payload: Payload<'a>) -> Self {
+        SendRequest {
+            id,
+            op,
+            payload,
+            signaled: true,
+            solicited: false,
+            fence: false,
+            datagram: None,
+            srq_number: None,
+        }
+    }
+}
+
+/// A request for a receive queue.
+#[derive(Clone, Copy, Debug)]
+pub struct RecvRequest<'a> {
+    /// Comes back in the completion.
+    pub id: u64,
+    /// Where the message goes. A datagram is preceded by 40 bytes for its global route header.
+    pub sges: &'a [Sge],
+}
+
+/// A work request that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The request's.
+    pub id: u64,
+    /// How it ended. Unless it is [`Status::Success`], only `id`, `status` and `qp` mean something.
+    pub status: Status,
+    /// What it did.
+    pub kind: CompletionKind,
+    /// Bytes received, or read.
+    pub bytes: u32,
+    /// What came with the message.
+    pub immediate: Option<u32>,
+    /// Number of the queue pair that it was done by; for XRC receives, of the target.
+    pub qp: u32,
+    /// UD receives: number of the sender's queue pair.
+    pub source_qp: u32,
+    /// UD receives: LID of the sender's port.
+    pub source_lid: u16,
+    /// UD receives: the first 40 bytes hold a global route header.
+    pub global: bool,
+}
+
+/// What a completed request did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompletionKind {
+    /// A send.
+    Send,
+    /// A write.
+    Write,
+    /// A read.
+    Read,
+    /// A compare-and-swap.
+    CompareSwap,
+    /// A fetch-and-add.
+    FetchAdd,
+    /// A receive that a send has filled.
+    Recv,
+    /// A receive that a write with immediate has taken.
+    RecvWrite,
+}
+
+/// How a work request ended (`enum ibv_wc_status`; InfiniBand specification, 11.6.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Status {
+    /// Well.
+    Success,
+    /// The message was longer than the receive, or a length is not allowed.
+    LocalLength,
+    /// Internal inconsistency of the queue pair.
+    LocalOperation,
+    /// Local memory that is not registered so.
+    LocalProtection,
+    /// The queue pair went to the error state before it was processed.
+    Flushed,
+    /// An answer that was not expected.
+    BadResponse,
+    /// A protection error while received data were written.
+    LocalAccess,
+    /// The peer found the request invalid.
+    RemoteInvalid,
+    /// The peer does not allow that access to that memory.
+    RemoteAccess,
+    /// The peer could not do it.
+    RemoteOperation,
+    /// The peer did not answer, after all retries.
+    RetryExceeded,
+    /// The peer had no receive posted, after all retries.
+    RnrRetryExceeded,
+    /// The device is broken.
+    Fatal,
+    /// A number of `enum ibv_wc_status` that is none of these.
+    Other(i32),
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Status::Success => "success",
+            Status::LocalLength => "local length error",
+            Status::LocalOperation => "local queue pair operation error",
+            Status::LocalProtection => "local protection error",
+            Status::Flushed => "flushed",
+            Status::BadResponse => "bad response",
+            Status::LocalAccess => "local access error",
+            Status::RemoteInvalid => "remote invalid request",
+            Status::RemoteAccess => "remote access error",
+            Status::RemoteOperation => "remote operation error",
+            Status::RetryExceeded => "transport retry counter exceeded",
+            Status::RnrRetryExceeded => "RNR retry counter exceeded",
+            Status::Fatal => "fatal error",
+            Status::Other(number) => return write!(f, "status {number}"),
+        })
+    }
+}
