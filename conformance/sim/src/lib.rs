@@ -1,0 +1,31 @@
+//! A whole cluster in one process and in virtual time.
+//!
+//! Nobody can test failover without a laboratory; this is the laboratory. A [`World`](world::World) holds hosts with
+//! ranks, each of them the real `rerail-core` driven by the real driver (`rerail_linux::driver::Engine`), over rails that
+//! are software HCAs ([`hca`]) behind the device contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like
+//! TCP. The wires between them ([`net`]) have latency, bandwidth, shared bottlenecks and faults. One seed decides
+//! everything: the same seed gives the same trace to the byte.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `rng` | numbers that a seed decides, in independent streams |
+//! | `net` | time: links, buses, switches, paths, background load |
+//! | `hca` | the software HCA: the InfiniBand verbs contract, and its faults |
+//! | `rails` | rails of the driver over simulated wires and memory |
+//! | `scenario` | what a world is made of, as data (TOML) |
+//! | `world` | hosts, ranks, the event loop, faults at their moments |
+//! | `workload` | what the ranks do |
+//! | `check` | independent checkers: what must hold, whatever the implementation is |
+//! | `trace` | what happened, as lines |
+//!
+//! Data runs down this list: `net` and `hca` know nothing of ranks, `world` knows nothing of workloads' meaning, and
+//! `check` knows nothing of the transport's insides.
+//!
+//! Source: the project's design, section 4; the habits of single-seed simulation are those of `shared/style.md`.
+
+pub mod check;
+pub mod hca;
+pub mod net;
+pub mod rng;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,82 @@
+//! What happened, as lines: time in nanoseconds, who, what. Nothing in a line depends on addresses, hash orders or the
+//! machine, so that equal seeds give equal traces to the byte.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use rerail_core::time::Time;
+
+/// Who a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Who {
+    /// The world itself: faults, phases.
+    World,
+    /// A rank's process.
+    Rank(u32),
+    /// A port of the fabric.
+    Port(u32),
+    /// A device.
+    Device(u32),
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::World => f.write_str("world"),
+            Who::Rank(rank) => write!(f, "rank {rank}"),
+            Who::Port(port) => write!(f, "port {port}"),
+            Who::Device(device) => write!(f, "hca {device}"),
+        }
+    }
+}
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When.
+    pub at: Time,
+    /// Who.
+    pub who: Who,
+    /// What.
+    pub what: String,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>14} {:<9} {}", self.at.0, self.who, self.what)
+    }
+}
+
+/// A trace that all parts of a world write to. Off, it costs a branch.
+#[derive(Clone, Debug, Default)]
+pub struct Trace(Option<Rc<RefCell<Vec<Line>>>>);
+
+impl Trace {
+    /// One that keeps nothing.
+    pub fn off() -> Self {
+        Trace(None)
+    }
+
+    /// One that keeps every line.
+    pub fn on() -> Self {
+        Trace(Some(Rc::default()))
+    }
+
+    /// Whether lines are kept: ask before making an expensive one.
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Writes a line: `trace.note(now, who, format_args!(..))`.
+    pub fn note(&self, at: Time, who: Who, what: fmt::Arguments<'_>) {
+        if let Some(lines) = &self.0 {
+            lines.borrow_mut().push(Line { at, who, what: what.to_string() });
+        }
+    }
+
+    /// All lines so far; they are gone from the trace.
+    pub fn take(&self) -> Vec<Line> {
+        self.0.as_ref().map(|lines| lines.take()).unwrap_or_default()
+    }
+}

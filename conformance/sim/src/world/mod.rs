@@ -1,0 +1,1 @@
+//! Hosts, ranks and the event loop.
