@@ -53,7 +53,7 @@ pub trait Testbed {
     /// Lets time pass until all that is under way and waits for nobody has happened: some fractions of a second.
     fn settle(&mut self);
 
-    /// Whether such faults can be made here. An [`Fault::kind`] is enough to know: parameters don't matter.
+    /// Whether faults of this [kind](Fault::kind) can be made here; parameters don't matter.
     fn offers(&self, fault: Fault) -> bool {
         let _ = fault;
         false

@@ -76,7 +76,7 @@ fn link_down(bed: &mut Bed<'_>) -> Check {
 }
 
 fn short_link_down(bed: &mut Bed<'_>) -> Check {
-    // Minutes of retries: whatever is meant by short, it is shorter.
+    // Eight waits of a second at least: settling takes less.
     let [a, b] = bed.rc_with(Spec::RC, Terms { timeout: 18, ..Terms::USUAL })?;
     bed.recv(b, 1, &[])?;
     bed.inject(End::A, Fault::LinkDown)?;

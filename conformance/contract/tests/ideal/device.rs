@@ -474,7 +474,10 @@ impl Device for Ideal {
             destination: new.destination.or(old.destination),
         };
         match to {
-            QpState::Error => return Ok(world.fail(number, QpState::Error)),
+            QpState::Error => {
+                world.fail(number, QpState::Error);
+                return Ok(());
+            }
             QpState::Reset => {
                 qp.attrs = QpChange::default();
                 qp.sends.clear();

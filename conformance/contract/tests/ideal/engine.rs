@@ -296,7 +296,8 @@ impl World {
         let Some(there) = self.reach(hca, &address) else { return Attempt::Unanswered };
         let kind = if xrc { QpKind::XrcTarget } else { QpKind::Rc };
         let ready = |state| matches!(state, QpState::Rtr | QpState::Rts | QpState::Sqd);
-        let Some(peer) = self.qps.get(&to).filter(|it| it.hca == there && it.init.kind == kind && ready(it.state)) else {
+        let Some(peer) = self.qps.get(&to).filter(|it| it.hca == there && it.init.kind == kind && ready(it.state))
+        else {
             return Attempt::Unanswered;
         };
         if peer.attrs.destination != Some(number) {
@@ -311,9 +312,9 @@ impl World {
         if xrc {
             let identity = |domain: XrcdId| self.xrcds.get(&domain.0).map(|it| it.identity);
             let found = work.srq_number.and_then(|number| self.srqs.get(&number).map(|it| (number, it)));
-            let Some((name, found)) = found.filter(|(_, it)| {
-                it.init.xrc.and_then(|xrc| identity(xrc.domain)) == domain.and_then(identity)
-            }) else {
+            let Some((name, found)) =
+                found.filter(|(_, it)| it.init.xrc.and_then(|xrc| identity(xrc.domain)) == domain.and_then(identity))
+            else {
                 return self.refuse(to, Status::RemoteInvalid, Some(AsyncEvent::QpRequestError));
             };
             (peer_pd, peer_owner, srq) = (found.pd, found.owner, Some(name));
@@ -357,24 +358,26 @@ impl World {
                 }
             },
             SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. } if !rights.remote_atomic => Err(refused),
-            SendOp::CompareSwap { at, .. } | SendOp::FetchAdd { at, .. } => match remote(at, 8, |it| it.remote_atomic) {
-                _ if at.address % 8 != 0 => Err(refused),
-                None => Err(access),
-                Some((start, offset)) => {
-                    let old = u64::from_ne_bytes(start.read(offset, 8).try_into().unwrap_or_default());
-                    let new = match work.op {
-                        SendOp::FetchAdd { add, .. } => old.wrapping_add(add),
-                        SendOp::CompareSwap { compare, swap, .. } if compare == old => swap,
-                        _ => old,
-                    };
-                    let Local::Memory(sges) = &work.local else { return Attempt::Failed(Status::LocalOperation) };
-                    if let Err(status) = self.scatter(pd, owner, sges, &old.to_ne_bytes()) {
-                        return Attempt::Failed(status);
+            SendOp::CompareSwap { at, .. } | SendOp::FetchAdd { at, .. } => {
+                match remote(at, 8, |it| it.remote_atomic) {
+                    _ if at.address % 8 != 0 => Err(refused),
+                    None => Err(access),
+                    Some((start, offset)) => {
+                        let old = u64::from_ne_bytes(start.read(offset, 8).try_into().unwrap_or_default());
+                        let new = match work.op {
+                            SendOp::FetchAdd { add, .. } => old.wrapping_add(add),
+                            SendOp::CompareSwap { compare, swap, .. } if compare == old => swap,
+                            _ => old,
+                        };
+                        let Local::Memory(sges) = &work.local else { return Attempt::Failed(Status::LocalOperation) };
+                        if let Err(status) = self.scatter(pd, owner, sges, &old.to_ne_bytes()) {
+                            return Attempt::Failed(status);
+                        }
+                        start.write(offset, &new.to_ne_bytes());
+                        Ok(())
                     }
-                    start.write(offset, &new.to_ne_bytes());
-                    Ok(())
                 }
-            },
+            }
         };
         if let Err((status, event)) = result {
             return self.refuse(to, status, event);

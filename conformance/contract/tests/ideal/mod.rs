@@ -18,8 +18,8 @@ use rerail_verbs::contract::{AddressVector, AsyncEvent, Device};
 pub use device::Ideal;
 pub use objects::World;
 
-/// Ticks of patience.
-const PATIENCE: u32 = 20_000;
+/// Ticks of patience: twice what all retries of timeout 18 take.
+const PATIENCE: u32 = 4_000;
 /// Ticks of settling: more than a peer with one retry gets, far fewer than one with seven of timeout 18.
 const SETTLE: u32 = 100;
 /// The file that B and C share.
