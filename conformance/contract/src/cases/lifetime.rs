@@ -13,13 +13,13 @@ use crate::testbed::{End, Need};
 
 pub(super) const CASES: &[Case] = &[
     case("lifetime/domain-busy", "IBA 11.2.1 (PD in use); ibv_dealloc_pd(3)", domain_busy),
-    case("lifetime/completion-queue-busy", "IBA 11.2.6 (CQ in use); ibv_destroy_cq(3)", cq_busy),
+    case("lifetime/completion-queue-busy", "IBA chapter 11 (CQ in use); ibv_destroy_cq(3)", cq_busy),
     case("lifetime/stale-names", "IBA chapter 11 (invalid handle); ibv_destroy_qp(3), ibv_destroy_cq(3)", stale_names),
     case("lifetime/parts-must-exist", "IBA 11.2.5.1 (create queue pair); ibv_create_qp(3)", parts_must_exist),
     case("lifetime/parts-must-be-there", "IBA 11.2.5.1 (create queue pair); ibv_create_qp(3)", parts_must_be_there),
     case("lifetime/destroy-with-open-requests", "IBA 11.2.5.4 (destroy queue pair); ibv_destroy_qp(3)", open_requests),
     case("lifetime/destroy-takes-completions", "IBA 11.2.5.4; ibv_destroy_qp(3)", takes_completions),
-    case("lifetime/deregister-ends-access", "IBA 11.2.8 (deregister memory region); ibv_dereg_mr(3)", ends_access),
+    case("lifetime/deregister-ends-access", "IBA chapter 11 (deregister memory region); ibv_dereg_mr(3)", ends_access),
     case("lifetime/made-and-destroyed-often", "IBA chapter 11", often),
     case_if(&[Need::Srq], "lifetime/srq-parts-must-exist", "ibv_create_srq(3)", srq_parts),
 ];

@@ -17,9 +17,9 @@ pub(super) const CASES: &[Case] = &[
     case("limits/receive-queue-full", "IBA 11.4.1.2 (too many requests posted); ibv_post_recv(3)", receive_queue_full),
     case("limits/send-pieces", "IBA 11.4.1.1 (invalid scatter/gather list length); ibv_post_send(3)", send_pieces),
     case("limits/receive-pieces", "IBA 11.4.1.2 (invalid scatter/gather list length); ibv_post_recv(3)", recv_pieces),
-    case("limits/cq-holds-what-it-promised", "IBA 10.2.6; ibv_create_cq(3)", cq_holds),
-    case("limits/cq-overflow", "IBA 10.2.6 and 11.6.3 (CQ error); ibv_get_async_event(3)", cq_overflow),
-    case("limits/cq-depth", "IBA 11.2.6.1 (create completion queue); ibv_create_cq(3)", cq_depth),
+    case("limits/cq-holds-what-it-promised", "IBA chapter 10 (completion queues); ibv_create_cq(3)", cq_holds),
+    case("limits/cq-overflow", "IBA 11.6.3 and chapter 10 (CQ error); ibv_get_async_event(3)", cq_overflow),
+    case("limits/cq-depth", "IBA chapter 11 (create completion queue); ibv_create_cq(3)", cq_depth),
     case("limits/queue-pair-sizes", "IBA 11.2.5.1 (create queue pair); ibv_create_qp(3)", queue_pair_sizes),
     case_if(
         &[Need::Srq],
@@ -28,7 +28,7 @@ pub(super) const CASES: &[Case] = &[
         srq_sizes,
     ),
     case("limits/largest-queue", "IBA 11.2.5.1; ibv_query_device(3) (max_qp_wr)", largest_queue),
-    case("limits/message-of-a-megabyte", "IBA 9.7.1 and 11.4.1.1 (message length); ibv_query_port(3)", a_megabyte),
+    case("limits/message-of-a-megabyte", "IBA 9.7 and 11.4.1.1 (message length); ibv_query_port(3)", a_megabyte),
 ];
 
 fn make_sense(bed: &mut Bed<'_>) -> Check {

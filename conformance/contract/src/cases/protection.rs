@@ -52,13 +52,21 @@ pub(super) const CASES: &[Case] = &[
     case("protection/error-event-at-the-peer", "IBA 11.6.3 (local access violation); ibv_get_async_event(3)", event),
     case("protection/both-ends-fail", "IBA 9.9.2 and 9.9.3", both_ends_fail),
     case("protection/remote-writes-need-local-ones", "IBA 10.6.3.1; ibv_reg_mr(3)", needs_local_write),
-    case("protection/registering-nothing", "IBA 11.2.8 (register memory region); ibv_reg_mr(3)", registering_nothing),
-    case("protection/registering-in-no-domain", "IBA 11.2.8; ibv_reg_mr(3)", registering_nowhere),
+    case(
+        "protection/registering-nothing",
+        "IBA chapter 11 (register memory region); ibv_reg_mr(3)",
+        registering_nothing,
+    ),
+    case(
+        "protection/registering-in-no-domain",
+        "IBA chapter 11 (register memory region); ibv_reg_mr(3)",
+        registering_nowhere,
+    ),
     case("protection/registering-twice", "IBA 10.6 (regions may overlap); ibv_reg_mr(3)", registering_twice),
     case_if(
         &[Need::Fault(Fault::FailRegistration)],
         "protection/registration-fails-and-then-works",
-        "IBA 11.2.8 (insufficient resources); ibv_reg_mr(3)",
+        "IBA chapter 11 (insufficient resources); ibv_reg_mr(3)",
         registration_fails,
     ),
 ];

@@ -23,11 +23,7 @@ pub(super) const CASES: &[Case] = &[
     case("rdma/read-of-nothing", "IBA 9.4.4", read_nothing),
     case_if(&[Need::Gather], "rdma/read-scatters", "IBA 11.4.1.1; ibv_post_send(3)", read_scatters),
     case("rdma/read-takes-no-receive", "IBA 9.4.4", read_takes_no_receive),
-    case(
-        "rdma/more-reads-than-may-be-open",
-        "IBA 9.7.7 and 11.2.5.2 (outstanding reads); ibv_modify_qp(3)",
-        many_reads,
-    ),
+    case("rdma/more-reads-than-may-be-open", "IBA 9.7 and 11.2.5.2 (outstanding reads); ibv_modify_qp(3)", many_reads),
     case("rdma/one-read-at-a-time", "IBA 11.2.5.2; ibv_modify_qp(3) (max_rd_atomic)", one_read),
     case("rdma/read-after-write", "IBA 9.5 (transaction ordering)", read_after_write),
     case_if(&[Need::Iova], "rdma/own-addresses", "IBA 10.6 (virtual addresses); ibv_reg_mr(3) (iova)", own_addresses),

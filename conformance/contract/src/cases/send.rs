@@ -22,9 +22,9 @@ pub(super) const CASES: &[Case] = &[
     case("send/ids-come-back", "IBA 11.4.2.1; ibv_poll_cq(3)", ids_come_back),
     case("send/queues-wrap-around", "IBA 10.8.5; ibv_post_send(3)", queues_wrap),
     case("send/both-ways", "IBA 9.7", both_ways),
-    case("send/numbers-wrap-around", "IBA 9.7.2 (packet sequence numbers)", numbers_wrap),
+    case("send/numbers-wrap-around", "IBA 9.7 (packet sequence numbers)", numbers_wrap),
     case("send/within-one-device", "IBA chapter 10 (loopback between queue pairs of one adapter)", within_one_device),
-    case("send/one-queue-for-both", "IBA 10.2.6; ibv_create_qp(3)", one_queue_for_both),
+    case("send/one-queue-for-both", "IBA chapter 10 (completion queues); ibv_create_qp(3)", one_queue_for_both),
     case("send/pairs-do-not-mix", "IBA 9.7 (delivery to the connected queue pair alone)", pairs_do_not_mix),
     case("send/poll-takes-no-more-than-asked", "IBA 11.4.2.1; ibv_poll_cq(3)", poll_takes_no_more),
 ];
