@@ -300,7 +300,7 @@ impl<D: Device> VerbsRail<D> {
             let peer = PeerId(rank);
             let Some(link) = self.links.get_mut(&rank) else { continue };
             match link.stage {
-                Stage::Closing { until } if until == Time(0) => {
+                Stage::Closing { until: Time(0) } => {
                     // The goodbye was said before this poll: now there is a time.
                     link.stage = Stage::Closing { until: now + self.options.linger };
                     link.give_up_at = now + self.options.handshake_timeout;
