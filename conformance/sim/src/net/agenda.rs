@@ -203,6 +203,7 @@ pub(super) struct Agenda<B> {
     slots: Vec<Slot<B>>,
     free: u32,
     used: u32,
+    waiting_max: usize,
 }
 
 impl<B> Agenda<B> {
@@ -215,6 +216,7 @@ impl<B> Agenda<B> {
             slots: Vec::new(),
             free: NONE,
             used: 0,
+            waiting_max: 0,
         }
     }
 
@@ -233,6 +235,11 @@ impl<B> Agenda<B> {
 
     pub fn slot_mut(&mut self, index: u32) -> &mut Slot<B> {
         &mut self.slots[index as usize]
+    }
+
+    /// Most moments in the heap at once.
+    pub fn waiting_max(&self) -> usize {
+        self.waiting_max
     }
 
     /// Slots in use.
@@ -267,6 +274,7 @@ impl<B> Agenda<B> {
         let sequence = self.sequence;
         self.sequence += 1;
         self.heap.push(Entry { due: due.max(self.clock), sequence, event });
+        self.waiting_max = self.waiting_max.max(self.heap.len());
     }
 
     /// The next event, if it is due by then; the clock is at it.
@@ -277,6 +285,13 @@ impl<B> Agenda<B> {
         let entry = self.heap.pop()?;
         self.clock = self.clock.max(entry.due);
         Some(entry.event)
+    }
+
+    /// Nothing happens until then: it is then now, unless that is the end of time.
+    pub fn pass(&mut self, until: Time) {
+        if until.0 < Ps::MAX / PS_PER_NS {
+            self.clock = self.clock.max(ps(until.0));
+        }
     }
 
     /// When the next event is due.
@@ -317,6 +332,7 @@ impl<B> Agenda<B> {
         (slot.due, slot.sequence) = (due, sequence);
         if chain.is_empty() {
             self.heap.push(Entry { due, sequence, event });
+            self.waiting_max = self.waiting_max.max(self.heap.len());
         }
         self.append(chain, index);
         due

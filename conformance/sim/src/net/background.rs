@@ -5,7 +5,7 @@ use rerail_core::time::Time;
 
 use super::agenda::{Event, NONE, Ps, Slot, ps};
 use super::bus::Side;
-use super::{FlowId, Net, PortId};
+use super::{Net, PortId};
 
 /// One load.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(super) struct Flow {
 impl<B> Net<B> {
     /// A load from a port to a LID: frames of `frame_bytes` (at least 1) whenever there is room, taking turns with the
     /// HCA's own, in the windows `(from, until)`. As many of them may be in the transmit stage as of the HCA's own.
-    pub fn add_background(&mut self, from: PortId, dlid: u16, frame_bytes: u32, windows: &[(Time, Time)]) -> FlowId {
+    pub fn add_background(&mut self, from: PortId, dlid: u16, frame_bytes: u32, windows: &[(Time, Time)]) {
         let index = u32::try_from(self.flows.len()).expect("fewer than 2^32 loads");
         let mut windows: Vec<_> = windows.iter().map(|&(from, until)| (ps(from.0), ps(until.0))).collect();
         windows.sort_unstable();
@@ -31,7 +31,6 @@ impl<B> Net<B> {
         }
         self.flows.push(Flow { port: from.0, dlid, frame_bytes: frame_bytes.max(1), windows, inside: 0 });
         self.ports[from.0 as usize].flows.push(index);
-        FlowId(index)
     }
 
     /// A window opens.
@@ -51,7 +50,7 @@ impl<B> Net<B> {
         }
         let load = &mut self.flows[flow as usize];
         load.inside += 1;
-        self.counters.phantoms += 1;
+        self.stats.phantoms += 1;
         let (from, dlid, bytes) = (load.port, load.dlid, load.frame_bytes);
         let (to, plane) = self.find_route(from, dlid);
         let frame = Slot { from, to, plane, flow, wire_bytes: bytes, read_bytes: bytes, dlid, ..Slot::plain(None) };

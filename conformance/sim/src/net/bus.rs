@@ -5,9 +5,9 @@
 
 use std::collections::VecDeque;
 
+use super::Net;
 use super::agenda::{Event, NONE, Ps};
 use super::topology::Turn;
-use super::{Duplex, Net};
 
 /// Which of a port's masters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +99,7 @@ impl<B> Net<B> {
     /// Bus x 2 + server.
     fn server_of(&self, side: Side, port: u32) -> u32 {
         let bus = self.hcas[self.ports[port as usize].hca as usize].bus;
-        let second = side == Side::Write && self.buses[bus as usize].duplex == Duplex::Full;
+        let second = side == Side::Write && !self.buses[bus as usize].half_duplex;
         bus * 2 + u32::from(second)
     }
 

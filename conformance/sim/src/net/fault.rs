@@ -6,12 +6,12 @@
 use rerail_core::time::{Nanos, Time};
 
 use super::agenda::{Event, Rate, ps};
-use super::{Direction, Loss, Net, Outcome, PortId, SubnetId};
+use super::{Direction, LostAt, Net, Outcome, Place, PortId, SubnetId};
 
 impl<B> Net<B> {
-    /// Cuts a port's link, or mends it; one way or both. The port notices after its detection delay, if the link is then
-    /// not what it thinks.
-    pub fn set_link(&mut self, now: Time, port: PortId, direction: Direction, up: bool) {
+    /// Cuts a port's link, or mends it; one way or both. The port looks at it after `noticed_after` (see
+    /// [`notice`](Self::notice)); `None`: it never does, frames just vanish.
+    pub fn set_link(&mut self, now: Time, port: PortId, direction: Direction, up: bool, noticed_after: Option<Nanos>) {
         self.agenda.enter(now);
         let state = &mut self.ports[port.0 as usize];
         for (way, meant) in [(&mut state.uplink, Direction::Tx), (&mut state.downlink, Direction::Rx)] {
@@ -20,19 +20,20 @@ impl<B> Net<B> {
                 way.up = up;
             }
         }
-        self.schedule_detection(port.0);
+        if let Some(delay) = noticed_after {
+            self.notice(port, delay);
+        }
         self.drain_dead_paths();
     }
 
-    /// How long a port takes to notice that its link changed ([`Outcome::LinkState`]); `None`: it never does, frames just
-    /// vanish. Zero at first; another delay counts from the next change of the link on.
-    pub fn set_detection(&mut self, port: PortId, delay: Option<Nanos>) {
-        self.ports[port.0 as usize].detection_ps = delay.map(|delay| ps(delay.0));
+    /// Makes a port look at its link after a while: [`Outcome::LinkState`] follows if the link then isn't what the port
+    /// last told. A flap that is over by then goes unnoticed.
+    pub fn notice(&mut self, port: PortId, after: Nanos) {
+        self.agenda.schedule(self.agenda.clock.saturating_add(ps(after.0)), Event::Detect(port.0));
     }
 
-    /// Breaks a plane of a subnet, or mends it. No port notices: its frames are lost.
-    pub fn set_plane(&mut self, now: Time, subnet: SubnetId, plane: u8, up: bool) {
-        self.agenda.enter(now);
+    /// Breaks a plane of a subnet, or mends it: the paths whose LIDs lead over it. No port notices; frames are lost.
+    pub fn set_plane(&mut self, subnet: SubnetId, plane: usize, up: bool) {
         let index = self.plane_index(subnet, plane);
         let plane = &mut self.planes[index];
         plane.epoch += u32::from(plane.up && !up);
@@ -40,40 +41,49 @@ impl<B> Net<B> {
         self.drain_dead_paths();
     }
 
-    /// Switches a subnet's switch off, with all that is in it and on its links, or on again. All its ports notice, each
-    /// after its detection delay.
-    pub fn set_switch(&mut self, now: Time, subnet: SubnetId, up: bool) {
-        self.agenda.enter(now);
+    /// Switches a subnet's switches off, with all that is in them and on their links, or on again. Ports notice where
+    /// they are told to look ([`notice`](Self::notice)).
+    pub fn set_switch(&mut self, subnet: SubnetId, up: bool) {
         let state = &mut self.subnets[subnet.0 as usize];
         let dies = state.up && !up;
         state.up = up;
-        let planes = state.plane as usize..(state.plane + state.planes) as usize;
-        for plane in &mut self.planes[planes] {
-            plane.epoch += u32::from(dies);
-        }
-        for index in 0..self.ports.len() {
-            let port = &mut self.ports[index];
-            if port.subnet == subnet.0 {
-                port.uplink.epoch += u32::from(dies);
-                port.downlink.epoch += u32::from(dies);
-                self.schedule_detection(index as u32);
-            }
-        }
         if dies {
+            let planes = state.plane as usize..(state.plane + state.planes) as usize;
+            for plane in &mut self.planes[planes] {
+                plane.epoch += 1;
+            }
+            for port in self.ports.iter_mut().filter(|port| port.subnet == subnet.0) {
+                port.uplink.epoch += 1;
+                port.downlink.epoch += 1;
+            }
             for index in 0..self.gates.len() {
                 if self.gates[index].subnet == subnet.0 {
-                    self.drop_held(index as u32, Loss::Switch);
+                    self.drop_held(index as u32, LostAt::Switch);
                 }
             }
         }
         self.drain_dead_paths();
     }
 
+    /// Ends all faults of a port's own wires, jitter and damage included, and delivers what is held for it; what was lost
+    /// stays lost.
+    pub fn heal(&mut self, now: Time, port: PortId, noticed_after: Option<Nanos>) {
+        self.agenda.enter(now);
+        self.clear(Place::From(port));
+        self.clear(Place::To(port));
+        let state = &self.ports[port.0 as usize];
+        if !(state.uplink.up && state.downlink.up) {
+            self.set_link(now, port, Direction::Both, true, noticed_after);
+        }
+    }
+
     /// Gives a port's link another data rate from the next frame on, both ways: a 4x link that has come back as 1x. 0: no
     /// limit.
     pub fn set_link_rate(&mut self, now: Time, port: PortId, bytes_per_second: u64) {
         self.agenda.enter(now);
-        self.ports[port.0 as usize].rate = Rate::new(bytes_per_second);
+        let port = &mut self.ports[port.0 as usize];
+        port.model.bytes_per_second = bytes_per_second;
+        port.rate = Rate::new(bytes_per_second);
     }
 
     /// Whether a port's link works, both ways, noticed or not.
@@ -86,23 +96,17 @@ impl<B> Net<B> {
     pub(super) fn detect(&mut self, port: u32) {
         let up = self.link_is_up(PortId(port));
         let state = &mut self.ports[port as usize];
-        if state.told_up != up && state.detection_ps.is_some() {
+        if state.told_up != up {
             state.told_up = up;
             self.agenda.told.push_back(Outcome::LinkState { port: PortId(port), up });
         }
     }
 
     /// Index in the fabric of a subnet's plane.
-    pub(super) fn plane_index(&self, subnet: SubnetId, plane: u8) -> usize {
+    pub(super) fn plane_index(&self, subnet: SubnetId, plane: usize) -> usize {
         let subnet = &self.subnets[subnet.0 as usize];
-        assert!(u32::from(plane) < subnet.planes, "the subnet has {} planes, not plane {plane}", subnet.planes);
-        subnet.plane as usize + usize::from(plane)
-    }
-
-    fn schedule_detection(&mut self, port: u32) {
-        if let Some(delay) = self.ports[port as usize].detection_ps {
-            self.agenda.schedule(self.agenda.clock.saturating_add(delay), Event::Detect(port));
-        }
+        assert!(plane < subnet.planes as usize, "the subnet has {} planes, not plane {plane}", subnet.planes);
+        subnet.plane as usize + plane
     }
 
     /// Frames that wait for credit on a path that is dead now go on, and are lost on it; those behind them are looked at.

@@ -18,7 +18,7 @@ pub struct Frame<B> {
     /// what must stay behind them is not sent as control.
     pub control: bool,
     /// The first frame of a message: the engines take their time per message with it.
-    pub first_of_message: bool,
+    pub first: bool,
     /// What the frame means to sender and receiver; the fabric doesn't look at it.
     pub body: B,
 }
@@ -31,12 +31,8 @@ pub enum Outcome<B> {
     Arrived {
         /// The receiving port.
         port: PortId,
-        /// The sending port.
-        from: PortId,
         /// The LID it was sent to.
         dlid: u16,
-        /// Payload and transport headers.
-        wire_bytes: u32,
         /// Its check sum is wrong: reliable transports treat it as lost, datagrams are dropped.
         corrupt: bool,
         /// The frame's body.
@@ -49,7 +45,7 @@ pub enum Outcome<B> {
         /// What it asked with.
         body: B,
     },
-    /// The port's transmit stage has room again after it refused a frame; told once per refusal.
+    /// The port's transmit stage has room again after it refused a frame, or after `want_room`; told once.
     Room(PortId),
     /// A timer's moment has come.
     Timer(B),
@@ -64,18 +60,16 @@ pub enum Outcome<B> {
     Lost {
         /// The port that sent it.
         from: PortId,
-        /// The LID it was sent to.
-        dlid: u16,
-        /// Where it was lost.
-        why: Loss,
         /// The frame's body.
         body: B,
+        /// Where it was lost.
+        why: LostAt,
     },
 }
 
 /// Where a frame was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Loss {
+pub enum LostAt {
     /// No port of the subnet has the destination LID.
     NoRoute,
     /// The sender's link is down towards the switch, or went down under the frame.
@@ -86,8 +80,8 @@ pub enum Loss {
     Plane,
     /// The receiver's link is down, or went down under the frame.
     Downlink,
-    /// A fault asked for it (`damage_next`, `damage_rate`).
-    Fault,
+    /// By decree of a fault.
+    Decree,
 }
 
 /// Directions of a link, seen from the port.
@@ -107,7 +101,7 @@ pub enum Place {
     /// Where a port's frames come in.
     From(PortId),
     /// A plane's trunk.
-    Plane(SubnetId, u8),
+    Plane(SubnetId, usize),
     /// Where frames leave to a port.
     To(PortId),
 }
@@ -157,13 +151,15 @@ impl<B> Pick<B> {
 
 /// What the fabric has done so far. Phantom frames of background loads are counted apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
+pub struct NetStats {
     /// Events taken from the heap.
     pub events: u64,
-    /// Frames accepted by `send`.
-    pub sent: u64,
+    /// Frames taken by `send`.
+    pub frames: u64,
     /// Frames told as arrived.
     pub arrived: u64,
+    /// Most moments in the heap at once.
+    pub waiting_max: usize,
     /// Frames told as lost.
     pub lost: u64,
     /// Writes done.

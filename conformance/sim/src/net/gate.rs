@@ -3,7 +3,7 @@
 use rerail_core::time::{Nanos, Time};
 
 use super::agenda::{Chain, Event, NONE, Ps, ps};
-use super::{Class, Damage, Loss, Net, Pick, Place};
+use super::{Class, Damage, LostAt, Net, Pick, Place, PortId};
 
 /// One place's faults.
 #[derive(Debug)]
@@ -15,8 +15,15 @@ pub(super) struct Gate<B> {
     held: Chain,
     jitter_ps: Ps,
     picks: Vec<Pick<B>>,
-    /// Damage by chance: so many frames of a million, lost and corrupted.
-    per_million: [u32; 2],
+    rates: Vec<DamageRate>,
+}
+
+/// Damage by chance.
+#[derive(Clone, Copy, Debug)]
+struct DamageRate {
+    damage: Damage,
+    class: Class,
+    per_million: u32,
 }
 
 /// What follows a gate.
@@ -37,11 +44,36 @@ pub(super) enum Passage {
 }
 
 impl<B> Net<B> {
+    /// Keeps frames for a port in the switch until then: [`hold_at`](Self::hold_at) of [`Place::To`].
+    pub fn hold(&mut self, port: PortId, until: Time) {
+        self.hold_at(Place::To(port), until);
+    }
+
+    /// Frames of a port take up to so much longer, each as the seed says; their order stays: [`jitter_at`](Self::jitter_at)
+    /// of [`Place::From`].
+    pub fn set_jitter(&mut self, port: PortId, max: Nanos) {
+        self.jitter_at(Place::From(port), max);
+    }
+
+    /// So many data frames of a port, the next ones, are lost.
+    pub fn lose_next(&mut self, port: PortId, frames: u32) {
+        self.damage_next(Place::From(port), Pick::next(Damage::Lose, Class::Data, frames));
+    }
+
+    /// So many data frames of a port, the next ones, arrive corrupt.
+    pub fn corrupt_next(&mut self, port: PortId, frames: u32) {
+        self.damage_next(Place::From(port), Pick::next(Damage::Corrupt, Class::Data, frames));
+    }
+
+    /// Data frames of a port are lost at random, so many in a million.
+    pub fn set_loss(&mut self, port: PortId, per_million: u32) {
+        self.damage_rate(Place::From(port), Damage::Lose, Class::Data, per_million);
+    }
+
     /// Keeps frames that come to a place, and lets them go on at `until`, in order: frames that the network delivers long
     /// after everybody has given them up. They give their credit back while they are kept, so that others pass; phantoms
-    /// are dropped. Another call moves the end, also to now. What is kept dies with the switch, nothing else.
-    pub fn hold(&mut self, now: Time, place: Place, until: Time) {
-        self.agenda.enter(now);
+    /// are dropped. Another call moves the end, also to now. What is kept dies with the switch, with nothing else.
+    pub fn hold_at(&mut self, place: Place, until: Time) {
         let gate = self.gate(place);
         let until = ps(until.0);
         self.gates[gate as usize].hold_until = until;
@@ -49,32 +81,35 @@ impl<B> Net<B> {
     }
 
     /// Delays each frame that passes a place by 0..=`max`, drawn from the seed; what passes it stays in order.
-    pub fn set_jitter(&mut self, now: Time, place: Place, max: Nanos) {
-        self.agenda.enter(now);
+    pub fn jitter_at(&mut self, place: Place, max: Nanos) {
         let gate = self.gate(place);
         self.gates[gate as usize].jitter_ps = ps(max.0);
     }
 
     /// Damages chosen frames at a place. Several choices may stand; a frame falls to the first that matches it.
-    pub fn damage_next(&mut self, now: Time, place: Place, pick: Pick<B>) {
-        self.agenda.enter(now);
-        let gate = self.gate(place);
-        self.gates[gate as usize].picks.push(pick);
+    pub fn damage_next(&mut self, place: Place, pick: Pick<B>) {
+        if pick.count > 0 {
+            let gate = self.gate(place);
+            self.gates[gate as usize].picks.push(pick);
+        }
     }
 
-    /// Damages so many of a million frames at a place, drawn from the seed; 0: none.
-    pub fn damage_rate(&mut self, now: Time, place: Place, damage: Damage, per_million: u32) {
-        self.agenda.enter(now);
+    /// Damages so many of a million frames of a class at a place, drawn from the seed; 0: none. Phantoms count as data.
+    pub fn damage_rate(&mut self, place: Place, damage: Damage, class: Class, per_million: u32) {
         let gate = self.gate(place);
-        self.gates[gate as usize].per_million[usize::from(damage == Damage::Corrupt)] = per_million;
+        let rates = &mut self.gates[gate as usize].rates;
+        rates.retain(|rate| (rate.damage, rate.class) != (damage, class));
+        if per_million > 0 {
+            rates.push(DamageRate { damage, class, per_million });
+        }
     }
 
     /// Takes all jitter and damage away from a place, and lets go what it keeps.
-    pub fn clear(&mut self, now: Time, place: Place) {
-        self.agenda.enter(now);
+    pub fn clear(&mut self, place: Place) {
         let index = self.gate(place);
         let gate = &mut self.gates[index as usize];
-        (gate.jitter_ps, gate.per_million) = (0, [0; 2]);
+        gate.jitter_ps = 0;
+        gate.rates.clear();
         gate.picks.clear();
         gate.hold_until = self.agenda.clock;
         self.release(index);
@@ -103,8 +138,7 @@ impl<B> Net<B> {
         if *at == NONE {
             *at = new;
             let held = Chain::default();
-            let gate =
-                Gate { stage, subnet, hold_until: 0, held, jitter_ps: 0, picks: Vec::new(), per_million: [0; 2] };
+            let gate = Gate { stage, subnet, hold_until: 0, held, jitter_ps: 0, picks: Vec::new(), rates: Vec::new() };
             self.gates.push(gate);
             return new;
         }
@@ -126,7 +160,7 @@ impl<B> Net<B> {
         }
         match self.damage(index, slot) {
             Some(Damage::Lose) => {
-                self.lose(slot, Loss::Fault);
+                self.lose(slot, LostAt::Decree);
                 return Passage::Shut;
             }
             Some(Damage::Corrupt) => self.agenda.slot_mut(slot).corrupt = true,
@@ -139,7 +173,7 @@ impl<B> Net<B> {
         }
         let frame = self.agenda.slot_mut(slot);
         if frame.flow != NONE {
-            self.lose(slot, Loss::Fault);
+            self.lose(slot, LostAt::Decree);
             return Passage::Shut;
         }
         let (to, credit) = (frame.to, std::mem::take(&mut frame.credit));
@@ -165,7 +199,7 @@ impl<B> Net<B> {
     }
 
     /// What a gate keeps is gone.
-    pub(super) fn drop_held(&mut self, index: u32, why: Loss) {
+    pub(super) fn drop_held(&mut self, index: u32, why: LostAt) {
         let mut held = std::mem::take(&mut self.gates[index as usize].held);
         while let Some(slot) = self.agenda.remove(&mut held) {
             self.lose(slot, why);
@@ -176,32 +210,34 @@ impl<B> Net<B> {
         let frame = self.agenda.slot(slot);
         let gate = &mut self.gates[index as usize];
         if let Some(body) = &frame.body {
-            let chosen = gate.picks.iter().position(|pick| {
-                let of_class = match pick.class {
-                    Class::Any => true,
-                    Class::Data => !frame.control,
-                    Class::Control => frame.control,
-                };
-                of_class && pick.matches.is_none_or(|matches| matches(body))
-            });
+            let matches = |pick: &Pick<B>| pick.matches.is_none_or(|matches| matches(body));
+            let chosen = gate.picks.iter().position(|pick| pick.class.holds(frame.control) && matches(pick));
             if let Some(at) = chosen {
                 let pick = &mut gate.picks[at];
-                if pick.skip > 0 {
-                    pick.skip -= 1;
-                } else {
-                    let damage = pick.damage;
-                    pick.count = pick.count.saturating_sub(1);
+                let damage = pick.damage;
+                if pick.skip == 0 {
+                    pick.count -= 1;
                     if pick.count == 0 {
                         gate.picks.remove(at);
                     }
                     return Some(damage);
                 }
+                pick.skip -= 1;
             }
         }
-        let kinds = [(Damage::Lose, gate.per_million[0]), (Damage::Corrupt, gate.per_million[1])];
-        let chance = |&(_, per_million): &(Damage, u32)| {
-            per_million > 0 && self.rng.below(1_000_000) < u64::from(per_million)
-        };
-        kinds.into_iter().find(chance).map(|(damage, _)| damage)
+        let rng = &mut self.rng;
+        let mut strikes =
+            |rate: &&DamageRate| rate.class.holds(frame.control) && rng.below(1_000_000) < u64::from(rate.per_million);
+        gate.rates.iter().find(&mut strikes).map(|rate| rate.damage)
+    }
+}
+
+impl Class {
+    fn holds(self, control: bool) -> bool {
+        match self {
+            Class::Any => true,
+            Class::Data => !control,
+            Class::Control => control,
+        }
     }
 }

@@ -29,24 +29,25 @@
 //! use rerail_sim::net::{BusModel, Frame, HcaModel, LinkModel, Net, Outcome, SubnetModel};
 //!
 //! let mut net = Net::new(1);
-//! let subnet = net.add_subnet(SubnetModel::default());
-//! let link = LinkModel { bytes_per_second: 1_000_000_000, ..LinkModel::default() };
+//! let subnet = net.add_subnet(&SubnetModel { latency_ns: 100, ..SubnetModel::default() });
+//! let link = LinkModel { bytes_per_second: 1_000_000_000, header_bytes: 0, latency_ns: 50 };
 //! let [a, _] = [4, 8].map(|lid| {
 //!     let host = net.add_host();
 //!     let bus = net.add_bus(host, BusModel::default());
 //!     let hca = net.add_hca(bus, HcaModel::default());
-//!     net.add_port(hca, subnet, link, lid, 2).unwrap()
+//!     net.add_port(hca, subnet, link, lid, 2)
 //! });
-//! let frame = Frame { from: a, dlid: 8, wire_bytes: 1000, read_bytes: 0, control: false, first_of_message: true, body: "x" };
+//! let frame = Frame { from: a, dlid: 8, wire_bytes: 1000, read_bytes: 0, control: false, first: true, body: "x" };
 //! net.send(Time(0), frame).unwrap();
 //! let (at, outcome) = net.step(Time(10_000)).unwrap();
-//! assert_eq!(at, Time(1_000));
+//! // Engine 500, link 50, switch 100, 1000 bytes, link 50, engine 500.
+//! assert_eq!(at, Time(2_200));
 //! assert!(matches!(outcome, Outcome::Arrived { body: "x", .. }));
 //! ```
 //!
 //! | file | holds |
 //! |---|---|
-//! | `model` | the models, and the parts' names |
+//! | `model`, `ids` | the models, and the parts' names |
 //! | `frame` | what goes in and comes out |
 //! | `agenda` | clock, heap, slots, chains |
 //! | `topology` | buses, HCAs, ports, subnets: their state, and building them |
@@ -62,6 +63,7 @@ mod bus;
 mod fault;
 mod frame;
 mod gate;
+mod ids;
 mod model;
 mod receive;
 mod switch;
@@ -72,16 +74,14 @@ mod transmit;
 
 use rerail_core::time::{Nanos, Time};
 
-pub use self::frame::{Class, Counters, Damage, Direction, Frame, Loss, Outcome, Pick, Place};
-pub use self::model::{
-    BusId, BusModel, Duplex, FlowId, HcaId, HcaModel, HostId, LidError, LinkModel, PlaneModel, PortId, SubnetId,
-    SubnetModel,
-};
+pub use self::frame::{Class, Damage, Direction, Frame, LostAt, NetStats, Outcome, Pick, Place};
+pub use self::ids::{BusId, HcaId, HostId, LidError, PortId, SubnetId};
+pub use self::model::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
 
 use self::agenda::{Agenda, Event, NONE, Ps, Slot, ps, time};
 use self::background::Flow;
 use self::gate::Gate;
-use self::topology::{Bus, Hca, Host, Plane, Port, Subnet};
+use self::topology::{Bus, Hca, Plane, Port, Subnet};
 use crate::rng::Rng;
 
 /// A cluster's fabric; `B` is what its frames carry.
@@ -91,7 +91,7 @@ use crate::rng::Rng;
 #[derive(Debug)]
 pub struct Net<B> {
     agenda: Agenda<B>,
-    hosts: Vec<Host>,
+    hosts: u32,
     buses: Vec<Bus>,
     hcas: Vec<Hca>,
     subnets: Vec<Subnet>,
@@ -100,7 +100,7 @@ pub struct Net<B> {
     flows: Vec<Flow>,
     gates: Vec<Gate<B>>,
     rng: Rng,
-    counters: Counters,
+    stats: NetStats,
     /// The arrival that was told last, while its receiver deals with it.
     handling: Option<Handling>,
 }
@@ -120,7 +120,7 @@ impl<B> Net<B> {
     pub fn new(seed: u64) -> Self {
         Net {
             agenda: Agenda::new(),
-            hosts: Vec::new(),
+            hosts: 0,
             buses: Vec::new(),
             hcas: Vec::new(),
             subnets: Vec::new(),
@@ -129,12 +129,13 @@ impl<B> Net<B> {
             flows: Vec::new(),
             gates: Vec::new(),
             rng: Rng::new(seed, "net"),
-            counters: Counters::default(),
+            stats: NetStats::default(),
             handling: None,
         }
     }
 
-    /// The next outcome at or before `until`, with its moment; `None`: nothing more until then. An `Arrived` is dealt
+    /// The next outcome at or before `until`, with its moment; `None`: nothing more until then, and it is `until` now
+    /// (but for an `until` so late that it means "to the end": 2^64 picoseconds, 213 days). An `Arrived` is dealt
     /// with before the next call (see [`Outcome::Arrived`]).
     pub fn step(&mut self, until: Time) -> Option<(Time, Outcome<B>)> {
         self.settle();
@@ -142,8 +143,11 @@ impl<B> Net<B> {
             if let Some(outcome) = self.agenda.told.pop_front() {
                 return Some((self.now(), outcome));
             }
-            let event = self.agenda.take(ps(until.0))?;
-            self.counters.events += 1;
+            let Some(event) = self.agenda.take(ps(until.0)) else {
+                self.agenda.pass(until);
+                return None;
+            };
+            self.stats.events += 1;
             match event {
                 Event::Bus(server) => self.bus_done(server),
                 Event::Uplink(port) => self.reach_uplink(port),
@@ -166,7 +170,9 @@ impl<B> Net<B> {
     /// When something is to happen next, outcome or not; `None`: nothing is under way. With outcomes untold, or an
     /// arrival whose receiver may just have finished with it, that is now.
     pub fn next_event(&self) -> Option<Time> {
-        if !self.agenda.told.is_empty() || self.handling.is_some_and(|arrival| arrival.write == NONE && arrival.credit > 0) {
+        if !self.agenda.told.is_empty()
+            || self.handling.is_some_and(|arrival| arrival.write == NONE && arrival.credit > 0)
+        {
             return Some(self.now());
         }
         self.agenda.next_due().map(|due| time(due).max(self.now()))
@@ -185,8 +191,8 @@ impl<B> Net<B> {
     }
 
     /// What happened so far.
-    pub fn counters(&self) -> Counters {
-        self.counters
+    pub fn stats(&self) -> NetStats {
+        NetStats { waiting_max: self.agenda.waiting_max(), ..self.stats }
     }
 
     /// Frames, writes and timers inside the fabric right now: what its memory grows with.

@@ -4,7 +4,7 @@ use rerail_core::time::Time;
 
 use super::agenda::{Event, NONE, Slot};
 use super::bus::Side;
-use super::{Handling, Loss, Net, Outcome, PortId};
+use super::{Handling, LostAt, Net, Outcome, PortId};
 
 impl<B> Net<B> {
     /// Asks for a write into the memory of a port's host: [`Outcome::Written`] with this body when it is there, in the
@@ -30,7 +30,7 @@ impl<B> Net<B> {
         let way = &mut self.ports[port as usize].downlink;
         let slot = self.agenda.unchain(&mut way.chain, Event::Downlink(port));
         if self.agenda.slot(slot).epoch != way.epoch {
-            self.lose(slot, Loss::Downlink);
+            self.lose(slot, LostAt::Downlink);
         } else {
             self.enter_receive(slot);
         }
@@ -61,12 +61,11 @@ impl<B> Net<B> {
             self.queue_write(port, slot);
             return;
         }
-        let (from, dlid, wire_bytes, corrupt) = (frame.from, frame.dlid, frame.wire_bytes, frame.corrupt);
+        let (dlid, corrupt) = (frame.dlid, frame.corrupt);
         self.handling = Some(Handling { port, credit: frame.credit, write: NONE });
         let body = self.agenda.free_slot(slot).expect("only phantoms have no body");
-        self.counters.arrived += 1;
-        let (port, from) = (PortId(port), PortId(from));
-        self.agenda.told.push_back(Outcome::Arrived { port, from, dlid, wire_bytes, corrupt, body });
+        self.stats.arrived += 1;
+        self.agenda.told.push_back(Outcome::Arrived { port: PortId(port), dlid, corrupt, body });
     }
 
     /// The arrival that was told last has been dealt with: without a write its buffer is free.
@@ -87,10 +86,10 @@ impl<B> Net<B> {
         let credit = self.agenda.slot(slot).credit;
         match self.agenda.free_slot(slot) {
             Some(body) => {
-                self.counters.written += 1;
+                self.stats.written += 1;
                 self.agenda.told.push_back(Outcome::Written { port: PortId(port), body });
             }
-            None => self.counters.phantoms_written += 1,
+            None => self.stats.phantoms_written += 1,
         }
         self.return_credit(port, credit);
     }

@@ -4,7 +4,7 @@
 
 use super::agenda::{Event, NONE};
 use super::gate::{Passage, Stage};
-use super::{Loss, Net};
+use super::{LostAt, Net};
 
 impl<B> Net<B> {
     /// A frame's head comes out of a port's uplink.
@@ -14,7 +14,7 @@ impl<B> Net<B> {
         let (epoch, gate) = (state.uplink.epoch, state.uplink.gate);
         self.leave_stage(slot);
         if self.agenda.slot(slot).epoch != epoch {
-            self.lose(slot, Loss::Uplink);
+            self.lose(slot, LostAt::Uplink);
         } else if self.pass_gate(gate, slot) == Passage::Open {
             self.enter_plane(slot);
         }
@@ -24,9 +24,9 @@ impl<B> Net<B> {
     fn enter_plane(&mut self, slot: u32) {
         let frame = self.agenda.slot(slot);
         if !self.subnets[self.ports[frame.from as usize].subnet as usize].up {
-            self.lose(slot, Loss::Switch);
+            self.lose(slot, LostAt::Switch);
         } else if frame.to == NONE {
-            self.lose(slot, Loss::NoRoute);
+            self.lose(slot, LostAt::NoRoute);
         } else if self.pass_gate(self.planes[frame.plane as usize].gate, slot) == Passage::Open {
             self.ride_plane(slot);
         }
@@ -35,10 +35,10 @@ impl<B> Net<B> {
     fn ride_plane(&mut self, slot: u32) {
         let frame = self.agenda.slot(slot);
         let (index, bytes, tail) = (frame.plane, frame.wire_bytes, frame.tail);
-        let header_bytes = self.ports[frame.from as usize].header_bytes;
+        let header_bytes = self.ports[frame.from as usize].model.header_bytes;
         let plane = &self.planes[index as usize];
         if !plane.up {
-            self.lose(slot, Loss::Plane);
+            self.lose(slot, LostAt::Plane);
             return;
         }
         if !plane.stop {
@@ -65,7 +65,7 @@ impl<B> Net<B> {
         let state = &mut self.planes[plane as usize];
         let slot = self.agenda.unchain(&mut state.chain, Event::Plane(plane));
         if self.agenda.slot(slot).epoch != state.epoch {
-            self.lose(slot, Loss::Plane);
+            self.lose(slot, LostAt::Plane);
         } else {
             self.leave_switch(slot);
         }
@@ -84,18 +84,18 @@ impl<B> Net<B> {
         let (to, bytes, tail) = (frame.to, frame.wire_bytes, frame.tail);
         let port = &self.ports[to as usize];
         if !self.subnets[port.subnet as usize].up {
-            self.lose(slot, Loss::Switch);
+            self.lose(slot, LostAt::Switch);
             return;
         }
         if !port.downlink.up {
-            self.lose(slot, Loss::Downlink);
+            self.lose(slot, LostAt::Downlink);
             return;
         }
         let jitter = self.jitter(port.downlink.gate);
         let port = &mut self.ports[to as usize];
         let down = port.down();
         let start = self.agenda.clock.max(port.free[down]);
-        let end = tail.max(start + port.rate.span(bytes + port.header_bytes));
+        let end = tail.max(start + port.rate.span(bytes + port.model.header_bytes));
         port.free[down] = end;
         self.agenda.slot_mut(slot).epoch = port.downlink.epoch;
         let due = end + port.latency_ps + jitter;

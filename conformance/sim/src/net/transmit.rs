@@ -4,7 +4,7 @@ use rerail_core::time::Time;
 
 use super::agenda::{Event, NONE, Ps, Slot};
 use super::bus::Side;
-use super::{Frame, Loss, Net, Outcome, PortId};
+use super::{Frame, LostAt, Net, Outcome, PortId};
 
 impl<B> Net<B> {
     /// Gives a frame to its port.
@@ -18,7 +18,7 @@ impl<B> Net<B> {
             self.ports[from as usize].room_wanted = true;
             return Err(frame);
         }
-        self.counters.sent += 1;
+        self.stats.frames += 1;
         let (to, plane) = self.find_route(from, frame.dlid);
         let slot = self.agenda.take_slot(Slot {
             from,
@@ -28,7 +28,7 @@ impl<B> Net<B> {
             read_bytes: frame.read_bytes,
             dlid: frame.dlid,
             control: frame.control,
-            first: frame.first_of_message,
+            first: frame.first,
             ..Slot::plain(Some(frame.body))
         });
         if frame.control {
@@ -41,6 +41,16 @@ impl<B> Net<B> {
         self.pass_unread(from);
         self.want_bus(Side::Read, from);
         Ok(())
+    }
+
+    /// Whether a port would take a frame.
+    pub fn has_room(&self, port: PortId) -> bool {
+        self.room(port) > 0
+    }
+
+    /// Asks for [`Outcome::Room`] as a refusal does: when a frame leaves the port's transmit stage next.
+    pub fn want_room(&mut self, port: PortId) {
+        self.ports[port.0 as usize].room_wanted = true;
     }
 
     /// How many more frames a port's transmit stage takes.
@@ -202,12 +212,12 @@ impl<B> Net<B> {
         }
         if !self.ports[from as usize].uplink.up {
             self.leave_stage(slot);
-            self.lose(slot, Loss::Uplink);
+            self.lose(slot, LostAt::Uplink);
             return;
         }
         let jitter = self.jitter(self.ports[from as usize].uplink.gate);
         let port = &self.ports[from as usize];
-        let span = port.rate.span(bytes + port.header_bytes);
+        let span = port.rate.span(bytes + port.model.header_bytes);
         let start = self.agenda.clock.max(port.free[0]);
         let slack = span.saturating_sub(self.span_ahead(slot));
         let due = start + slack + port.latency_ps + self.subnets[port.subnet as usize].latency_ps + jitter;
@@ -225,7 +235,7 @@ impl<B> Net<B> {
         let plane = &self.planes[frame.plane as usize];
         if plane.rate.is_limited() {
             // The trunk carries what the uplink's link layer carries.
-            return plane.rate.span(frame.wire_bytes + self.ports[frame.from as usize].header_bytes);
+            return plane.rate.span(frame.wire_bytes + self.ports[frame.from as usize].model.header_bytes);
         }
         self.span_down(slot)
     }
@@ -233,7 +243,9 @@ impl<B> Net<B> {
     /// How long a frame takes on its last link.
     pub(super) fn span_down(&self, slot: u32) -> Ps {
         let frame = self.agenda.slot(slot);
-        self.ports.get(frame.to as usize).map_or(Ps::MAX, |port| port.rate.span(frame.wire_bytes + port.header_bytes))
+        self.ports
+            .get(frame.to as usize)
+            .map_or(Ps::MAX, |port| port.rate.span(frame.wire_bytes + port.model.header_bytes))
     }
 
     /// A frame is no longer in its port's transmit stage.
@@ -256,15 +268,15 @@ impl<B> Net<B> {
     }
 
     /// A frame is gone.
-    pub(super) fn lose(&mut self, slot: u32, why: Loss) {
+    pub(super) fn lose(&mut self, slot: u32, why: LostAt) {
         let frame = self.agenda.slot_mut(slot);
-        let (from, to, dlid, credit) = (frame.from, frame.to, frame.dlid, std::mem::take(&mut frame.credit));
+        let (from, to, credit) = (frame.from, frame.to, std::mem::take(&mut frame.credit));
         match self.agenda.free_slot(slot) {
             Some(body) => {
-                self.counters.lost += 1;
-                self.agenda.told.push_back(Outcome::Lost { from: PortId(from), dlid, why, body });
+                self.stats.lost += 1;
+                self.agenda.told.push_back(Outcome::Lost { from: PortId(from), body, why });
             }
-            None => self.counters.phantoms_lost += 1,
+            None => self.stats.phantoms_lost += 1,
         }
         if credit > 0 {
             self.return_credit(to, credit);
