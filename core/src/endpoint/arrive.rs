@@ -5,7 +5,7 @@ use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
 use super::op::{Control, Message, MessageState, OpKind, Phase};
 use super::tables::{KeySet, Tables};
-use super::{Endpoint, LossReason, ProtocolError, RailFault};
+use super::{Endpoint, LossReason, Planted, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
 use crate::seq::{Claim, Seq, window_is_valid};
@@ -183,8 +183,10 @@ impl Endpoint<'_> {
     /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4, S-5).
     fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
+        let overtaken = self.is_overtaken(channel, lane, psn); // planted: HighWater
         let (slot, bits) = self.t.received(channel, lane);
         match slot.received[lane].claim(bits, window, psn) {
+            Claim::New if overtaken => Ok(false),
             Claim::New => {
                 if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
                     slot.unordered_high = psn.next();
@@ -193,8 +195,10 @@ impl Endpoint<'_> {
             }
             Claim::Duplicate => {
                 self.stats.duplicates_dropped += 1;
-                let policy = self.ack_policy;
-                self.owe_ack(now, channel, 0, true, &policy);
+                if !self.planted(Planted::AckForgotten) {
+                    let policy = self.ack_policy;
+                    self.owe_ack(now, channel, 0, true, &policy);
+                }
                 Ok(false)
             }
             Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
@@ -220,10 +224,11 @@ impl Endpoint<'_> {
             return Ok(Arrival::Discard);
         }
         let blocks = bytes.div_ceil(self.config.block_bytes);
+        let any_turn = self.planted(Planted::ArrivalOrder);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.received(blocks).map_err(|_| ProtocolError::Credit)?; // C-3
         let peer = slot.peer;
-        let in_turn = psn == slot.reorder.esn();
+        let in_turn = psn == slot.reorder.esn() || any_turn;
         let mut message = Message {
             channel,
             peer,
@@ -367,7 +372,7 @@ impl Endpoint<'_> {
         data: &Data,
     ) -> Result<Arrival, ProtocolError> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
-        let op = self.t.find_op(data.operation).filter(|&op| {
+        let op = self.t.find_op(self.op_named(data.operation)).filter(|&op| {
             let slot = self.t.ops.at(op);
             let into = match slot.kind {
                 // Before it has its CTS, the peer can't know the operation: it has guessed.

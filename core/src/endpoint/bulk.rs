@@ -1,12 +1,12 @@
 //! Payload on its way: a transfer is planned over rails once, then moved segment by segment as rails have room.
 
-use super::Endpoint;
 use super::action::{PostKind, Span};
 use super::channel::Shortage;
 use super::op::{OpKind, Phase};
 use super::packets::Actions;
 use super::pump::Step;
 use super::tables::op_queue;
+use super::{Endpoint, Planted};
 use crate::ids::RailId;
 use crate::rail::sched::{Class, STRIPE_BYTES_MIN, Scheduler, Stripe};
 use crate::store::NONE;
@@ -24,7 +24,9 @@ impl Endpoint<'_> {
             if self.advance(now, channel, op, out) == Step::Sent {
                 if self.t.ops.at(op).all_sent {
                     self.t.dequeue(op);
-                    self.drop_stripes(op);
+                    if !self.planted(Planted::ReplayUnfenced) {
+                        self.drop_stripes(op);
+                    }
                     self.settle(op);
                 }
                 return Step::Sent;
@@ -109,6 +111,11 @@ impl Endpoint<'_> {
             self.policy.stripe(slot.granted, mask, stripes);
             let used = self.t.stripes_of(set.index).iter().enumerate();
             let used = used.fold(0u64, |used, (rail, stripe)| used | u64::from(stripe.end > stripe.next) << rail);
+            if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
+                // As if they were with a rail already.
+                self.t.stripes_of(set.index)[used.ilog2() as usize].end -= 64;
+                self.t.ops.at_mut(op).cursor = 64;
+            }
             let slot = self.t.ops.at_mut(op);
             slot.stripes = set.index;
             slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
@@ -119,23 +126,25 @@ impl Endpoint<'_> {
         true
     }
 
-    /// Moves the next segment of one part, or its FIN.
+    /// Moves the next segment of the part that was planned for rail `part`, or its FIN.
     fn move_part(
         &mut self,
         now: Time,
         channel: u32,
         op: u32,
-        rail: RailId,
+        part: RailId,
         stripe: &mut Stripe,
         out: &mut Actions,
     ) -> Step {
+        let rail = self.carrier(channel, part); // planted: ReplayUnfenced
         if !self.t.sub(channel, rail).is_ready() || !self.has_room(channel, rail) {
             return Step::Idle;
         }
         let slot = *self.t.ops.at(op);
         let facts = self.rails[usize::from(rail.0)];
         let offset = stripe.next;
-        let len = (stripe.end - stripe.next).min(facts.segment_bytes_max.into());
+        let fin_first = slot.fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
+        let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(facts.segment_bytes_max.into()) };
         let payload = self.payload(op, offset, len);
         let key = |key: Option<wire::RemoteKey>| {
             let key = key.unwrap_or_default();
@@ -163,7 +172,7 @@ impl Endpoint<'_> {
                     refused: None,
                     placed_bytes: slot.granted,
                 };
-                self.t.ops.at_mut(op).fins_due &= !(1 << rail.0);
+                self.t.ops.at_mut(op).fins_due &= !(1 << part.0);
                 self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
             }
             _ if slot.kind == OpKind::Put => {

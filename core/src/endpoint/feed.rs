@@ -41,6 +41,8 @@ impl Endpoint<'_> {
                         self.end_channel(channel, Ending::Closed);
                     }
                     self.activate_if_alive(channel);
+                } else if carried && self.replay_unfenced(channel, rail) {
+                    // Planted: ReplayUnfenced.
                 } else if carried || !open {
                     // What was in flight on it can't be replayed before the peer's end is known to be dead: that is
                     // recovery's work. Until then the peer is lost with its rail (G-4).

@@ -81,6 +81,9 @@ impl Endpoint<'_> {
             } else {
                 Body::Credit // C-4
             };
+            if matches!(body, Body::Ack(_)) && self.forgets_ack(channel) {
+                return; // planted: AckForgotten
+            }
             let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
             if self.send_frame(channel, RailId(rail), body, out) {
                 self.stats.acks_explicit += u64::from(is_ack);

@@ -407,6 +407,22 @@ impl<'m> World<'m> {
         true
     }
 
+    /// The remote writes that a rail has not carried out: where they would go, and what they would write. Whoever cuts
+    /// the rail next may still let them land, as a fabric may (a ghost write).
+    pub fn pending_writes(&mut self, from: usize, to: usize, rail: usize) -> Vec<(Seg, Vec<u8>)> {
+        let link = self.link(from, to, rail);
+        let write = |posted: &Posted| match posted.kind {
+            PostKind::Write { to: key } => Some((key, posted.payload.clone())),
+            PostKind::Send | PostKind::Read { .. } => None,
+        };
+        let writes: Vec<_> = link.posted.iter().filter_map(write).collect();
+        let resolve = |(key, payload): (_, Vec<Seg>)| {
+            let data = self.nodes[from].read(&payload);
+            self.remote_seg(to, rail, key, data.len() as u64).map(|seg| (seg, data))
+        };
+        writes.into_iter().filter_map(resolve).collect()
+    }
+
     /// Delivers a packet, or a part of its payload; gives back what is not through.
     fn deliver(&mut self, from: usize, to: usize, rail: usize, mut flying: Flying, all: bool) -> Option<Flying> {
         let now = Time(self.now);

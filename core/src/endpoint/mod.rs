@@ -2,7 +2,8 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `planted` (bugs for tests of checkers).
 
 pub mod action;
 mod arrive;
@@ -19,6 +20,7 @@ mod lifecycle;
 mod matching;
 mod op;
 mod packets;
+mod planted;
 mod pump;
 mod rendezvous;
 pub mod request;
@@ -28,14 +30,18 @@ mod submit;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use core::mem::MaybeUninit;
 
 pub use action::{Action, Arrival, AtomicAction, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
+#[cfg(any(test, feature = "planted"))]
+pub use planted::Planted;
 pub use request::*;
 pub use tables::{Sizes, sizes};
+pub use usage::{InUse, Usage};
 
 use crate::config::Config;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
@@ -48,6 +54,8 @@ use crate::time::Time;
 
 use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
+#[cfg(not(any(test, feature = "planted")))]
+use planted::Planted;
 use tables::Tables;
 
 /// What a rail reports beside packets and completions.
@@ -244,6 +252,9 @@ pub struct Endpoint<'m> {
     /// Refusals of puts that have slots.
     refusals: u32,
     stats: Stats,
+    /// Bugs, to test checkers with.
+    #[cfg(any(test, feature = "planted"))]
+    plants: planted::Plants,
 }
 
 /// What all tables need, in carving order.
@@ -291,6 +302,8 @@ impl<'m> Endpoint<'m> {
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),
+            #[cfg(any(test, feature = "planted"))]
+            plants: planted::Plants::default(),
         })
     }
 

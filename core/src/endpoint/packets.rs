@@ -15,7 +15,7 @@ pub(super) type Actions = heapless::Vec<Action, 16>;
 
 impl Endpoint<'_> {
     /// The header that every packet of a channel starts with now (A-1, C-4).
-    fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
+    pub(super) fn common(&mut self, channel: u32, psn: u32, payload_bytes: u32, ack_now: bool) -> Common {
         let rank = self.config.rank.0;
         let slot = self.t.channels.at_mut(channel);
         let (message_limit, block_limit) = slot.grants.limits();
@@ -150,13 +150,16 @@ impl Endpoint<'_> {
         debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
         let header = header.unwrap_or_default();
         let peer = self.t.channels.at(channel).peer;
-        let pushed = out.push(Action::Post(Post { id, peer, rail, kind: PostKind::Send, header, payload }));
+        let post = Post { id, peer, rail, kind: PostKind::Send, header, payload };
+        self.note_post(&post); // planted: ReplayUnfenced
+        let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");
     }
 
     /// A rail is through with a post. A late or repeated report is counted and dropped.
     pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
         let _ = now;
+        let id = self.post_named(id); // planted: NoGeneration
         if id.0.index >= self.config.packets_max {
             let index = (id.0.index - self.config.packets_max) as usize;
             match self.t.subs.get_mut(index) {
@@ -181,7 +184,7 @@ impl Endpoint<'_> {
         }
         let sub = self.t.sub(packet.channel, RailId(packet.rail));
         sub.posts = sub.posts.saturating_sub(1);
-        if self.t.channels.at(packet.channel).wants_room() {
+        if self.t.channels.at(packet.channel).wants_room() || self.has_replays(packet.channel) {
             self.activate(packet.channel);
         }
         let slot = self.t.ops.at_mut(packet.op);

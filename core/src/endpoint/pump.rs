@@ -8,7 +8,7 @@ use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::rendezvous::first_rails;
 use super::tables::{channel_active, op_queue};
-use super::{Endpoint, Level};
+use super::{Endpoint, Level, Planted};
 use crate::ids::RailId;
 use crate::rail::sched::{Class, Scheduler};
 use crate::store::NONE;
@@ -118,7 +118,8 @@ impl Endpoint<'_> {
                     self.activate(channel);
                     return;
                 }
-                let sent = self.pump_control(now, channel, out) == Step::Sent
+                let sent = self.pump_replay(channel, out) == Step::Sent // planted: ReplayUnfenced
+                    || self.pump_control(now, channel, out) == Step::Sent
                     || self.pump_message(now, channel, out) == Step::Sent
                     || self.pump_request(now, channel, out) == Step::Sent
                     || self.pump_bulk(now, channel, out) == Step::Sent;
@@ -203,7 +204,8 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let op = slot.ordered.head();
         let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
-        if !slot.allowance.message_allowed(slot.sent[0].next()) || !self.may_send(channel, Lane::Ordered) {
+        let allowed = slot.allowance.message_allowed(slot.sent[0].next()) || self.planted(Planted::CreditIgnored);
+        if !allowed || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
         }
         let send = self.t.ops.at(op);

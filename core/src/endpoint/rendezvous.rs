@@ -153,7 +153,8 @@ impl Endpoint<'_> {
 
     /// The end of a transfer, or a refusal.
     pub(super) fn arrive_fin(&mut self, channel: u32, fin: &Fin) {
-        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.t.ops.at(op).channel == channel) else {
+        let Some(op) = self.t.find_op(self.op_named(fin.operation)).filter(|&op| self.t.ops.at(op).channel == channel)
+        else {
             self.stats.stale_dropped += 1;
             return;
         };
@@ -221,7 +222,7 @@ impl Endpoint<'_> {
 
     /// A living operation of ours that the peer of `channel` may name.
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
-        let found = self.t.find_op(id).filter(|&op| {
+        let found = self.t.find_op(self.op_named(id)).filter(|&op| {
             let slot = self.t.ops.at(op);
             // An injected message is complete for the caller before the peer has seen it.
             let through = if kind == OpKind::Send { slot.fin_seen || slot.error.is_some() } else { slot.completed };

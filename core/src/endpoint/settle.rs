@@ -4,7 +4,7 @@
 use super::channel::{ChannelState, Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::{channel_event, key_set_link, op_event, op_rma};
-use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
+use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError, Planted};
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -110,12 +110,16 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).requests_in -= 1;
         }
         if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && slot.is_unsent() && slot.retained != NONE {
-            self.t.retention.give(core::mem::replace(&mut slot.retained, NONE));
+            let place = core::mem::replace(&mut slot.retained, NONE);
+            if !self.planted(Planted::RetainedKept) {
+                self.t.retention.give(place);
+            }
             self.activate(channel);
         }
         let slot = self.t.ops.at(op);
         let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
-        if !slot.completed && !in_doubt && slot.is_done() {
+        let done = !in_doubt && slot.is_done() || self.planted(Planted::CompletionOnCqe) && slot.is_posted();
+        if !slot.completed && done {
             self.finish(op);
         }
         self.release(op);

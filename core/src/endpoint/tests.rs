@@ -19,6 +19,7 @@ mod limits;
 mod lone;
 mod one_sided;
 mod peers;
+mod planted;
 mod programs;
 mod random;
 mod rules;
