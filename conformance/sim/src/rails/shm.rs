@@ -33,9 +33,11 @@ struct Hub {
     ring: RingConfig,
     posts_max: u16,
     latency_ns: u64,
+    /// The world's clock.
+    now: Time,
     ranks: Vec<Process>,
-    /// Ranks that something became visible to, each once, until the world takes them.
-    woken: Vec<u32>,
+    /// Ranks that something becomes visible to, and when, until the world takes them.
+    woken: Vec<(u32, Time)>,
     ring_bytes: u64,
 }
 
@@ -44,8 +46,8 @@ struct Hub {
 struct Process {
     host: u32,
     alive: bool,
-    /// In `woken`.
-    woken: bool,
+    /// The latest entry of `woken` for it.
+    woken: Option<Time>,
     /// Ends that others made for it.
     calls: VecDeque<End>,
     /// Peers whose doorbell rang.
@@ -60,6 +62,9 @@ struct End {
     outbound: Outbound,
     near: Rc<Cell<Side>>,
     far: Rc<Cell<Side>>,
+    /// When each packet of the ring becomes visible here, and there: memory needs its time to the other processor.
+    visible: Rc<RefCell<VecDeque<Time>>>,
+    far_visible: Rc<RefCell<VecDeque<Time>>>,
 }
 
 /// What one side of a pair has done.
@@ -76,9 +81,9 @@ enum Side {
 impl ShmHub {
     /// For ranks on these hosts.
     pub fn new(hosts: Vec<u32>, ring: RingConfig, posts_max: u16, latency_ns: u64) -> Self {
-        let process = |host| Process { host, alive: true, woken: false, calls: VecDeque::new(), bells: Vec::new() };
+        let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
         let ranks = hosts.into_iter().map(process).collect();
-        ShmHub(Rc::new(RefCell::new(Hub { ring, posts_max, latency_ns, ranks, woken: Vec::new(), ring_bytes: 0 })))
+        ShmHub(Rc::new(RefCell::new(Hub { ring, posts_max, latency_ns, now: Time(0), ranks, woken: Vec::new(), ring_bytes: 0 })))
     }
 
     /// The rail of a rank.
@@ -105,9 +110,9 @@ impl ShmHub {
         }
     }
 
-    /// From a post until the other side can see it.
-    pub fn latency_ns(&self) -> u64 {
-        self.0.borrow().latency_ns
+    /// Tells the time: what is posted from now on is seen `latency_ns` later.
+    pub fn set_now(&self, now: Time) {
+        self.0.borrow_mut().now = now;
     }
 
     /// Bytes of ring memory made so far.
@@ -115,10 +120,10 @@ impl ShmHub {
         self.0.borrow().ring_bytes
     }
 
-    /// Moves the ranks that something became visible to.
-    pub fn take_woken(&self, woken: &mut Vec<u32>) {
+    /// Moves the ranks that something becomes visible to, and when.
+    pub fn take_woken(&self, woken: &mut Vec<(u32, Time)>) {
         let hub = &mut *self.0.borrow_mut();
-        hub.woken.iter().for_each(|rank| hub.ranks[*rank as usize].woken = false);
+        hub.woken.iter().for_each(|(rank, _)| hub.ranks[*rank as usize].woken = None);
         woken.append(&mut hub.woken);
     }
 
@@ -138,10 +143,18 @@ impl ShmHub {
 }
 
 impl Hub {
+    /// When others see what is done now.
+    fn visible(&self) -> Time {
+        Time(self.now.0.saturating_add(self.latency_ns))
+    }
+
     fn wake(&mut self, rank: u32) {
+        let visible = self.visible();
         let Some(process) = self.ranks.get_mut(rank as usize) else { return };
-        if !std::mem::replace(&mut process.woken, true) {
-            self.woken.push(rank);
+        // The clock does not go back, so an entry that is there is not later.
+        if process.woken.is_none() {
+            process.woken = Some(visible);
+            self.woken.push((rank, visible));
         }
     }
 
@@ -161,11 +174,19 @@ impl Hub {
         let (far_inbound, outbound) = pair(self.ring).ok()?;
         self.ring_bytes += (inbound.len() + far_inbound.len()) as u64;
         let (near, far) = (Rc::new(Cell::new(Side::Open)), Rc::new(Cell::new(Side::Called)));
-        let theirs =
-            End { peer: rank, inbound: far_inbound, outbound: far_outbound, near: far.clone(), far: near.clone() };
+        let (visible, far_visible) = (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
+        let theirs = End {
+            peer: rank,
+            inbound: far_inbound,
+            outbound: far_outbound,
+            near: far.clone(),
+            far: near.clone(),
+            visible: far_visible.clone(),
+            far_visible: visible.clone(),
+        };
         self.ranks[peer as usize].calls.push_back(theirs);
         self.wake(peer);
-        Some(End { peer, inbound, outbound, near, far })
+        Some(End { peer, inbound, outbound, near, far, visible, far_visible })
     }
 }
 
@@ -257,7 +278,7 @@ impl ShmRail {
         taken
     }
 
-    fn look(&mut self, peer: u32, sink: &mut dyn Sink) -> Look {
+    fn look(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Look {
         let Some(link) = self.links.get_mut(&peer) else { return Look::Over };
         link.end.inbound.disarm();
         link.end.outbound.disarm();
@@ -279,9 +300,9 @@ impl ShmRail {
         let (gone, closing) = (dead || link.end.far.get() == Side::Closed, link.closing);
         let sent = match gone {
             true => Ok(0),
-            false => link.pump(&mut self.counters, &mut self.done),
+            false => link.pump(self.hub.0.borrow().visible(), &mut self.counters, &mut self.done),
         };
-        let received = link.receive(sink, &mut self.pieces, &mut self.counters);
+        let received = link.receive(now, sink, &mut self.pieces, &mut self.counters);
         let (sent, received) = match (sent, received) {
             (Ok(sent), Ok(received)) => (sent, received),
             (Err(fault), _) | (_, Err(fault)) if !closing => return Look::Down(fault),
@@ -289,7 +310,9 @@ impl ShmRail {
         };
         things += sent + received;
         let mut hub = self.hub.0.borrow_mut();
-        if link.end.outbound.must_ring() && sent > 0 || link.end.inbound.must_ring() {
+        // Asking takes the sleeper's flag, so one asks only when there is something to wake it for.
+        let bell = sent > 0 && link.end.outbound.must_ring();
+        if link.end.inbound.must_ring() || bell {
             hub.ring(self.rank, peer);
         }
         if received == BURST {
@@ -298,9 +321,11 @@ impl ShmRail {
         if closing && (gone || link.queue.is_empty()) {
             return Look::Over;
         }
-        if gone {
+        let left = !link.end.visible.borrow().is_empty();
+        if gone && !left {
             return Look::Down(RailFault::Closed);
         }
+        // While packets are on their way here, the link stays active, and `next_timeout` names the moment.
         let sleeps = link.end.inbound.arm() && (link.queue.is_empty() || link.end.outbound.arm());
         // A look at an empty ring may have given slots back.
         if link.end.inbound.must_ring() {
@@ -323,7 +348,7 @@ impl ShmRail {
 
 impl Link {
     /// Moves waiting posts into the ring, as far as there is room.
-    fn pump(&mut self, counters: &mut RailCounters, done: &mut Vec<PostId>) -> Result<usize, RailFault> {
+    fn pump(&mut self, visible: Time, counters: &mut RailCounters, done: &mut Vec<PostId>) -> Result<usize, RailFault> {
         let mut moved = 0;
         while let Some(first) = self.queue.front() {
             let whole;
@@ -336,6 +361,7 @@ impl Link {
             };
             match self.end.outbound.push(&first.header, pieces) {
                 Ok(()) => {
+                    self.end.far_visible.borrow_mut().push_back(visible);
                     count_sent(counters, &first.header, pieces);
                     if !self.closing {
                         done.push(first.id);
@@ -350,17 +376,19 @@ impl Link {
         Ok(moved)
     }
 
-    /// Takes up to [`BURST`] packets; those of a closing link are dropped.
+    /// Takes up to [`BURST`] packets that are visible; those of a closing link are dropped.
     fn receive(
         &mut self,
+        now: Time,
         sink: &mut dyn Sink,
         pieces: &mut Vec<Piece>,
         counters: &mut RailCounters,
     ) -> Result<usize, RailFault> {
         let mut taken = 0;
-        while taken < BURST {
+        while taken < BURST && self.end.visible.borrow().front().is_none_or(|visible| *visible <= now) {
             let Some(front) = self.end.inbound.front().map_err(|_| RailFault::Corrupt)? else { break };
             taken += 1;
+            self.end.visible.borrow_mut().pop_front();
             if self.closing {
                 front.release();
                 continue;
@@ -463,6 +491,8 @@ impl Rail for ShmRail {
         debug_assert!(outgoing.kind == PostKind::Send, "rings take messages only");
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return };
         if link.queue.is_empty() && link.end.outbound.push(&header, outgoing.payload).is_ok() {
+            let visible = self.hub.0.borrow().visible();
+            link.end.far_visible.borrow_mut().push_back(visible);
             count_sent(&mut self.counters, &header, outgoing.payload);
             self.done.push(outgoing.id);
             if link.end.outbound.must_ring() {
@@ -475,7 +505,7 @@ impl Rail for ShmRail {
         self.activate(outgoing.peer.0);
     }
 
-    fn poll(&mut self, _now: Time, sink: &mut dyn Sink) -> usize {
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         let mut things = self.answer_bells();
         for peer in std::mem::take(&mut self.refused) {
             things += 1;
@@ -485,7 +515,7 @@ impl Rail for ShmRail {
             if let Some(link) = self.links.get_mut(&peer) {
                 link.active = false;
             }
-            match self.look(peer, sink) {
+            match self.look(now, peer, sink) {
                 Look::Some(some) => {
                     things += some;
                     self.activate(peer);
@@ -508,7 +538,9 @@ impl Rail for ShmRail {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        None
+        // What lies in a ring of an active link and is not visible yet.
+        let links = self.active.iter().filter_map(|peer| self.links.get(peer));
+        links.filter_map(|link| link.end.visible.borrow().front().copied()).min()
     }
 
     fn is_closing(&self) -> bool {

@@ -35,6 +35,7 @@ impl World {
                 self.push(until.time(), What::Heal(index));
             }
         }
+        self.wires.set_now(self.now);
         match (fault.kind, fault.place) {
             (Kind::Kill, Place::Rank(rank)) => self.kill(rank),
             (Kind::Pause, Place::Rank(rank)) => {
@@ -55,13 +56,13 @@ impl World {
             (Kind::AdminCut, Place::Rank(rank)) => self.admin.set_cut(Some(rank), true),
             _ => self.wires.begin(self.now, &fault, until.map(|until| until.time())),
         }
-        self.wake_woken(self.now);
+        self.wake_woken();
     }
 
     pub(super) fn end_fault(&mut self, index: u32) {
         self.faults_left -= 1;
         self.heal(index as usize);
-        self.wake_woken(self.now);
+        self.wake_woken();
     }
 
     /// Ends a fault, unless another one of its sort at its place goes on.
@@ -104,7 +105,7 @@ impl World {
         self.admin.heal();
         self.wires.heal(self.now);
         self.healed = Some(self.now);
-        self.wake_woken(self.now);
+        self.wake_woken();
     }
 
     /// A process is killed: its devices are gone, its memory stays until the world ends.

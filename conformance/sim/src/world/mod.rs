@@ -94,8 +94,8 @@ pub struct World {
     events: u64,
     /// Time at which everything was healed.
     healed: Option<Time>,
-    /// Ranks for whom something became visible; reused.
-    woken: Vec<u32>,
+    /// Ranks to whom something becomes visible, and when; reused.
+    woken: Vec<(u32, Time)>,
     killed: Vec<u32>,
     report: Report,
 }
@@ -196,6 +196,10 @@ impl World {
         if let Some(ended) = self.ended_by(stop) {
             return ended;
         }
+        if stop == Stop::Idle && self.undone > 0 {
+            // All wait for faults to end, which they do when the phase ends.
+            self.now = end;
+        }
         self.heal_all();
         if !workload.look(&self.view(), Moment::Healed) {
             return Ended::Stopped;
@@ -282,7 +286,7 @@ impl World {
         self.now = next;
         if self.wires.next_event().is_some_and(|at| at <= next) {
             self.wires.advance(next);
-            self.wake_woken(next);
+            self.wake_woken();
         }
         while let Some(datagram) = self.admin.receive(next) {
             self.events += 1;

@@ -27,12 +27,11 @@ impl World {
         self.push(at, What::Wake(index));
     }
 
-    /// Wakes everybody for whom something became visible on the wires.
-    pub(super) fn wake_woken(&mut self, visible: Time) {
+    /// Wakes everybody to whom something becomes visible on the wires.
+    pub(super) fn wake_woken(&mut self) {
         let mut woken = std::mem::take(&mut self.woken);
         self.wires.take_woken(&mut woken);
-        // A rank is woken once however much there is for it, in the order of the first.
-        for rank in woken.drain(..) {
+        for (rank, visible) in woken.drain(..) {
             self.wake_at(rank, visible);
         }
         self.woken = woken;
@@ -59,6 +58,7 @@ impl World {
 
     /// A round of the engine; the application hears of it when its cost is over.
     fn round(&mut self, index: u32, now: Time) {
+        self.wires.set_now(now);
         let rank = &mut self.ranks[index as usize];
         let done = rank.engine.round(now) as u64;
         self.report.rounds += 1;
@@ -68,13 +68,14 @@ impl World {
             let bytes = copied - std::mem::replace(&mut rank.copied, copied);
             cost += (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;
         }
+        let mut tell = rank.engine.has_event() || !rank.datagrams.is_empty();
+        // The first event's price comes before the application's answer to it, that of the others after.
+        cost += u64::from(tell) * self.cpu.event_ns;
         rank.busy_until = Time(now.0 + cost);
-        let timer = rank.app_wake.is_some_and(|due| due <= rank.busy_until);
-        let tell = timer || rank.engine.has_event() || !rank.datagrams.is_empty();
+        tell |= rank.app_wake.is_some_and(|due| due <= rank.busy_until);
         rank.telling = tell;
         let again = (tell || done > 0).then_some(rank.busy_until);
-        let visible = rank.busy_until;
-        self.wake_woken_later(visible);
+        self.wake_woken();
         self.reschedule(index, again);
     }
 
@@ -101,6 +102,7 @@ impl World {
 
     /// Calls an application, carries out what it submitted, and charges for both.
     pub(super) fn call(&mut self, index: u32, now: Time, what: impl FnOnce(Called<'_>, Cx<'_>) -> u64) {
+        self.wires.set_now(now);
         let size = self.ranks.len() as u32;
         let (phase, trace, admin) = (self.phase, self.trace.clone(), &mut self.admin);
         let rank = &mut self.ranks[index as usize];
@@ -124,7 +126,7 @@ impl World {
         };
         let told = what(Called { app: &mut **app, datagrams, timer_due }, cx);
         let actions = rank.engine.carry_out(now) as u64;
-        let cost = told * self.cpu.event_ns + actions * self.cpu.thing_ns;
+        let cost = told.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
         // A change of phase is told to busy ranks too.
         rank.busy_until = Time(rank.busy_until.max(now).0.saturating_add(cost).saturating_add(spent_ns));
         let done = rank.app.is_done();
@@ -135,15 +137,8 @@ impl World {
         }
         // What was submitted is looked after at once; events that came of it are told next time.
         let again = (told > 0 || actions > 0 || rank.engine.has_event()).then_some(rank.busy_until);
-        let visible = rank.busy_until;
-        self.wake_woken_later(visible);
+        self.wake_woken();
         self.reschedule(index, again);
-    }
-
-    /// What a rank did becomes visible to others when it is through with it.
-    fn wake_woken_later(&mut self, visible: Time) {
-        let latency = self.wires.shm.latency_ns();
-        self.wake_woken(Time(visible.0.saturating_add(latency)));
     }
 
     /// The rank's next wake-up: now again, or at the next deadline.

@@ -15,12 +15,17 @@ impl Wires {
         None
     }
 
+    /// Tells rails that are not told it by their driver what time it is.
+    pub(super) fn set_now(&mut self, now: Time) {
+        self.shm.set_now(now);
+    }
+
     pub(super) fn advance(&mut self, now: Time) {
         let _ = now;
     }
 
-    /// Ranks for whom something became visible.
-    pub(super) fn take_woken(&mut self, woken: &mut Vec<u32>) {
+    /// Ranks to whom something becomes visible, and when.
+    pub(super) fn take_woken(&mut self, woken: &mut Vec<(u32, Time)>) {
         self.shm.take_woken(woken);
     }
 
