@@ -24,12 +24,8 @@ fn main() {
         "stream" => RailSpec::Stream { hca: 0, port: 0 },
         _ => RailSpec::Shm {},
     };
-    let scenario = Scenario {
-        hosts: number(0, 1),
-        ranks_per_host: number(1, 1000),
-        rails: vec![rail],
-        ..Scenario::default()
-    };
+    let scenario =
+        Scenario { hosts: number(0, 1), ranks_per_host: number(1, 1000), rails: vec![rail], ..Scenario::default() };
     let mut workload = PingPong::new(number(2, 100), 64);
     let before = resident_bytes();
     let clock = Instant::now();

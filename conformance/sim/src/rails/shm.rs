@@ -83,7 +83,15 @@ impl ShmHub {
     pub fn new(hosts: Vec<u32>, ring: RingConfig, posts_max: u16, latency_ns: u64) -> Self {
         let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
         let ranks = hosts.into_iter().map(process).collect();
-        ShmHub(Rc::new(RefCell::new(Hub { ring, posts_max, latency_ns, now: Time(0), ranks, woken: Vec::new(), ring_bytes: 0 })))
+        ShmHub(Rc::new(RefCell::new(Hub {
+            ring,
+            posts_max,
+            latency_ns,
+            now: Time(0),
+            ranks,
+            woken: Vec::new(),
+            ring_bytes: 0,
+        })))
     }
 
     /// The rail of a rank.
@@ -174,7 +182,8 @@ impl Hub {
         let (far_inbound, outbound) = pair(self.ring).ok()?;
         self.ring_bytes += (inbound.len() + far_inbound.len()) as u64;
         let (near, far) = (Rc::new(Cell::new(Side::Open)), Rc::new(Cell::new(Side::Called)));
-        let (visible, far_visible) = (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
+        let (visible, far_visible) =
+            (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
         let theirs = End {
             peer: rank,
             inbound: far_inbound,

@@ -129,7 +129,10 @@ fn errors_name_file_key_and_value() {
         ("[random]\nper_second = 1\nkinds = [\"gremlin\"]", ["gremlin", "unknown variant"]),
         ("[[faults]]\nat = \"1ms\"\nwhat = \"gremlin\"\nwhere = \"world\"", ["gremlin", "link-down"]),
         ("[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"port1\"", ["port1", "no place"]),
-        ("[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"rank7\"", ["faults[0].where = \"rank7\"", "no such place"]),
+        (
+            "[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"rank7\"",
+            ["faults[0].where = \"rank7\"", "no such place"],
+        ),
         ("[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"subnet0\"", ["kill", "like rank3"]),
         ("[[faults]]\nat = \"1ms\"\nwhat = \"kill\"\nwhere = \"rank0\"\nuntil = \"2ms\"", ["kill", "\"until\""]),
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\nuntil = \"2ms\"", ["2ms", "not after"]),

@@ -76,7 +76,13 @@ impl Player {
             message.for_each(|(place, at)| *place = byte(rank, round, at));
         }
         let segments = [Seg::new(region, 0, self.game.bytes)];
-        let send = Send { peer: PeerId(self.peer), tag: Some(round.into()), segments: &segments, cookie: SENT, ..Send::default() };
+        let send = Send {
+            peer: PeerId(self.peer),
+            tag: Some(round.into()),
+            segments: &segments,
+            cookie: SENT,
+            ..Send::default()
+        };
         match cx.engine.send(cx.now, &send) {
             Ok(_) => {
                 self.sent += 1;

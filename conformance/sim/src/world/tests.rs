@@ -106,7 +106,9 @@ fn what_costs_more_takes_longer() {
     };
     // The run's safety phase ends with the last message.
     let plain = took("");
-    for more in ["[shm]\nlatency_ns = 1000", "[cpu]\npoll_ns = 1000", "[cpu]\nthing_ns = 1000", "[cpu]\nevent_ns = 1000"] {
+    for more in
+        ["[shm]\nlatency_ns = 1000", "[cpu]\npoll_ns = 1000", "[cpu]\nthing_ns = 1000", "[cpu]\nevent_ns = 1000"]
+    {
         let slower = took(more);
         // 50 messages each way, one after the other, each with a nanosecond-exact price.
         assert!(slower >= plain + 100 * 900, "{more}: {plain} to {slower}");
