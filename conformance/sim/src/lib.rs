@@ -26,6 +26,8 @@
 pub mod check;
 pub mod hca;
 pub mod net;
+pub mod rails;
 pub mod rng;
+pub mod scenario;
 pub mod trace;
 pub mod world;
