@@ -112,14 +112,16 @@ mod tests {
     /// A failure that hangs on two of eight faults, two hosts and six messages shrinks to just these.
     #[test]
     fn only_what_the_failure_needs_is_left() {
-        let faults: String =
-            (0..8).map(|i| format!("[[faults]]\nat = \"{}us\"\nuntil = \"900us\"\nfault = \"pause rank{i}\"\n", i + 1)).collect();
+        let faults: String = (0..8)
+            .map(|i| {
+                format!("[[faults]]\nat = \"{}us\"\nuntil = \"900us\"\nwhat = \"pause\"\nwhere = \"rank{i}\"\n", i + 1)
+            })
+            .collect();
         let start = scenario(&faults);
         let messages = |scenario: &Scenario| scenario.workload.parameters["messages"].as_integer().unwrap();
         let (least, tries) = shrink(&start, 1, 1000, |candidate| {
-            let has = |rank: u32| {
-                candidate.faults.iter().any(|fault| fault.fault.to_string().ends_with(&format!("rank{rank}")))
-            };
+            let has =
+                |rank: u32| candidate.faults.iter().any(|fault| fault.fault.to_string() == format!("pause rank{rank}"));
             candidate.hosts >= 2 && messages(candidate) >= 6 && has(2) && has(5)
         });
         assert_eq!(least.faults.len(), 2);
