@@ -17,6 +17,7 @@ const UNSAFE_FILES: &[&str] = &[
     "os-linux/src/bootstrap/server/signals.rs",
     "os-linux/src/bootstrap/server/spawn.rs",
     "os-linux/src/bootstrap/server/tests.rs",
+    "os-linux/src/driver/request.rs",
     "os-linux/src/driver/submit.rs",
     "os-linux/src/driver/tests/hostile.rs",
     "os-linux/src/memory.rs",

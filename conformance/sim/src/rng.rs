@@ -41,7 +41,7 @@ impl Rng {
 
     /// A number below `n`; 0 where `n` is 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        (u128::from(self.draw()) * u128::from(n) >> 64) as u64
+        ((u128::from(self.draw()) * u128::from(n)) >> 64) as u64
     }
 
     /// A number of `low..=high`.

@@ -81,9 +81,9 @@ impl fmt::Display for CardError {
 
 impl std::error::Error for CardError {}
 
-/// A card, parsed. Borrows the text.
+/// The line of text by which a process tells its addresses, parsed. Borrows the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Card<'a> {
+pub struct Card<'a> {
     /// The logical host.
     pub(super) host: &'a str,
     /// Kind and address of each rail.
@@ -92,7 +92,10 @@ pub(super) struct Card<'a> {
 
 impl<'a> Card<'a> {
     /// The only text that means this card.
-    pub(super) fn emit(&self) -> Result<String, CardError> {
+    ///
+    /// # Errors
+    /// See [`CardError`].
+    pub fn emit(&self) -> Result<String, CardError> {
         check_word(self.host)?;
         if self.rails.len() > RAILS_MAX {
             return Err(CardError::Rails { found: self.rails.len() });
@@ -110,7 +113,11 @@ impl<'a> Card<'a> {
         Ok(text)
     }
 
-    pub(super) fn parse(text: &'a str) -> Result<Self, CardError> {
+    /// Reads a card.
+    ///
+    /// # Errors
+    /// See [`CardError`].
+    pub fn parse(text: &'a str) -> Result<Self, CardError> {
         // The version goes first: what follows may have another shape in another version.
         let version = text.split(';').next().unwrap_or_default();
         if version != VERSION {

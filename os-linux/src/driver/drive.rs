@@ -9,9 +9,9 @@ use rerail_core::time::Time;
 use rerail_core::wire::RemoteKey;
 use rustix::io::Errno;
 
-use super::{Slot, Transport, now};
+use super::{Engine, Slot};
 use crate::memory::{Core, Memory};
-use crate::rail::{Outgoing, Piece, Sink};
+use crate::rail::{MemoryKey, Outgoing, Piece, Sink};
 
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
@@ -33,27 +33,11 @@ enum Answer {
     Failed(PostId),
 }
 
-impl Transport {
-    /// Drives the transport one round, without waiting; returns how many things happened. After `Settings::spin_polls`
-    /// rounds in a row without any, each further one yields the processor, because there may be more processes than
-    /// processors.
-    pub fn progress(&mut self) -> usize {
-        if self.waiter.is_armed() {
-            self.disarm();
-        }
-        let done = self.round(now());
-        if done > 0 {
-            self.spin.idle_rounds = 0;
-        } else if self.spin.idle_rounds < self.spin.idle_rounds_max {
-            self.spin.idle_rounds += 1;
-        } else {
-            rustix::thread::sched_yield();
-        }
-        done
-    }
-
-    fn round(&mut self, now: Time) -> usize {
-        let Transport { rails, core, memory, .. } = self;
+impl Engine {
+    /// One round of driving: takes what rails have, runs timers that are due, carries out what the core wants; returns how
+    /// many things happened. Time must not go back.
+    pub fn round(&mut self, now: Time) -> usize {
+        let Engine { rails, core, memory, .. } = self;
         let mut done = 0;
         for Slot { id, rail, .. } in rails {
             done += rail.poll(now, &mut CoreSink { core, memory, rail: *id, now });
@@ -65,9 +49,10 @@ impl Transport {
         done + self.carry_out(now)
     }
 
-    /// Carries out what the core wants done, until it wants nothing; returns how many actions that were.
-    pub(super) fn carry_out(&mut self, now: Time) -> usize {
-        let Transport { rails, core, memory, scratch, .. } = self;
+    /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
+    /// [`round`](Self::round) does it too; alone it sends what was submitted without looking at the rails.
+    pub fn carry_out(&mut self, now: Time) -> usize {
+        let Engine { rails, core, memory, scratch, .. } = self;
         let mut done = 0;
         loop {
             scratch.actions.clear();
@@ -97,12 +82,16 @@ impl Transport {
                         }
                         None
                     }
-                    Action::Register { operation, rail, memory: span, .. } => {
-                        let key = address_key(core, memory, *rail, *span, source);
+                    Action::Register { operation, rail, memory: span, write } => {
+                        let key = register(rails, core, memory, (*rail, *span, *write), source);
                         Some(Answer::Registered { operation: *operation, rail: *rail, key })
                     }
-                    // Address keys hold nothing.
-                    Action::Deregister { .. } => None,
+                    Action::Deregister { rail, key } => {
+                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
+                            slot.rail.deregister(MemoryKey { key: key.key, address: key.address });
+                        }
+                        None
+                    }
                 };
                 if let Some(answer) = answer {
                     // One answer per action, and the lists are equally long.
@@ -159,18 +148,22 @@ fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
     Answer::Atomic { operation, old: old.unwrap_or(0) }
 }
 
-/// The key of memory on a rail that needs no registration: its address. One piece only, because a key names one range.
-fn address_key(
+/// Registers the memory of a request with its rail.
+fn register(
+    rails: &mut [Slot],
     core: &Core,
     memory: &Memory,
-    rail: RailId,
-    span: Span,
+    (rail, span, write): (RailId, Span, bool),
     pieces: &mut Vec<Piece>,
 ) -> Result<RemoteKey, RailFault> {
     pieces.clear();
     let whole = memory.resolve_all(core.segments(span), pieces);
-    match pieces.as_slice() {
-        [piece] if whole => Ok(RemoteKey { rail: rail.0, key: 0, address: piece.start.addr() as u64 }),
+    match (rails.get_mut(usize::from(rail.0)), pieces.as_slice()) {
+        // A key names one range.
+        (Some(slot), [piece]) if whole => {
+            let MemoryKey { key, address } = slot.rail.register(*piece, write)?;
+            Ok(RemoteKey { rail: rail.0, key, address })
+        }
         _ => Err(RailFault::Device { code: Errno::INVAL.raw_os_error() }),
     }
 }

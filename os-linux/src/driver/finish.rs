@@ -71,9 +71,10 @@ impl Transport {
         // Learns of peers that came up or went while nobody asked.
         self.progress();
         while self.poll_event().is_some() {}
-        let mut waiting = std::mem::replace(&mut self.met, super::PeerSet::new(self.config.peers_max));
+        let nobody = super::PeerSet::new(self.size());
+        let mut waiting = std::mem::replace(&mut self.engine.met, nobody);
         for peer in waiting.iter().collect::<Vec<_>>() {
-            if self.core.close_peer(now(), peer).is_err() {
+            if self.engine.close_peer(now(), peer).is_err() {
                 waiting.remove(peer);
             }
         }
@@ -104,7 +105,7 @@ impl Transport {
             self.progress();
             while self.poll_event().is_some() {}
             let time = now();
-            if !self.rails.iter().any(|slot| slot.rail.is_closing()) || until.is_some_and(|until| until <= time) {
+            if !self.engine.is_closing() || until.is_some_and(|until| until <= time) {
                 return Ok(farewell);
             }
             self.sleep(until, time)?;

@@ -6,10 +6,12 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `engine` | the transport without clock and sleep: hosts with a time of their own, and the simulator, drive it |
 //! | `open` | opening rails, exchanging cards, joining a job |
 //! | `rails` | the rails that the settings ask for |
 //! | `card` | the line of text by which a process tells its addresses |
-//! | `submit` | memory and requests |
+//! | `request` | memory and requests, with the time as an argument |
+//! | `submit` | the same, stamped with the clock |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `finish` | leaving in good order |
@@ -17,34 +19,33 @@
 
 mod card;
 mod drive;
+mod engine;
 mod error;
 mod finish;
 mod open;
 mod rails;
+mod request;
 mod submit;
 mod wait;
 
 use std::fmt;
-use std::rc::Rc;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::Event;
-use rerail_core::ids::{PeerId, RailId};
-use rerail_core::rail::RailKind;
+use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 
 use crate::bootstrap::Bootstrap;
-use crate::memory::{Core, Memory};
-use crate::rail::{Rail, RailCounters};
 
 pub use crate::memory::MemoryError;
-pub use card::CardError;
+pub use card::{Card, CardError};
+pub use engine::{Engine, EngineOpening, RailInfo};
 pub use error::{RequestError, StartError, WaitError, WindowError};
 pub use finish::{Farewell, FinishError};
 pub use open::{Opening, Options};
 pub use wait::Woken;
 
-use drive::Scratch;
+use engine::{PeerSet, Slot};
 use wait::Waiter;
 
 /// A message transport over all rails between this process and its peers.
@@ -80,27 +81,10 @@ use wait::Waiter;
 /// receive's buffer early shows some of the bytes, writing to a send's buffer sends some of the new ones; neither harms
 /// anything else.
 pub struct Transport {
-    // Order matters: rails, which hold addresses of pieces, go before the memory that these point to.
-    rails: Vec<Slot>,
-    core: Core,
-    memory: Memory,
-    config: Config,
-    scratch: Scratch,
+    engine: Engine,
     waiter: Waiter,
-    /// An event that was taken from the core to see whether there is one.
-    next_event: Option<Event>,
-    /// Peers that a connection exists or was asked for with: what `finish` says goodbye to.
-    met: PeerSet,
     spin: Spin,
     boot: Option<Box<dyn Bootstrap>>,
-}
-
-/// A rail and what the driver keeps beside it.
-struct Slot {
-    id: RailId,
-    rail: Box<dyn Rail>,
-    kind: RailKind,
-    address: Rc<str>,
 }
 
 /// When polling gives the processor to others.
@@ -111,93 +95,49 @@ struct Spin {
     idle_rounds_max: u32,
 }
 
-/// What a rail is, for people and reports.
-#[derive(Clone, Debug)]
-pub struct RailInfo<'a> {
-    /// Its number, as in events and errors.
-    pub id: RailId,
-    /// Short name: `loop`, `shm`, `tcp:eth0`.
-    pub name: &'a str,
-    /// The sort.
-    pub kind: RailKind,
-    /// This process's address on it, as published to the peers.
-    pub address: &'a str,
-    /// What it counted since the start.
-    pub counters: RailCounters,
-}
-
-/// One bit per rank.
-#[derive(Debug)]
-struct PeerSet {
-    words: Vec<u64>,
-}
-
-impl PeerSet {
-    fn new(peers: u32) -> Self {
-        PeerSet { words: vec![0; (peers as usize).div_ceil(64)] }
-    }
-
-    fn insert(&mut self, peer: PeerId) {
-        if let Some(word) = self.words.get_mut(peer.0 as usize / 64) {
-            *word |= 1 << (peer.0 % 64);
-        }
-    }
-
-    fn remove(&mut self, peer: PeerId) {
-        if let Some(word) = self.words.get_mut(peer.0 as usize / 64) {
-            *word &= !(1 << (peer.0 % 64));
-        }
-    }
-
-    fn contains(&self, peer: PeerId) -> bool {
-        self.words.get(peer.0 as usize / 64).is_some_and(|word| word & (1 << (peer.0 % 64)) != 0)
-    }
-
-    fn iter(&self) -> impl Iterator<Item = PeerId> {
-        self.words.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(|(index, word)| {
-            let word = *word;
-            (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| PeerId(index as u32 * 64 + bit))
-        })
-    }
-}
-
 impl Transport {
     /// This process's rank.
     pub fn rank(&self) -> PeerId {
-        self.config.rank
+        self.engine.rank()
     }
 
     /// Processes in the job, this one included.
     pub fn size(&self) -> u32 {
-        self.config.peers_max
+        self.engine.size()
     }
 
     /// The core's sizes and knobs, as this transport runs with them.
     pub fn config(&self) -> &Config {
-        &self.config
+        self.engine.config()
     }
 
     /// The rails, in the order of their numbers.
     pub fn rails(&self) -> impl Iterator<Item = RailInfo<'_>> {
-        self.rails.iter().map(|slot| RailInfo {
-            id: slot.id,
-            name: slot.rail.name(),
-            kind: slot.kind,
-            address: &slot.address,
-            counters: slot.rail.counters(),
-        })
+        self.engine.rails()
+    }
+
+    /// Drives the transport one round, without waiting; returns how many things happened. After `Settings::spin_polls`
+    /// rounds in a row without any, each further one yields the processor, because there may be more processes than
+    /// processors.
+    pub fn progress(&mut self) -> usize {
+        if self.waiter.is_armed() {
+            self.disarm();
+        }
+        let done = self.engine.round(now());
+        if done > 0 {
+            self.spin.idle_rounds = 0;
+        } else if self.spin.idle_rounds < self.spin.idle_rounds_max {
+            self.spin.idle_rounds += 1;
+        } else {
+            rustix::thread::sched_yield();
+        }
+        done
     }
 
     /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their
     /// place in the core's tables until their event is taken.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.next_event.take().or_else(|| self.core.poll_event())?;
-        match event {
-            Event::PeerUp { peer } => self.met.insert(peer),
-            Event::PeerClosed { peer } | Event::PeerLost { peer, .. } => self.met.remove(peer),
-            Event::Completed(_) => {}
-        }
-        Some(event)
+        self.engine.poll_event()
     }
 }
 
@@ -205,14 +145,9 @@ impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
             // All that is under way, for people who look for the reason of a hang.
-            return write!(f, "{:?}", *self.core);
+            return write!(f, "{:#?}", self.engine);
         }
-        f.debug_struct("Transport")
-            .field("rank", &self.config.rank)
-            .field("size", &self.config.peers_max)
-            .field("rails", &self.rails.iter().map(|slot| slot.rail.name()).collect::<Vec<_>>())
-            .field("stats", &self.core.stats())
-            .finish_non_exhaustive()
+        f.debug_struct("Transport").field("engine", &self.engine).finish_non_exhaustive()
     }
 }
 

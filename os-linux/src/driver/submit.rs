@@ -1,20 +1,12 @@
-//! Memory and requests: what the caller hands in.
-//!
-//! Every request is checked against the regions before the core sees it, so that later, when its memory is resolved,
-//! every piece lies in bounds. The core keeps the memory of a request named until the request is over and no rail needs
-//! it any more; `free` asks the core.
+//! Memory and requests: what the caller hands in, stamped with the clock and given to the engine.
 
 use rerail_core::endpoint::{
     Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
-use rerail_core::mem::{RegionId, Seg};
+use rerail_core::mem::RegionId;
 
 use super::{MemoryError, RequestError, Transport, WindowError, now};
-
-/// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
-/// the type's alignment, and this makes the addresses follow.
-const ATOMIC_WINDOW_ALIGN: usize = 8;
 
 impl Transport {
     /// Allocates a region of `bytes` zeroed bytes, page aligned.
@@ -22,7 +14,7 @@ impl Transport {
     /// # Errors
     /// [`MemoryError::BadLength`] for 0 bytes, [`MemoryError::System`] where the system refuses.
     pub fn alloc(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
-        self.memory.alloc(bytes)
+        self.engine.alloc(bytes)
     }
 
     /// Gives a region back: an allocated one is unmapped, an adopted one is the caller's alone again.
@@ -31,22 +23,18 @@ impl Transport {
     /// [`MemoryError::InUse`] while a window or a request that is not over names it, or a rail is not through with it
     /// yet; nothing happens then. Drive the transport and try again.
     pub fn free(&mut self, region: RegionId) -> Result<(), MemoryError> {
-        self.memory.check(&Seg::new(region, 0, 0))?;
-        if self.core.uses_region(region) {
-            return Err(MemoryError::InUse(region));
-        }
-        self.memory.remove(region)
+        self.engine.free(region)
     }
 
     /// The bytes of an allocated region. `None`: there is no such region, or it was adopted (the caller has its own
     /// way to that memory).
     pub fn bytes(&self, region: RegionId) -> Option<&[u8]> {
-        self.memory.bytes(region)
+        self.engine.bytes(region)
     }
 
     /// As [`bytes`](Self::bytes), for writing.
     pub fn bytes_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
-        self.memory.bytes_mut(region)
+        self.engine.bytes_mut(region)
     }
 
     /// Takes `len` bytes of the caller's memory at `start` as a region, without touching it. The region may be larger
@@ -63,7 +51,7 @@ impl Transport {
     /// other threads may access it while it is the target of atomics only by atomics, and otherwise not at all.
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
-        unsafe { self.memory.adopt(start, len) }
+        unsafe { self.engine.adopt(start, len) }
     }
 
     /// Sends a message.
@@ -72,10 +60,7 @@ impl Transport {
     /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core refuses;
     /// nothing happened then.
     pub fn send(&mut self, send: &Send<'_>) -> Result<OpId, RequestError> {
-        self.check(send.segments)?;
-        let operation = self.core.send(now(), send)?;
-        self.met.insert(send.peer);
-        Ok(operation)
+        self.engine.send(now(), send)
     }
 
     /// Sends `payload` as a message, copied at once: the caller's buffer is free when this returns. At most
@@ -84,16 +69,7 @@ impl Transport {
     /// # Errors
     /// As [`send`](Self::send); [`RequestError::InjectSegments`] where `send` names segments too.
     pub fn inject(&mut self, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
-        if !send.segments.is_empty() {
-            return Err(RequestError::InjectSegments { given: send.segments.len() });
-        }
-        let (operation, place) = self.core.inject(now(), send, payload.len() as u64)?;
-        self.scratch.target.clear();
-        self.memory.resolve_all(self.core.segments(place), &mut self.scratch.target);
-        let copied = self.memory.fill(payload, &self.scratch.target);
-        debug_assert_eq!(copied, payload.len(), "the core gave an injected payload too little room");
-        self.met.insert(send.peer);
-        Ok(operation)
+        self.engine.inject(now(), send, payload)
     }
 
     /// Posts a buffer for a message.
@@ -101,19 +77,18 @@ impl Transport {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn recv(&mut self, recv: &Recv<'_>) -> Result<OpId, RequestError> {
-        self.check(recv.segments)?;
-        Ok(self.core.recv(now(), recv)?)
+        self.engine.recv(now(), recv)
     }
 
     /// The oldest message that has arrived without a receive and matches; it stays where it is.
     pub fn probe(&self, selector: &Selector) -> Option<Found> {
-        self.core.probe(selector)
+        self.engine.probe(selector)
     }
 
     /// As [`probe`](Self::probe), but takes the message out of matching: only [`recv_claimed`](Self::recv_claimed)
     /// receives it.
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
-        self.core.claim(selector)
+        self.engine.claim(selector)
     }
 
     /// Receives a claimed message; the selector of `recv` does not matter.
@@ -121,8 +96,7 @@ impl Transport {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn recv_claimed(&mut self, message: MessageId, recv: &Recv<'_>) -> Result<OpId, RequestError> {
-        self.check(recv.segments)?;
-        Ok(self.core.recv_claimed(now(), message, recv)?)
+        self.engine.recv_claimed(now(), message, recv)
     }
 
     /// Takes a request back. If that succeeds, its completion says `Cancelled`.
@@ -130,7 +104,7 @@ impl Transport {
     /// # Errors
     /// [`CancelError::TooLate`] where it will complete by itself, [`CancelError::Unknown`] where it is over.
     pub fn cancel(&mut self, operation: OpId) -> Result<(), CancelError> {
-        self.core.cancel(now(), operation)
+        self.engine.cancel(now(), operation)
     }
 
     /// Writes local segments into a peer's window.
@@ -138,10 +112,7 @@ impl Transport {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn put(&mut self, put: &Put<'_>) -> Result<OpId, RequestError> {
-        self.check(put.segments)?;
-        let operation = self.core.put(now(), put)?;
-        self.met.insert(put.to.peer);
-        Ok(operation)
+        self.engine.put(now(), put)
     }
 
     /// Reads a peer's window into local segments.
@@ -149,10 +120,7 @@ impl Transport {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn get(&mut self, get: &Get<'_>) -> Result<OpId, RequestError> {
-        self.check(get.segments)?;
-        let operation = self.core.get(now(), get)?;
-        self.met.insert(get.from.peer);
-        Ok(operation)
+        self.engine.get(now(), get)
     }
 
     /// Changes one value in a peer's window atomically; its completion brings the value before.
@@ -160,9 +128,7 @@ impl Transport {
     /// # Errors
     /// [`RequestError::Submit`] where the core refuses.
     pub fn atomic(&mut self, atomic: &Atomic) -> Result<OpId, RequestError> {
-        let operation = self.core.atomic(now(), atomic)?;
-        self.met.insert(atomic.at.peer);
-        Ok(operation)
+        self.engine.atomic(now(), atomic)
     }
 
     /// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
@@ -170,9 +136,7 @@ impl Transport {
     /// # Errors
     /// [`RequestError::Submit`] where the core refuses.
     pub fn flush(&mut self, flush: &Flush) -> Result<OpId, RequestError> {
-        let operation = self.core.flush(now(), flush)?;
-        self.met.insert(flush.peer);
-        Ok(operation)
+        self.engine.flush(now(), flush)
     }
 
     /// Exposes memory to the one-sided requests of peers that know the window's key.
@@ -181,13 +145,7 @@ impl Transport {
     /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are allowed and
     /// the window does not start on a multiple of 8 bytes, [`WindowError::Expose`] where the core refuses.
     pub fn expose(&mut self, window: &Window) -> Result<WindowId, WindowError> {
-        let seg = Seg { at: window.at, len: window.len };
-        self.memory.check(&seg)?;
-        let address = self.memory.resolve(&seg)?.start.addr();
-        if window.access.atomic && address % ATOMIC_WINDOW_ALIGN != 0 {
-            return Err(WindowError::Misaligned { address, align: ATOMIC_WINDOW_ALIGN });
-        }
-        Ok(self.core.expose(window)?)
+        self.engine.expose(window)
     }
 
     /// Ends the exposure of a window; later requests of peers for it are refused.
@@ -195,17 +153,17 @@ impl Transport {
     /// # Errors
     /// [`ConcealError::Busy`] while a peer's request is being served from it: drive the transport and try again.
     pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
-        self.core.conceal(window)
+        self.engine.conceal(window)
     }
 
     /// A completion counter; `None`: there is no such counter (`Config::counters_max`).
     pub fn counter(&self, counter: CounterId) -> Option<u64> {
-        self.core.counter(counter)
+        self.engine.counter(counter)
     }
 
     /// What the core counted since the start.
     pub fn stats(&self) -> Stats {
-        self.core.stats()
+        self.engine.stats()
     }
 
     /// Says goodbye to a peer once all that was submitted to it is acknowledged; `Event::PeerClosed` follows.
@@ -213,10 +171,6 @@ impl Transport {
     /// # Errors
     /// [`PeerError::Unknown`], [`PeerError::OutOfRange`].
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
-        self.core.close_peer(now(), peer)
-    }
-
-    fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {
-        segments.iter().try_for_each(|seg| self.memory.check(seg))
+        self.engine.close_peer(now(), peer)
     }
 }

@@ -81,23 +81,20 @@ impl Transport {
     pub fn arm(&mut self) -> Result<bool, WaitError> {
         self.disarm();
         let now = now();
-        if self.carry_out(now) > 0 {
+        if self.engine.carry_out(now) > 0 {
             return Ok(false);
         }
-        if self.next_event.is_none() {
-            self.next_event = self.core.poll_event();
-        }
-        let rails_due = self.rails.iter().filter_map(|slot| slot.rail.next_timeout());
-        let due = self.core.next_timeout().into_iter().chain(rails_due).min();
-        if self.next_event.is_some() || due.is_some_and(|due| due <= now) {
+        let due = self.engine.next_timeout();
+        if self.engine.has_event() || due.is_some_and(|due| due <= now) {
             return Ok(false);
         }
         if due != self.waiter.timer_due {
             self.waiter.set_timer(due)?;
         }
-        for index in 0..self.rails.len() {
-            if !self.rails[index].rail.arm() {
-                self.rails[..index].iter_mut().for_each(|slot| slot.rail.disarm());
+        let rails = &mut self.engine.rails;
+        for index in 0..rails.len() {
+            if !rails[index].rail.arm() {
+                rails[..index].iter_mut().for_each(|slot| slot.rail.disarm());
                 return Ok(false);
             }
         }
@@ -111,7 +108,7 @@ impl Transport {
             return;
         }
         self.waiter.armed = false;
-        self.rails.iter_mut().for_each(|slot| slot.rail.disarm());
+        self.engine.rails.iter_mut().for_each(|slot| slot.rail.disarm());
         // An expired timer keeps the descriptor readable; a pending one may serve the next sleep.
         if self.waiter.timer_due.is_some_and(|due| due <= now()) {
             // Turning a timer off can't fail; if it did, the next sleep would only end early.

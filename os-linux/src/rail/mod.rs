@@ -42,6 +42,15 @@ pub struct Outgoing<'a> {
     pub payload: &'a [Piece],
 }
 
+/// What a peer names registered memory by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryKey {
+    /// The rail's key (an rkey on verbs).
+    pub key: u64,
+    /// The address that goes with it.
+    pub address: u64,
+}
+
 /// Where a rail reports to.
 pub trait Sink {
     /// A packet's header is here (`wire::stream` says how long it is). The answer says what to do with its payload.
@@ -105,6 +114,19 @@ pub trait Rail {
     fn disconnect(&mut self, peer: PeerId);
     /// Takes a post. It may go out at once; its completion is told at the next poll.
     fn post(&mut self, outgoing: Outgoing<'_>);
+    /// Registers memory, for peers to read from or, with `write`, to write to. It stays valid until
+    /// [`deregister`](Self::deregister). The default is for rails that need no registration: the key is the address.
+    ///
+    /// # Errors
+    /// What the device said; the request then goes another way.
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        let _ = write;
+        Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
+    }
+    /// Ends a registration: when this returns, peers reach the memory no more.
+    fn deregister(&mut self, key: MemoryKey) {
+        let _ = key;
+    }
     /// Moves what can be moved without waiting; returns how many things happened.
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).

@@ -1,11 +1,17 @@
 //! What happened, as lines: time in nanoseconds, who, what. Nothing in a line depends on addresses, hash orders or the
 //! machine, so that equal seeds give equal traces to the byte.
 
+mod story;
+mod tap;
+
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 
 use rerail_core::time::Time;
+
+pub use story::story;
+pub use tap::Tap;
 
 /// Who a line is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

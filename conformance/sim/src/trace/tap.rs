@@ -1,0 +1,244 @@
+//! A rail that tells the trace what goes over it, and is otherwise the rail inside.
+//!
+//! Packets are told with what identifies their message: the immediate (which carries the identity that the workload gave
+//! it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads it back.
+
+use std::os::fd::BorrowedFd;
+
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::rail::RailFacts;
+use rerail_core::time::Time;
+use rerail_core::wire::{Body, Repr};
+use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+
+use super::{Trace, Who};
+
+/// The wrapper.
+pub struct Tap {
+    inner: Box<dyn Rail>,
+    trace: Trace,
+    rank: u32,
+    /// The last time that the driver told.
+    now: Time,
+}
+
+impl Tap {
+    /// Around a rail of a rank; where the trace is off, the rail itself.
+    pub fn around(inner: Box<dyn Rail>, trace: &Trace, rank: u32) -> Box<dyn Rail> {
+        match trace.is_on() {
+            true => Box::new(Tap { inner, trace: trace.clone(), rank, now: Time(0) }),
+            false => inner,
+        }
+    }
+
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, Who::Rank(self.rank), format_args!("{}: {what}", self.inner.name()));
+    }
+}
+
+impl Rail for Tap {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn facts(&self) -> RailFacts {
+        self.inner.facts()
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        self.inner.add_peer(peer, address)
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.now = now;
+        self.note(format_args!("connect to rank {}", peer.0));
+        self.inner.connect(now, peer);
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.note(format_args!("disconnect from rank {}", peer.0));
+        self.inner.disconnect(peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let Outgoing { id, peer, kind, header, payload } = &outgoing;
+        let bytes: usize = payload.iter().map(|piece| piece.len).sum();
+        let post = id.0.to_bits();
+        match kind {
+            PostKind::Send => {
+                let described = Described { header, from: self.rank, to: peer.0 };
+                self.note(format_args!("post {post:x} to rank {}: {described}", peer.0));
+            }
+            PostKind::Write { to } => {
+                self.note(format_args!("post {post:x} to rank {}: WRITE {bytes} bytes, key {:x}", peer.0, to.key));
+            }
+            PostKind::Read { from } => {
+                self.note(format_args!("post {post:x} to rank {}: READ {bytes} bytes, key {:x}", peer.0, from.key));
+            }
+        }
+        self.inner.post(outgoing);
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        let key = self.inner.register(memory, write);
+        match &key {
+            Ok(key) => self.note(format_args!("registered {} bytes, key {:x}", memory.len, key.key)),
+            Err(fault) => self.note(format_args!("registration of {} bytes failed: {fault:?}", memory.len)),
+        }
+        key
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        self.note(format_args!("deregistered key {:x}", key.key));
+        self.inner.deregister(key);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.now = now;
+        let Tap { inner, trace, rank, .. } = self;
+        // The name can't be borrowed while the rail is polled.
+        let name = inner.name().to_owned();
+        inner.poll(now, &mut TapSink { sink, trace, rank: *rank, now, name: &name })
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.inner.next_timeout()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.inner.is_closing()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn counters(&self) -> RailCounters {
+        self.inner.counters()
+    }
+}
+
+struct TapSink<'a> {
+    sink: &'a mut dyn Sink,
+    trace: &'a Trace,
+    rank: u32,
+    now: Time,
+    name: &'a str,
+}
+
+impl TapSink<'_> {
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        self.trace.note(self.now, Who::Rank(self.rank), format_args!("{}: {what}", self.name));
+    }
+}
+
+impl Sink for TapSink<'_> {
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        let answer = self.sink.arrival(peer, header);
+        let fate = match &answer {
+            Arrival::Done => "taken".to_owned(),
+            Arrival::Discard => "payload dropped".to_owned(),
+            Arrival::Place { id, memory } => format!("{} bytes to place {:x}", memory.len(), id.0.to_bits()),
+            Arrival::Close => "breaks the protocol".to_owned(),
+        };
+        let described = Described { header, from: peer.0, to: self.rank };
+        self.note(format_args!("from rank {}: {described}; {fate}", peer.0));
+        answer
+    }
+
+    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        self.sink.place(id, from, pieces)
+    }
+
+    fn placed(&mut self, id: PlaceId) {
+        self.note(format_args!("place {:x} filled", id.0.to_bits()));
+        self.sink.placed(id);
+    }
+
+    fn completed(&mut self, id: PostId, status: PostStatus) {
+        self.note(format_args!("post {:x} is over: {status:?}", id.0.to_bits()));
+        self.sink.completed(id, status);
+    }
+
+    fn up(&mut self, peer: PeerId) {
+        self.note(format_args!("up to rank {}", peer.0));
+        self.sink.up(peer);
+    }
+
+    fn down(&mut self, peer: PeerId, fault: RailFault) {
+        self.note(format_args!("down to rank {}: {fault:?}", peer.0));
+        self.sink.down(peer, fault);
+    }
+}
+
+/// A header in one line. An operation is told with the rank that it belongs to.
+struct Described<'a> {
+    header: &'a [u8],
+    from: u32,
+    to: u32,
+}
+
+impl std::fmt::Display for Described<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let repr = match Repr::parse(self.header) {
+            Ok(repr) => repr,
+            Err(error) => return write!(f, "MALFORMED ({error})"),
+        };
+        let Repr { common, body } = &repr;
+        let Described { from, to, .. } = self;
+        match body {
+            Body::Eager(head) => {
+                write!(f, "EAGER {} bytes, op {from}:{:x}", common.payload_bytes, head.operation)?;
+                message(f, head.immediate)?;
+            }
+            Body::Aggregate { count } => write!(f, "AGGREGATE of {count}")?,
+            Body::Rts(rts) => {
+                write!(f, "RTS op {from}:{:x}", rts.head.operation)?;
+                message(f, rts.head.immediate)?;
+            }
+            Body::Cts(cts) => {
+                write!(f, "CTS op {to}:{:x}, op {from}:{:x}, {} bytes", cts.operation, cts.target, cts.granted_bytes)?;
+            }
+            Body::Fin(fin) => write!(f, "FIN op {to}:{:x}, {} bytes", fin.operation, fin.placed_bytes)?,
+            Body::Data(data) => {
+                write!(f, "DATA op {to}:{:x} at {}, {} bytes", data.operation, data.offset, common.payload_bytes)?;
+            }
+            Body::Put(put) => {
+                write!(f, "PUT op {from}:{:x} at {}, {} bytes", put.operation, put.offset, common.payload_bytes)?
+            }
+            Body::Get(get) => write!(f, "GET op {from}:{:x} at {}, {} bytes", get.operation, get.offset, get.bytes)?,
+            Body::Atomic(atomic) => write!(f, "ATOMIC op {from}:{:x} {:?}", atomic.operation, atomic.kind)?,
+            Body::AtomicReply(reply) => write!(f, "ATOMIC-REPLY op {to}:{:x} old {}", reply.operation, reply.old)?,
+            Body::Ack(ack) => write!(f, "ACK beyond {:x} {:x}", ack.ordered_beyond, ack.unordered_beyond)?,
+            Body::Credit => f.write_str("CREDIT")?,
+            Body::Connect(connect) => write!(f, "CONNECT{}", if connect.answer { " (answer)" } else { "" })?,
+            Body::Reconnect(reconnect) => write!(f, "RECONNECT step {}", reconnect.step)?,
+            Body::Probe(probe) => write!(f, "PROBE{}", if probe.answer { " (answer)" } else { "" })?,
+            Body::Bye => f.write_str("BYE")?,
+        }
+        if let Some(lane) = body.lane() {
+            write!(f, " [{lane:?} {}]", common.psn)?;
+        }
+        write!(f, " acks {}/{}", common.ack_ordered, common.ack_unordered)
+    }
+}
+
+fn message(f: &mut std::fmt::Formatter<'_>, immediate: Option<u64>) -> std::fmt::Result {
+    match immediate {
+        Some(id) => write!(f, ", msg {id:x}"),
+        None => Ok(()),
+    }
+}

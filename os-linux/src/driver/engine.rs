@@ -1,0 +1,333 @@
+//! The transport without a clock, without sleep and without a launcher: rails, core and memory.
+//!
+//! Every call that needs the time takes it, and none makes a system call but those of the rails and of memory. The
+//! [`Transport`](super::Transport) is an engine, a clock and a waiter; the simulator drives engines in virtual time.
+
+use std::fmt;
+use std::rc::Rc;
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Endpoint, Event};
+use rerail_core::ids::{PeerId, RailId};
+use rerail_core::rail::{RailFacts, RailKind};
+use rerail_core::time::Time;
+
+use super::card::{Card, CardError};
+use super::drive::Scratch;
+use super::{MemoryError, StartError};
+use crate::memory::{Core, CoreError, Memory};
+use crate::rail::{Rail, RailCounters};
+
+/// A message transport that its owner drives and tells the time.
+///
+/// ```
+/// use rerail_core::{config::Config, endpoint::{Event, Recv, Send}, ids::PeerId, mem::Seg, time::Time};
+/// use rerail_linux::{driver::EngineOpening, rail::loopback::Loopback};
+///
+/// let config = Config { rails_max: 1, ..Config::new(PeerId(0), 1) };
+/// let mut opening =
+///     EngineOpening::with_rails(config, "here".into(), vec![Box::new(Loopback::new(PeerId(0)))], Time(0))?;
+/// let card = opening.card().to_owned();
+/// opening.learn(PeerId(0), &card)?;
+/// let mut engine = opening.join()?;
+///
+/// let region = engine.alloc(4096)?;
+/// engine.bytes_mut(region).unwrap()[..5].copy_from_slice(b"hello");
+/// engine.recv(Time(0), &Recv { segments: &[Seg::new(region, 64, 5)], ..Recv::default() })?;
+/// engine.send(Time(0), &Send { peer: PeerId(0), segments: &[Seg::new(region, 0, 5)], ..Send::default() })?;
+/// let mut completed = 0;
+/// for now in 1.. {
+///     engine.round(Time(now));
+///     while let Some(event) = engine.poll_event() {
+///         completed += u32::from(matches!(event, Event::Completed(_)));
+///     }
+///     if completed == 2 {
+///         break;
+///     }
+/// }
+/// assert_eq!(&engine.bytes(region).unwrap()[64..69], b"hello");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Engine {
+    // Order matters: rails, which hold addresses of pieces, go before the memory that these point to.
+    pub(super) rails: Vec<Slot>,
+    pub(super) core: Core,
+    pub(super) memory: Memory,
+    pub(super) config: Config,
+    pub(super) scratch: Scratch,
+    /// An event that was taken from the core to see whether there is one.
+    next_event: Option<Event>,
+    /// Peers that a connection exists or was asked for with: what `finish` says goodbye to.
+    pub(super) met: PeerSet,
+}
+
+/// An engine whose peers are not all known yet.
+#[derive(Debug)]
+pub struct EngineOpening {
+    engine: Engine,
+    host: String,
+    card: String,
+    learnt: PeerSet,
+    /// Whether peers with which memory is shared are reached over other rails too.
+    pub(super) others_beside_shm: bool,
+}
+
+/// A rail and what the driver keeps beside it.
+pub(super) struct Slot {
+    pub(super) id: RailId,
+    pub(super) rail: Box<dyn Rail>,
+    pub(super) kind: RailKind,
+    address: Rc<str>,
+}
+
+/// What a rail is, for people and reports.
+#[derive(Clone, Debug)]
+pub struct RailInfo<'a> {
+    /// Its number, as in events and errors.
+    pub id: RailId,
+    /// Short name: `loop`, `shm`, `tcp:eth0`.
+    pub name: &'a str,
+    /// The sort.
+    pub kind: RailKind,
+    /// This process's address on it, as published to the peers.
+    pub address: &'a str,
+    /// What it counted since the start.
+    pub counters: RailCounters,
+}
+
+impl Engine {
+    /// This process's rank.
+    pub fn rank(&self) -> PeerId {
+        self.config.rank
+    }
+
+    /// Processes in the job, this one included.
+    pub fn size(&self) -> u32 {
+        self.config.peers_max
+    }
+
+    /// The core's sizes and knobs, as this transport runs with them.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The rails, in the order of their numbers.
+    pub fn rails(&self) -> impl Iterator<Item = RailInfo<'_>> {
+        self.rails.iter().map(|slot| RailInfo {
+            id: slot.id,
+            name: slot.rail.name(),
+            kind: slot.kind,
+            address: &slot.address,
+            counters: slot.rail.counters(),
+        })
+    }
+
+    /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their
+    /// place in the core's tables until their event is taken.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        let event = self.next_event.take().or_else(|| self.core.poll_event())?;
+        match event {
+            Event::PeerUp { peer } => self.met.insert(peer),
+            Event::PeerClosed { peer } | Event::PeerLost { peer, .. } => self.met.remove(peer),
+            Event::Completed(_) => {}
+        }
+        Some(event)
+    }
+
+    /// Whether [`poll_event`](Self::poll_event) has something.
+    pub fn has_event(&mut self) -> bool {
+        if self.next_event.is_none() {
+            self.next_event = self.core.poll_event();
+        }
+        self.next_event.is_some()
+    }
+
+    /// When [`round`](Self::round) has something to do even if no rail brings anything.
+    pub fn next_timeout(&self) -> Option<Time> {
+        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_timeout());
+        self.core.next_timeout().into_iter().chain(rails).min()
+    }
+
+    /// Whether a rail may still lose what was posted to a disconnected peer if the process ended now.
+    pub fn is_closing(&self) -> bool {
+        self.rails.iter().any(|slot| slot.rail.is_closing())
+    }
+
+    /// The core's endpoint, to look at.
+    pub fn endpoint(&self) -> &Endpoint<'_> {
+        &self.core
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            // All that is under way, for people who look for the reason of a hang.
+            return write!(f, "{:?}", *self.core);
+        }
+        f.debug_struct("Engine")
+            .field("rank", &self.config.rank)
+            .field("size", &self.config.peers_max)
+            .field("rails", &self.rails.iter().map(|slot| slot.rail.name()).collect::<Vec<_>>())
+            .field("stats", &self.core.stats())
+            .finish_non_exhaustive()
+    }
+}
+
+impl EngineOpening {
+    /// With rails that the caller has opened (for hosts with rails of their own). Order matters: a
+    /// [`Loopback`](crate::rail::loopback::Loopback) first, then shared memory, then the others; among rails of one kind,
+    /// the k-th of one process meets the k-th of another. `host`: equal where processes may share memory.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn with_rails(config: Config, host: String, rails: Vec<Box<dyn Rail>>, now: Time) -> Result<Self, StartError> {
+        let rails: Vec<Slot> = rails
+            .into_iter()
+            .zip(0..=u8::MAX)
+            .map(|(rail, index)| Slot {
+                id: RailId(index),
+                kind: rail.facts().kind,
+                address: rail.address().into(),
+                rail,
+            })
+            .collect();
+        let entries = rails.iter().map(|slot| (slot.kind, &*slot.address)).collect();
+        let card = Card { host: &host, rails: entries }
+            .emit()
+            .map_err(|error| StartError::Card { peer: config.rank, error })?;
+        let facts: Vec<RailFacts> = rails.iter().map(|slot| slot.rail.facts()).collect();
+        let core = Core::new(config, &facts, now).map_err(|error| match error {
+            CoreError::Start(error) => StartError::Core(error),
+            CoreError::Memory(error) => StartError::Memory(error),
+        })?;
+        let pool_bytes =
+            config.pool_bytes().map_err(|error| StartError::Core(rerail_core::endpoint::StartError::Config(error)))?;
+        let pool_bytes = usize::try_from(pool_bytes)
+            .map_err(|_| StartError::Memory(MemoryError::BadLength { bytes: usize::MAX }))?;
+        let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
+        let engine = Engine {
+            rails,
+            core,
+            memory,
+            config,
+            scratch: Scratch::default(),
+            next_event: None,
+            met: PeerSet::new(config.peers_max),
+        };
+        let learnt = PeerSet::new(config.peers_max);
+        Ok(EngineOpening { engine, host, card, learnt, others_beside_shm: false })
+    }
+
+    pub(super) fn slots(&self) -> &[Slot] {
+        &self.engine.rails
+    }
+
+    /// What to publish to the peers: one line of printable ASCII without spaces.
+    pub fn card(&self) -> &str {
+        &self.card
+    }
+
+    /// Takes a rank's card (this process's own among them).
+    ///
+    /// # Errors
+    /// [`StartError::Card`] where it can't be used, [`StartError::Unreachable`] where no rail leads there,
+    /// [`StartError::Peer`] for a rank that is out of range or was learnt before.
+    pub fn learn(&mut self, peer: PeerId, card: &str) -> Result<(), StartError> {
+        let parsed = Card::parse(card).map_err(|error| StartError::Card { peer, error })?;
+        self.learn_parsed(peer, &parsed)
+    }
+
+    /// As [`learn`](Self::learn), of a card that is parsed already: for many engines in one process.
+    ///
+    /// # Errors
+    /// As [`learn`](Self::learn).
+    pub fn learn_parsed(&mut self, peer: PeerId, parsed: &Card<'_>) -> Result<(), StartError> {
+        let own = peer == self.engine.config.rank;
+        let near = parsed.host == self.host;
+        // To itself a process goes the shortest way only.
+        let within = |kind| if own { kind == RailKind::Loop } else { near && kind == RailKind::Shm };
+        let mut mask = self.introduce(peer, parsed, within)?;
+        if !own && (mask == 0 || self.others_beside_shm) {
+            mask |= self.introduce(peer, parsed, |kind| !matches!(kind, RailKind::Loop | RailKind::Shm))?;
+        }
+        if mask == 0 {
+            let card = parsed.emit().unwrap_or_default();
+            return Err(StartError::Unreachable { peer, card });
+        }
+        self.engine.core.add_peer(peer, mask).map_err(StartError::Peer)?;
+        self.learnt.insert(peer);
+        Ok(())
+    }
+
+    /// Tells the rails of some kinds where the peer is; gives those that reach it, bit i for rail i.
+    fn introduce(
+        &mut self,
+        peer: PeerId,
+        card: &Card<'_>,
+        wanted: impl Fn(RailKind) -> bool,
+    ) -> Result<u64, StartError> {
+        let rails = &mut self.engine.rails;
+        let mut mask = 0;
+        for index in 0..rails.len() {
+            let kind = rails[index].kind;
+            // The k-th of a kind here meets the k-th there.
+            let nth = rails[..index].iter().filter(|slot| slot.kind == kind).count();
+            let Some(address) = card.nth(kind, nth).filter(|_| wanted(kind)) else { continue };
+            let Slot { id, rail, .. } = &mut rails[index];
+            let reached = rail.add_peer(peer, address).map_err(|error| {
+                let rail = rail.name().to_owned();
+                StartError::Card { peer, error: CardError::Address { rail, address: error.address, why: error.why } }
+            })?;
+            mask |= u64::from(reached) << id.0;
+        }
+        Ok(mask)
+    }
+
+    /// Ends the opening: every rank's card has been learnt.
+    ///
+    /// # Errors
+    /// [`StartError::MissingCard`] where one has not.
+    pub fn join(self) -> Result<Engine, StartError> {
+        let missing = (0..self.engine.size()).map(PeerId).find(|peer| !self.learnt.contains(*peer));
+        match missing {
+            Some(peer) => Err(StartError::MissingCard(peer)),
+            None => Ok(self.engine),
+        }
+    }
+}
+
+/// One bit per rank.
+#[derive(Debug)]
+pub(super) struct PeerSet {
+    words: Vec<u64>,
+}
+
+impl PeerSet {
+    pub(super) fn new(peers: u32) -> Self {
+        PeerSet { words: vec![0; (peers as usize).div_ceil(64)] }
+    }
+
+    pub(super) fn insert(&mut self, peer: PeerId) {
+        if let Some(word) = self.words.get_mut(peer.0 as usize / 64) {
+            *word |= 1 << (peer.0 % 64);
+        }
+    }
+
+    pub(super) fn remove(&mut self, peer: PeerId) {
+        if let Some(word) = self.words.get_mut(peer.0 as usize / 64) {
+            *word &= !(1 << (peer.0 % 64));
+        }
+    }
+
+    pub(super) fn contains(&self, peer: PeerId) -> bool {
+        self.words.get(peer.0 as usize / 64).is_some_and(|word| word & (1 << (peer.0 % 64)) != 0)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = PeerId> {
+        self.words.iter().enumerate().filter(|(_, word)| **word != 0).flat_map(|(index, word)| {
+            let word = *word;
+            (0..64).filter(move |bit| word & (1 << bit) != 0).map(move |bit| PeerId(index as u32 * 64 + bit))
+        })
+    }
+}

@@ -1,0 +1,223 @@
+//! Memory and requests: what the caller hands in.
+//!
+//! Every request is checked against the regions before the core sees it, so that later, when its memory is resolved,
+//! every piece lies in bounds. The core keeps the memory of a request named until the request is over and no rail needs
+//! it any more; `free` asks the core.
+
+use rerail_core::endpoint::{
+    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
+};
+use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::time::Time;
+
+use super::{Engine, MemoryError, RequestError, WindowError};
+
+/// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
+/// the type's alignment, and this makes the addresses follow.
+const ATOMIC_WINDOW_ALIGN: usize = 8;
+
+impl Engine {
+    /// Allocates a region of `bytes` zeroed bytes, page aligned.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`] for 0 bytes, [`MemoryError::System`] where the system refuses.
+    pub fn alloc(&mut self, bytes: usize) -> Result<RegionId, MemoryError> {
+        self.memory.alloc(bytes)
+    }
+
+    /// Gives a region back: an allocated one is unmapped, an adopted one is the caller's alone again.
+    ///
+    /// # Errors
+    /// [`MemoryError::InUse`] while a window or a request that is not over names it, or a rail is not through with it
+    /// yet; nothing happens then. Drive the engine and try again.
+    pub fn free(&mut self, region: RegionId) -> Result<(), MemoryError> {
+        self.memory.check(&Seg::new(region, 0, 0))?;
+        if self.core.uses_region(region) {
+            return Err(MemoryError::InUse(region));
+        }
+        self.memory.remove(region)
+    }
+
+    /// The bytes of an allocated region. `None`: there is no such region, or it was adopted (the caller has its own
+    /// way to that memory).
+    pub fn bytes(&self, region: RegionId) -> Option<&[u8]> {
+        self.memory.bytes(region)
+    }
+
+    /// As [`bytes`](Self::bytes), for writing.
+    pub fn bytes_mut(&mut self, region: RegionId) -> Option<&mut [u8]> {
+        self.memory.bytes_mut(region)
+    }
+
+    /// Takes `len` bytes of the caller's memory at `start` as a region, without touching it. The region may be larger
+    /// than what is mapped (even the whole address space, with a null `start` and offsets as addresses): the promise
+    /// below concerns only what is named.
+    ///
+    /// # Errors
+    /// [`MemoryError::BadLength`] for 0 bytes and for ranges that wrap around.
+    ///
+    /// # Safety
+    /// From the moment that a request or window names a part of the region until the request is over (its completion
+    /// was told) or the window is concealed, or the engine is dropped, that part must be mapped, readable, and
+    /// writable where peers or receives write to it; no Rust reference to it may be used while the engine is driven;
+    /// other threads may access it while it is the target of atomics only by atomics, and otherwise not at all.
+    pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.memory.adopt(start, len) }
+    }
+
+    /// Sends a message.
+    ///
+    /// # Errors
+    /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core refuses;
+    /// nothing happened then.
+    pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
+        self.check(send.segments)?;
+        let operation = self.core.send(now, send)?;
+        self.met.insert(send.peer);
+        Ok(operation)
+    }
+
+    /// Sends `payload` as a message, copied at once: the caller's buffer is free when this returns. At most
+    /// `Config::eager_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send); [`RequestError::InjectSegments`] where `send` names segments too.
+    pub fn inject(&mut self, now: Time, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
+        if !send.segments.is_empty() {
+            return Err(RequestError::InjectSegments { given: send.segments.len() });
+        }
+        let (operation, place) = self.core.inject(now, send, payload.len() as u64)?;
+        self.scratch.target.clear();
+        self.memory.resolve_all(self.core.segments(place), &mut self.scratch.target);
+        let copied = self.memory.fill(payload, &self.scratch.target);
+        debug_assert_eq!(copied, payload.len(), "the core gave an injected payload too little room");
+        self.met.insert(send.peer);
+        Ok(operation)
+    }
+
+    /// Posts a buffer for a message.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+        self.check(recv.segments)?;
+        Ok(self.core.recv(now, recv)?)
+    }
+
+    /// The oldest message that has arrived without a receive and matches; it stays where it is.
+    pub fn probe(&self, selector: &Selector) -> Option<Found> {
+        self.core.probe(selector)
+    }
+
+    /// As [`probe`](Self::probe), but takes the message out of matching: only [`recv_claimed`](Self::recv_claimed)
+    /// receives it.
+    pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
+        self.core.claim(selector)
+    }
+
+    /// Receives a claimed message; the selector of `recv` does not matter.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn recv_claimed(&mut self, now: Time, message: MessageId, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+        self.check(recv.segments)?;
+        Ok(self.core.recv_claimed(now, message, recv)?)
+    }
+
+    /// Takes a request back. If that succeeds, its completion says `Cancelled`.
+    ///
+    /// # Errors
+    /// [`CancelError::TooLate`] where it will complete by itself, [`CancelError::Unknown`] where it is over.
+    pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
+        self.core.cancel(now, operation)
+    }
+
+    /// Writes local segments into a peer's window.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, RequestError> {
+        self.check(put.segments)?;
+        let operation = self.core.put(now, put)?;
+        self.met.insert(put.to.peer);
+        Ok(operation)
+    }
+
+    /// Reads a peer's window into local segments.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn get(&mut self, now: Time, get: &Get<'_>) -> Result<OpId, RequestError> {
+        self.check(get.segments)?;
+        let operation = self.core.get(now, get)?;
+        self.met.insert(get.from.peer);
+        Ok(operation)
+    }
+
+    /// Changes one value in a peer's window atomically; its completion brings the value before.
+    ///
+    /// # Errors
+    /// [`RequestError::Submit`] where the core refuses.
+    pub fn atomic(&mut self, now: Time, atomic: &Atomic) -> Result<OpId, RequestError> {
+        let operation = self.core.atomic(now, atomic)?;
+        self.met.insert(atomic.at.peer);
+        Ok(operation)
+    }
+
+    /// Completes when every put, get and atomic submitted to the peer before it is done at the peer.
+    ///
+    /// # Errors
+    /// [`RequestError::Submit`] where the core refuses.
+    pub fn flush(&mut self, now: Time, flush: &Flush) -> Result<OpId, RequestError> {
+        let operation = self.core.flush(now, flush)?;
+        self.met.insert(flush.peer);
+        Ok(operation)
+    }
+
+    /// Exposes memory to the one-sided requests of peers that know the window's key.
+    ///
+    /// # Errors
+    /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are allowed and
+    /// the window does not start on a multiple of 8 bytes, [`WindowError::Expose`] where the core refuses.
+    pub fn expose(&mut self, window: &Window) -> Result<WindowId, WindowError> {
+        let seg = Seg { at: window.at, len: window.len };
+        self.memory.check(&seg)?;
+        let address = self.memory.resolve(&seg)?.start.addr();
+        if window.access.atomic && address % ATOMIC_WINDOW_ALIGN != 0 {
+            return Err(WindowError::Misaligned { address, align: ATOMIC_WINDOW_ALIGN });
+        }
+        Ok(self.core.expose(window)?)
+    }
+
+    /// Ends the exposure of a window; later requests of peers for it are refused.
+    ///
+    /// # Errors
+    /// [`ConcealError::Busy`] while a peer's request is being served from it: drive the engine and try again.
+    pub fn conceal(&mut self, window: WindowId) -> Result<(), ConcealError> {
+        self.core.conceal(window)
+    }
+
+    /// A completion counter; `None`: there is no such counter (`Config::counters_max`).
+    pub fn counter(&self, counter: CounterId) -> Option<u64> {
+        self.core.counter(counter)
+    }
+
+    /// What the core counted since the start.
+    pub fn stats(&self) -> Stats {
+        self.core.stats()
+    }
+
+    /// Says goodbye to a peer once all that was submitted to it is acknowledged; `Event::PeerClosed` follows.
+    ///
+    /// # Errors
+    /// [`PeerError::Unknown`], [`PeerError::OutOfRange`].
+    pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
+        self.core.close_peer(now, peer)
+    }
+
+    fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {
+        segments.iter().try_for_each(|seg| self.memory.check(seg))
+    }
+}
