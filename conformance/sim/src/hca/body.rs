@@ -10,8 +10,6 @@ pub enum Body {
     Ib(Box<Packet>),
     /// Data that an HCA moves into its host's memory.
     Landing(Box<Landing>),
-    /// A segment of a byte stream.
-    Stream(crate::stream::Segment),
     /// A timer of an HCA.
     Timer(Timer),
 }
@@ -19,18 +17,22 @@ pub enum Body {
 /// A packet.
 #[derive(Debug)]
 pub struct Packet {
-    /// The LID that it comes from.
-    pub(super) source_lid: u16,
-    /// The LID that it goes to.
-    pub(super) dlid: u16,
-    /// Number of the queue pair that it comes from. On the wire, datagrams alone carry it.
-    pub(super) source_qp: u32,
-    /// Number of the queue pair that it goes to.
-    pub(super) destination: u32,
-    /// Packet sequence number, 24 bits.
-    pub(super) psn: u32,
+    pub(super) head: Header,
     /// What it is.
     pub(super) load: Load,
+}
+
+/// What all packets have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Header {
+    /// The LID that it comes from.
+    pub source_lid: u16,
+    /// Number of the queue pair that it comes from. On the wire, datagrams alone carry it.
+    pub source_qp: u32,
+    /// Number of the queue pair that it goes to.
+    pub destination: u32,
+    /// Packet sequence number, 24 bits.
+    pub psn: u32,
 }
 
 #[derive(Debug)]
@@ -124,13 +126,14 @@ pub(super) enum Nak {
 }
 
 impl Load {
-    /// Bytes of payload and of the headers that only some packets have (InfiniBand specification, 9.2 and 9.3). The
-    /// headers that all packets have are the link model's.
+    /// Bytes of payload and of transport headers (InfiniBand specification, 9.2 and 9.3). What is around them (LRH,
+    /// checksums) is the link model's.
     pub fn wire_bytes(&self) -> u32 {
         const RETH: usize = 16;
         const ATOMIC_ETH: usize = 28;
         const ATOMIC_ACK_ETH: usize = 8;
         const AETH: usize = 4;
+        const BTH: usize = 12;
         const DETH: usize = 8;
         const WORD: usize = 4;
         let bytes = match self {
@@ -152,7 +155,29 @@ impl Load {
             Load::AtomicResponse { .. } => AETH + ATOMIC_ACK_ETH,
             Load::Ack(_) => AETH,
         };
-        bytes as u32
+        (BTH + bytes) as u32
+    }
+
+    /// Its name in traces.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Load::Request(request) => match request.op {
+                RequestOp::Send => "send",
+                RequestOp::Write { .. } => "write",
+                RequestOp::Read { .. } => "read request",
+                RequestOp::CompareSwap { .. } => "compare and swap",
+                RequestOp::FetchAdd { .. } => "fetch and add",
+            },
+            Load::Datagram(_) => "datagram",
+            Load::ReadResponse { .. } => "read response",
+            Load::AtomicResponse { .. } => "atomic response",
+            Load::Ack(AckCode::Ok) => "ack",
+            Load::Ack(AckCode::Rnr(_)) => "rnr nak",
+            Load::Ack(AckCode::Nak(Nak::Sequence)) => "nak: sequence",
+            Load::Ack(AckCode::Nak(Nak::Invalid)) => "nak: invalid request",
+            Load::Ack(AckCode::Nak(Nak::Access)) => "nak: remote access",
+            Load::Ack(AckCode::Nak(Nak::Operation)) => "nak: remote operation",
+        }
     }
 }
 
@@ -168,10 +193,10 @@ pub struct Landing {
 
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Into a receive's memory; with `last`, the receive is complete afterwards.
-    Receive { pieces: Vec<Sge>, last: bool },
-    /// Where a peer wrote; with `receive`, the receive that a write with immediate has taken is complete afterwards.
-    Write { mr: u32, address: u64, receive: bool },
+    /// Into a receive's memory, from this protection domain.
+    Receive { pd: u32, pieces: Vec<Sge> },
+    /// Where a peer writes.
+    Write { mr: u32, address: u64 },
     /// Into a read's or an atomic's own memory: the position of its request in the send queue.
     Response { request: u64, pieces: Vec<Sge> },
 }
@@ -188,8 +213,8 @@ pub struct Timer {
 pub(super) enum Alarm {
     /// A queue pair may have waited long enough.
     Qp { qp: u32, life: u32 },
-    /// A port's event is due; `change` tells whether there was another since.
-    PortEvent { port: u8, change: u32 },
+    /// A port's event is due.
+    PortEvent { port: u8, up: bool },
     /// The device comes back.
     Reload { failure: u32 },
 }

@@ -31,6 +31,7 @@ pub(super) struct MrEntry {
     pub pd: u32,
     pub lkey: u32,
     pub access: Access,
+    pub bytes: u64,
     pub memory: Memory,
 }
 

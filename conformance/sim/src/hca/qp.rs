@@ -82,6 +82,10 @@ pub(super) struct Requester {
     pub failing: Option<(u64, Status)>,
     /// Going to [`QpState::Sqd`] is not over.
     pub draining: bool,
+    /// Nobody waits to hear that it is, or has heard.
+    pub drain_told: bool,
+    /// Where an answer was missing when the peer was last asked again for it: ask once.
+    pub gap: Option<(u64, u32)>,
 }
 
 /// A posted send.
@@ -224,19 +228,42 @@ pub(super) struct Arrived {
     pub work: RecvWork,
     pub completion: rerail_verbs::contract::Completion,
     pub solicited: bool,
+    /// Writes into memory that come before it ([`Responder::landed`]).
+    pub after: u64,
 }
 
 /// An answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Reply {
-    Ack { psn: u64 },
-    Nak { psn: u64, nak: Nak },
-    Rnr { psn: u64 },
+    Ack {
+        psn: u64,
+    },
+    Nak {
+        psn: u64,
+        nak: Nak,
+    },
+    Rnr {
+        psn: u64,
+    },
     /// Packets of what was read, beginning with `psn`; not before writes up to `after` are in memory.
-    Read { psn: u64, mr: u32, address: u64, bytes: u32, after: u64 },
-    Atomic { psn: u64, mr: u32, op: RequestOp, after: u64 },
+    Read {
+        psn: u64,
+        mr: u32,
+        address: u64,
+        bytes: u32,
+        after: u64,
+    },
+    Atomic {
+        psn: u64,
+        mr: u32,
+        op: RequestOp,
+        after: u64,
+    },
     /// An atomic that was done before.
-    Replay { psn: u64, before: u64 },
+    Replay {
+        psn: u64,
+        before: u64,
+    },
 }
 
 /// A read or an atomic that was served.
@@ -247,6 +274,16 @@ pub(super) struct Served {
     pub packets: u32,
     /// Of an atomic: the value before, once it was done.
     pub atomic: Option<Option<u64>>,
+}
+
+impl Message {
+    /// The receive that it is filling.
+    pub fn into_receive(self) -> Option<RecvWork> {
+        match self.kind {
+            MessageKind::Send { work } => Some(work),
+            MessageKind::Write { .. } => None,
+        }
+    }
 }
 
 impl Qp {

@@ -83,7 +83,10 @@ impl<T> Slab<T> {
     /// All, by slot.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let name = |slot: usize, generation: u16| u32::from(generation) << SLOT_BITS | slot as u32;
-        self.slots.iter().enumerate().filter_map(move |(i, slot)| Some((name(i, slot.generation), slot.value.as_ref()?)))
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(move |(i, slot)| Some((name(i, slot.generation), slot.value.as_ref()?)))
     }
 
     /// The names of those for which `which` holds.
