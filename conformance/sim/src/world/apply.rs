@@ -4,7 +4,7 @@ use rerail_core::time::Time;
 
 use super::fault::{FaultAt, Kind, Target};
 use super::place::Place;
-use super::{What, World};
+use super::{What, World, topology};
 use crate::trace::Who;
 
 /// Paused until somebody continues it.
@@ -28,24 +28,25 @@ impl World {
         self.trace.note(self.now, Who::World, format_args!("fault: {fault}"));
         self.report.faults += 1;
         self.events += 1;
+        let until = topology::ends_at(&fault, self.now, until.map(|until| until.time()));
         if fault.kind.lasts() {
             self.active[index as usize] = true;
             if let Some(until) = until {
                 self.faults_left += 1;
-                self.push(until.time(), What::Heal(index));
+                self.push(until, What::Heal(index));
             }
         }
         self.wires.set_now(self.now);
         match (fault.kind, fault.place) {
             (Kind::Kill, Place::Rank(rank)) => self.kill(rank),
             (Kind::Pause, Place::Rank(rank)) => {
-                let until = until.map_or(FOR_EVER, |until| until.time());
+                let until = until.unwrap_or(FOR_EVER);
                 if let Some(rank) = self.ranks.get_mut(rank as usize) {
                     rank.paused_until = rank.paused_until.max(until);
                 }
             }
             (Kind::Lag, Place::Rank(rank)) => {
-                let until = until.map_or(FOR_EVER, |until| until.time());
+                let until = until.unwrap_or(FOR_EVER);
                 if let Some(rank) = self.ranks.get(rank as usize)
                     && let Some(gate) = self.rng.pick(&rank.gates)
                 {
@@ -54,7 +55,7 @@ impl World {
             }
             (Kind::AdminCut, Place::World) => self.admin.set_cut(None, true),
             (Kind::AdminCut, Place::Rank(rank)) => self.admin.set_cut(Some(rank), true),
-            _ => self.wires.begin(self.now, &fault, until.map(|until| until.time())),
+            _ => self.wires.begin(self.now, &fault, until),
         }
         self.wake_woken();
     }
@@ -116,7 +117,7 @@ impl World {
         if !rank.done {
             self.undone -= 1;
         }
-        self.wires.kill(self.now, index);
+        self.wires.kill(index);
         self.killed.push(index);
     }
 

@@ -11,9 +11,9 @@ use rerail_linux::rail::loopback::Loopback;
 use super::fault::Kind;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
-use crate::rails::{Gate, ShmHub};
+use crate::rails::Gate;
 use crate::rng::Rng;
-use crate::scenario::{RailSpec, Scenario};
+use crate::scenario::Scenario;
 use crate::trace::{Tap, Trace};
 
 /// Why no world can be made of a scenario.
@@ -69,7 +69,8 @@ impl World {
             return Err(BuildError::Scenario(format!("the fault \"{}\" is not simulated", at.fault.kind)));
         }
         let gated = faults.iter().any(|at| at.fault.kind == Kind::Lag);
-        let mut wires = Wires::build(scenario, seed, &trace);
+        let mut wires = Wires::build(scenario, seed, &trace).map_err(BuildError::Scenario)?;
+        let specs = scenario.rails();
         let mut openings = Vec::with_capacity(size as usize);
         let mut report = Report { ranks: size, ..Report::default() };
         for index in 0..size {
@@ -78,9 +79,11 @@ impl World {
             report.pool_bytes = report.pool_bytes.max(config.pool_bytes().unwrap_or(0));
             let mut gates = Vec::new();
             let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(index)))];
-            for (nth, spec) in scenario.rails().iter().enumerate() {
-                let rail = wires.rail(scenario, index, spec);
-                let mut rail = rail.map_err(|why| BuildError::Rail { rank: index, rail: nth, why })?;
+            for (at, spec) in specs.iter().enumerate() {
+                let kind = std::mem::discriminant(spec);
+                let nth = specs[..at].iter().filter(|other| std::mem::discriminant(*other) == kind).count() as u8;
+                let rail = wires.rail(scenario, index, nth, spec);
+                let mut rail = rail.map_err(|why| BuildError::Rail { rank: index, rail: at, why })?;
                 if gated {
                     let gate;
                     (rail, gate) = Gate::before(rail);
@@ -150,27 +153,10 @@ impl World {
     pub(super) fn finish_report(&mut self) {
         self.report.virtual_ns = self.now.0;
         self.report.events = self.events + self.wires.events();
-        self.report.ring_bytes = self.wires.shm.ring_bytes();
+        self.report.ring_bytes = self.wires.ring_bytes();
         for rank in &self.ranks {
             self.report.packets += rank.engine.stats().packets_sent;
             self.report.rail_bytes += rank.engine.rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
-        }
-    }
-}
-
-impl Wires {
-    fn build(scenario: &Scenario, seed: u64, trace: &Trace) -> Self {
-        let _ = (seed, trace);
-        let hosts = (0..scenario.size()).map(|rank| scenario.host_of(rank)).collect();
-        Wires { shm: ShmHub::new(hosts, scenario.ring(), scenario.shm.posts_max, scenario.shm.latency_ns) }
-    }
-
-    fn rail(&mut self, scenario: &Scenario, rank: u32, spec: &RailSpec) -> Result<Box<dyn Rail>, String> {
-        let _ = scenario;
-        match spec {
-            RailSpec::Shm {} => Ok(Box::new(self.shm.rail(rank))),
-            RailSpec::Hca { .. } => Err("verbs over a software HCA is not simulated yet".into()),
-            RailSpec::Stream { .. } => Err("streams are not simulated yet".into()),
         }
     }
 }

@@ -21,7 +21,8 @@
 //! | `build` | a scenario becomes hosts, wires, rails and engines |
 //! | `step` | a rank wakes, makes a round, tells its application |
 //! | `apply` | faults at their moments |
-//! | `wires` | fabric and rings together, as the loop sees them |
+//! | `topology` | hosts, buses, HCAs and subnets laid out on a net, and faults of wires |
+//! | `wires` | rings and wires together, as the loop sees them |
 //! | `fault`, `place` | the menu of faults |
 //! | `admin` | the administrative network |
 //! | `report` | what a world took |
@@ -38,6 +39,7 @@ mod report;
 mod step;
 #[cfg(test)]
 mod tests;
+mod topology;
 mod wires;
 
 use std::cmp::Reverse;

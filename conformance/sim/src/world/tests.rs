@@ -53,6 +53,62 @@ fn a_rank_without_a_pair_plays_with_itself() {
     assert_eq!(world.run(&mut workload), Ended::Done);
 }
 
+const STREAM: &str = "hosts = 4\ndevice = \"ethernet-10g\"\n";
+
+#[test]
+fn ranks_of_hosts_play_ping_pong_over_streams() {
+    for bytes in [1, 3000, 20_000, 1_000_000] {
+        let mut workload = PingPong::new(10, bytes);
+        let mut world = world(STREAM, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&world);
+        // 20 messages in a row over a link of 1.25 GB/s take at least their bytes.
+        let least = 20 * bytes * 8 / 10;
+        assert!(world.report().done_ns > least, "{bytes} bytes: {:?}", world.report());
+    }
+}
+
+#[test]
+fn two_streams_carry_stripes() {
+    let took = |ports: u32| {
+        let text = format!("[[hcas]]\ndevice = \"ethernet-10g\"\nports = {ports}\n[config]\nstriping = \"even\"");
+        let mut workload = PingPong::new(4, 4_000_000);
+        let mut world = world(&text, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        world.report().done_ns
+    };
+    let (one, two) = (took(1), took(2));
+    assert!(two * 10 < one * 6, "one link {one} ns, two links {two} ns");
+}
+
+#[test]
+fn streams_bear_what_wires_do() {
+    for seed in 0..30 {
+        let text = format!(
+            "{STREAM}squeeze = true\n[random]\nper_second = 3000\nlasts_max = \"3ms\"\nkinds = \
+             [\"jitter\", \"hold\", \"lose\", \"corrupt\", \"load\", \"blink\", \"pause\", \"lag\", \"link-down\", \
+             \"plane-down\", \"switch-down\"]\n[limits]\nsafety = \"20ms\"\n"
+        );
+        let mut workload = PingPong::new(20, 1 + seed * 997 % 30_000);
+        let mut world = world(&text, seed, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert_rested(&world);
+        assert!(world.report().faults > 10);
+    }
+}
+
+#[test]
+fn a_reset_stream_loses_the_peer_today() {
+    let text =
+        format!("{STREAM}faults = [{{ at = \"200us\", what = \"stream-reset\", where = \"host0.hca0.port0\" }}]");
+    let mut workload = PingPong::new(1000, 100);
+    let mut world = world(&text, 1, &mut workload, Trace::off());
+    assert!(world.needs_recovery());
+    assert_eq!(world.run(&mut workload), Ended::Done);
+    // Both ends of one pair, its open requests; the other pair goes on.
+    assert!((2..=6).contains(&workload.failures()), "{}", workload.failures());
+}
+
 fn story(text: &str, seed: u64) -> Vec<String> {
     let mut workload = PingPong::new(10, 5000);
     let trace = Trace::on();
@@ -81,6 +137,8 @@ fn a_seed_has_one_history() {
     let first = story(RESTLESS, 7);
     assert!(first.len() > 100 && first.iter().any(|line| line.contains("fault: pause")), "{first:#?}");
     assert_eq!(first, story(RESTLESS, 7));
+    let streams = format!("{STREAM}squeeze = true\n[random]\nper_second = 1000\n[limits]\nsafety = \"5ms\"\n");
+    assert_eq!(story(&streams, 7), story(&streams, 7));
     assert_ne!(first, story(RESTLESS, 8));
 }
 
