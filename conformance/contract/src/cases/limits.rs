@@ -78,6 +78,8 @@ fn send_queue_full(bed: &mut Bed<'_>) -> Check {
     for got in 0..id {
         bed.recv(b, got, &[])?;
         bed.sent(a, got)?;
+        // Taken, so that the receiver's queue has room too.
+        bed.received(b, got, 0)?;
     }
     bed.recv(b, 99, &[])?;
     bed.post(a, send(99, &[]))?;
