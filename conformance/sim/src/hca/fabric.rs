@@ -185,6 +185,11 @@ impl Fabric {
         });
     }
 
+    /// How many HCAs there are.
+    pub fn hca_count(&self) -> u32 {
+        self.hcas.len() as u32
+    }
+
     /// An HCA without an entry.
     pub(super) fn hca(&self, hca: HcaId) -> &Hca {
         &self.hcas[hca.0 as usize]

@@ -14,6 +14,7 @@
 //! | `core` | an HCA's tables, events, the end of every entry |
 //! | `slab`, `object`, `qp`, `body` | names with generations; objects; queue pairs; packets |
 //! | `memory`, `dma` | protection; the one place that touches registered memory |
+//! | `process` | what a process has, and its end |
 //! | `cq`, `srq`, `create`, `modify`, `post` | the verbs |
 //! | `service` | turn taking of queue pairs at a port |
 //! | `requester`, `responder`, `reply`, `datagram` | the transports |
@@ -41,6 +42,7 @@ mod memory;
 mod modify;
 mod object;
 mod post;
+mod process;
 mod qp;
 mod reply;
 mod requester;

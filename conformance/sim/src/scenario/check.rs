@@ -85,6 +85,10 @@ impl Scenario {
             let key = if self.hcas.is_empty() { "device".to_owned() } else { format!("hcas[{index}].device") };
             return Err(format!("{key} = \"{}\" is unknown; there are: {}", hca.device, names.join(", ")));
         }
+        if let Some(mtu) = hca.limits.map(|limits| limits.mtu).filter(|mtu| ![256, 512, 1024, 2048, 4096].contains(mtu))
+        {
+            return Err(format!("hcas[{index}].limits.mtu = {mtu}: 256, 512, 1024, 2048 and 4096 are possible"));
+        }
         if hca.ports == 0 || hca.ports > 8 {
             return Err(format!("hcas[{index}].ports = {}: 1 to 8 are possible", hca.ports));
         }

@@ -17,7 +17,7 @@ pub struct DeviceLimits {
     /// Completion queue entries of one queue.
     pub completion_entries: u32,
     /// Bytes of a path's MTU: 256, 512, 1024, 2048 or 4096.
-    pub mtu: u32,
+    pub mtu: u16,
 }
 
 impl Default for DeviceLimits {

@@ -108,6 +108,7 @@ fn errors_name_file_key_and_value() {
         ("hosts = 300\nranks_per_host = 300", ["90000 ranks", "1 to 65536"]),
         ("device = \"connectz\"", ["device = \"connectz\"", "connectx"]),
         ("[[hcas]]\nports = 9", ["hcas[0].ports = 9", "1 to 8"]),
+        ("[[hcas]]\nlimits = { mtu = 1500 }", ["hcas[0].limits.mtu = 1500", "2048"]),
         ("[[hcas]]\nlmc = 8", ["hcas[0].lmc = 8", "0 to 7"]),
         ("[[hcas]]\nsubnets = [0, 1]", ["hcas[0].subnets", "1 ports"]),
         ("[[buses]]\n[[hcas]]\nbus = 1", ["hcas[0].bus = 1", "1 buses"]),

@@ -48,8 +48,10 @@ pub enum Kind {
     AdminCut,
     /// Registrations of memory fail.
     RegistrationFails,
-    /// The port's link is down, and so short that retries bear it; its events come at once.
+    /// The port's link is down for a millisecond at most, so short that retries bear it and nobody notices.
     Blink,
+    /// The events of a port come `amount` nanoseconds late; 0: never.
+    PortEvents,
 
     // Those that take a subchannel, a device or a process away.
     /// A port's link is down.
@@ -60,9 +62,9 @@ pub enum Kind {
     SwitchDown,
     /// Link down, and up again with another LID and GID.
     Renumber,
-    /// An acknowledgment is lost after delivery, and the sender's queue pair gives up.
+    /// The next `amount` acknowledgments of a queue pair are lost after delivery; its peer's gives up.
     AckLost,
-    /// A work request never completes.
+    /// `amount` work requests of a queue pair never complete.
     NeverCompletes,
     /// A send ends with "retry exceeded".
     RetryExceeded,
@@ -76,9 +78,9 @@ pub enum Kind {
     OutOfMrs,
     /// The device has no memory for any object.
     OutOfMemory,
-    /// A completion queue overflows.
+    /// Completion queues overflow.
     CqOverflow,
-    /// What a dead queue pair still had under way is written late.
+    /// A queue pair breaks, and what it still had under way is written late.
     GhostWrite,
     /// Streams through a port are reset.
     StreamReset,
@@ -87,7 +89,7 @@ pub enum Kind {
 }
 
 /// Every kind, in the order of the menu.
-pub const KINDS: [Kind; 26] = [
+pub const KINDS: [Kind; 27] = [
     Kind::Jitter,
     Kind::Hold,
     Kind::Lose,
@@ -98,6 +100,7 @@ pub const KINDS: [Kind; 26] = [
     Kind::AdminCut,
     Kind::RegistrationFails,
     Kind::Blink,
+    Kind::PortEvents,
     Kind::LinkDown,
     Kind::PlaneDown,
     Kind::SwitchDown,
@@ -130,6 +133,7 @@ impl Kind {
             Kind::AdminCut => "admin-cut",
             Kind::RegistrationFails => "registration-fails",
             Kind::Blink => "blink",
+            Kind::PortEvents => "port-events",
             Kind::LinkDown => "link-down",
             Kind::PlaneDown => "plane-down",
             Kind::SwitchDown => "switch-down",
@@ -162,7 +166,8 @@ impl Kind {
             | Kind::Lag
             | Kind::AdminCut
             | Kind::RegistrationFails
-            | Kind::Blink => false,
+            | Kind::Blink
+            | Kind::PortEvents => false,
             Kind::LinkDown
             | Kind::PlaneDown
             | Kind::SwitchDown
@@ -195,6 +200,7 @@ impl Kind {
             | Kind::Corrupt
             | Kind::Load
             | Kind::Blink
+            | Kind::PortEvents
             | Kind::LinkDown
             | Kind::Renumber
             | Kind::StreamReset => Target::Port,
@@ -223,7 +229,6 @@ impl Kind {
                 | Kind::NeverCompletes
                 | Kind::RetryExceeded
                 | Kind::QpError
-                | Kind::CqOverflow
                 | Kind::StreamReset
                 | Kind::Kill
         )
@@ -233,7 +238,10 @@ impl Kind {
     pub const fn amount(self) -> Option<u64> {
         match self {
             Kind::Jitter => Some(20_000),
-            Kind::Lose | Kind::Corrupt => Some(1),
+            Kind::Lose | Kind::Corrupt | Kind::NeverCompletes => Some(1),
+            // More than a queue pair repeats.
+            Kind::AckLost => Some(100),
+            Kind::PortEvents => Some(5_000_000),
             _ => None,
         }
     }

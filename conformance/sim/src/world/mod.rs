@@ -22,6 +22,7 @@
 //! | `step` | a rank wakes, makes a round, tells its application |
 //! | `apply` | faults at their moments |
 //! | `topology` | hosts, buses, HCAs and subnets laid out on a net, and faults of wires |
+//! | `devices` | the fabric of software HCAs, and its faults |
 //! | `wires` | rings and wires together, as the loop sees them |
 //! | `fault`, `place` | the menu of faults |
 //! | `admin` | the administrative network |
@@ -32,6 +33,7 @@ mod admin;
 mod app;
 mod apply;
 mod build;
+mod devices;
 pub mod fault;
 mod pingpong;
 pub mod place;

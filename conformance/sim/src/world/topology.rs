@@ -15,7 +15,7 @@ use crate::net::{
 use crate::scenario::{BusSpec, HcaSpec, RailSpec, Scenario, SubnetSpec, preset};
 
 /// From a link's change until the port notices.
-const NOTICED_AFTER: Nanos = Nanos(1_000_000);
+pub(super) const NOTICED_AFTER: Nanos = Nanos(1_000_000);
 /// A link that blinks is down for no longer: retries bear that.
 const BLINK_NS: u64 = 1_000_000;
 /// Bytes of a phantom frame.
@@ -137,9 +137,15 @@ impl Plan {
     }
 
     /// The port of a place on this net.
-    fn port_at(&self, place: Place) -> Option<PortId> {
+    pub(super) fn port_at(&self, place: Place) -> Option<PortId> {
         let Place::Port { host, hca, port } = place else { return None };
         self.ports.get(&(host, hca, port)).copied()
+    }
+
+    /// The ports of an HCA.
+    pub(super) fn ports_of(&self, hca: HcaId) -> Vec<PortId> {
+        let own = |key: &(u32, u32, u32)| self.hcas.get(&(key.0, key.1)) == Some(&hca);
+        self.ports.iter().filter(|(key, _)| own(key)).map(|(_, port)| *port).collect()
     }
 
     /// A fault of wires happens.
@@ -228,7 +234,7 @@ pub(super) const fn is_of_wires(kind: Kind) -> bool {
     )
 }
 
-fn direction(way: Way) -> Direction {
+pub(super) fn direction(way: Way) -> Direction {
     match way {
         Way::Both => Direction::Both,
         Way::Tx => Direction::Tx,

@@ -1,4 +1,4 @@
-//! Everything between ranks, as the loop sees it: rings and pipes, each with its faults.
+//! Everything between ranks, as the loop sees it: rings, devices and pipes, each with its faults.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,6 +6,7 @@ use std::rc::Rc;
 use rerail_core::time::Time;
 use rerail_linux::rail::Rail;
 
+use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
 use super::place::Place;
 use super::topology::{Plan, carries_streams, is_of_wires};
@@ -17,6 +18,7 @@ use crate::trace::Trace;
 /// Rings and wires.
 pub(super) struct Wires {
     shm: ShmHub,
+    devices: Devices,
     pipes: SharedPipes,
     /// Where places are on the net of the pipes.
     plan: Plan,
@@ -25,14 +27,15 @@ pub(super) struct Wires {
 impl Wires {
     /// Those of a scenario.
     pub(super) fn build(scenario: &Scenario, seed: u64, trace: &Trace) -> Result<Self, String> {
-        let _ = trace;
         let hosts = (0..scenario.size()).map(|rank| scenario.host_of(rank)).collect();
         let shm = ShmHub::new(hosts, scenario.ring(), scenario.shm.posts_max, scenario.shm.latency_ns);
         let streams = carries_streams(scenario)?;
+        let verbs: Vec<bool> = streams.iter().map(|streams| !streams).collect();
+        let devices = Devices::build(scenario, seed, &verbs, trace);
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
         plan.settle(&mut net);
-        Ok(Wires { shm, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan })
+        Ok(Wires { shm, devices, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan })
     }
 
     /// The `nth` rail of its kind of a rank.
@@ -45,7 +48,10 @@ impl Wires {
     ) -> Result<Box<dyn Rail>, String> {
         match spec {
             RailSpec::Shm {} => Ok(Box::new(self.shm.rail(rank))),
-            RailSpec::Hca { .. } => Err("verbs over a software HCA is not simulated yet".into()),
+            RailSpec::Hca { hca, .. } => {
+                let _ = self.devices.open(rank, *hca)?;
+                Err("verbs over a software HCA is not simulated yet".into())
+            }
             RailSpec::Stream { hca, port } => {
                 let place = (scenario.host_of(rank), *hca, *port);
                 let id = self.plan.ports.get(&place).ok_or("there is no such port")?;
@@ -59,29 +65,31 @@ impl Wires {
 
     /// When something happens next.
     pub(super) fn next_event(&self) -> Option<Time> {
-        self.pipes.borrow().next_event()
+        self.pipes.borrow().next_event().into_iter().chain(self.devices.next_event()).min()
     }
 
-    /// Tells rails that are not told it by their driver what time it is.
+    /// Tells what is not told it by a driver what time it is: a rank is about to act.
     pub(super) fn set_now(&mut self, now: Time) {
         self.shm.set_now(now);
-        self.pipes.borrow_mut().set_now(now);
+        self.advance(now);
     }
 
     /// Lets everything happen that happens until `now`.
     pub(super) fn advance(&mut self, now: Time) {
+        self.devices.advance(now);
         self.pipes.borrow_mut().advance(now);
     }
 
     /// Ranks to whom something becomes visible, and when.
     pub(super) fn take_woken(&mut self, woken: &mut Vec<(u32, Time)>) {
         self.shm.take_woken(woken);
+        self.devices.take_woken(woken);
         self.pipes.borrow_mut().take_woken(woken);
     }
 
     /// Events on the wires so far.
     pub(super) fn events(&self) -> u64 {
-        self.pipes.borrow().net().stats().events
+        self.devices.events() + self.pipes.borrow().net().stats().events
     }
 
     /// Bytes of ring memory of all pairs.
@@ -91,17 +99,19 @@ impl Wires {
 
     /// Objects of all devices.
     pub(super) fn objects(&self) -> usize {
-        0
+        self.devices.objects()
     }
 
     /// A process is gone: its devices, pipes and rings with it.
     pub(super) fn kill(&mut self, rank: u32) {
         self.shm.kill(rank);
+        self.devices.kill(rank);
         self.pipes.borrow_mut().kill(rank);
     }
 
     /// A fault of wires or devices happens.
     pub(super) fn begin(&mut self, now: Time, fault: &Fault, until: Option<Time>) {
+        self.devices.begin(now, fault, until);
         let pipes = &mut *self.pipes.borrow_mut();
         match (fault.kind, fault.place) {
             (Kind::StreamReset, Place::Port { host, hca, port }) => {
@@ -115,16 +125,18 @@ impl Wires {
 
     /// It is over.
     pub(super) fn end(&mut self, now: Time, fault: &Fault) {
+        self.devices.end(now, fault);
         self.plan.end(self.pipes.borrow_mut().net_mut(), now, fault);
     }
 
     /// All faults are over.
     pub(super) fn heal(&mut self, now: Time) {
+        self.devices.heal(now);
         self.plan.heal(self.pipes.borrow_mut().net_mut(), now);
     }
 }
 
 /// Whether a fault of wires or devices can be simulated.
 pub(super) fn knows(kind: Kind) -> bool {
-    is_of_wires(kind) || kind == Kind::StreamReset
+    is_of_wires(kind) || is_of_devices(kind) || kind == Kind::StreamReset
 }
