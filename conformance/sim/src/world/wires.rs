@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
+use rerail_linux::auth::JobKey;
 use rerail_linux::rail::Rail;
+use rerail_linux::rail::verbs::{VerbsOptions, VerbsRail};
 
 use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
@@ -22,6 +25,7 @@ pub(super) struct Wires {
     pipes: SharedPipes,
     /// Where places are on the net of the pipes.
     plan: Plan,
+    seed: u64,
 }
 
 impl Wires {
@@ -35,7 +39,7 @@ impl Wires {
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
         plan.settle(&mut net);
-        Ok(Wires { shm, devices, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan })
+        Ok(Wires { shm, devices, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan, seed })
     }
 
     /// The `nth` rail of its kind of a rank.
@@ -48,9 +52,23 @@ impl Wires {
     ) -> Result<Box<dyn Rail>, String> {
         match spec {
             RailSpec::Shm {} => Ok(Box::new(self.shm.rail(rank))),
-            RailSpec::Hca { hca, .. } => {
-                let _ = self.devices.open(rank, *hca)?;
-                Err("verbs over a software HCA is not simulated yet".into())
+            RailSpec::Hca { hca, port } => {
+                let device = self.devices.open(rank, *hca)?;
+                let mut salt = [0; 32];
+                salt[..8].copy_from_slice(&self.seed.to_le_bytes());
+                salt[8] = nth;
+                let config = scenario.core_config(rank, self.seed);
+                let options = VerbsOptions {
+                    name: format!("hca{hca}.port{port}"),
+                    port: *port as u8 + 1,
+                    connections_max: config.channels_max,
+                    eager_bytes_max: config.eager_bytes_max,
+                    segment_bytes_max: config.eager_bytes_max.max(4096),
+                    ..VerbsOptions::new(scenario.size(), salt)
+                };
+                let key = JobKey::new([0x5a; 32]);
+                let rail = VerbsRail::open(device, options, key, self.seed, PeerId(rank));
+                Ok(Box::new(rail.map_err(|error| error.to_string())?))
             }
             RailSpec::Stream { hca, port } => {
                 let place = (scenario.host_of(rank), *hca, *port);
