@@ -52,12 +52,12 @@ impl JobKey {
         mac
     }
 
-    fn sign(&self, transcript: [&[u8]; 3]) -> [u8; MAC_BYTES] {
+    pub(crate) fn sign(&self, transcript: [&[u8]; 3]) -> [u8; MAC_BYTES] {
         self.mac(transcript).finalize().into_bytes().into()
     }
 
     /// Compares in constant time (H-7).
-    fn verify(&self, transcript: [&[u8]; 3], mac: &[u8; MAC_BYTES]) -> Result<(), AuthError> {
+    pub(crate) fn verify(&self, transcript: [&[u8]; 3], mac: &[u8; MAC_BYTES]) -> Result<(), AuthError> {
         self.mac(transcript).verify_slice(mac).map_err(|_| AuthError::Mac)
     }
 }

@@ -105,6 +105,8 @@ struct Link {
     flying: VecDeque<Flying>,
     /// Completions that the rail has not told yet.
     finished: Vec<PostId>,
+    /// Completions that it has told and will tell once more, some time.
+    repeats: Vec<PostId>,
 }
 
 /// One process.
@@ -383,8 +385,17 @@ impl<'m> World<'m> {
             1 if !link.finished.is_empty() => {
                 let id = link.finished.remove(0);
                 self.nodes[from].endpoint.handle_completion(Time(self.now), id, PostStatus::Done);
-                if self.rng.one_in(10) {
-                    // Reported twice: the second one must find nothing.
+                // Reported twice, at once or later: the second one must find nothing.
+                let repeat = match self.rng.below(8) {
+                    0 => Some(id),
+                    1 | 2 => {
+                        self.link(from, to, rail).repeats.push(id);
+                        None
+                    }
+                    3 | 4 => self.link(from, to, rail).repeats.pop(),
+                    _ => None,
+                };
+                if let Some(id) = repeat {
                     self.nodes[from].endpoint.handle_completion(Time(self.now), id, PostStatus::Done);
                 }
             }

@@ -8,6 +8,7 @@
 pub mod loopback;
 pub mod shm;
 pub mod tcp;
+pub mod verbs;
 
 use std::os::fd::BorrowedFd;
 

@@ -1,0 +1,400 @@
+//! Verbs rails: one per port of a device, one reliable connection per peer.
+//!
+//! Written against the device contract ([`rerail_verbs::contract`]) and knowing no other device: over the simulator's
+//! software HCA it runs in virtual time, over libibverbs on hardware. It makes no system call itself, reads no clock,
+//! and on the path of messages it allocates nothing once its queues have grown.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `options` | sizes and knobs, the slab's layout, why a rail can't be opened |
+//! | `open` | what is made once |
+//! | `address`, `peers` | addresses as published and as kept |
+//! | `wire` | set-up messages, byte for byte |
+//! | `setup` | how connections come about |
+//! | `datagrams` | the queue pair that set-up messages go over |
+//! | `link` | one peer's connection and its queue pair's states |
+//! | `send`, `receive` | messages, writes and reads |
+//! | `close` | how connections and the rail end |
+//! | `registry` | registrations of payload memory |
+//! | `slab` | the buffers, and everything that touches memory by pointer |
+//! | `codes` | the device's answers as numbers for the core |
+//!
+//! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the sum is in
+//! `VerbsOptions::cq_depth`); one shared receive queue; one UD queue pair for set-up; an RC queue pair per connected
+//! peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is with the device
+//! whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
+//!
+//! When the device breaks, every peer is down and the rail does nothing more; it is safe to call.
+
+mod address;
+mod close;
+mod codes;
+mod datagrams;
+mod link;
+mod open;
+mod options;
+mod peers;
+mod receive;
+mod registry;
+mod send;
+mod setup;
+mod slab;
+#[cfg(test)]
+mod tests;
+pub mod wire;
+
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+
+use rerail_core::endpoint::{PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::rail::{Caps, RailFacts};
+use rerail_core::time::Time;
+use rerail_verbs::contract::{AsyncEvent, Completion, Device};
+
+pub use open::Identity;
+pub use options::{VerbsError, VerbsOptions};
+
+use self::address::Address;
+use self::datagrams::Datagrams;
+use self::link::{Links, Phase};
+use self::open::{Objects, PortFacts};
+use self::options::Layout;
+use self::peers::{NO_LINK, Peers};
+use self::receive::Receives;
+use self::registry::Registry;
+use self::send::Works;
+use self::slab::Slab;
+use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+
+/// Completions taken from the queue at once.
+const BATCH: usize = 64;
+/// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
+const BATCHES_MAX: usize = 4;
+
+/// A verbs rail.
+pub struct VerbsRail<D: Device> {
+    options: VerbsOptions,
+    identity: Identity,
+    port: PortFacts,
+    layout: Layout,
+    objects: Objects,
+    peers: Peers,
+    links: Links,
+    /// Links by their queue pairs' numbers; only looked up.
+    by_number: HashMap<u32, u32>,
+    /// Links with a set-up message to send; with a post that waits; disconnected ones; failed ones.
+    to_say: VecDeque<u32>,
+    to_feed: VecDeque<u32>,
+    closing: Vec<u32>,
+    failing: Vec<u32>,
+    works: Works,
+    receives: Receives,
+    datagrams: Datagrams,
+    registry: Registry,
+    /// What the sink hears at the next chance, in order.
+    reports: VecDeque<Report>,
+    /// Completions taken from the queue and not looked at.
+    batch: Vec<Completion>,
+    /// The last poll ended before the queue was empty.
+    unfinished: bool,
+    /// Reused at each message.
+    pieces: Vec<Piece>,
+    /// The newest attempt to connect to anybody, and how many nonces were made.
+    attempts: u32,
+    nonces: u64,
+    /// The device is gone.
+    broken: bool,
+    counters: RailCounters,
+    /// The time of the last call that brought one.
+    now: Time,
+    // Order matters: the device, which has the slab's address, goes first.
+    device: D,
+    slab: Slab,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Completed(PeerId, PostId, PostStatus),
+    Up(PeerId),
+    Down(PeerId, RailFault),
+}
+
+impl Report {
+    fn peer(&self) -> PeerId {
+        match *self {
+            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
+        }
+    }
+}
+
+/// What a request is, in the top bits of its id; below are a generation and a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag {
+    Work,
+    Receive,
+    DatagramSend,
+    DatagramReceive,
+}
+
+impl Tag {
+    const GENERATION_MASK: u32 = (1 << 30) - 1;
+
+    fn id(self, place: u32, generation: u32) -> u64 {
+        (self as u64) << 62 | u64::from(generation & Self::GENERATION_MASK) << 32 | u64::from(place)
+    }
+
+    /// Of an id: tag, place and generation.
+    fn of(id: u64) -> (Tag, u32, u32) {
+        let tag = match id >> 62 {
+            0 => Tag::Work,
+            1 => Tag::Receive,
+            2 => Tag::DatagramSend,
+            _ => Tag::DatagramReceive,
+        };
+        (tag, id as u32, (id >> 32) as u32 & Self::GENERATION_MASK)
+    }
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// The device, to look at.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
+    /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
+    fn collect_batch(&mut self) -> bool {
+        match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
+            Ok(taken) => taken == BATCH,
+            Err(why) => {
+                tracing::warn!(rail = %self.options.name, %why, "completions lost");
+                self.broken = true;
+                false
+            }
+        }
+    }
+
+    /// Takes all completions out of the queue; `false`: the device is broken.
+    fn collect(&mut self) -> bool {
+        while self.collect_batch() {}
+        !self.broken
+    }
+
+    /// Takes completions and what they say to the core; returns how many.
+    fn harvest(&mut self, sink: &mut dyn Sink) -> usize {
+        let (mut taken, mut batches) = (0, 0);
+        loop {
+            let more = self.collect_batch();
+            let mut batch = std::mem::take(&mut self.batch);
+            taken += batch.len();
+            for completion in batch.drain(..) {
+                self.take_completion(&completion, sink);
+                self.deliver(sink);
+            }
+            self.batch = batch;
+            batches += 1;
+            // A failed link's last messages are in a queue of known depth.
+            let depth = self.options.cq_depth() as usize / BATCH + 1;
+            let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
+            self.unfinished = more && batches >= batches_max;
+            if !more || self.unfinished || self.broken {
+                return taken;
+            }
+        }
+    }
+
+    fn take_completion(&mut self, completion: &Completion, sink: &mut dyn Sink) {
+        let (tag, place, generation) = Tag::of(completion.id);
+        match tag {
+            Tag::Work => self.work_completed(place, generation, completion, sink),
+            Tag::Receive => self.message_received(place, completion, sink),
+            Tag::DatagramSend => self.datagram_sent(place, completion.status),
+            Tag::DatagramReceive => {
+                if let Some(setup) = self.datagram_received(place, completion) {
+                    self.handle_setup(&setup, sink);
+                }
+            }
+        }
+    }
+
+    /// Asks the device what happened to its objects. What concerns links is noted, for after the completions before it.
+    fn take_events(&mut self, omens: &mut heapless::Vec<(u32, RailFault), 16>) -> usize {
+        let mut taken = 0;
+        while !omens.is_full()
+            && let Some(event) = self.device.async_event()
+        {
+            taken += 1;
+            match event {
+                AsyncEvent::QpFatal(qp) | AsyncEvent::QpRequestError(qp) | AsyncEvent::QpAccessError(qp) => {
+                    if qp == self.objects.ud.id {
+                        tracing::warn!(rail = %self.options.name, ?event, "no more connections can be made");
+                    } else if let Some(index) = self.links.find(|link| link.qp.id == qp) {
+                        let _ = omens.push((index, codes::of_event(event)));
+                    }
+                }
+                AsyncEvent::QpLastWqe(qp) => {
+                    let index = self.links.find(|link| link.qp.id == qp);
+                    if let Some(link) = index.and_then(|index| self.links.get_mut(index)) {
+                        link.last_receive = true;
+                        // It is in error, even if nothing else says so.
+                        let _ = omens.push((index.unwrap_or(NO_LINK), codes::of_event(event)));
+                    }
+                }
+                AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
+                    tracing::warn!(rail = %self.options.name, ?event, "device is broken");
+                    self.broken = true;
+                }
+                // A port that is down for long shows in the connections; other addresses are not followed.
+                _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
+            }
+        }
+        taken
+    }
+
+    /// Tells the sink what was noted for it.
+    fn deliver(&mut self, sink: &mut dyn Sink) -> usize {
+        let count = self.reports.len();
+        for report in self.reports.drain(..) {
+            match report {
+                Report::Completed(_, id, status) => sink.completed(id, status),
+                Report::Up(peer) => sink.up(peer),
+                Report::Down(peer, fault) => sink.down(peer, fault),
+            }
+        }
+        count
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
+            self.time_out(index);
+        }
+    }
+}
+
+impl<D: Device> Rail for VerbsRail<D> {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    fn facts(&self) -> RailFacts {
+        let VerbsOptions { write, read, .. } = self.options;
+        RailFacts {
+            kind: self.options.kind,
+            caps: Caps { write, read, registration: write || read, lossless: false },
+            eager_bytes_max: self.options.eager_bytes_max,
+            segment_bytes_max: self.options.segment_bytes,
+            posts_max: self.options.posts_max,
+            bytes_per_second: self.port.bytes_per_second,
+        }
+    }
+
+    fn address(&self) -> String {
+        self.port.address.to_string()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        let wrong = |why| AddressError { address: address.to_owned(), why };
+        let there = Address::parse(address).map_err(wrong)?;
+        if peer == self.identity.me || !self.port.address.reaches(&there) {
+            return Ok(false);
+        }
+        if self.peers.learn(peer, &there) { Ok(true) } else { Err(wrong("of a rank that the job does not have")) }
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.now = now;
+        if self.broken {
+            self.reports.push_back(Report::Down(peer, RailFault::Device { code: codes::BROKEN }));
+        } else {
+            self.dial(peer);
+            self.speak();
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.leave(peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
+        // Not up: down is reported, or about to be, and the post with it.
+        if self.links.get(index).is_some_and(|link| link.phase == Phase::Up) && !self.broken {
+            self.take_post(index, &outgoing);
+        }
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        if self.broken {
+            return Err(RailFault::Device { code: codes::BROKEN });
+        }
+        self.registry.register(&mut self.device, memory, write).map_err(|why| {
+            tracing::debug!(rail = %self.options.name, %why, "memory not registered");
+            codes::of_register(&why)
+        })
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        self.registry.deregister(&mut self.device, key);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.now = now;
+        let mut done = self.deliver(sink);
+        if !self.broken {
+            let mut omens = heapless::Vec::new();
+            done += self.take_events(&mut omens) + self.harvest(sink);
+            for (index, fault) in omens {
+                self.fail(index, Some(fault));
+            }
+            self.run_timers();
+            done += self.finish_closing();
+            if !self.unfinished {
+                done += self.finish_failed();
+            }
+            done += self.feed() + self.speak();
+            if let Err(why) = self.refill(false).and_then(|()| self.refill_datagrams()) {
+                self.note_refused(&why);
+            }
+        }
+        if self.broken {
+            self.give_up();
+        }
+        done + self.deliver(sink)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let has_work = !self.reports.is_empty() || !self.batch.is_empty() || self.unfinished;
+        let timer = self.links.next_timer().map(|(due, _)| due);
+        if has_work { Some(self.now) } else { timer }
+    }
+
+    fn is_closing(&self) -> bool {
+        self.links.any(|link| link.phase == Phase::Closing)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.device.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        if self.broken {
+            return self.reports.is_empty();
+        }
+        if let Err(why) = self.device.request_notify(self.objects.cq, false) {
+            tracing::warn!(rail = %self.options.name, %why, "no notification");
+            self.broken = true;
+            return false;
+        }
+        // What came before the request makes no event.
+        self.collect_batch();
+        self.batch.is_empty() && self.reports.is_empty() && !self.unfinished && !self.broken
+    }
+
+    fn disarm(&mut self) {
+        while self.device.cq_event().is_some() {}
+    }
+
+    fn counters(&self) -> RailCounters {
+        self.counters
+    }
+}

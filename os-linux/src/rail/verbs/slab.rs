@@ -1,0 +1,146 @@
+//! The rail's memory: one slab of buffers, registered once; copies between it and payload memory; and the call that
+//! registers payload memory. The only file of the rail with raw memory in it.
+//!
+//! Why this is sound: nobody ever has a Rust reference to bytes of the slab or of payload, everything is copied by
+//! pointer; `VerbsRail` drops its device before its slab; and payload memory is what the driver promises of it
+//! (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration before that promise ends.
+#![allow(unsafe_code)]
+
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
+
+use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
+
+use crate::memory::copy_pieces;
+use crate::rail::Piece;
+
+/// Pages are so long where it matters: the slab starts on one.
+const PAGE_BYTES: usize = 4096;
+
+/// Buffers in one piece of zeroed memory.
+#[derive(Debug)]
+pub(super) struct Slab {
+    start: NonNull<u8>,
+    layout: Layout,
+    /// Where the device sees it, and its key; both 0 before it is registered.
+    base: u64,
+    lkey: u32,
+}
+
+impl Slab {
+    /// So many bytes, at least one; `None`: there is no memory.
+    pub fn new(bytes: u64) -> Option<Self> {
+        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), PAGE_BYTES).ok()?;
+        // SAFETY: the layout's size is not 0.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+        Some(Slab { start, layout, base: 0, lkey: 0 })
+    }
+
+    /// Registers all of it for local use. The device must be dropped before the slab.
+    pub fn register(&mut self, device: &mut impl Device, pd: PdId, iova: Option<u64>) -> Result<(), RegisterError> {
+        let base = iova.unwrap_or(self.start.addr().get() as u64);
+        // SAFETY: the memory is the slab's own and lives longer than the device (see above); nobody has references to it.
+        let mr = unsafe { device.register(pd, self.start.as_ptr(), self.layout.size() as u64, base, Access::LOCAL) }?;
+        (self.base, self.lkey) = (base, mr.lkey);
+        Ok(())
+    }
+
+    /// A range as requests name it.
+    pub fn sge(&self, at: u64, len: u32) -> Sge {
+        debug_assert!(at + u64::from(len) <= self.layout.size() as u64);
+        Sge { address: self.base + at, len, lkey: self.lkey }
+    }
+
+    /// The memory of a range; panics where it is not all inside.
+    fn range(&self, at: u64, len: usize) -> Piece {
+        let at = at as usize;
+        assert!(at <= self.layout.size() && len <= self.layout.size() - at, "a range outside of the slab");
+        Piece { start: self.start.as_ptr().wrapping_add(at), len }
+    }
+
+    /// Copies bytes in.
+    pub fn put(&mut self, at: u64, bytes: &[u8]) {
+        let to = self.range(at, bytes.len());
+        let from = Piece { start: bytes.as_ptr().cast_mut(), len: bytes.len() };
+        // SAFETY: `from` is a borrowed slice, only read; `to` lies in the slab.
+        unsafe { copy_pieces(&[from], &[to]) };
+    }
+
+    /// Copies bytes out.
+    pub fn get(&self, at: u64, into: &mut [u8]) {
+        let from = self.range(at, into.len());
+        let to = Piece { start: into.as_mut_ptr(), len: into.len() };
+        // SAFETY: `to` is a slice borrowed for writing; `from` lies in the slab, all of which is initialised.
+        unsafe { copy_pieces(&[from], &[to]) };
+    }
+
+    /// Copies payload in, up to `most` bytes; returns how many.
+    pub fn gather(&mut self, at: u64, most: usize, payload: &[Piece]) -> usize {
+        let to = self.range(at, most);
+        // SAFETY: `to` lies in the slab; the driver keeps the memory of a post's payload valid while it hands the post
+        // over and until it is complete (`Outgoing::payload`).
+        unsafe { copy_pieces(payload, &[to]) }
+    }
+
+    /// Copies `len` bytes out into payload memory, as many as it has room for; returns how many.
+    pub fn scatter(&self, at: u64, len: usize, payload: &[Piece]) -> usize {
+        let from = self.range(at, len);
+        // SAFETY: `from` lies in the slab; the pieces are those of a read that is not complete (`Outgoing::payload`), or
+        // were filled in by the sink just now (`Sink::place`).
+        unsafe { copy_pieces(&[from], payload) }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; the device that could name it is gone.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Copies payload to a local buffer, up to its length; returns how many bytes.
+pub(super) fn collect(payload: &[Piece], into: &mut [u8]) -> usize {
+    let to = Piece { start: into.as_mut_ptr(), len: into.len() };
+    // SAFETY: as in `Slab::gather`; `to` is a slice borrowed for writing.
+    unsafe { copy_pieces(payload, &[to]) }
+}
+
+/// Registers payload memory. The caller ends the registration before the driver's promise for the memory ends.
+pub(super) fn register(
+    device: &mut impl Device,
+    pd: PdId,
+    memory: Piece,
+    iova: u64,
+    access: Access,
+) -> Result<Mr, RegisterError> {
+    // SAFETY: the memory is the payload of a post that is not complete, or was given to `Rail::register`: valid until
+    // the registry deregisters it, and the driver lends no references to it meanwhile.
+    unsafe { device.register(pd, memory.start, memory.len as u64, iova, access) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_go_in_and_out() {
+        let mut slab = Slab::new(256).unwrap();
+        let mut payload = *b"hello world";
+        let piece = Piece { start: payload.as_mut_ptr(), len: payload.len() };
+        assert_eq!(slab.gather(100, 5, &[piece]), 5);
+        slab.put(105, b"!");
+        let mut out = [0; 8];
+        slab.get(99, &mut out);
+        assert_eq!(&out, b"\0hello!\0");
+        let (left, right) = payload.split_at_mut(2);
+        let pieces = [left, right].map(|part| Piece { start: part.as_mut_ptr(), len: part.len().min(2) });
+        assert_eq!(slab.scatter(103, 3, &pieces), 3);
+        assert_eq!(&payload, b"lo!lo world");
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of the slab")]
+    fn nothing_is_read_behind_the_end() {
+        Slab::new(64).unwrap().get(60, &mut [0; 5]);
+    }
+}

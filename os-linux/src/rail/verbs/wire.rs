@@ -1,0 +1,343 @@
+//! The datagrams that set a connection up, byte for byte: rules V-1 to V-4 of `conformance/PROTOCOL.md`.
+//!
+//! One size, less than the least MTU (256 bytes), so a message is one packet. Nothing here computes a MAC: [`Setup::emit`]
+//! leaves its place zero and [`signed`] says what it covers. A successful parse says that a message is well formed, never
+//! that it is genuine.
+//!
+//! Invariants: little-endian; `emit(parse(b))` is `b` but for the MAC; what a kind does not carry is zero.
+
+use rerail_core::wire::WireError;
+use rerail_core::wire::handshake::{MAC_BYTES, NONCE_BYTES};
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
+
+/// The first four bytes, read as a little-endian number: `RERV`.
+pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
+/// The version.
+pub const VERSION: u8 = 1;
+/// Bytes of a message.
+pub const SETUP_BYTES: usize = 144;
+/// Bytes that the MAC covers: all before it.
+pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
+/// Starts the MAC's transcript.
+pub const SETUP_LABEL: &[u8] = b"rerail verbs set-up 1";
+
+/// Numbers of queue pairs and of packets have so many bits.
+const NUMBER_BITS: u32 = 24;
+
+/// A number that is used once.
+pub type Nonce = [u8; NONCE_BYTES];
+
+/// A set-up message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setup {
+    /// The sender's rail, among its rails of this kind.
+    pub rail: u8,
+    /// The job.
+    pub job: u64,
+    /// Rank of the sender.
+    pub from: u32,
+    /// Rank that it is for.
+    pub to: u32,
+    /// The newest of the sender's attempts to connect to that rank; they count from 1.
+    pub attempt: u32,
+    /// The sender's nonce of this attempt.
+    pub nonce: Nonce,
+    /// What it says.
+    pub kind: SetupKind,
+}
+
+/// What a set-up message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetupKind {
+    /// The sender wants to connect.
+    Request(Terms),
+    /// The sender's queue pair is ready to receive from the one of the request.
+    Reply {
+        /// The sender's end.
+        terms: Terms,
+        /// The nonce of the request.
+        answers: Nonce,
+    },
+    /// The sender's queue pair is ready to send and receive.
+    Ready {
+        /// The nonce of the reply.
+        answers: Nonce,
+    },
+    /// The sender has no such connection, or wants none.
+    Refusal {
+        /// The nonce of the message that is refused, or of the connection that is over.
+        answers: Nonce,
+        /// Why.
+        reason: Reason,
+    },
+}
+
+/// One end of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Number of its queue pair (24 bits).
+    pub qp: u32,
+    /// PSN of the first packet that it sends (24 bits).
+    pub psn: u32,
+    /// Largest packet payload of its port in bytes: 256, 512, 1024, 2048 or 4096.
+    pub mtu: u16,
+    /// Reads that it serves at once.
+    pub reads_served: u8,
+    /// Longest message in bytes that it sends and receives.
+    pub message_bytes: u32,
+}
+
+/// Why somebody refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Reason {
+    /// The message was for another rank.
+    Rank = 1,
+    /// The message was for another rail.
+    Rail = 2,
+    /// Messages are not equally long on both sides.
+    Sizes = 3,
+    /// The device has no queue pair left.
+    Full = 4,
+    /// The connection does not exist, or does no more.
+    Over = 5,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct SetupLayout {
+    magic: U32,
+    version: u8,
+    kind: u8,
+    rail: u8,
+    reason: u8,
+    job: U64,
+    from: U32,
+    to: U32,
+    attempt: U32,
+    qp: U32,
+    psn: U32,
+    mtu: U16,
+    reads_served: u8,
+    reserved: u8,
+    message_bytes: U32,
+    reserved_2: U32,
+    nonce: Nonce,
+    answers: Nonce,
+    mac: [u8; MAC_BYTES],
+}
+
+/// What the MAC covers, in this order: the label, the message but for its MAC.
+pub fn signed(message: &[u8; SETUP_BYTES]) -> [&[u8]; 3] {
+    let (signed, _mac) = message.split_at(SIGNED_BYTES);
+    [SETUP_LABEL, signed, &[]] // V-3
+}
+
+/// The MAC's place.
+pub fn mac_of(message: &[u8; SETUP_BYTES]) -> &[u8; MAC_BYTES] {
+    let layout: &SetupLayout = transmute_ref!(message);
+    &layout.mac
+}
+
+/// Writes the MAC into its place.
+pub fn seal(message: &mut [u8; SETUP_BYTES], mac: &[u8; MAC_BYTES]) {
+    message[SIGNED_BYTES..].copy_from_slice(mac);
+}
+
+impl Setup {
+    /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
+    /// `setup.attempt`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`.
+    pub fn parse(bytes: &[u8; SETUP_BYTES]) -> Result<Setup, WireError> {
+        let layout: &SetupLayout = transmute_ref!(bytes);
+        ensure("setup.magic", layout.magic.get() == MAGIC, layout.magic.get().into())?; // V-1
+        ensure("setup.version", layout.version == VERSION, layout.version.into())?;
+        ensure("setup.reserved", layout.reserved == 0, layout.reserved.into())?;
+        ensure("setup.reserved", layout.reserved_2.get() == 0, layout.reserved_2.get().into())?;
+        ensure("setup.attempt", layout.attempt.get() != 0, 0)?;
+        let terms = Terms {
+            qp: layout.qp.get(),
+            psn: layout.psn.get(),
+            mtu: layout.mtu.get(),
+            reads_served: layout.reads_served,
+            message_bytes: layout.message_bytes.get(),
+        };
+        let answers = layout.answers;
+        let kind = match layout.kind {
+            1 => SetupKind::Request(terms.checked()?),
+            2 => SetupKind::Reply { terms: terms.checked()?, answers },
+            3 => SetupKind::Ready { answers },
+            4 => SetupKind::Refusal { answers, reason: Reason::from_code(layout.reason)? },
+            other => return Err(WireError { field: "setup.kind", value: other.into() }),
+        };
+        // V-2: what a kind does not carry is zero.
+        let (has_terms, has_answer) =
+            (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
+        ensure("setup.terms", has_terms || terms == Terms::default(), terms.qp.into())?;
+        ensure("setup.answers", has_answer || answers == [0; NONCE_BYTES], answers[0].into())?;
+        ensure("setup.reason", layout.kind == 4 || layout.reason == 0, layout.reason.into())?;
+        Ok(Setup {
+            rail: layout.rail,
+            job: layout.job.get(),
+            from: layout.from.get(),
+            to: layout.to.get(),
+            attempt: layout.attempt.get(),
+            nonce: layout.nonce,
+            kind,
+        })
+    }
+
+    /// Writes it, with a MAC of zeros.
+    pub fn emit(&self) -> [u8; SETUP_BYTES] {
+        let none = ([0; NONCE_BYTES], Terms::default());
+        let (kind, (answers, terms), reason) = match self.kind {
+            SetupKind::Request(terms) => (1, (none.0, terms), 0),
+            SetupKind::Reply { terms, answers } => (2, (answers, terms), 0),
+            SetupKind::Ready { answers } => (3, (answers, none.1), 0),
+            SetupKind::Refusal { answers, reason } => (4, (answers, none.1), reason as u8),
+        };
+        transmute!(SetupLayout {
+            magic: U32::new(MAGIC),
+            version: VERSION,
+            kind,
+            rail: self.rail,
+            reason,
+            job: U64::new(self.job),
+            from: U32::new(self.from),
+            to: U32::new(self.to),
+            attempt: U32::new(self.attempt),
+            qp: U32::new(terms.qp),
+            psn: U32::new(terms.psn),
+            mtu: U16::new(terms.mtu),
+            reads_served: terms.reads_served,
+            reserved: 0,
+            message_bytes: U32::new(terms.message_bytes),
+            reserved_2: U32::new(0),
+            nonce: self.nonce,
+            answers,
+            mac: [0; MAC_BYTES],
+        })
+    }
+}
+
+impl Terms {
+    fn checked(self) -> Result<Self, WireError> {
+        ensure("setup.qp", self.qp >> NUMBER_BITS == 0 && self.qp != 0, self.qp.into())?;
+        ensure("setup.psn", self.psn >> NUMBER_BITS == 0, self.psn.into())?;
+        ensure("setup.mtu", matches!(self.mtu, 256 | 512 | 1024 | 2048 | 4096), self.mtu.into())?;
+        Ok(self)
+    }
+}
+
+impl Reason {
+    const fn from_code(code: u8) -> Result<Self, WireError> {
+        Ok(match code {
+            1 => Self::Rank,
+            2 => Self::Rail,
+            3 => Self::Sizes,
+            4 => Self::Full,
+            5 => Self::Over,
+            other => return Err(WireError { field: "setup.reason", value: other as u64 }),
+        })
+    }
+}
+
+fn ensure(field: &'static str, holds: bool, value: u64) -> Result<(), WireError> {
+    if holds { Ok(()) } else { Err(WireError { field, value }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sample(kind: SetupKind) -> Setup {
+        Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, nonce: [0xA1; 32], kind }
+    }
+
+    const TERMS: Terms =
+        Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100 };
+
+    fn kinds() -> [SetupKind; 4] {
+        let answers = [0xB2; 32];
+        [
+            SetupKind::Request(TERMS),
+            SetupKind::Reply { terms: TERMS, answers },
+            SetupKind::Ready { answers },
+            SetupKind::Refusal { answers, reason: Reason::Full },
+        ]
+    }
+
+    /// V-1 and V-2, byte for byte.
+    #[test]
+    fn a_reply_stands_byte_for_byte() {
+        let bytes = sample(kinds()[1]).emit();
+        let mut expected = b"RERV\x01\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
+        expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\0\0\0\0");
+        expected.extend([0xA1; 32]);
+        expected.extend([0xB2; 32]);
+        expected.extend([0; 32]);
+        assert_eq!(bytes.to_vec(), expected);
+        const { assert!(SETUP_BYTES <= 256, "one packet on any link") };
+    }
+
+    #[test]
+    fn every_kind_comes_back() {
+        for kind in kinds() {
+            assert_eq!(Setup::parse(&sample(kind).emit()), Ok(sample(kind)));
+        }
+        for code in 1..=5 {
+            assert_eq!(Reason::from_code(code).map(|reason| reason as u8), Ok(code));
+        }
+    }
+
+    /// V-2: each field that is wrong is named.
+    #[test]
+    fn errors_name_the_field() {
+        let cases: [(usize, usize, u8, &str); 14] = [
+            (0, 0, b'X', "setup.magic"),
+            (0, 4, 2, "setup.version"),
+            (0, 5, 5, "setup.kind"),
+            (0, 7, 1, "setup.reason"),
+            (3, 7, 9, "setup.reason"),
+            (0, 24, 0, "setup.attempt"),
+            (0, 31, 1, "setup.qp"),
+            (0, 35, 1, "setup.psn"),
+            (0, 36, 1, "setup.mtu"),
+            (0, 39, 1, "setup.reserved"),
+            (0, 44, 1, "setup.reserved"),
+            (2, 28, 1, "setup.terms"),
+            (0, 80, 1, "setup.answers"),
+            (3, 40, 1, "setup.terms"),
+        ];
+        for (kind, at, value, field) in cases {
+            let mut bytes = sample(kinds()[kind]).emit();
+            bytes[at] = value;
+            assert_eq!(Setup::parse(&bytes).map_err(|error| error.field), Err(field), "byte {at}");
+        }
+    }
+
+    /// V-3: the MAC covers every byte but its own.
+    #[test]
+    fn the_mac_covers_all_but_itself() {
+        let mut bytes = sample(kinds()[0]).emit();
+        seal(&mut bytes, &[7; 32]);
+        assert_eq!(mac_of(&bytes), &[7; 32]);
+        let [label, message, rest] = signed(&bytes);
+        assert_eq!((label, message.len() + 32, rest.len()), (SETUP_LABEL, SETUP_BYTES, 0));
+    }
+
+    proptest! {
+        /// What parses is what would be emitted, whatever the bytes.
+        #[test]
+        fn one_meaning_one_form(kind in 0usize..4, edits in proptest::collection::vec((0usize..112, any::<u8>()), 0..4)) {
+            let mut bytes = sample(kinds()[kind]).emit();
+            for (at, value) in edits {
+                bytes[at] = value;
+            }
+            if let Ok(setup) = Setup::parse(&bytes) {
+                prop_assert_eq!(setup.emit(), bytes);
+            }
+        }
+    }
+}
