@@ -316,3 +316,18 @@ fn what_can_not_be_simulated_is_refused() {
     let error = build("hosts = 2\nrails = [{ kind = \"shm\" }]").err().unwrap();
     assert!(matches!(error, BuildError::Start { rank: 1, .. }), "{error}");
 }
+
+const VERBS: &str = "hosts = 4\ndevice = \"connectx\"\n";
+
+#[test]
+fn ranks_of_hosts_play_ping_pong_over_verbs() {
+    for bytes in [1, 3000, 20_000, 1_000_000] {
+        let mut workload = PingPong::new(10, bytes);
+        let mut world = world(VERBS, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&world);
+        // 20 messages in a row over a link of 2 GB/s.
+        assert!(world.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", world.report());
+        assert!(world.view().device_objects() > 8);
+    }
+}
