@@ -52,22 +52,12 @@ impl JobKey {
         mac
     }
 
-    fn sign(&self, transcript: [&[u8]; 3]) -> [u8; MAC_BYTES] {
+    pub(crate) fn sign(&self, transcript: [&[u8]; 3]) -> [u8; MAC_BYTES] {
         self.mac(transcript).finalize().into_bytes().into()
     }
 
-    /// A MAC over bytes under a label of its own, for handshakes with formats of their own.
-    pub(crate) fn seal(&self, label: &[u8], bytes: &[u8]) -> [u8; MAC_BYTES] {
-        self.sign([label, &[0], bytes])
-    }
-
-    /// Whether `seal` is the beginning of the [`seal`](Self::seal) of these bytes; compares in constant time.
-    pub(crate) fn verify_seal(&self, label: &[u8], bytes: &[u8], seal: &[u8; 16]) -> bool {
-        self.mac([label, &[0], bytes]).verify_truncated_left(seal).is_ok()
-    }
-
     /// Compares in constant time (H-7).
-    fn verify(&self, transcript: [&[u8]; 3], mac: &[u8; MAC_BYTES]) -> Result<(), AuthError> {
+    pub(crate) fn verify(&self, transcript: [&[u8]; 3], mac: &[u8; MAC_BYTES]) -> Result<(), AuthError> {
         self.mac(transcript).verify_slice(mac).map_err(|_| AuthError::Mac)
     }
 }

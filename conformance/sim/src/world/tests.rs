@@ -317,25 +317,17 @@ fn what_can_not_be_simulated_is_refused() {
     assert!(matches!(error, BuildError::Start { rank: 1, .. }), "{error}");
 }
 
-#[test]
-fn ranks_of_hosts_play_ping_pong_over_software_hcas() {
-    for bytes in [1, 3000, 20_000, 1_000_000] {
-        let mut workload = PingPong::new(10, bytes);
-        let mut world = world("hosts = 2\ndevice = \"connectx\"", 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
-        assert_rested(&world);
-    }
-}
+const VERBS: &str = "hosts = 4\ndevice = \"connectx\"\n";
 
 #[test]
-fn two_hcas_carry_stripes() {
-    let took = |hcas: usize| {
-        let text = "[[hcas]]\ndevice = \"connectx\"\n".repeat(hcas);
-        let mut workload = PingPong::new(4, 4_000_000);
-        let mut world = world(&text, 1, &mut workload, Trace::off());
-        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
-        world.report().done_ns
-    };
-    let (one, two) = (took(1), took(2));
-    assert!(two < one * 6 / 10, "one takes {one} ns, two take {two} ns");
+fn ranks_of_hosts_play_ping_pong_over_verbs() {
+    for bytes in [1, 3000, 20_000, 1_000_000] {
+        let mut workload = PingPong::new(10, bytes);
+        let mut world = world(VERBS, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&world);
+        // 20 messages in a row over a link of 2 GB/s.
+        assert!(world.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", world.report());
+        assert!(world.view().device_objects() > 8);
+    }
 }

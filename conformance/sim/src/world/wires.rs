@@ -7,7 +7,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_linux::auth::JobKey;
 use rerail_linux::rail::Rail;
-use rerail_linux::rail::verbs::{VerbsOptions, VerbsRail};
+use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
 
 use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
@@ -52,24 +52,7 @@ impl Wires {
     ) -> Result<Box<dyn Rail>, String> {
         match spec {
             RailSpec::Shm {} => Ok(Box::new(self.shm.rail(rank))),
-            RailSpec::Hca { hca, port } => {
-                let device = self.devices.open(rank, *hca)?;
-                let mut salt = [0; 32];
-                salt[..8].copy_from_slice(&self.seed.to_le_bytes());
-                salt[8] = nth;
-                let config = scenario.core_config(rank, self.seed);
-                let options = VerbsOptions {
-                    name: format!("hca{hca}.port{port}"),
-                    port: *port as u8 + 1,
-                    connections_max: config.channels_max,
-                    eager_bytes_max: config.eager_bytes_max,
-                    segment_bytes_max: config.eager_bytes_max.max(4096),
-                    ..VerbsOptions::new(scenario.size(), salt)
-                };
-                let key = JobKey::new([0x5a; 32]);
-                let rail = VerbsRail::open(device, options, key, self.seed, PeerId(rank));
-                Ok(Box::new(rail.map_err(|error| error.to_string())?))
-            }
+            RailSpec::Hca { hca, port } => self.verbs_rail(scenario, rank, nth, (*hca, *port)),
             RailSpec::Stream { hca, port } => {
                 let place = (scenario.host_of(rank), *hca, *port);
                 let id = self.plan.ports.get(&place).ok_or("there is no such port")?;
@@ -79,6 +62,42 @@ impl Wires {
                 Ok(Box::new(StreamRail::new(self.pipes.clone(), nth, rank, rate)))
             }
         }
+    }
+
+    fn verbs_rail(
+        &mut self,
+        scenario: &Scenario,
+        rank: u32,
+        nth: u8,
+        (hca, port): (u32, u32),
+    ) -> Result<Box<dyn Rail>, String> {
+        let device = self.devices.open(rank, hca)?;
+        let spec = &scenario.verbs;
+        let options = VerbsOptions {
+            name: format!("verbs{nth}"),
+            eager_bytes_max: spec.eager_bytes_max,
+            segment_bytes: spec.segment_bytes,
+            posts_max: spec.posts_max,
+            sends: spec.sends,
+            receives: spec.receives,
+            datagrams: spec.datagrams,
+            inline_bytes: spec.inline_bytes,
+            write: spec.write,
+            read: spec.read,
+            handshake_timeout: spec.handshake_timeout.nanos(),
+            ack_timeout: spec.ack_timeout,
+            retry_count: spec.retry_count,
+            ..VerbsOptions::new(scenario.size(), nth)
+        };
+        // Nobody here has secrets from anybody; the rail only asks that no two be equal.
+        let mut secret = [0; 32];
+        secret[..4].copy_from_slice(&rank.to_le_bytes());
+        secret[4] = nth;
+        secret[5..13].copy_from_slice(&self.seed.to_le_bytes());
+        let identity =
+            Identity { key: JobKey::new([7; 32]), job: self.seed, me: PeerId(rank), secret: JobKey::new(secret) };
+        let rail = VerbsRail::open(device, port as u8 + 1, options, identity).map_err(|error| error.to_string())?;
+        Ok(Box::new(rail))
     }
 
     /// When something happens next.

@@ -1,85 +1,286 @@
-//! A connection to one peer: its queue pair, its send buffers, the posts under way.
+//! A link: what leads to one peer, from the first message of its set-up to the destruction of its queue pair.
 
-use rerail_core::ids::PostId;
-use rerail_core::time::Time;
-use rerail_verbs::contract::{Device, MrId, Qp};
+use std::collections::{BTreeSet, VecDeque};
 
-use super::slab::Slab;
+use rerail_core::endpoint::{PostKind, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rerail_verbs::contract::{Access, Device, ModifyError, Qp, QpCaps, QpChange, QpInit, QpKind, QpState};
 
-/// How far a connection is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
-    /// The peer's queue pair is not known.
-    Calling,
-    /// This end can receive; the peer may not yet.
-    Ready,
-    /// Both can.
-    Up,
-    /// A goodbye has been said: what was posted goes out, until then.
-    Closing {
-        /// When it is over at the latest.
-        until: Time,
-    },
-}
+use super::VerbsRail;
+use super::wire::{Nonce, SetupKind, Terms};
+use crate::rail::Piece;
 
-/// Something that a device is busy with.
+/// One link.
 #[derive(Debug)]
-pub enum Posted {
-    /// A free place.
-    Nothing,
-    /// A packet, in the send buffer of the same number.
-    Packet(PostId),
-    /// A write or read, with the registrations made for it.
-    Transfer(PostId, Vec<MrId>),
-}
-
-/// A connection.
-#[derive(Debug)]
-pub struct Link {
-    pub stage: Stage,
+pub(super) struct Link {
+    pub peer: PeerId,
+    pub phase: Phase,
     pub qp: Qp,
-    pub send: Slab,
-    /// By send buffer.
-    pub posts: Vec<Posted>,
-    pub free: Vec<u32>,
-    /// The core asked for it, or was told of it: it must hear of its end.
-    pub told: bool,
-    /// This end's nonce and the peer's (0: not known).
-    pub nonce: u64,
-    pub peer_nonce: u64,
+    /// Own nonce and first PSN.
+    pub nonce: Nonce,
     pub psn: u32,
-    /// When to call again.
-    pub call_at: Option<Time>,
-    /// When to give up.
-    pub give_up_at: Time,
+    /// Own attempt that it belongs to, where it was begun here.
+    pub attempt: u32,
+    /// The peer's nonce, once it is known.
+    pub theirs: Option<Nonce>,
+    /// Reads that the peer serves at once.
+    pub reads_served: u8,
+    /// What to say, now and again; what has to be said waits in `VerbsRail::to_say` then.
+    pub says: SetupKind,
+    pub is_saying: bool,
+    /// The core asked for it, so it hears if it fails.
+    pub wanted: bool,
+    /// The core has asked again while the old queue pair was on its way out.
+    pub again: bool,
+    /// The core knows that it stands.
+    pub stands: bool,
+    /// The peer knows that it stands.
+    pub heard: bool,
+    /// The peer broke the protocol: nothing more of it is looked at.
+    pub is_deaf: bool,
+    /// Requests that are with the device.
+    pub open: u32,
+    /// The queue pair will take no more receives.
+    pub last_receive: bool,
+    /// Posts that wait for a buffer, and the payload of all of them.
+    pub waiting: VecDeque<Waiting>,
+    pub pieces: VecDeque<Piece>,
+    pub is_listed: bool,
+    /// When its timer goes off; when its set-up is given up.
+    pub due: Option<Time>,
+    pub deadline: Time,
+    /// The pause before the next repetition.
+    pub pause: Nanos,
 }
 
 impl Link {
-    /// Posts that the device has.
-    pub fn open_posts(&self) -> usize {
-        self.posts.len() - self.free.len()
+    /// A link in its first phase.
+    pub fn new(peer: PeerId, qp: Qp, nonce: Nonce, psn: u32, says: SetupKind) -> Self {
+        Link {
+            peer,
+            phase: Phase::Calling,
+            qp,
+            nonce,
+            psn,
+            attempt: 0,
+            theirs: None,
+            reads_served: 0,
+            says,
+            is_saying: false,
+            wanted: false,
+            again: false,
+            stands: false,
+            heard: false,
+            is_deaf: false,
+            open: 0,
+            last_receive: false,
+            waiting: VecDeque::new(),
+            pieces: VecDeque::new(),
+            is_listed: false,
+            due: None,
+            deadline: Time(0),
+            pause: Nanos(0),
+        }
+    }
+}
+
+/// How far a link has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Our request is on its way; the queue pair is in INIT.
+    Calling,
+    /// We have answered a request; the queue pair is in RTR.
+    Called,
+    /// The subchannel stands; RTS.
+    Up,
+    /// The core is through with it, the last posts are on their way; RTS.
+    Closing,
+    /// In ERR: requests and receives come back. Then it is destroyed, and the core hears why, if it doesn't know.
+    Failing(Option<RailFault>),
+}
+
+/// A post that waits.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub id: PostId,
+    pub kind: PostKind,
+    pub header: heapless::Vec<u8, HEADER_BYTES_MAX>,
+    /// How many of `Link::pieces` are its payload.
+    pub pieces: usize,
+}
+
+/// All links. Their numbers are used again.
+#[derive(Debug, Default)]
+pub(super) struct Links {
+    slots: Vec<Option<Link>>,
+    free: Vec<u32>,
+    /// Every link's timer.
+    timers: BTreeSet<(Time, u32)>,
+}
+
+impl Links {
+    pub fn insert(&mut self, link: Link) -> u32 {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        self.slots[index as usize] = Some(link);
+        index
     }
 
-    /// When it wants attention.
-    pub fn next_timeout(&self) -> Option<Time> {
-        match self.stage {
-            Stage::Calling | Stage::Ready => Some(self.call_at.map_or(self.give_up_at, |at| at.min(self.give_up_at))),
-            Stage::Up => None,
-            Stage::Closing { until } => Some(until),
+    pub fn remove(&mut self, index: u32) -> Option<Link> {
+        let link = self.slots.get_mut(index as usize)?.take()?;
+        if let Some(due) = link.due {
+            self.timers.remove(&(due, index));
+        }
+        self.free.push(index);
+        Some(link)
+    }
+
+    pub fn get(&self, index: u32) -> Option<&Link> {
+        self.slots.get(index as usize)?.as_ref()
+    }
+
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut Link> {
+        self.slots.get_mut(index as usize)?.as_mut()
+    }
+
+    /// All numbers in use.
+    pub fn numbers(&self) -> Vec<u32> {
+        (0..self.slots.len() as u32).filter(|index| self.get(*index).is_some()).collect()
+    }
+
+    /// The number of the link whose queue pair has this name.
+    pub fn find(&self, is_it: impl Fn(&Link) -> bool) -> Option<u32> {
+        self.slots.iter().position(|slot| slot.as_ref().is_some_and(&is_it)).map(|index| index as u32)
+    }
+
+    /// Sets a link's timer, or clears it.
+    pub fn set_timer(&mut self, index: u32, due: Option<Time>) {
+        let Some(link) = self.slots.get_mut(index as usize).and_then(Option::as_mut) else { return };
+        if let Some(old) = std::mem::replace(&mut link.due, due) {
+            self.timers.remove(&(old, index));
+        }
+        if let Some(due) = due {
+            self.timers.insert((due, index));
         }
     }
 
-    /// Destroys the queue pair, and with it everything that is under way; then frees the memory.
-    pub fn destroy<D: Device + ?Sized>(self, device: &mut D) {
-        // A device that has failed has no queue pair left to destroy.
-        let _ = device.destroy_qp(self.qp.id);
-        for posted in self.posts {
-            if let Posted::Transfer(_, registrations) = posted {
-                for mr in registrations {
-                    let _ = device.deregister(mr);
-                }
+    /// The earliest timer.
+    pub fn next_timer(&self) -> Option<(Time, u32)> {
+        self.timers.first().copied()
+    }
+
+    pub fn any(&self, is_it: impl Fn(&Link) -> bool) -> bool {
+        self.slots.iter().flatten().any(is_it)
+    }
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// A connected queue pair in INIT.
+    pub(super) fn make_qp(&mut self) -> Result<Qp, RailFault> {
+        let init = QpInit {
+            kind: QpKind::Rc,
+            pd: Some(self.objects.pd),
+            send_cq: Some(self.objects.cq),
+            recv_cq: Some(self.objects.cq),
+            srq: Some(self.objects.srq),
+            domain: None,
+            caps: QpCaps {
+                send_depth: self.options.posts_max.into(),
+                recv_depth: 0,
+                send_sges: self.port.sges as u32,
+                recv_sges: 0,
+                inline_bytes: self.port.inline_bytes as u32,
+            },
+            signal_all: false,
+        };
+        let qp = self.device.create_qp(&init).map_err(|why| {
+            tracing::debug!(rail = %self.options.name, %why, "no queue pair");
+            super::codes::of_create(&why)
+        })?;
+        let access = Access {
+            local_write: true,
+            remote_write: self.options.write,
+            remote_read: self.options.read,
+            remote_atomic: false,
+        };
+        let change = QpChange {
+            pkey_index: Some(self.options.pkey_index),
+            port: Some(self.port.number),
+            access: Some(access),
+            ..QpChange::to(QpState::Init)
+        };
+        match self.device.modify_qp(qp.id, &change) {
+            Ok(()) => Ok(qp),
+            Err(why) => {
+                let _ = self.device.destroy_qp(qp.id);
+                Err(super::codes::of_modify(&why))
             }
         }
-        self.send.free(device);
+    }
+
+    /// Ready to receive from the peer's end.
+    pub(super) fn to_rtr(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
+        let Some(address) = self.peers.vector(peer, self.port.number, self.options.gid_index) else {
+            return Err(RailFault::Refused);
+        };
+        let change = QpChange {
+            address: Some(address),
+            path_mtu: Some(self.port.mtu.min(theirs.mtu)),
+            destination: Some(theirs.qp),
+            recv_psn: Some(theirs.psn),
+            reads_served: Some(self.port.reads_served),
+            rnr_timer: Some(self.options.rnr_timer),
+            ..QpChange::to(QpState::Rtr)
+        };
+        self.modify(qp, &change)
+    }
+
+    /// Ready to send. A receiver without buffers is slow, not dead: RNR is retried without end (7).
+    pub(super) fn to_rts(&mut self, qp: Qp, psn: u32, reads_served: u8) -> Result<(), RailFault> {
+        let change = QpChange {
+            timeout: Some(self.options.ack_timeout),
+            retry_count: Some(self.options.retry_count),
+            rnr_retry: Some(7),
+            send_psn: Some(psn),
+            reads_open: Some(self.port.reads_open.min(reads_served)),
+            ..QpChange::to(QpState::Rts)
+        };
+        self.modify(qp, &change)
+    }
+
+    fn modify(&mut self, qp: Qp, change: &QpChange) -> Result<(), RailFault> {
+        self.device.modify_qp(qp.id, change).map_err(|why: ModifyError| {
+            tracing::debug!(rail = %self.options.name, %why, "queue pair not changed");
+            super::codes::of_modify(&why)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link() -> Link {
+        let qp = Qp { id: rerail_verbs::contract::QpId(1), number: 2 };
+        Link::new(PeerId(0), qp, [0; 32], 0, SetupKind::Ready { answers: [0; 32] })
+    }
+
+    #[test]
+    fn timers_follow_their_links() {
+        let mut links = Links::default();
+        let (a, b) = (links.insert(link()), links.insert(link()));
+        links.set_timer(a, Some(Time(5)));
+        links.set_timer(b, Some(Time(3)));
+        assert_eq!(links.next_timer(), Some((Time(3), b)));
+        links.set_timer(b, Some(Time(9)));
+        assert_eq!(links.next_timer(), Some((Time(5), a)));
+        assert!(links.remove(a).is_some() && links.remove(a).is_none());
+        assert_eq!((links.next_timer(), links.numbers()), (Some((Time(9), b)), vec![b]));
+        links.set_timer(b, None);
+        assert_eq!((links.next_timer(), links.insert(link())), (None, a));
     }
 }

@@ -1,238 +1,273 @@
-//! The verbs rail: a reliable connection per peer over any device of the contract (`rerail_verbs::contract`), the software
-//! HCA of the simulator as well as libibverbs.
+//! Verbs rails: one per port of a device, one reliable connection per peer.
 //!
-//! Packets are sends into receives of one shared queue, copied once on either side. Writes and reads are RDMA between
-//! registered memory. Connections are set up by datagrams that prove the job's key (rules V-1 to V-6, `setup`). A queue
-//! pair that has failed is never used again.
+//! Written against the device contract ([`rerail_verbs::contract`]) and knowing no other device: over the simulator's
+//! software HCA it runs in virtual time, over libibverbs on hardware. It makes no system call itself, reads no clock,
+//! and on the path of messages it allocates nothing once its queues have grown.
 //!
 //! | file | holds |
 //! |---|---|
-//! | `options` | sizes, knobs, and why a rail can't be opened |
-//! | `wire` | the datagram of the set-up |
-//! | `setup` | connecting |
-//! | `link` | one connection |
-//! | `flow` | posting, completions, events |
-//! | `slab` | registered buffers, and the only raw memory |
+//! | `options` | sizes and knobs, the slab's layout, why a rail can't be opened |
+//! | `open` | what is made once |
+//! | `address`, `peers` | addresses as published and as kept |
+//! | `wire` | set-up messages, byte for byte |
+//! | `setup` | how connections come about |
+//! | `datagrams` | the queue pair that set-up messages go over |
+//! | `link` | one peer's connection and its queue pair's states |
+//! | `send`, `receive` | messages, writes and reads |
+//! | `close` | how connections and the rail end |
+//! | `registry` | registrations of payload memory |
+//! | `slab` | the buffers, and everything that touches memory by pointer |
+//! | `codes` | the device's answers as numbers for the core |
 //!
-//! Invariants: completions that may wait at once fit the completion queue, so that it can't overflow: every receive
-//! buffer, every post of every connection, every datagram. No clock, no system call, no thread.
+//! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the sum is in
+//! `VerbsOptions::cq_depth`); one shared receive queue; one UD queue pair for set-up; an RC queue pair per connected
+//! peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is with the device
+//! whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
+//!
+//! When the device breaks, every peer is down and the rail does nothing more; it is safe to call.
 
-mod flow;
+mod address;
+mod close;
+mod codes;
+mod datagrams;
 mod link;
+mod open;
 mod options;
+mod peers;
+mod receive;
+mod registry;
+mod send;
 mod setup;
 mod slab;
+#[cfg(test)]
+mod tests;
+pub mod wire;
 
-mod wire;
-
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::Time;
-use rerail_verbs::contract::{
-    Access, AddressVector, AhId, Completion, CqId, CqInit, Device, GlobalRoute, MrId, PdId, Qp, QpCaps, QpChange,
-    QpInit, QpKind, QpState, RecvRequest, Srq, SrqInit,
-};
-use rerail_verbs::{Gid, LinkLayer, PortState};
+use rerail_verbs::contract::{AsyncEvent, Completion, Device};
 
-use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
-use crate::auth::JobKey;
-use link::{Link, Stage};
-use slab::{Addresses, Slab};
-use wire::CALL_BYTES;
-
+pub use open::Identity;
 pub use options::{VerbsError, VerbsOptions};
 
-/// Bytes before a received datagram (InfiniBand specification, 11.4.1.2: the global route header's place).
-const GRH_BYTES: u64 = 40;
+use self::address::Address;
+use self::datagrams::Datagrams;
+use self::link::{Links, Phase};
+use self::open::{Objects, PortFacts};
+use self::options::Layout;
+use self::peers::{NO_LINK, Peers};
+use self::receive::Receives;
+use self::registry::Registry;
+use self::send::Works;
+use self::slab::Slab;
+use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
 
-/// Datagrams that may be waiting to be read, and to be sent.
-const DATAGRAMS: u32 = 64;
+/// Completions taken from the queue at once.
+const BATCH: usize = 64;
+/// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
+const BATCHES_MAX: usize = 4;
 
-/// The queue key of all rails' datagrams. It is no secret: calls are sealed.
-const QKEY: u32 = 0x5252_0001;
-
-/// Where a peer's rail is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Address {
-    lid: u16,
-    qp: u32,
-    gid: Gid,
+/// A verbs rail.
+pub struct VerbsRail<D: Device> {
+    options: VerbsOptions,
+    identity: Identity,
+    port: PortFacts,
+    layout: Layout,
+    objects: Objects,
+    peers: Peers,
+    links: Links,
+    /// Links by their queue pairs' numbers; only looked up.
+    by_number: HashMap<u32, u32>,
+    /// Links with a set-up message to send; with a post that waits; disconnected ones; failed ones.
+    to_say: VecDeque<u32>,
+    to_feed: VecDeque<u32>,
+    closing: Vec<u32>,
+    failing: Vec<u32>,
+    works: Works,
+    receives: Receives,
+    datagrams: Datagrams,
+    registry: Registry,
+    /// What the sink hears at the next chance, in order.
+    reports: VecDeque<Report>,
+    /// Completions taken from the queue and not looked at.
+    batch: Vec<Completion>,
+    /// The last poll ended before the queue was empty.
+    unfinished: bool,
+    /// Reused at each message.
+    pieces: Vec<Piece>,
+    /// The newest attempt to connect to anybody, and how many nonces were made.
+    attempts: u32,
+    nonces: u64,
+    /// The device is gone.
+    broken: bool,
+    counters: RailCounters,
+    /// The time of the last call that brought one.
+    now: Time,
+    // Order matters: the device, which has the slab's address, goes first.
+    device: D,
+    slab: Slab,
 }
 
-/// A rail over a port of a device.
-pub struct VerbsRail<D: Device> {
-    device: D,
-    options: VerbsOptions,
-    key: JobKey,
-    job: u64,
-    rank: PeerId,
-    facts: RailFacts,
-    mtu: u16,
-    own: Address,
-    ethernet: bool,
-    pd: PdId,
-    cq: CqId,
-    srq: Srq,
-    /// For calls.
-    ud: Qp,
-    receives: Slab,
-    datagrams_in: Slab,
-    datagrams_out: Slab,
-    datagrams_free: Vec<u32>,
-    addresses: Addresses,
-    /// By rank: where its rail is.
-    peers: Vec<Option<Address>>,
-    handles: BTreeMap<u32, AhId>,
-    links: BTreeMap<u32, Link>,
-    /// By number of the queue pair: the peer's rank.
-    by_qp: BTreeMap<u32, u32>,
-    /// Memory that peers may reach, by its key.
-    registered: BTreeMap<u64, MrId>,
-    /// Calls made so far: no two have the same nonce.
-    calls: u64,
-    /// What is to be told at the next poll.
-    downs: VecDeque<(PeerId, RailFault)>,
-    failed: VecDeque<PostId>,
-    completions: Vec<Completion>,
-    pieces: Vec<Piece>,
-    /// The device has failed for good.
-    dead: bool,
-    counters: RailCounters,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Report {
+    Completed(PeerId, PostId, PostStatus),
+    Up(PeerId),
+    Down(PeerId, RailFault),
+}
+
+impl Report {
+    fn peer(&self) -> PeerId {
+        match *self {
+            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
+        }
+    }
+}
+
+/// What a request is, in the top bits of its id; below are a generation and a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tag {
+    Work,
+    Receive,
+    DatagramSend,
+    DatagramReceive,
+}
+
+impl Tag {
+    const GENERATION_MASK: u32 = (1 << 30) - 1;
+
+    fn id(self, place: u32, generation: u32) -> u64 {
+        (self as u64) << 62 | u64::from(generation & Self::GENERATION_MASK) << 32 | u64::from(place)
+    }
+
+    /// Of an id: tag, place and generation.
+    fn of(id: u64) -> (Tag, u32, u32) {
+        let tag = match id >> 62 {
+            0 => Tag::Work,
+            1 => Tag::Receive,
+            2 => Tag::DatagramSend,
+            _ => Tag::DatagramReceive,
+        };
+        (tag, id as u32, (id >> 32) as u32 & Self::GENERATION_MASK)
+    }
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// A rail over `options.port` of a device.
-    ///
-    /// # Errors
-    /// See [`VerbsError`].
-    pub fn open(mut device: D, options: VerbsOptions, key: JobKey, job: u64, rank: PeerId) -> Result<Self, VerbsError> {
-        fn failed(what: &'static str) -> impl Fn(rerail_verbs::contract::CreateError) -> VerbsError {
-            move |why| VerbsError::Create { what, why }
-        }
-        let port = device.port(options.port).map_err(failed("port"))?;
-        if port.state != PortState::Active {
-            return Err(VerbsError::PortDown { port: options.port });
-        }
-        let limits = device.limits();
-        let slot_bytes = options.slot_bytes();
-        let posts = u64::from(options.connections_max) * u64::from(options.posts_max);
-        let needed = posts + u64::from(options.receives) + 2 * u64::from(DATAGRAMS);
-        if needed > u64::from(limits.cq_depth) {
-            return Err(VerbsError::TooDeep { needed, limit: limits.cq_depth });
-        }
-        let pd = device.alloc_pd().map_err(failed("protection domain"))?;
-        let cq = device.create_cq(&CqInit { depth: needed as u32 }).map_err(failed("completion queue"))?;
-        let srq = SrqInit { depth: options.receives, sges: 1, xrc: None };
-        let srq = device.create_srq(pd, &srq).map_err(failed("shared receive queue"))?;
-        let caps = QpCaps { send_depth: DATAGRAMS, recv_depth: DATAGRAMS, send_sges: 1, recv_sges: 1, inline_bytes: 0 };
-        let ud = QpInit {
-            kind: QpKind::Ud,
-            pd: Some(pd),
-            send_cq: Some(cq),
-            recv_cq: Some(cq),
-            srq: None,
-            domain: None,
-            caps,
-            signal_all: true,
-        };
-        let ud = device.create_qp(&ud).map_err(failed("queue pair for datagrams"))?;
-        let init =
-            QpChange { pkey_index: Some(0), port: Some(options.port), qkey: Some(QKEY), ..QpChange::to(QpState::Init) };
-        let rts = QpChange { send_psn: Some(0), ..QpChange::to(QpState::Rts) };
-        for change in [init, QpChange::to(QpState::Rtr), rts] {
-            device.modify_qp(ud.id, &change).map_err(VerbsError::Modify)?;
-        }
-        let mut addresses = Addresses::new(limits.iova);
-        let mut slab = |device: &mut D, slots: u32, bytes| {
-            Slab::new(device, pd, (slots.into(), bytes), &mut addresses).map_err(VerbsError::Register)
-        };
-        let receives = slab(&mut device, options.receives, slot_bytes)?;
-        let datagrams_in = slab(&mut device, DATAGRAMS, GRH_BYTES + CALL_BYTES as u64)?;
-        let datagrams_out = slab(&mut device, DATAGRAMS, CALL_BYTES as u64)?;
-        let gid = device.gid(options.port, options.gid_index).map_err(failed("GID"))?;
-        let path_bits = u16::from(options.path) & ((1 << port.lmc) - 1);
-        let lid = if port.lid == 0 { 0 } else { port.lid | path_bits };
-        let facts = RailFacts {
-            kind: options.kind,
-            caps: Caps { write: options.write, read: options.read, registration: true, lossless: false },
-            eager_bytes_max: options.eager_bytes_max,
-            segment_bytes_max: options.segment_bytes_max,
-            posts_max: options.posts_max,
-            // Line code taken off as up to QDR (8/10), which is the least.
-            bytes_per_second: u64::from(port.mbit_per_second().unwrap_or(0)) * 100_000,
-        };
-        let mut rail = VerbsRail {
-            mtu: port.mtu_bytes.unwrap_or(1024),
-            own: Address { lid, qp: ud.number, gid },
-            ethernet: port.link_layer == LinkLayer::Ethernet || port.lid == 0,
-            peers: vec![None; options.peers as usize],
-            datagrams_free: (0..DATAGRAMS).rev().collect(),
-            options,
-            device,
-            key,
-            job,
-            rank,
-            facts,
-            pd,
-            cq,
-            srq,
-            ud,
-            receives,
-            datagrams_in,
-            datagrams_out,
-            addresses,
-            handles: BTreeMap::new(),
-            links: BTreeMap::new(),
-            by_qp: BTreeMap::new(),
-            registered: BTreeMap::new(),
-            calls: 0,
-            downs: VecDeque::new(),
-            failed: VecDeque::new(),
-            completions: Vec::new(),
-            pieces: Vec::new(),
-            dead: false,
-            counters: RailCounters::default(),
-        };
-        for slot in 0..DATAGRAMS {
-            rail.post_datagram_receive(slot).map_err(VerbsError::Post)?;
-        }
-        for slot in 0..rail.options.receives {
-            rail.post_receive(slot).map_err(VerbsError::Post)?;
-        }
-        Ok(rail)
-    }
-
-    fn post_receive(&mut self, slot: u32) -> Result<(), rerail_verbs::contract::PostError> {
-        let sge = self.receives.sge(slot, self.options.slot_bytes());
-        let request = RecvRequest { id: flow::id_of(flow::Work::Receive, 0, slot), sges: &[sge] };
-        self.device.post_srq_recv(self.srq.id, &[request])
-    }
-
-    fn post_datagram_receive(&mut self, slot: u32) -> Result<(), rerail_verbs::contract::PostError> {
-        let sge = self.datagrams_in.sge(slot, GRH_BYTES + CALL_BYTES as u64);
-        let request = RecvRequest { id: flow::id_of(flow::Work::DatagramIn, 0, slot), sges: &[sge] };
-        self.device.post_recv(self.ud.id, &[request])
-    }
-
-    /// How to reach a peer's port.
-    fn vector_to(&self, address: Address) -> AddressVector {
-        let route = GlobalRoute { dgid: address.gid, source_index: self.options.gid_index, hop_limit: 64 };
-        AddressVector {
-            port: self.options.port,
-            dlid: address.lid,
-            source_path_bits: self.options.path,
-            service_level: 0,
-            global: self.ethernet.then_some(route),
-        }
-    }
-
     /// The device, to look at.
     pub fn device(&self) -> &D {
         &self.device
+    }
+
+    /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
+    fn collect_batch(&mut self) -> bool {
+        match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
+            Ok(taken) => taken == BATCH,
+            Err(why) => {
+                tracing::warn!(rail = %self.options.name, %why, "completions lost");
+                self.broken = true;
+                false
+            }
+        }
+    }
+
+    /// Takes all completions out of the queue; `false`: the device is broken.
+    fn collect(&mut self) -> bool {
+        while self.collect_batch() {}
+        !self.broken
+    }
+
+    /// Takes completions and what they say to the core; returns how many.
+    fn harvest(&mut self, sink: &mut dyn Sink) -> usize {
+        let (mut taken, mut batches) = (0, 0);
+        loop {
+            let more = self.collect_batch();
+            let mut batch = std::mem::take(&mut self.batch);
+            taken += batch.len();
+            for completion in batch.drain(..) {
+                self.take_completion(&completion, sink);
+                self.deliver(sink);
+            }
+            self.batch = batch;
+            batches += 1;
+            // A failed link's last messages are in a queue of known depth.
+            let depth = self.options.cq_depth() as usize / BATCH + 1;
+            let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
+            self.unfinished = more && batches >= batches_max;
+            if !more || self.unfinished || self.broken {
+                return taken;
+            }
+        }
+    }
+
+    fn take_completion(&mut self, completion: &Completion, sink: &mut dyn Sink) {
+        let (tag, place, generation) = Tag::of(completion.id);
+        match tag {
+            Tag::Work => self.work_completed(place, generation, completion, sink),
+            Tag::Receive => self.message_received(place, completion, sink),
+            Tag::DatagramSend => self.datagram_sent(place, completion.status),
+            Tag::DatagramReceive => {
+                if let Some(setup) = self.datagram_received(place, completion) {
+                    self.handle_setup(&setup, sink);
+                }
+            }
+        }
+    }
+
+    /// Asks the device what happened to its objects. What concerns links is noted, for after the completions before it.
+    fn take_events(&mut self, omens: &mut heapless::Vec<(u32, RailFault), 16>) -> usize {
+        let mut taken = 0;
+        while !omens.is_full()
+            && let Some(event) = self.device.async_event()
+        {
+            taken += 1;
+            match event {
+                AsyncEvent::QpFatal(qp) | AsyncEvent::QpRequestError(qp) | AsyncEvent::QpAccessError(qp) => {
+                    if qp == self.objects.ud.id {
+                        tracing::warn!(rail = %self.options.name, ?event, "no more connections can be made");
+                    } else if let Some(index) = self.links.find(|link| link.qp.id == qp) {
+                        let _ = omens.push((index, codes::of_event(event)));
+                    }
+                }
+                AsyncEvent::QpLastWqe(qp) => {
+                    let index = self.links.find(|link| link.qp.id == qp);
+                    if let Some(link) = index.and_then(|index| self.links.get_mut(index)) {
+                        link.last_receive = true;
+                        // It is in error, even if nothing else says so.
+                        let _ = omens.push((index.unwrap_or(NO_LINK), codes::of_event(event)));
+                    }
+                }
+                AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
+                    tracing::warn!(rail = %self.options.name, ?event, "device is broken");
+                    self.broken = true;
+                }
+                // A port that is down for long shows in the connections; other addresses are not followed.
+                _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
+            }
+        }
+        taken
+    }
+
+    /// Tells the sink what was noted for it.
+    fn deliver(&mut self, sink: &mut dyn Sink) -> usize {
+        let count = self.reports.len();
+        for report in self.reports.drain(..) {
+            match report {
+                Report::Completed(_, id, status) => sink.completed(id, status),
+                Report::Up(peer) => sink.up(peer),
+                Report::Down(peer, fault) => sink.down(peer, fault),
+            }
+        }
+        count
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
+            self.time_out(index);
+        }
     }
 }
 
@@ -242,86 +277,99 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn facts(&self) -> RailFacts {
-        self.facts
+        let VerbsOptions { write, read, .. } = self.options;
+        RailFacts {
+            kind: self.options.kind,
+            caps: Caps { write, read, registration: write || read, lossless: false },
+            eager_bytes_max: self.options.eager_bytes_max,
+            segment_bytes_max: self.options.segment_bytes,
+            posts_max: self.options.posts_max,
+            bytes_per_second: self.port.bytes_per_second,
+        }
     }
 
     fn address(&self) -> String {
-        let Address { lid, qp, gid } = self.own;
-        let gid: String = gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
-        format!("{lid:x}/{qp:x}/{gid}")
+        self.port.address.to_string()
     }
 
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        let bad = |why| AddressError { address: address.to_owned(), why };
-        let parsed = parse_address(address).ok_or_else(|| bad("not of the form LID/QP/GID, in hexadecimal"))?;
-        match self.peers.get_mut(peer.0 as usize) {
-            Some(slot) => *slot = Some(parsed),
-            None => return Err(bad("its rank is not in the job")),
+        let wrong = |why| AddressError { address: address.to_owned(), why };
+        let there = Address::parse(address).map_err(wrong)?;
+        if peer == self.identity.me || !self.port.address.reaches(&there) {
+            return Ok(false);
         }
-        Ok(true)
+        if self.peers.learn(peer, &there) { Ok(true) } else { Err(wrong("of a rank that the job does not have")) }
     }
 
     fn connect(&mut self, now: Time, peer: PeerId) {
-        self.call_peer(now, peer);
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        let Some(link) = self.links.get_mut(&peer.0) else { return };
-        link.told = false;
-        // A transfer uses the payload's own memory, which must be free when this returns; and without packets under way
-        // nothing has to be waited for but what the peer is still sending.
-        let transfers = link.posts.iter().any(|posted| matches!(posted, link::Posted::Transfer(..)));
-        if link.stage != Stage::Up || transfers || self.dead {
-            self.drop_link(peer);
+        self.now = now;
+        if self.broken {
+            self.reports.push_back(Report::Down(peer, RailFault::Device { code: codes::BROKEN }));
         } else {
-            // The next poll knows the time.
-            link.stage = Stage::Closing { until: Time(0) };
+            self.dial(peer);
+            self.speak();
         }
     }
 
+    fn disconnect(&mut self, peer: PeerId) {
+        self.leave(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
-        let (peer, id) = (outgoing.peer, outgoing.id);
-        if let Err(fault) = self.try_post(&outgoing) {
-            match fault {
-                Some(fault) => self.fail(peer, fault),
-                // Not of this peer's making: this post alone fails.
-                None => self.failed.push_back(id),
-            }
+        let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
+        // Not up: down is reported, or about to be, and the post with it.
+        if self.links.get(index).is_some_and(|link| link.phase == Phase::Up) && !self.broken {
+            self.take_post(index, &outgoing);
         }
     }
 
     fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        let access = Access { local_write: write, remote_write: write, remote_read: !write, remote_atomic: false };
-        match slab::register(&mut self.device, self.pd, memory, access, &mut self.addresses) {
-            Ok((mr, address)) => {
-                self.registered.insert(mr.rkey.into(), mr.id);
-                Ok(MemoryKey { key: mr.rkey.into(), address })
-            }
-            Err(error) => Err(RailFault::Device { code: flow::code_of_registration(&error) }),
+        if self.broken {
+            return Err(RailFault::Device { code: codes::BROKEN });
         }
+        self.registry.register(&mut self.device, memory, write).map_err(|why| {
+            tracing::debug!(rail = %self.options.name, %why, "memory not registered");
+            codes::of_register(&why)
+        })
     }
 
     fn deregister(&mut self, key: MemoryKey) {
-        if let Some(mr) = self.registered.remove(&key.key) {
-            // A device that has failed has no registration left to end.
-            let _ = self.device.deregister(mr);
-        }
+        self.registry.deregister(&mut self.device, key);
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        let done = self.take_completions(now, sink) + self.take_events() + self.run_timers(now);
-        done + self.report(sink)
+        self.now = now;
+        let mut done = self.deliver(sink);
+        if !self.broken {
+            let mut omens = heapless::Vec::new();
+            done += self.take_events(&mut omens) + self.harvest(sink);
+            for (index, fault) in omens {
+                self.fail(index, Some(fault));
+            }
+            self.run_timers();
+            done += self.finish_closing();
+            if !self.unfinished {
+                done += self.finish_failed();
+            }
+            done += self.feed() + self.speak();
+            if let Err(why) = self.refill(false).and_then(|()| self.refill_datagrams()) {
+                self.note_refused(&why);
+            }
+        }
+        if self.broken {
+            self.give_up();
+        }
+        done + self.deliver(sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        if !self.downs.is_empty() || !self.failed.is_empty() {
-            return Some(Time(0));
-        }
-        self.links.values().filter_map(Link::next_timeout).min()
+        let has_work = !self.reports.is_empty() || !self.batch.is_empty() || self.unfinished;
+        let timer = self.links.next_timer().map(|(due, _)| due);
+        if has_work { Some(self.now) } else { timer }
     }
 
     fn is_closing(&self) -> bool {
-        self.links.values().any(|link| matches!(link.stage, Stage::Closing { .. }))
+        self.links.any(|link| link.phase == Phase::Closing)
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -329,9 +377,17 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn arm(&mut self) -> bool {
-        // A completion between the last poll and this request makes an event none the less, because the rail polls once
-        // more after it has asked: by the caller's next round.
-        self.dead || self.device.request_notify(self.cq, false).is_ok()
+        if self.broken {
+            return self.reports.is_empty();
+        }
+        if let Err(why) = self.device.request_notify(self.objects.cq, false) {
+            tracing::warn!(rail = %self.options.name, %why, "no notification");
+            self.broken = true;
+            return false;
+        }
+        // What came before the request makes no event.
+        self.collect_batch();
+        self.batch.is_empty() && self.reports.is_empty() && !self.unfinished && !self.broken
     }
 
     fn disarm(&mut self) {
@@ -341,46 +397,4 @@ impl<D: Device> Rail for VerbsRail<D> {
     fn counters(&self) -> RailCounters {
         self.counters
     }
-}
-
-impl<D: Device> VerbsRail<D> {
-    /// Tells what was found out since.
-    fn report(&mut self, sink: &mut dyn Sink) -> usize {
-        let count = self.downs.len() + self.failed.len();
-        while let Some(id) = self.failed.pop_front() {
-            sink.completed(id, PostStatus::Failed);
-        }
-        while let Some((peer, fault)) = self.downs.pop_front() {
-            sink.down(peer, fault);
-        }
-        count
-    }
-}
-
-impl<D: Device> Drop for VerbsRail<D> {
-    fn drop(&mut self) {
-        for (_, link) in std::mem::take(&mut self.links) {
-            link.destroy(&mut self.device);
-        }
-        for (_, mr) in std::mem::take(&mut self.registered) {
-            let _ = self.device.deregister(mr);
-        }
-        // What the slabs hold is deregistered with the device, which goes before them... by being told here.
-        let _ = self.device.destroy_qp(self.ud.id);
-        let _ = self.device.destroy_srq(self.srq.id);
-    }
-}
-
-fn parse_address(text: &str) -> Option<Address> {
-    let mut parts = text.split('/');
-    let (lid, qp, gid) = (parts.next()?, parts.next()?, parts.next()?);
-    if parts.next().is_some() || gid.len() != 32 || !gid.is_ascii() {
-        return None;
-    }
-    let mut bytes = [0; 16];
-    for (index, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&gid[2 * index..2 * index + 2], 16).ok()?;
-    }
-    let qp = u32::from_str_radix(qp, 16).ok().filter(|qp| qp >> 24 == 0)?;
-    Some(Address { lid: u16::from_str_radix(lid, 16).ok()?, qp, gid: Gid(bytes) })
 }

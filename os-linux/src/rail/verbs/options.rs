@@ -1,143 +1,235 @@
-//! What a verbs rail is opened with, and why it may not be.
+//! What a verbs rail can be told, what memory it will take, and why it can't be opened.
 
-use std::{error, fmt};
+use std::fmt;
 
 use rerail_core::rail::RailKind;
 use rerail_core::time::Nanos;
-use rerail_verbs::contract::{CreateError, ModifyError, PostError, RegisterError};
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rerail_verbs::PortState;
+use rerail_verbs::contract::{CreateError, Limits, ModifyError, PostError, RegisterError};
 
-/// Sizes and knobs of a verbs rail.
+use super::wire::SETUP_BYTES;
+
+/// Bytes in front of every datagram for its global route header (InfiniBand specification, 11.4.1.2).
+pub(super) const ROUTE_HEADER_BYTES: usize = 40;
+/// Datagrams that may be on their way out at once; one more waits, or is sent again later.
+pub(super) const DATAGRAM_SENDS: u32 = 16;
+/// Most pieces of memory in one request; what has more is copied.
+pub(super) const SGES_MAX: usize = 8;
+/// Most bytes sent inline.
+pub(super) const INLINE_BYTES_MAX: usize = 512;
+
+/// Sizes and knobs of one verbs rail: one port of one device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerbsOptions {
-    /// Short name for people: `verbs:mlx5_0/1`.
+    /// Short name for people (`verbs:mlx5_0/1`).
     pub name: String,
-    /// The sort that the core is told.
+    /// What the rail says it is: [`RailKind::Verbs`], or [`RailKind::Sim`] over a simulated device.
     pub kind: RailKind,
-    /// The port, from 1.
-    pub port: u8,
-    /// Which of the port's GIDs goes into the address; used where the port has no LID.
-    pub gid_index: u8,
-    /// Which of the port's LIDs (LMC): low bits for this rail's own and for its peers'.
-    pub path: u8,
+    /// Which of this process's rails of its kind this is: 0 for the first. Rails of equal index connect.
+    pub index: u8,
     /// Processes in the job.
     pub peers: u32,
-    /// Peers that may be connected at once.
-    pub connections_max: u32,
+    /// Largest eager payload in bytes.
+    pub eager_bytes_max: u32,
+    /// Largest payload in bytes of one packet, one write and one read. Both ends of a connection must have the same
+    /// [`message_bytes`](Self::message_bytes).
+    pub segment_bytes: u32,
     /// Posts that may be outstanding per peer.
     pub posts_max: u16,
-    /// Largest eager payload.
-    pub eager_bytes_max: u32,
-    /// Largest payload of a packet.
-    pub segment_bytes_max: u32,
-    /// Receive buffers that all peers share, of one packet each.
-    pub receives: u32,
-    /// Remote memory may be written (RDMA write).
+    /// Requests that may be with the device at once, over all peers; each has a buffer. Posts beyond wait.
+    pub sends: u16,
+    /// Buffers of the shared receive queue, over all peers.
+    pub receives: u16,
+    /// Receives for datagrams (connection set-up only). One that finds none posted is lost, and comes again.
+    pub datagrams: u16,
+    /// Messages up to so many bytes are handed over with the request itself, as far as the device takes them.
+    pub inline_bytes: u16,
+    /// Peers' memory can be written.
     pub write: bool,
-    /// Remote memory may be read (RDMA read).
+    /// Peers' memory can be read.
     pub read: bool,
-    /// Time-out for an acknowledgment, as the code of `ibv_modify_qp(3)`.
-    pub timeout: u8,
-    /// How often the device sends again.
-    pub retry_count: u8,
-    /// How often it sends again when the peer has no receive; 7: without end.
-    pub rnr_retry: u8,
-    /// A connection that does not stand by then is given up.
+    /// Registrations of payload memory that are kept for the next post from there (see `registry`).
+    pub registrations_kept: u16,
+    /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device goes.
+    pub reads: u8,
+    /// Index of the partition key.
+    pub pkey_index: u16,
+    /// Index of the port's GID that is published.
+    pub gid_index: u8,
+    /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Nanos,
-    /// A call that is not answered is repeated after so long.
-    pub call_again: Nanos,
-    /// After a goodbye, how long a connection is kept for what is under way.
-    pub linger: Nanos,
-    /// What nonces are drawn from beside the job's key: fresh randomness, or a seed where worlds must repeat.
-    pub salt: [u8; 32],
+    /// A set-up message that was not answered is sent again after this time, then after twice that, and so on.
+    pub resend_first: Nanos,
+    /// ... but at least this often.
+    pub resend_max: Nanos,
+    /// How long a disconnected peer may take to receive what was posted before, and a failed queue pair to give its
+    /// requests back.
+    pub drain_time: Nanos,
+    /// Time to wait for an acknowledgment, as a code
+    /// ([`ack_timeout_ns`](rerail_verbs::contract::ack_timeout_ns)).
+    pub ack_timeout: u8,
+    /// How often a packet without acknowledgment is sent again: 0 to 7.
+    pub retry_count: u8,
+    /// How long a sender waits where no receive is posted, as a code
+    /// ([`rnr_timer_ns`](rerail_verbs::contract::rnr_timer_ns)). It then tries without end: a peer that does not poll is
+    /// slow, not dead.
+    pub rnr_timer: u8,
 }
 
 impl VerbsOptions {
-    /// Defaults for a job of `peers` processes; `salt` must be fresh (V-3).
-    pub fn new(peers: u32, salt: [u8; 32]) -> Self {
+    /// The defaults for rail number `index` in a job of `peers` processes.
+    pub fn new(peers: u32, index: u8) -> Self {
         VerbsOptions {
-            name: "verbs".into(),
+            name: format!("verbs{index}"),
             kind: RailKind::Verbs,
-            port: 1,
-            gid_index: 0,
-            path: 0,
+            index,
             peers,
-            connections_max: peers.min(64),
-            posts_max: 16,
-            eager_bytes_max: 8192,
-            segment_bytes_max: 8192,
-            receives: 256,
+            eager_bytes_max: 8 * 1024,
+            segment_bytes: 32 * 1024,
+            posts_max: 32,
+            sends: 64,
+            receives: 128,
+            datagrams: 64,
+            inline_bytes: 256,
             write: true,
             read: true,
-            timeout: 14,
-            retry_count: 7,
-            rnr_retry: 7,
+            registrations_kept: 16,
+            reads: 8,
+            pkey_index: 0,
+            gid_index: 0,
             handshake_timeout: Nanos::from_millis(10_000),
-            call_again: Nanos::from_millis(20),
-            linger: Nanos::from_millis(1),
-            salt,
+            resend_first: Nanos::from_millis(5),
+            resend_max: Nanos::from_millis(500),
+            drain_time: Nanos::from_millis(1_000),
+            ack_timeout: 14,
+            retry_count: 7,
+            rnr_timer: 12,
         }
     }
 
-    /// Bytes of a buffer for one packet: header and payload.
-    pub(super) fn slot_bytes(&self) -> u64 {
-        (rerail_core::wire::HEADER_BYTES_MAX as u64 + u64::from(self.segment_bytes_max.max(self.eager_bytes_max)))
-            .next_multiple_of(64)
+    /// The longest message in bytes that goes over a connection: a header and a payload.
+    pub fn message_bytes(&self) -> u32 {
+        self.eager_bytes_max.max(self.segment_bytes).saturating_add(HEADER_BYTES_MAX as u32)
     }
 
-    /// Registered memory that the rail needs: receives at once, sends as peers connect.
+    /// Bytes that the rail allocates when it is opened: buffers and tables. Beside these there are queues of a few
+    /// kilobytes per connected peer, and what the device keeps.
     pub fn memory_bytes(&self) -> u64 {
-        let per_peer = u64::from(self.posts_max) * self.slot_bytes();
-        u64::from(self.receives) * self.slot_bytes() + u64::from(self.connections_max) * per_peer
+        self.layout().bytes + u64::from(self.peers) * super::peers::PEER_BYTES
+    }
+
+    /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
+    /// a receive's buffer) is used again only when that was polled or its queue pair destroyed. So the number of places
+    /// is the bound, and a queue of this depth can't overflow.
+    pub(super) fn cq_depth(&self) -> u32 {
+        u32::from(self.sends) + u32::from(self.receives) + u32::from(self.datagrams) + DATAGRAM_SENDS
+    }
+
+    /// Where the buffers lie in the slab.
+    pub(super) fn layout(&self) -> Layout {
+        let message = u64::from(self.message_bytes()).next_multiple_of(64);
+        let datagram = ((ROUTE_HEADER_BYTES + SETUP_BYTES) as u64).next_multiple_of(64);
+        let receives = 0;
+        let sends = receives + message * u64::from(self.receives);
+        let datagrams = sends + message * u64::from(self.sends);
+        let datagram_sends = datagrams + datagram * u64::from(self.datagrams);
+        let bytes = datagram_sends + datagram * u64::from(DATAGRAM_SENDS);
+        Layout { message, datagram, receives, sends, datagrams, datagram_sends, bytes }
+    }
+
+    /// Against each other and against the device.
+    pub(super) fn check(&self, limits: &Limits) -> Result<(), VerbsError> {
+        let within = |field, value: u64, min: u64, max: u64| {
+            if value < min || value > max { Err(VerbsError::Option { field, value, min, max }) } else { Ok(()) }
+        };
+        within("peers", self.peers.into(), 1, u32::MAX.into())?;
+        within("eager_bytes_max", self.eager_bytes_max.into(), 0, 1 << 30)?;
+        within("segment_bytes", self.segment_bytes.into(), 1, 1 << 30)?;
+        within("posts_max", self.posts_max.into(), 2, limits.queue_depth.into())?;
+        within("sends", self.sends.into(), 1, u16::MAX.into())?;
+        within("receives", self.receives.into(), 1, limits.srq_depth.into())?;
+        within("datagrams", self.datagrams.into(), 1, limits.queue_depth.into())?;
+        within("sends + receives + datagrams", self.cq_depth().into(), 1, limits.cq_depth.into())?;
+        within("memory_bytes", self.layout().bytes, 1, limits.mr_bytes.min(isize::MAX as u64))?;
+        within("reads", self.reads.into(), u64::from(self.read), 255)?;
+        within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
+        within("retry_count", self.retry_count.into(), 0, 7)?;
+        within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
+        within("resend_first", self.resend_first.0, 1, self.resend_max.0)
     }
 }
 
-/// Why a verbs rail could not be opened.
+/// Offsets in the slab, and sizes of its buffers, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Of one buffer for a message.
+    pub message: u64,
+    /// Of one buffer for a datagram.
+    pub datagram: u64,
+    pub receives: u64,
+    pub sends: u64,
+    pub datagrams: u64,
+    pub datagram_sends: u64,
+    /// Of all.
+    pub bytes: u64,
+}
+
+/// Why a verbs rail can't be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VerbsError {
-    /// An object could not be made: which, and why.
+    /// An option is out of range, by itself or for this device.
+    Option {
+        /// Which, by its field.
+        field: &'static str,
+        /// Its value.
+        value: u64,
+        /// The least allowed.
+        min: u64,
+        /// The greatest allowed.
+        max: u64,
+    },
+    /// The port is not in service.
+    Port {
+        /// Its number.
+        port: u8,
+        /// Its state.
+        state: PortState,
+    },
+    /// There is no memory for the buffers.
+    Memory {
+        /// How much was wanted, in bytes.
+        bytes: u64,
+    },
+    /// An object was not made.
     Create {
         /// Which.
         what: &'static str,
-        /// Why.
+        /// The device's reason.
         why: CreateError,
     },
-    /// Buffers could not be registered.
+    /// The buffers were not registered.
     Register(RegisterError),
-    /// A queue pair could not be changed.
+    /// The queue pair for datagrams was not made ready.
     Modify(ModifyError),
-    /// Receives could not be posted.
+    /// Receives were not posted.
     Post(PostError),
-    /// The port is not active.
-    PortDown {
-        /// The port.
-        port: u8,
-    },
-    /// The sizes ask for a deeper completion queue than the device has.
-    TooDeep {
-        /// Completions that may be waiting at once.
-        needed: u64,
-        /// Completions that the device can hold.
-        limit: u32,
-    },
 }
 
 impl fmt::Display for VerbsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            VerbsError::Create { what, why } => write!(f, "no {what}: {why}"),
-            VerbsError::Register(why) => write!(f, "buffers can't be registered: {why}"),
-            VerbsError::Modify(why) => why.fmt(f),
-            VerbsError::Post(why) => why.fmt(f),
-            VerbsError::PortDown { port } => {
-                write!(f, "port {port} is not active: is the cable in, does a subnet manager run?")
+            VerbsError::Option { field, value, min, max } => {
+                write!(f, "verbs rail: {field} is {value}, and must be from {min} to {max}")
             }
-            VerbsError::TooDeep { needed, limit } => write!(
-                f,
-                "{needed} completions may wait at once, and the device's queues hold {limit}: lower the number of \
-                 connections, posts or receives"
-            ),
+            VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
+            VerbsError::Memory { bytes } => write!(f, "verbs rail: no memory for buffers of {bytes} bytes"),
+            VerbsError::Create { what, why } => write!(f, "verbs rail: {what}: {why}"),
+            VerbsError::Register(why) => write!(f, "verbs rail: registering the buffers: {why}"),
+            VerbsError::Modify(why) => write!(f, "verbs rail: queue pair for datagrams: {why}"),
+            VerbsError::Post(why) => write!(f, "verbs rail: posting receives: {why}"),
         }
     }
 }
 
-impl error::Error for VerbsError {}
+impl std::error::Error for VerbsError {}

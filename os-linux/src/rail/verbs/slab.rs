@@ -1,145 +1,146 @@
-//! Buffers of the rail's own, registered with the device, and copies between them and payload memory: the rail's only
-//! raw memory.
+//! The rail's memory: one slab of buffers, registered once; copies between it and payload memory; and the call that
+//! registers payload memory. The only file of the rail with raw memory in it.
 //!
-//! Invariants: a slab is deregistered before it is freed (its owner destroys the queue pairs that use it first), and the
-//! device runs only while the rail isn't: no reference to a slab's bytes outlives a call.
+//! Why this is sound: nobody ever has a Rust reference to bytes of the slab or of payload, everything is copied by
+//! pointer; `VerbsRail` drops its device before its slab; and payload memory is what the driver promises of it
+//! (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration before that promise ends.
 #![allow(unsafe_code)]
 
-use core::ptr::NonNull;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{self, Layout};
+use std::ptr::NonNull;
 
 use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
 
 use crate::memory::copy_pieces;
 use crate::rail::Piece;
 
-/// Slots of equal size in registered memory.
+/// Pages are so long where it matters: the slab starts on one.
+const PAGE_BYTES: usize = 4096;
+
+/// Buffers in one piece of zeroed memory.
 #[derive(Debug)]
-pub struct Slab {
+pub(super) struct Slab {
     start: NonNull<u8>,
     layout: Layout,
-    slot_bytes: u64,
-    mr: Mr,
-    iova: u64,
+    /// Where the device sees it, and its key; both 0 before it is registered.
+    base: u64,
+    lkey: u32,
 }
 
 impl Slab {
-    /// `slots` slots of `slot_bytes`, registered for local use under `iova` (or their own address).
-    pub fn new<D: Device + ?Sized>(
-        device: &mut D,
-        pd: PdId,
-        (slots, slot_bytes): (u64, u64),
-        addresses: &mut Addresses,
-    ) -> Result<Self, RegisterError> {
-        let bytes = slots.saturating_mul(slot_bytes).max(64);
-        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, 4096).ok());
-        let layout = layout.ok_or(RegisterError::Length { bytes, max: isize::MAX as u64 })?;
-        // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        let iova = addresses.take(start.as_ptr(), bytes);
-        // SAFETY: the allocation lives until `free`, which deregisters first; nobody holds references to it while the
-        // device runs.
-        match unsafe { device.register(pd, start.as_ptr(), bytes, iova, Access::LOCAL) } {
-            Ok(mr) => Ok(Slab { start, layout, slot_bytes, mr, iova }),
-            Err(error) => {
-                // SAFETY: allocated above with this layout, and not registered.
-                unsafe { dealloc(start.as_ptr(), layout) };
-                Err(error)
-            }
-        }
+    /// So many bytes, at least one; `None`: there is no memory.
+    pub fn new(bytes: u64) -> Option<Self> {
+        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), PAGE_BYTES).ok()?;
+        // SAFETY: the layout's size is not 0.
+        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
+        Some(Slab { start, layout, base: 0, lkey: 0 })
     }
 
-    /// Ends the registration and frees the memory. Where the device refuses to let go, the memory is kept for ever
-    /// rather than handed to somebody else.
-    pub fn free<D: Device + ?Sized>(self, device: &mut D) {
-        if device.deregister(self.mr.id).is_ok() {
-            // SAFETY: allocated in `new` with this layout; the registration has ended.
-            unsafe { dealloc(self.start.as_ptr(), self.layout) };
-        }
+    /// Registers all of it for local use. The device must be dropped before the slab.
+    pub fn register(&mut self, device: &mut impl Device, pd: PdId, iova: Option<u64>) -> Result<(), RegisterError> {
+        let base = iova.unwrap_or(self.start.addr().get() as u64);
+        // SAFETY: the memory is the slab's own and lives longer than the device (see above); nobody has references to it.
+        let mr = unsafe { device.register(pd, self.start.as_ptr(), self.layout.size() as u64, base, Access::LOCAL) }?;
+        (self.base, self.lkey) = (base, mr.lkey);
+        Ok(())
     }
 
-    /// The first `bytes` bytes of a slot, for a work request.
-    pub fn sge(&self, slot: u32, bytes: u64) -> Sge {
-        let bytes = bytes.min(self.slot_bytes) as u32;
-        Sge { address: self.iova + u64::from(slot) * self.slot_bytes, len: bytes, lkey: self.mr.lkey }
+    /// A range as requests name it.
+    pub fn sge(&self, at: u64, len: u32) -> Sge {
+        debug_assert!(at + u64::from(len) <= self.layout.size() as u64);
+        Sge { address: self.base + at, len, lkey: self.lkey }
     }
 
-    /// A range of a slot; empty where it is not inside.
-    fn piece(&self, slot: u32, from: u64, bytes: u64) -> Piece {
-        let start = u64::from(slot) * self.slot_bytes + from;
-        let inside = from.checked_add(bytes).is_some_and(|end| end <= self.slot_bytes)
-            && start + bytes <= self.layout.size() as u64;
-        // SAFETY: `start` is inside the allocation where `inside` holds; else the offset is 0.
-        let at = unsafe { self.start.as_ptr().add(if inside { start as usize } else { 0 }) };
-        Piece { start: at, len: if inside { bytes as usize } else { 0 } }
+    /// The memory of a range; panics where it is not all inside.
+    fn range(&self, at: u64, len: usize) -> Piece {
+        let at = at as usize;
+        assert!(at <= self.layout.size() && len <= self.layout.size() - at, "a range outside of the slab");
+        Piece { start: self.start.as_ptr().wrapping_add(at), len }
     }
 
-    /// Copies a header and payload into a slot; how many bytes fitted.
-    pub fn fill(&self, slot: u32, header: &[u8], payload: &[Piece]) -> u64 {
-        let head = Piece { start: header.as_ptr().cast_mut(), len: header.len() };
-        // SAFETY: the slot's range is inside the slab, the header is borrowed, and the payload is valid by the promise of
-        // `Outgoing`; none of them overlaps the slab but itself.
-        let head_bytes = unsafe { copy_pieces(&[head], &[self.piece(slot, 0, self.slot_bytes)]) } as u64;
-        // SAFETY: as above.
-        head_bytes
-            + unsafe { copy_pieces(payload, &[self.piece(slot, head_bytes, self.slot_bytes - head_bytes)]) } as u64
+    /// Copies bytes in.
+    pub fn put(&mut self, at: u64, bytes: &[u8]) {
+        let to = self.range(at, bytes.len());
+        let from = Piece { start: bytes.as_ptr().cast_mut(), len: bytes.len() };
+        // SAFETY: `from` is a borrowed slice, only read; `to` lies in the slab.
+        unsafe { copy_pieces(&[from], &[to]) };
     }
 
-    /// Copies bytes of a slot, from `from` on, into `out`; how many there were.
-    pub fn read(&self, slot: u32, from: u64, out: &mut [u8]) -> usize {
-        let bytes = (out.len() as u64).min(self.slot_bytes.saturating_sub(from));
-        let target = Piece { start: out.as_mut_ptr(), len: out.len() };
-        // SAFETY: the slot's range is inside the slab; `out` is borrowed for writing.
-        unsafe { copy_pieces(&[self.piece(slot, from, bytes)], &[target]) }
+    /// Copies bytes out.
+    pub fn get(&self, at: u64, into: &mut [u8]) {
+        let from = self.range(at, into.len());
+        let to = Piece { start: into.as_mut_ptr(), len: into.len() };
+        // SAFETY: `to` is a slice borrowed for writing; `from` lies in the slab, all of which is initialised.
+        unsafe { copy_pieces(&[from], &[to]) };
     }
 
-    /// Copies `bytes` bytes of a slot, from `from` on, into memory that the sink has named; how many fitted.
-    pub fn scatter(&self, slot: u32, from: u64, bytes: u64, to: &[Piece]) -> usize {
-        // SAFETY: the slot's range is inside the slab; the pieces are valid until the next call into the sink, by the
-        // promise of `Sink::place`.
-        unsafe { copy_pieces(&[self.piece(slot, from, bytes)], to) }
+    /// Copies payload in, up to `most` bytes; returns how many.
+    pub fn gather(&mut self, at: u64, most: usize, payload: &[Piece]) -> usize {
+        let to = self.range(at, most);
+        // SAFETY: `to` lies in the slab; the driver keeps the memory of a post's payload valid while it hands the post
+        // over and until it is complete (`Outgoing::payload`).
+        unsafe { copy_pieces(payload, &[to]) }
+    }
+
+    /// Copies `len` bytes out into payload memory, as many as it has room for; returns how many.
+    pub fn scatter(&self, at: u64, len: usize, payload: &[Piece]) -> usize {
+        let from = self.range(at, len);
+        // SAFETY: `from` lies in the slab; the pieces are those of a read that is not complete (`Outgoing::payload`), or
+        // were filled in by the sink just now (`Sink::place`).
+        unsafe { copy_pieces(&[from], payload) }
     }
 }
 
-/// Registers memory of requests, whose owner keeps it valid until the registration ends: by the promise of `Outgoing`
-/// for the memory of posts, and of `Rail::register` for that which peers reach.
-pub fn register<D: Device + ?Sized>(
-    device: &mut D,
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout; the device that could name it is gone.
+        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// Copies payload to a local buffer, up to its length; returns how many bytes.
+pub(super) fn collect(payload: &[Piece], into: &mut [u8]) -> usize {
+    let to = Piece { start: into.as_mut_ptr(), len: into.len() };
+    // SAFETY: as in `Slab::gather`; `to` is a slice borrowed for writing.
+    unsafe { copy_pieces(payload, &[to]) }
+}
+
+/// Registers payload memory. The caller ends the registration before the driver's promise for the memory ends.
+pub(super) fn register(
+    device: &mut impl Device,
     pd: PdId,
-    piece: Piece,
+    memory: Piece,
+    iova: u64,
     access: Access,
-    addresses: &mut Addresses,
-) -> Result<(Mr, u64), RegisterError> {
-    let iova = addresses.take(piece.start, piece.len as u64);
-    // SAFETY: see above; the core names no memory that a request of its caller does not hold.
-    unsafe { device.register(pd, piece.start, piece.len as u64, iova, access) }.map(|mr| (mr, iova))
+) -> Result<Mr, RegisterError> {
+    // SAFETY: the memory is the payload of a post that is not complete, or was given to `Rail::register`: valid until
+    // the registry deregisters it, and the driver lends no references to it meanwhile.
+    unsafe { device.register(pd, memory.start, memory.len as u64, iova, access) }
 }
 
-/// Addresses that memory is registered under: of the rail's own choice where the device allows it, so that nothing on
-/// the wire tells where in a process something lies.
-#[derive(Debug)]
-pub struct Addresses {
-    /// `None`: the memory's own.
-    next: Option<u64>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Addresses {
-    /// Own ones, or the memory's.
-    pub fn new(own: bool) -> Self {
-        Addresses { next: own.then_some(1 << 32) }
+    #[test]
+    fn bytes_go_in_and_out() {
+        let mut slab = Slab::new(256).unwrap();
+        let mut payload = *b"hello world";
+        let piece = Piece { start: payload.as_mut_ptr(), len: payload.len() };
+        assert_eq!(slab.gather(100, 5, &[piece]), 5);
+        slab.put(105, b"!");
+        let mut out = [0; 8];
+        slab.get(99, &mut out);
+        assert_eq!(&out, b"\0hello!\0");
+        let (left, right) = payload.split_at_mut(2);
+        let pieces = [left, right].map(|part| Piece { start: part.as_mut_ptr(), len: part.len().min(2) });
+        assert_eq!(slab.scatter(103, 3, &pieces), 3);
+        assert_eq!(&payload, b"lo!lo world");
     }
 
-    fn take(&mut self, start: *mut u8, bytes: u64) -> u64 {
-        match &mut self.next {
-            Some(next) => {
-                // A page between two ranges: what runs over one's end hits nothing. Alignment within 8 bytes stays, for
-                // atomics.
-                let address = *next + start.addr() as u64 % 8;
-                *next = (*next + bytes).next_multiple_of(4096) + 4096;
-                address
-            }
-            None => start.addr() as u64,
-        }
+    #[test]
+    #[should_panic(expected = "outside of the slab")]
+    fn nothing_is_read_behind_the_end() {
+        Slab::new(64).unwrap().get(60, &mut [0; 5]);
     }
 }

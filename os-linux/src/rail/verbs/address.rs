@@ -1,0 +1,128 @@
+//! A port's address as it is published: `ib-0012-1-00004a-fe800000000000000002c90300001234`.
+//!
+//! Link (`ib` or `eth`), base LID (4 hex digits), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
+//! and full width, so that an address has one form only.
+
+use std::fmt;
+
+use rerail_verbs::{Gid, LinkLayer};
+
+/// Where a rail's port and its queue pair for datagrams are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// Addressed by GID (RoCE), not by LID.
+    pub ethernet: bool,
+    /// Base LID; 0 on Ethernet.
+    pub lid: u16,
+    /// The port answers to `2^lmc` LIDs.
+    pub lmc: u8,
+    /// Number of the queue pair for datagrams.
+    pub qp: u32,
+    pub gid: Gid,
+}
+
+impl Address {
+    /// Reads an address; `Err` says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        let mut parts = text.split('-');
+        let mut next = || parts.next().ok_or("too few parts");
+        let ethernet = match next()? {
+            "ib" => false,
+            "eth" => true,
+            _ => return Err("the link is neither ib nor eth"),
+        };
+        let lid = hex(next()?, 4).ok_or("the LID is not 4 hex digits")? as u16;
+        let lmc = hex(next()?, 1).filter(|lmc| *lmc <= 7).ok_or("the LMC is not from 0 to 7")? as u8;
+        let qp = hex(next()?, 6).filter(|qp| *qp != 0).ok_or("the queue pair is not 6 hex digits")? as u32;
+        let gid = hex(next()?, 32).ok_or("the GID is not 32 hex digits")?;
+        if parts.next().is_some() {
+            return Err("too many parts");
+        }
+        if ethernet != (lid == 0) {
+            return Err("InfiniBand has LIDs, Ethernet has none");
+        }
+        if lid != 0 && (lid >= 0xC000 || lid & ((1 << lmc) - 1) != 0) {
+            return Err("no port's base LID");
+        }
+        Ok(Address { ethernet, lid, lmc, qp, gid: Gid(gid.to_be_bytes()) })
+    }
+
+    /// Whether datagrams get from one to the other: the same link, and on InfiniBand the same subnet (a router's LID
+    /// would have to be asked for).
+    pub fn reaches(&self, other: &Address) -> bool {
+        self.ethernet == other.ethernet && (self.ethernet || self.gid.0[..8] == other.gid.0[..8])
+    }
+
+    pub fn is_ethernet(link: LinkLayer) -> bool {
+        link == LinkLayer::Ethernet
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Address { ethernet, lid, lmc, qp, gid } = self;
+        let link = if *ethernet { "eth" } else { "ib" };
+        write!(f, "{link}-{lid:04x}-{lmc}-{qp:06x}-{:032x}", u128::from_be_bytes(gid.0))
+    }
+}
+
+/// A number of exactly so many digits.
+fn hex(text: &str, digits: usize) -> Option<u128> {
+    let plain = text.len() == digits && text.bytes().all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    if plain { u128::from_str_radix(text, 16).ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Address = Address {
+        ethernet: false,
+        lid: 0x12,
+        lmc: 1,
+        qp: 0x4A,
+        gid: Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xC9, 3, 0, 0, 0x12, 0x34]),
+    };
+
+    #[test]
+    fn an_address_has_one_form() {
+        let text = HERE.to_string();
+        assert_eq!(text, "ib-0012-1-00004a-fe800000000000000002c90300001234");
+        assert_eq!(Address::parse(&text), Ok(HERE));
+        let ethernet = Address { ethernet: true, lid: 0, lmc: 0, ..HERE };
+        assert_eq!(Address::parse(&ethernet.to_string()), Ok(ethernet));
+        assert!(text.len() <= 200 && !text.contains([' ', ';', ',', '=']));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        let gid = "fe800000000000000002c90300001234";
+        for (text, why) in [
+            ("".to_owned(), "the link is neither ib nor eth"),
+            ("ib".to_owned(), "too few parts"),
+            (format!("opa-0012-1-00004a-{gid}"), "the link is neither ib nor eth"),
+            (format!("ib-12-1-00004a-{gid}"), "the LID is not 4 hex digits"),
+            (format!("ib-+012-1-00004a-{gid}"), "the LID is not 4 hex digits"),
+            (format!("ib-001A-1-00004a-{gid}"), "the LID is not 4 hex digits"),
+            (format!("ib-0012-8-00004a-{gid}"), "the LMC is not from 0 to 7"),
+            (format!("ib-0012-1-000000-{gid}"), "the queue pair is not 6 hex digits"),
+            ("ib-0012-1-00004a-fe80".to_owned(), "the GID is not 32 hex digits"),
+            (format!("ib-0012-1-00004a-{gid}-"), "too many parts"),
+            (format!("ib-0000-0-00004a-{gid}"), "InfiniBand has LIDs, Ethernet has none"),
+            (format!("eth-0012-0-00004a-{gid}"), "InfiniBand has LIDs, Ethernet has none"),
+            (format!("ib-c000-0-00004a-{gid}"), "no port's base LID"),
+            (format!("ib-0013-1-00004a-{gid}"), "no port's base LID"),
+        ] {
+            assert_eq!(Address::parse(&text), Err(why), "{text}");
+        }
+    }
+
+    #[test]
+    fn subnets_are_apart() {
+        let mut other = HERE;
+        other.gid.0[15] = 9;
+        assert!(HERE.reaches(&other));
+        other.gid.0[7] = 1;
+        assert!(!HERE.reaches(&other) && !HERE.reaches(&Address { ethernet: true, ..HERE }));
+    }
+}

@@ -1,0 +1,184 @@
+//! Ends: of a link, and of the rail.
+//!
+//! A link that fails or is through goes to the error state first, so that the device gives everything back that it has
+//! of it: its requests as flushed completions, its receive buffers, and last an event. Only then the queue pair is
+//! destroyed and the core hears (L-5): what had arrived whole was delivered before, and no payload memory is in use any
+//! more (InfiniBand specification, 10.3.1 and 11.6.3.3, last WQE reached). A device that does not say so within
+//! `drain_time` is not waited for. A failed queue pair is never used again.
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_verbs::contract::{Device, ModifyError, PostReason, QpChange, QpState};
+
+use super::link::Phase;
+use super::peers::NO_LINK;
+use super::wire::{Reason, SetupKind};
+use super::{Report, VerbsRail, codes};
+
+impl<D: Device> VerbsRail<D> {
+    /// Ends a link. With a fault the core hears of it, if it was up or asked for; the first fault counts.
+    pub(super) fn fail(&mut self, index: u32, fault: Option<RailFault>) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        let told = match link.phase {
+            Phase::Failing(_) => return,
+            Phase::Calling | Phase::Called => link.wanted,
+            Phase::Up => true,
+            Phase::Closing => false,
+        };
+        let had_messages = link.phase != Phase::Calling;
+        link.phase = Phase::Failing(fault.filter(|_| told));
+        link.waiting.clear();
+        link.pieces.clear();
+        link.is_saying = false;
+        let (peer, nonce, theirs, qp, stands) = (link.peer, link.nonce, link.theirs, link.qp, link.stands);
+        if let Some(fault) = fault {
+            tracing::debug!(rail = %self.options.name, peer = peer.0, ?fault, "connection over");
+        }
+        if !stands {
+            self.release_held(index, None);
+        }
+        if let Some(answers) = theirs {
+            // A hint only: who does not hear it finds out when it sends (V-7).
+            let attempt = self.attempts;
+            self.send_setup(peer, attempt, nonce, SetupKind::Refusal { answers, reason: Reason::Over });
+        }
+        match self.device.modify_qp(qp.id, &QpChange::to(QpState::Error)) {
+            Ok(()) if had_messages => {
+                self.links.set_timer(index, Some(self.now + self.options.drain_time));
+                self.failing.push(index);
+            }
+            Err(ModifyError::DeviceGone) => self.broken = true,
+            // Nothing of it can be under way.
+            _ => self.finish(index),
+        }
+    }
+
+    /// Destroys the failed queue pairs of which everything has come back.
+    pub(super) fn finish_failed(&mut self) -> usize {
+        let mut failing = std::mem::take(&mut self.failing);
+        let before = failing.len();
+        failing.retain(|index| {
+            let link = self.links.get(*index).filter(|link| matches!(link.phase, Phase::Failing(_)));
+            let Some(link) = link else { return false };
+            let is_over = link.open == 0 && link.last_receive;
+            if is_over {
+                self.finish(*index);
+            }
+            !is_over
+        });
+        let finished = before - failing.len();
+        failing.append(&mut self.failing);
+        self.failing = failing;
+        finished
+    }
+
+    /// Destroys a link's queue pair and forgets the link.
+    pub(super) fn finish(&mut self, index: u32) {
+        let Some(qp) = self.links.get(index).map(|link| link.qp) else { return };
+        if let Err(why) = self.device.destroy_qp(qp.id) {
+            tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
+        }
+        self.drop_works(index);
+        self.release_held(index, None);
+        self.by_number.remove(&qp.number);
+        let Some(link) = self.links.remove(index) else { return };
+        if let Some(entry) = self.peers.get_mut(link.peer) {
+            entry.link = NO_LINK;
+        }
+        if let Phase::Failing(Some(fault)) = link.phase {
+            self.reports.push_back(Report::Down(link.peer, fault));
+        }
+        if link.again && !self.broken {
+            self.dial(link.peer);
+        }
+    }
+
+    /// The core is through with a peer.
+    pub(super) fn leave(&mut self, peer: PeerId) {
+        self.reports.retain(|report| report.peer() != peer);
+        let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
+        (link.wanted, link.again) = (false, false);
+        match &mut link.phase {
+            Phase::Calling | Phase::Called => return self.fail(index, None),
+            Phase::Failing(fault) => *fault = None,
+            Phase::Up => {
+                // What still waits and has payload can't be copied anywhere; after a goodbye there is none.
+                let keep = link.waiting.iter().position(|waiting| waiting.pieces > 0).unwrap_or(link.waiting.len());
+                link.waiting.truncate(keep);
+                link.pieces.clear();
+                link.phase = Phase::Closing;
+                self.links.set_timer(index, Some(self.now + self.options.drain_time));
+                self.closing.push(index);
+            }
+            Phase::Closing => return,
+        }
+        self.forget_targets(index);
+        if self.uses_payload(index) {
+            self.stop(index);
+        }
+    }
+
+    /// Ends all use of payload memory by a link, now.
+    fn stop(&mut self, index: u32) {
+        self.fail(index, None);
+        self.reclaim();
+        if self.broken {
+            self.give_up();
+        } else if self.uses_payload(index) {
+            // The device takes its time. Without the queue pair it can't go on; a receive buffer that a message was just
+            // coming into is lost with it.
+            self.finish(index);
+        }
+    }
+
+    /// Disconnected links whose last posts have been received.
+    pub(super) fn finish_closing(&mut self) -> usize {
+        let mut closing = std::mem::take(&mut self.closing);
+        let before = closing.len();
+        closing.retain(|index| {
+            let Some(link) = self.links.get(*index).filter(|link| link.phase == Phase::Closing) else { return false };
+            let is_over = link.open == 0 && link.waiting.is_empty() && link.heard;
+            if is_over {
+                self.fail(*index, None);
+            }
+            !is_over
+        });
+        let finished = before - closing.len();
+        closing.append(&mut self.closing);
+        self.closing = closing;
+        finished
+    }
+
+    /// The device is broken: every link is down, and nothing is done any more.
+    pub(super) fn give_up(&mut self) {
+        self.broken = true;
+        for index in self.links.numbers() {
+            let Some(link) = self.links.get_mut(index) else { continue };
+            let told = match link.phase {
+                Phase::Up => true,
+                Phase::Calling | Phase::Called => link.wanted,
+                Phase::Closing | Phase::Failing(_) => false,
+            };
+            if told {
+                link.phase = Phase::Failing(Some(RailFault::Device { code: codes::BROKEN }));
+            }
+            self.finish(index);
+        }
+        self.registry.clear(&mut self.device);
+        self.batch.clear();
+        self.to_say.clear();
+        self.to_feed.clear();
+        self.failing.clear();
+        self.closing.clear();
+        self.unfinished = false;
+    }
+
+    /// A refused receive: the device is gone, or does not keep the contract.
+    pub(super) fn note_refused(&mut self, why: &rerail_verbs::contract::PostError) {
+        if why.why != PostReason::DeviceGone {
+            tracing::warn!(rail = %self.options.name, %why, "receives not posted");
+        }
+        self.broken = true;
+    }
+}

@@ -1,0 +1,179 @@
+//! Datagrams in and out: set-up messages on the one queue pair that every peer knows.
+//!
+//! A few can be on their way out at once; what more there is to say waits, one message per link, the newest. An answer
+//! to somebody with whom there is no link is dropped where there is no room: it would be asked for again.
+
+use rerail_core::ids::PeerId;
+use rerail_verbs::contract::{
+    AhId, Completion, Datagram, Device, Payload, PostError, QpChange, QpState, RecvRequest, SendOp, SendRequest, Sge,
+    Status,
+};
+
+use super::options::{DATAGRAM_SENDS, ROUTE_HEADER_BYTES};
+use super::wire::{Nonce, SETUP_BYTES, Setup, SetupKind, mac_of, seal, signed};
+use super::{Tag, VerbsRail};
+
+/// Receives posted with one call.
+const REFILL: usize = 16;
+
+/// The buffers' owners.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    /// Send buffers that are free.
+    free_sends: Vec<u32>,
+    /// Address handles of those that are not.
+    handles: [Option<AhId>; DATAGRAM_SENDS as usize],
+    /// Receive buffers that are not posted.
+    free_receives: Vec<u32>,
+}
+
+impl Datagrams {
+    pub fn new(receives: u16) -> Self {
+        Datagrams {
+            free_sends: (0..DATAGRAM_SENDS).collect(),
+            handles: [None; DATAGRAM_SENDS as usize],
+            free_receives: (0..receives.into()).collect(),
+        }
+    }
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// Says what a link has to say, at the next chance.
+    pub(super) fn say(&mut self, index: u32) {
+        if let Some(link) = self.links.get_mut(index)
+            && !std::mem::replace(&mut link.is_saying, true)
+        {
+            self.to_say.push_back(index);
+        }
+    }
+
+    /// Sends what waits, as far as there are buffers; returns how many messages.
+    pub(super) fn speak(&mut self) -> usize {
+        let mut said = 0;
+        while !self.datagrams.free_sends.is_empty()
+            && let Some(index) = self.to_say.pop_front()
+        {
+            let Some(link) = self.links.get_mut(index) else { continue };
+            if std::mem::take(&mut link.is_saying) {
+                let (peer, nonce, says) = (link.peer, link.nonce, link.says);
+                let attempt = if link.attempt != 0 { link.attempt } else { self.attempts };
+                said += usize::from(self.send_setup(peer, attempt, nonce, says));
+            }
+        }
+        said
+    }
+
+    /// Sends one message, if there is room.
+    pub(super) fn send_setup(&mut self, peer: PeerId, attempt: u32, nonce: Nonce, kind: SetupKind) -> bool {
+        let Some(known) = self.peers.get(peer).copied() else { return false };
+        let Some(address) = self.peers.vector(peer, self.port.number, self.options.gid_index) else { return false };
+        let Some(place) = self.datagrams.free_sends.pop() else { return false };
+        let handle = match self.device.create_ah(self.objects.pd, &address) {
+            Ok(handle) => handle,
+            Err(why) => {
+                tracing::debug!(rail = %self.options.name, %why, "no address handle");
+                self.datagrams.free_sends.push(place);
+                return false;
+            }
+        };
+        let identity = &self.identity;
+        let setup = Setup {
+            rail: self.options.index,
+            job: identity.job,
+            from: identity.me.0,
+            to: peer.0,
+            attempt: attempt.max(1),
+            nonce,
+            kind,
+        };
+        let mut message = setup.emit();
+        let mac = identity.key.sign(signed(&message)); // V-3
+        seal(&mut message, &mac);
+        let at = self.layout.datagram_sends + u64::from(place) * self.layout.datagram;
+        self.slab.put(at, &message);
+        let sges = [self.slab.sge(at, SETUP_BYTES as u32)];
+        let request = SendRequest {
+            datagram: Some(Datagram { handle, qp: known.qp, qkey: self.port.qkey }),
+            ..SendRequest::new(
+                Tag::DatagramSend.id(place, 0),
+                SendOp::Send { immediate: None },
+                Payload::Memory(&sges),
+            )
+        };
+        match self.device.post_send(self.objects.ud.id, &[request]) {
+            Ok(()) => {
+                self.datagrams.handles[place as usize] = Some(handle);
+                true
+            }
+            Err(why) => {
+                tracing::debug!(rail = %self.options.name, %why, "set-up message not sent");
+                let _ = self.device.destroy_ah(handle);
+                self.datagrams.free_sends.push(place);
+                false
+            }
+        }
+    }
+
+    /// A datagram is out, or will never be.
+    pub(super) fn datagram_sent(&mut self, place: u32, status: Status) {
+        let Some(handle) = self.datagrams.handles.get_mut(place as usize) else { return };
+        if let Some(handle) = handle.take() {
+            let _ = self.device.destroy_ah(handle);
+            self.datagrams.free_sends.push(place);
+        }
+        if !matches!(status, Status::Success | Status::Flushed) {
+            // Sends are in error then, receives are not; the message is said again later.
+            let change = QpChange { current: Some(QpState::Sqe), ..QpChange::to(QpState::Rts) };
+            if let Err(why) = self.device.modify_qp(self.objects.ud.id, &change) {
+                tracing::warn!(rail = %self.options.name, %why, "datagrams can't be sent any more");
+            }
+        }
+    }
+
+    /// A datagram has come: the set-up message in it, if it is one and the sender knows the job's key.
+    pub(super) fn datagram_received(&mut self, place: u32, completion: &Completion) -> Option<Setup> {
+        self.datagrams.free_receives.push(place);
+        if completion.status != Status::Success {
+            return None;
+        }
+        let setup = self.read_datagram(place, completion.bytes);
+        if setup.is_none() {
+            self.counters.unauthenticated += 1;
+        }
+        setup
+    }
+
+    fn read_datagram(&mut self, place: u32, bytes: u32) -> Option<Setup> {
+        if bytes as usize != ROUTE_HEADER_BYTES + SETUP_BYTES {
+            return None; // V-1
+        }
+        let at = self.layout.datagrams + u64::from(place) * self.layout.datagram;
+        let mut message = [0; SETUP_BYTES];
+        self.slab.get(at + ROUTE_HEADER_BYTES as u64, &mut message);
+        let setup = Setup::parse(&message).ok()?;
+        self.identity.key.verify(signed(&message), mac_of(&message)).ok()?; // V-3
+        Some(setup)
+    }
+
+    /// Posts all receives for datagrams that are free.
+    pub(super) fn refill_datagrams(&mut self) -> Result<(), PostError> {
+        let mut sges = [Sge::default(); REFILL];
+        while !self.datagrams.free_receives.is_empty() {
+            let first = self.datagrams.free_receives.len().saturating_sub(REFILL);
+            let free = &self.datagrams.free_receives[first..];
+            for (sge, place) in sges.iter_mut().zip(free) {
+                let at = self.layout.datagrams + u64::from(*place) * self.layout.datagram;
+                *sge = self.slab.sge(at, (ROUTE_HEADER_BYTES + SETUP_BYTES) as u32);
+            }
+            let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
+                .map(|(place, sge)| RecvRequest {
+                    id: Tag::DatagramReceive.id(*place, 0),
+                    sges: std::slice::from_ref(sge),
+                })
+                .collect();
+            self.device.post_recv(self.objects.ud.id, &requests)?;
+            self.datagrams.free_receives.truncate(first);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! Opening the rail: what is made once, in the order in which it is needed.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+
+use rerail_core::ids::PeerId;
+use rerail_core::time::Time;
+use rerail_verbs::contract::{
+    CqId, CqInit, CreateError, Device, Limits, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId, SrqInit,
+};
+use rerail_verbs::{Port, PortState};
+
+use super::address::Address;
+use super::datagrams::Datagrams;
+use super::link::Links;
+use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions};
+use super::peers::Peers;
+use super::receive::Receives;
+use super::registry::Registry;
+use super::send::Works;
+use super::slab::Slab;
+use super::VerbsRail;
+use crate::auth::JobKey;
+use crate::rail::RailCounters;
+
+/// Starts the transcript that the datagrams' queue key is made of (V-1).
+const QKEY_LABEL: &[u8] = b"rerail verbs queue key 1";
+
+/// Who this process is.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The job's secret, equal in all its processes.
+    pub key: JobKey,
+    /// The job's number.
+    pub job: u64,
+    /// This process's rank.
+    pub me: PeerId,
+    /// What all nonces of this rail are made of: fresh random bytes, never used for another rail or process.
+    pub secret: JobKey,
+}
+
+/// What is made once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Objects {
+    pub pd: PdId,
+    pub cq: CqId,
+    pub srq: SrqId,
+    /// For datagrams.
+    pub ud: Qp,
+}
+
+/// The port, and how far the device goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortFacts {
+    pub number: u8,
+    pub address: Address,
+    /// Largest packet payload in bytes.
+    pub mtu: u16,
+    pub bytes_per_second: u64,
+    pub sges: usize,
+    pub inline_bytes: usize,
+    pub reads_served: u8,
+    pub reads_open: u8,
+    pub qkey: u32,
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// A rail over one port of a device. It takes the device: what else is made with it is the rail's to destroy.
+    ///
+    /// # Errors
+    /// See [`VerbsError`]; the device is dropped then.
+    pub fn open(mut device: D, port: u8, options: VerbsOptions, identity: Identity) -> Result<Self, VerbsError> {
+        let limits = device.limits();
+        options.check(&limits)?;
+        let made = |what| move |why| VerbsError::Create { what, why };
+        let attributes = device.port(port).map_err(made("port"))?;
+        if attributes.state != PortState::Active {
+            return Err(VerbsError::Port { port, state: attributes.state });
+        }
+        let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
+        let pd = device.alloc_pd().map_err(made("protection domain"))?;
+        let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
+        let srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
+        let srq = device.create_srq(pd, &srq).map_err(made("shared receive queue"))?.id;
+        let ud = datagram_qp(&mut device, &options, pd, cq).map_err(made("queue pair for datagrams"))?;
+        let objects = Objects { pd, cq, srq, ud };
+
+        let layout = options.layout();
+        let mut slab = Slab::new(layout.bytes).ok_or(VerbsError::Memory { bytes: layout.bytes })?;
+        let mut registry = Registry::new(pd, limits.iova, options.registrations_kept);
+        let base = registry.address(0, layout.bytes);
+        slab.register(&mut device, pd, base).map_err(VerbsError::Register)?;
+
+        let qkey = identity.key.sign([QKEY_LABEL, &identity.job.to_le_bytes(), &[]]);
+        // A key with the top bit set would stand for the sending queue pair's own (InfiniBand specification, 10.2.5).
+        let qkey = u32::from_le_bytes([qkey[0], qkey[1], qkey[2], qkey[3]]) & 0x7FFF_FFFF;
+        let port = PortFacts {
+            address: Address {
+                ethernet: Address::is_ethernet(attributes.link_layer),
+                lid: attributes.lid,
+                lmc: attributes.lmc,
+                qp: ud.number,
+                gid,
+            },
+            ..PortFacts::new(port, &attributes, &limits, &options, qkey)
+        };
+        let mut rail = VerbsRail {
+            peers: Peers::new(options.peers),
+            works: Works::new(options.sends),
+            receives: Receives::new(options.receives),
+            datagrams: Datagrams::new(options.datagrams),
+            links: Links::default(),
+            by_number: HashMap::new(),
+            to_say: VecDeque::new(),
+            to_feed: VecDeque::new(),
+            closing: Vec::new(),
+            failing: Vec::new(),
+            reports: VecDeque::new(),
+            batch: Vec::new(),
+            unfinished: false,
+            pieces: Vec::new(),
+            attempts: 1,
+            nonces: 0,
+            broken: false,
+            counters: RailCounters::default(),
+            now: Time(0),
+            options,
+            identity,
+            port,
+            layout,
+            objects,
+            registry,
+            device,
+            slab,
+        };
+        rail.start_datagrams().map_err(VerbsError::Modify)?;
+        rail.refill_datagrams().map_err(VerbsError::Post)?;
+        rail.refill(true).map_err(VerbsError::Post)?;
+        Ok(rail)
+    }
+
+    /// The queue pair for datagrams, from RESET to RTS.
+    fn start_datagrams(&mut self) -> Result<(), rerail_verbs::contract::ModifyError> {
+        let ud = self.objects.ud.id;
+        let init = QpChange {
+            pkey_index: Some(self.options.pkey_index),
+            port: Some(self.port.number),
+            qkey: Some(self.port.qkey),
+            ..QpChange::to(QpState::Init)
+        };
+        self.device.modify_qp(ud, &init)?;
+        self.device.modify_qp(ud, &QpChange::to(QpState::Rtr))?;
+        self.device.modify_qp(ud, &QpChange { send_psn: Some(0), ..QpChange::to(QpState::Rts) })
+    }
+}
+
+fn datagram_qp(device: &mut impl Device, options: &VerbsOptions, pd: PdId, cq: CqId) -> Result<Qp, CreateError> {
+    device.create_qp(&QpInit {
+        kind: QpKind::Ud,
+        pd: Some(pd),
+        send_cq: Some(cq),
+        recv_cq: Some(cq),
+        srq: None,
+        domain: None,
+        caps: QpCaps {
+            send_depth: DATAGRAM_SENDS,
+            recv_depth: options.datagrams.into(),
+            send_sges: 1,
+            recv_sges: 1,
+            inline_bytes: 0,
+        },
+        signal_all: false,
+    })
+}
+
+impl PortFacts {
+    fn new(number: u8, port: &Port, limits: &Limits, options: &VerbsOptions, qkey: u32) -> Self {
+        PortFacts {
+            number,
+            address: Address { ethernet: false, lid: port.lid, lmc: port.lmc, qp: 0, gid: Default::default() },
+            mtu: port.mtu_bytes.unwrap_or(256),
+            bytes_per_second: bytes_per_second(port),
+            sges: SGES_MAX.min(limits.sges as usize).max(1),
+            inline_bytes: INLINE_BYTES_MAX.min(limits.inline_bytes as usize).min(options.inline_bytes.into()),
+            reads_served: limits.reads_served.min(options.reads),
+            reads_open: limits.reads_open.min(options.reads),
+            qkey,
+        }
+    }
+}
+
+/// What a port carries in one direction; 0: unknown. Links up to QDR spend a fifth on their line code (8b/10b), later
+/// ones 2 bits of 66.
+fn bytes_per_second(port: &Port) -> u64 {
+    let Some(mbit) = port.mbit_per_second() else { return 0 };
+    let bits = u64::from(mbit) * 1_000_000;
+    let data = if port.lane_mbit_per_second.is_some_and(|lane| lane <= 10_000) { bits / 10 * 8 } else { bits / 66 * 64 };
+    data / 8
+}
+
+impl<D: Device> fmt::Debug for VerbsRail<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("VerbsRail");
+        shown.field("name", &self.options.name).field("me", &self.identity.me).field("port", &self.port);
+        shown.field("links", &self.links).field("counters", &self.counters).finish_non_exhaustive()
+    }
+}

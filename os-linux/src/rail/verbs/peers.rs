@@ -1,0 +1,90 @@
+//! The peers' addresses, 16 bytes each: a job of thousands of processes has a table of them in every one.
+
+use rerail_core::ids::PeerId;
+use rerail_verbs::Gid;
+use rerail_verbs::contract::{AddressVector, GlobalRoute};
+
+use super::address::Address;
+
+/// Bytes per process of the job.
+pub(super) const PEER_BYTES: u64 = size_of::<Peer>() as u64;
+/// No link.
+pub(super) const NO_LINK: u32 = u32::MAX;
+/// Routers that a datagram may pass on Ethernet.
+const HOP_LIMIT: u8 = 64;
+
+/// What is known of every process.
+#[derive(Debug)]
+pub(super) struct Peers {
+    table: Vec<Peer>,
+    /// By rank; on Ethernet only, where ports are addressed by it.
+    gids: Vec<Gid>,
+}
+
+/// What is known of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer {
+    /// Number of its queue pair for datagrams; 0: it was not announced.
+    pub qp: u32,
+    /// Which link leads there now, if one does.
+    pub link: u32,
+    /// The newest of its attempts to connect that was let in (V-6).
+    pub seen: u32,
+    lid: u16,
+}
+
+impl Peers {
+    pub fn new(peers: u32) -> Self {
+        let unknown = Peer { qp: 0, link: NO_LINK, seen: 0, lid: 0 };
+        Peers { table: vec![unknown; peers as usize], gids: Vec::new() }
+    }
+
+    /// Notes an address; `false`: no such rank.
+    pub fn learn(&mut self, peer: PeerId, address: &Address) -> bool {
+        let size = self.table.len();
+        let Some(entry) = self.table.get_mut(peer.0 as usize) else { return false };
+        (entry.qp, entry.lid) = (address.qp, address.lid);
+        if address.ethernet {
+            self.gids.resize(size, Gid::default());
+            self.gids[peer.0 as usize] = address.gid;
+        }
+        true
+    }
+
+    /// One that was announced.
+    pub fn get(&self, peer: PeerId) -> Option<&Peer> {
+        self.table.get(peer.0 as usize).filter(|entry| entry.qp != 0)
+    }
+
+    pub fn get_mut(&mut self, peer: PeerId) -> Option<&mut Peer> {
+        self.table.get_mut(peer.0 as usize).filter(|entry| entry.qp != 0)
+    }
+
+    /// The way there from a local port.
+    pub fn vector(&self, peer: PeerId, port: u8, source_index: u8) -> Option<AddressVector> {
+        let entry = self.get(peer)?;
+        let gid = self.gids.get(peer.0 as usize);
+        let global = gid.map(|&dgid| GlobalRoute { dgid, source_index, hop_limit: HOP_LIMIT });
+        Some(AddressVector { port, dlid: entry.lid, source_path_bits: 0, service_level: 0, global })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_16_bytes_and_has_a_gid_on_ethernet_only() {
+        assert_eq!(PEER_BYTES, 16);
+        let gid = Gid([7; 16]);
+        let mut peers = Peers::new(4);
+        let address = Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid };
+        assert!(peers.learn(PeerId(1), &address) && !peers.learn(PeerId(4), &address));
+        let way = AddressVector { port: 2, dlid: 3, ..AddressVector::default() };
+        assert_eq!(peers.vector(PeerId(1), 2, 0), Some(way));
+        assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 0).is_none());
+        assert!(peers.learn(PeerId(2), &Address { ethernet: true, lid: 0, ..address }));
+        let route = peers.vector(PeerId(2), 2, 5).unwrap().global.unwrap();
+        assert_eq!((route.dgid, route.source_index), (gid, 5));
+    }
+}

@@ -1,0 +1,279 @@
+//! Posts: from the driver to the device, and back when they are over.
+//!
+//! A packet is copied, header and payload, into the buffer of its place; a short one goes with the request itself. A
+//! write or read is done from and to where the payload lies, registered for the time (see `registry`); where that is not
+//! to be had - too many pieces, no registration left - it goes through the place's buffer as well, which holds any
+//! segment. The number of places bounds what is with the device; posts beyond wait in their link, in order (L-2), and
+//! links take turns. The core bounds posts per link (L-4). Nothing is allocated once the queues have grown.
+
+use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
+use rerail_core::ids::PostId;
+use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendRequest, Sge, Status};
+
+use super::link::{Phase, Waiting};
+use super::options::{INLINE_BYTES_MAX, SGES_MAX};
+use super::slab::collect;
+use super::{Report, Tag, VerbsRail, codes};
+use crate::rail::{Outgoing, Piece, Sink};
+
+/// Places for requests.
+#[derive(Debug)]
+pub(super) struct Works {
+    slots: Vec<Work>,
+    free: Vec<u32>,
+}
+
+/// A request that is with the device.
+#[derive(Clone, Debug, Default)]
+struct Work {
+    /// Counts uses of the place: what comes back for an earlier one is nobody's.
+    generation: u32,
+    link: u32,
+    post: PostId,
+    in_use: bool,
+    /// Registrations that it names.
+    registrations: heapless::Vec<u32, SGES_MAX>,
+    /// Where a read into the place's buffer is to be copied.
+    pieces: Vec<Piece>,
+}
+
+impl Works {
+    pub fn new(sends: u16) -> Self {
+        let sends = u32::from(sends);
+        Works { slots: vec![Work::default(); sends as usize], free: (0..sends).rev().collect() }
+    }
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// Takes a post of an open subchannel.
+    pub(super) fn take_post(&mut self, index: u32, outgoing: &Outgoing<'_>) {
+        let full = self.works.free.is_empty();
+        let Some(link) = self.links.get_mut(index) else { return };
+        if link.waiting.is_empty() && !full {
+            self.submit(index, outgoing.id, outgoing.kind, outgoing.header, outgoing.payload);
+            return;
+        }
+        let Ok(header) = heapless::Vec::from_slice(outgoing.header) else {
+            self.fail_post(index, outgoing.id, RailFault::Device { code: libc::EMSGSIZE });
+            return;
+        };
+        link.waiting.push_back(Waiting {
+            id: outgoing.id,
+            kind: outgoing.kind,
+            header,
+            pieces: outgoing.payload.len(),
+        });
+        link.pieces.extend(outgoing.payload);
+        if !std::mem::replace(&mut link.is_listed, true) {
+            self.to_feed.push_back(index);
+        }
+    }
+
+    /// Hands waiting posts over, a link's one after the other's; returns how many.
+    pub(super) fn feed(&mut self) -> usize {
+        let mut fed = 0;
+        while !self.works.free.is_empty()
+            && let Some(index) = self.to_feed.pop_front()
+        {
+            let mut pieces = std::mem::take(&mut self.pieces);
+            pieces.clear();
+            let Some(link) = self.links.get_mut(index) else { continue };
+            if !std::mem::take(&mut link.is_listed) {
+                continue;
+            }
+            if let Some(waiting) = link.waiting.pop_front() {
+                pieces.extend(link.pieces.drain(..waiting.pieces));
+                if !link.waiting.is_empty() {
+                    link.is_listed = true;
+                    self.to_feed.push_back(index);
+                }
+                self.submit(index, waiting.id, waiting.kind, &waiting.header, &pieces);
+                fed += 1;
+            }
+            self.pieces = pieces;
+        }
+        fed
+    }
+
+    /// Hands a post to the device; there is a place for it.
+    fn submit(&mut self, index: u32, id: PostId, kind: PostKind, header: &[u8], payload: &[Piece]) {
+        let bytes = header.len() + payload.iter().map(|piece| piece.len).sum::<usize>();
+        if bytes > self.options.message_bytes() as usize {
+            self.fail_post(index, id, RailFault::Device { code: libc::EMSGSIZE });
+            return;
+        }
+        if bytes == 0 {
+            // A write or read of nothing is done.
+            let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
+            self.reports.push_back(Report::Completed(peer, id, PostStatus::Done));
+            return;
+        }
+        let Some(place) = self.works.free.pop() else { unreachable!("the caller has looked") };
+        let mut registrations = heapless::Vec::new();
+        let mut sges: heapless::Vec<Sge, SGES_MAX> = heapless::Vec::new();
+        let mut short = [0; INLINE_BYTES_MAX];
+        let is_read = matches!(kind, PostKind::Read { .. });
+        let is_short = !is_read && bytes <= self.port.inline_bytes;
+        let mut copied_out = false;
+        if is_short {
+            short[..header.len()].copy_from_slice(header);
+            collect(payload, &mut short[header.len()..bytes]);
+        } else if kind == PostKind::Send || !self.name_memory(payload, is_read, &mut registrations, &mut sges) {
+            let at = self.layout.sends + u64::from(place) * self.layout.message;
+            if !is_read {
+                self.slab.put(at, header);
+                self.slab.gather(at + header.len() as u64, bytes - header.len(), payload);
+            }
+            copied_out = is_read;
+            let _ = sges.push(self.slab.sge(at, bytes as u32));
+        }
+        let op = match kind {
+            PostKind::Send => SendOp::Send { immediate: None },
+            PostKind::Write { to } => {
+                SendOp::Write { to: Remote { address: to.address, rkey: to.key as u32 }, immediate: None }
+            }
+            PostKind::Read { from } => {
+                SendOp::Read { from: Remote { address: from.address, rkey: from.key as u32 } }
+            }
+        };
+        let short = [&short[..bytes.min(INLINE_BYTES_MAX)]];
+        let memory = if is_short { Payload::Inline(&short) } else { Payload::Memory(&sges) };
+        let work = &mut self.works.slots[place as usize];
+        let Some(link) = self.links.get_mut(index) else { unreachable!("the caller has it") };
+        let request = SendRequest::new(Tag::Work.id(place, work.generation), op, memory);
+        let posted = self.device.post_send(link.qp.id, &[request]);
+        work.registrations = registrations;
+        work.pieces.clear();
+        if copied_out {
+            work.pieces.extend_from_slice(payload);
+        }
+        match posted {
+            Ok(()) => {
+                (work.link, work.post, work.in_use) = (index, id, true);
+                link.open += 1;
+                self.counters.packets_sent += u64::from(kind == PostKind::Send);
+                self.counters.bytes_sent += if is_read { 0 } else { bytes as u64 };
+            }
+            Err(why) => {
+                tracing::debug!(rail = %self.options.name, %why, "post refused");
+                self.free_work(place);
+                self.fail_post(index, id, codes::of_post(&why));
+                if why.why == PostReason::DeviceGone {
+                    self.broken = true;
+                }
+            }
+        }
+    }
+
+    /// Finds or makes registrations for all pieces; `false`, and nothing is acquired, where some can't be had.
+    fn name_memory(
+        &mut self,
+        payload: &[Piece],
+        write: bool,
+        registrations: &mut heapless::Vec<u32, SGES_MAX>,
+        sges: &mut heapless::Vec<Sge, SGES_MAX>,
+    ) -> bool {
+        if payload.len() > self.port.sges {
+            return false;
+        }
+        for piece in payload.iter().filter(|piece| piece.len > 0) {
+            let Some((registration, sge)) = self.registry.acquire(&mut self.device, *piece, write) else {
+                registrations.iter().for_each(|place| self.registry.release(&mut self.device, *place));
+                registrations.clear();
+                sges.clear();
+                return false;
+            };
+            // As long as `SGES_MAX`, which `port.sges` is not over.
+            let _ = (registrations.push(registration), sges.push(sge));
+        }
+        true
+    }
+
+    /// A post that can't be done ends the subchannel, too.
+    fn fail_post(&mut self, index: u32, id: PostId, fault: RailFault) {
+        if let Some(link) = self.links.get(index).filter(|link| link.phase == Phase::Up) {
+            self.reports.push_back(Report::Completed(link.peer, id, PostStatus::Failed));
+        }
+        self.fail(index, Some(fault));
+    }
+
+    /// A request has come back.
+    pub(super) fn work_completed(&mut self, place: u32, generation: u32, completion: &Completion, sink: &mut dyn Sink) {
+        let Some(work) = self.works.slots.get(place as usize) else { return };
+        if !work.in_use || work.generation != generation {
+            return;
+        }
+        let (index, post) = (work.link, work.post);
+        let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
+        link.open -= 1;
+        if completion.status == Status::Success && link.phase == Phase::Up {
+            let at = self.layout.sends + u64::from(place) * self.layout.message;
+            // Empty unless it was a read into the place's buffer.
+            self.slab.scatter(at, completion.bytes.min(self.options.message_bytes()) as usize, &work.pieces);
+            self.free_work(place);
+            sink.completed(post, PostStatus::Done);
+            return;
+        }
+        self.free_work(place);
+        if completion.status != Status::Success {
+            self.fail(index, Some(codes::of_status(completion.status)));
+        }
+    }
+
+    /// Takes completions out of the queue ahead of their turn, as far as they give requests of failed links back; the
+    /// others wait for the next poll.
+    pub(super) fn reclaim(&mut self) {
+        if !self.collect() {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.retain(|completion| {
+            let (tag, place, generation) = Tag::of(completion.id);
+            let work = self.works.slots.get(place as usize).filter(|work| work.in_use);
+            let Some(work) = work.filter(|work| tag == Tag::Work && work.generation == generation) else { return true };
+            let Some(link) = self.links.get_mut(work.link) else { unreachable!("links take their works along") };
+            if !matches!(link.phase, Phase::Failing(_)) {
+                return true;
+            }
+            link.open -= 1;
+            self.free_work(place);
+            false
+        });
+        self.batch = batch;
+    }
+
+    /// Gives a place and what it named back.
+    fn free_work(&mut self, place: u32) {
+        let work = &mut self.works.slots[place as usize];
+        work.in_use = false;
+        // 30 bits of it go into the request's id.
+        work.generation = (work.generation + 1) & Tag::GENERATION_MASK;
+        work.pieces.clear();
+        for registration in std::mem::take(&mut work.registrations) {
+            self.registry.release(&mut self.device, registration);
+        }
+        self.works.free.push(place);
+    }
+
+    /// Whether payload memory is named by a link's open requests.
+    pub(super) fn uses_payload(&self, index: u32) -> bool {
+        let mut works = self.works.slots.iter().filter(|work| work.in_use && work.link == index);
+        works.any(|work| !work.registrations.is_empty())
+    }
+
+    /// The payload of these will never be copied: what a disconnected link reads is nobody's.
+    pub(super) fn forget_targets(&mut self, index: u32) {
+        for work in self.works.slots.iter_mut().filter(|work| work.in_use && work.link == index) {
+            work.pieces.clear();
+        }
+    }
+
+    /// Takes back the requests of a queue pair that is destroyed.
+    pub(super) fn drop_works(&mut self, index: u32) {
+        for place in 0..self.works.slots.len() {
+            if self.works.slots[place].in_use && self.works.slots[place].link == index {
+                self.free_work(place as u32);
+            }
+        }
+    }
+}
