@@ -3,6 +3,7 @@
 use rerail_core::endpoint::{Event, LossReason, RailFault};
 use rerail_core::time::Time;
 
+use super::fault::Kind;
 use super::*;
 use crate::scenario::Scenario;
 
@@ -329,5 +330,48 @@ fn ranks_of_hosts_play_ping_pong_over_verbs() {
         // 20 messages in a row over a link of 2 GB/s.
         assert!(world.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", world.report());
         assert!(world.view().device_objects() > 8);
+    }
+}
+
+/// Faults that today's protocols must bear, over HCAs; tables so small that everything runs full.
+fn restless_verbs(more: &str) -> String {
+    format!(
+        "{VERBS}ranks_per_host = 2\nrails = [{{ kind = \"hca\" }}]\nsqueeze = true\n[random]\nper_second = 3000\n\
+         lasts_max = \"2ms\"\n{more}\n[limits]\nsafety = \"10ms\"\n"
+    )
+}
+
+#[test]
+fn verbs_bear_what_is_lossless() {
+    for seed in 0..20 {
+        let mut workload = PingPong::new(20, 1 + seed * 1777 % 40_000);
+        let mut world = world(&restless_verbs(""), seed, &mut workload, Trace::off());
+        assert!(!world.needs_recovery());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert_rested(&world);
+        assert!(world.report().faults > 10);
+    }
+}
+
+#[test]
+fn a_seed_has_one_history_over_verbs() {
+    let text = restless_verbs("");
+    assert_eq!(story(&text, 3), story(&text, 3));
+}
+
+#[test]
+fn every_fault_happens_and_the_world_ends() {
+    for kind in fault::KINDS {
+        let text = restless_verbs(&format!("kinds = [\"{kind}\"]"));
+        let mut workload = PingPong::new(150, 5000);
+        let mut world = world(&text, 5, &mut workload, Trace::off());
+        let ended = world.run(&mut workload);
+        assert!(world.report().faults > 0, "{kind}");
+        if !kind.needs_recovery() {
+            assert_eq!((ended, workload.failures()), (Ended::Done, 0), "{kind}");
+        }
+        if matches!(kind, Kind::AckLost | Kind::RetryExceeded | Kind::QpError | Kind::DeviceFatal | Kind::GhostWrite) {
+            assert!(workload.failures() > 0, "{kind} did nothing");
+        }
     }
 }
