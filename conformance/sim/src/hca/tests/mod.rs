@@ -1,2 +1,6 @@
+//! What the software HCA does, behaviour by behaviour.
+
 mod basic;
+mod errors;
 mod fixture;
+mod retry;
