@@ -349,8 +349,8 @@ mod tests {
         assert_eq!(widen(near, 0xff_fffe), near);
         assert_eq!(widen(near, 0), near + 2);
         assert_eq!(widen(near + 3, 0xff_fffd), near - 1);
-        assert_eq!(widen(near, (near + (1 << 23) - 1 & PSN_MASK) as u32), near + (1 << 23) - 1);
-        assert_eq!(widen(near, (near + (1 << 23) & PSN_MASK) as u32), near - (1 << 23));
+        assert_eq!(widen(near, ((near + (1 << 23) - 1) & PSN_MASK) as u32), near + (1 << 23) - 1);
+        assert_eq!(widen(near, ((near + (1 << 23)) & PSN_MASK) as u32), near - (1 << 23));
     }
 
     #[test]

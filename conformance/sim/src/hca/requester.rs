@@ -94,8 +94,7 @@ impl Hca {
         if let Some(status) = qp.faults.fail_next {
             return Turn::Fail(status);
         }
-        let open = requester.reads_open(position);
-        if work.fence && open > 0 {
+        if work.fence && requester.reads_open(position) > 0 {
             return Turn::Wait;
         }
         let longest = if qp.kind == QpKind::Ud { self.mtu_bytes.into() } else { MESSAGE_BYTES_MAX };
@@ -107,7 +106,7 @@ impl Hca {
             if limit == 0 {
                 return Turn::Fail(Status::LocalOperation);
             }
-            if open >= limit {
+            if requester.reads_open(position) >= limit {
                 return Turn::Wait;
             }
         }

@@ -3,7 +3,11 @@
 mod basic;
 mod datagram;
 mod errors;
+mod faults;
 mod fixture;
 mod queues;
+mod random;
 mod retry;
 mod shared;
+mod speed;
+mod states;
