@@ -4,6 +4,7 @@ mod basics;
 mod faults;
 mod histories;
 mod oracle;
+mod servers;
 
 use rerail_core::time::Time;
 
