@@ -167,6 +167,7 @@ fn a_hold_keeps_order_at_its_end() {
     assert_eq!(all(&mut net, 10_000), []);
     // Its head is at the output at 10100, and its event is older than the hold's new end.
     net.send(Time(10_000), frame(0, 4, 2)).unwrap();
+    assert_eq!(all(&mut net, 10_050), []);
     net.hold(PortId(1), Time(10_100));
     assert_eq!(arrivals(&all(&mut net, 100_000)), [(11_100, 1), (12_100, 2)]);
 }
