@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go).
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are).
 
 pub mod action;
 mod arrive;
@@ -28,6 +28,7 @@ mod submit;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod usage;
 
 use core::mem::MaybeUninit;
 
@@ -36,6 +37,7 @@ pub use error::*;
 pub use event::*;
 pub use request::*;
 pub use tables::{Sizes, sizes};
+pub use usage::{InUse, Usage};
 
 use crate::config::Config;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};

@@ -61,6 +61,16 @@ impl<'m> Timers<'m> {
         }
     }
 
+    /// How many run.
+    pub const fn len(&self) -> u32 {
+        self.len as u32
+    }
+
+    /// Whether none runs.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Whether timer `id` runs.
     pub fn is_set(&self, id: u32) -> bool {
         self.place[id as usize] != NONE

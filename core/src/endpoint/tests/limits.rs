@@ -94,3 +94,27 @@ fn counters_and_silence() {
     assert_eq!(got.keys().copied().collect::<Vec<_>>(), [1, 3]);
     assert!(matches!(got[&3], Err(OpError::Truncated { .. })));
 }
+
+/// Tables show what waits to be given back, and their capacities are what the configuration says.
+#[test]
+fn usage_tells_of_what_is_to_be_given_back() {
+    let config = small();
+    let mut regions = regions(&config, 1);
+    let mut region = regions.pop().unwrap();
+    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    let idle = endpoint.usage();
+    assert!(idle.tables().iter().all(|(_, table)| table.used == 0 && table.capacity > 0), "{idle:?}");
+    assert_eq!((idle.operations.capacity, idle.packets.capacity), (config.operations_max, config.packets_max));
+    assert_eq!(idle.unacknowledged.capacity, 2 * config.channels_max * config.window);
+
+    endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(3), rail: RailId(0) });
+    let key = crate::wire::RemoteKey { rail: 0, key: 1, address: 2 };
+    endpoint.handle_registered(Time(0), OpId(Key { index: 1, generation: 1 }), RailId(0), Ok(key));
+    let busy = endpoint.usage();
+    assert_eq!((busy.refused.used, busy.late_registrations.used), (1, 1));
+    assert_eq!(busy.leak(), Some(("late_registrations", busy.late_registrations)));
+
+    let mut actions = heapless::Vec::new();
+    while endpoint.poll_actions(Time(0), &mut actions) > 0 {}
+    assert_eq!(endpoint.usage(), idle);
+}

@@ -72,6 +72,8 @@ struct Program<'m> {
     ends: Vec<(usize, usize, bool)>,
     /// Buffers that are the program's again.
     canaries: Vec<(usize, Seg)>,
+    /// Tables that were in use at some time: bit per table of [`Usage::tables`].
+    seen: u32,
 }
 
 fn config(rng: &mut Rng) -> Config {
@@ -135,6 +137,7 @@ impl<'m> Program<'m> {
             cut: Vec::new(),
             ends: Vec::new(),
             canaries: Vec::new(),
+            seen: 0,
         }
     }
 
@@ -162,6 +165,7 @@ impl<'m> Program<'m> {
         if self.world.nodes[rank].endpoint.next_timeout().is_some_and(|at| at <= now) || self.rng.one_in(20) {
             self.world.nodes[rank].endpoint.handle_timeout(now);
         }
+        self.look_at_tables(rank);
         let before = self.world.actions;
         self.world.act(rank);
         moved |= before != self.world.actions;
@@ -175,6 +179,16 @@ impl<'m> Program<'m> {
             moved |= self.world.step_link(from, to, rail);
         }
         moved
+    }
+
+    /// No table holds more than it can.
+    fn look_at_tables(&mut self, rank: usize) {
+        for (bit, (name, table)) in self.world.nodes[rank].endpoint.usage().tables().into_iter().enumerate() {
+            if table.used > table.capacity {
+                self.fail(&std::format!("rank {rank}: {name}: {table:?}"));
+            }
+            self.seen |= u32::from(table.used > 0) << bit;
+        }
     }
 
     /// Until nothing moves.
@@ -290,8 +304,8 @@ impl<'m> Program<'m> {
     }
 }
 
-/// One world from a seed; `faults`: a subchannel is cut.
-fn program(seed: u64, faults: bool) {
+/// One world from a seed; `faults`: a subchannel is cut. Says which tables were in use at some time.
+fn program(seed: u64, faults: bool) -> u32 {
     let mut rng = Rng::new(seed ^ 0x5EED_0000);
     let config = config(&mut rng);
     let ranks = 1 + rng.below(3) as usize;
@@ -302,6 +316,7 @@ fn program(seed: u64, faults: bool) {
     program.run(faults);
     program.drain();
     program.finish();
+    program.seen
 }
 
 fn cases(default: u64) -> u64 {
@@ -328,4 +343,21 @@ fn random_programs() {
 #[test]
 fn random_programs_with_faults() {
     worlds(cases(150), true);
+}
+
+/// Usage tells of every table: each is in use at some time (and, by the checks of every program, free in the end).
+/// What programs give back before anybody can look is left to `limits.rs`.
+#[test]
+fn every_table_is_in_use_at_some_time() {
+    let names = Usage::default().tables().map(|(name, _)| name);
+    let elsewhere = |name| name == "late_registrations" || name == "refused";
+    let mut seen = (0..names.len()).filter(|&bit| elsewhere(names[bit])).fold(0u32, |seen, bit| seen | 1 << bit);
+    for seed in 0..400 {
+        seen |= program(seed, seed % 2 == 0);
+        if seen.count_ones() as usize == names.len() {
+            return;
+        }
+    }
+    let never: Vec<_> = (0..names.len()).filter(|bit| seen >> bit & 1 == 0).map(|bit| names[bit]).collect();
+    panic!("never in use: {never:?}");
 }

@@ -270,6 +270,9 @@ impl Program<'_> {
             let (e, t) = (&node.endpoint, &node.endpoint.t);
             let check = |holds, why| self.check(holds, || std::format!("rank {rank}: {why}"));
             check(e.is_quiet(None), "not quiet");
+            let (usage, leak) = (e.usage(), e.usage().leak());
+            self.check(leak.is_none(), || std::format!("rank {rank}: {leak:?} leaks"));
+            check(usage.windows.used == 1 && usage.channels.used as usize <= self.ranks, "windows or channels");
             check(t.ops.is_empty() && e.caller_ops == 0, "operations leak");
             check(t.packets.is_empty(), "packets leak");
             check(t.messages.is_empty(), "messages leak");
@@ -307,6 +310,9 @@ impl Program<'_> {
     pub(super) fn check_end(&self) {
         for (rank, node) in self.world.nodes.iter().enumerate() {
             self.check(node.endpoint.t.channels.is_empty(), || std::format!("rank {rank}: channels leak"));
+            let usage = node.endpoint.usage();
+            let left = usage.leak().is_some() || usage.channels.used != 0 || usage.windows.used != 1;
+            self.check(!left, || std::format!("rank {rank}: left behind: {usage:?}"));
             for peer in 0..self.ranks {
                 let ends: Vec<_> = self.ends.iter().filter(|end| (end.0, end.1) == (rank, peer)).collect();
                 let lost = ends.iter().any(|end| end.2);

@@ -1,0 +1,146 @@
+//! How full every bounded table is: for embedders to show, and for whoever looks for leaks.
+//!
+//! Every table that can fill up while an endpoint runs stands here once. Left out are the peers, which are added and
+//! never taken away, and the counters, which are all in use from the start.
+
+use super::Endpoint;
+use super::channel::TIMERS;
+
+/// Entries of one table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct InUse {
+    /// In use now.
+    pub used: u32,
+    /// As many as there can be.
+    pub capacity: u32,
+}
+
+/// Entries in use of every bounded table, and how many there can be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Channels: peers that are connected, on their way to it, or gone with something left to tell or receive.
+    pub channels: InUse,
+    /// Requests of the caller that are not over, or over and not told.
+    pub operations: InUse,
+    /// Operations that serve gets and atomics of peers.
+    pub serving: InUse,
+    /// Refusals of peers' puts that are under way.
+    pub refusals: InUse,
+    /// Packets, writes and reads that a rail has, or that the peer has not acknowledged.
+    pub packets: InUse,
+    /// Numbers of packets in the sent windows of all channels, both lanes.
+    pub unacknowledged: InUse,
+    /// Messages without a buffer: before their turn, unexpected, claimed, or being copied.
+    pub messages: InUse,
+    /// Those of them that wait for their turn: an older message of the same peer is missing.
+    pub out_of_order: InUse,
+    /// Those of them that may be matched by a receive or a probe.
+    pub unexpected: InUse,
+    /// Blocks of the payload pool that hold payload of messages.
+    pub blocks: InUse,
+    /// Retained copies.
+    pub retained: InUse,
+    /// Sets of stripes: large transfers cut over several rails.
+    pub stripe_sets: InUse,
+    /// Sets of keys of registered memory, ours and peers', those included whose registrations are to be given back.
+    pub key_sets: InUse,
+    /// Registrations that came too late for their operation and are to be given back.
+    pub late_registrations: InUse,
+    /// Windows exposed.
+    pub windows: InUse,
+    /// Those of them that a peer's request or a placement works on.
+    pub windows_busy: InUse,
+    /// Receives that wait for a message.
+    pub posted: InUse,
+    /// Timers that run. One that watches over a peer's silence may run on for a while after all is acknowledged.
+    pub timers: InUse,
+    /// Subchannels with a payload on its way to its place.
+    pub placements: InUse,
+    /// Subchannels with an unsequenced frame (acknowledgment, probe, ...) at the rail.
+    pub frames: InUse,
+    /// Subchannels that came up unasked and are to be closed.
+    pub refused: InUse,
+}
+
+impl Usage {
+    /// All tables by name, in the order of the fields.
+    pub fn tables(&self) -> [(&'static str, InUse); 21] {
+        [
+            ("channels", self.channels),
+            ("operations", self.operations),
+            ("serving", self.serving),
+            ("refusals", self.refusals),
+            ("packets", self.packets),
+            ("unacknowledged", self.unacknowledged),
+            ("messages", self.messages),
+            ("out_of_order", self.out_of_order),
+            ("unexpected", self.unexpected),
+            ("blocks", self.blocks),
+            ("retained", self.retained),
+            ("stripe_sets", self.stripe_sets),
+            ("key_sets", self.key_sets),
+            ("late_registrations", self.late_registrations),
+            ("windows", self.windows),
+            ("windows_busy", self.windows_busy),
+            ("posted", self.posted),
+            ("timers", self.timers),
+            ("placements", self.placements),
+            ("frames", self.frames),
+            ("refused", self.refused),
+        ]
+    }
+
+    /// The first table, by name, that is in use although nothing is under way: `None` where only channels stand and
+    /// windows are exposed. With everything received, told and acknowledged and no timer due, that is what must be left.
+    pub fn leak(&self) -> Option<(&'static str, InUse)> {
+        let stays = |name| name == "channels" || name == "windows";
+        self.tables().into_iter().find(|&(name, table)| table.used > 0 && !stays(name))
+    }
+}
+
+impl Endpoint<'_> {
+    /// How full every table is. Looks at every channel, subchannel and window: for people and tests, not for the way of
+    /// a message.
+    pub fn usage(&self) -> Usage {
+        let (t, config) = (&self.t, &self.config);
+        let table = |used: u32, capacity: u32| InUse { used, capacity };
+        let (mut unacknowledged, mut out_of_order) = (0, 0);
+        for index in (0..t.channels.capacity()).filter(|&index| t.channels.key_at(index).is_some()) {
+            let channel = t.channels.at(index);
+            // An ended channel's windows are forgotten with it.
+            if !channel.is_over() {
+                unacknowledged += channel.sent.iter().map(|lane| lane.len()).sum::<u32>();
+            }
+            out_of_order += channel.reorder.len();
+        }
+        let busy = |&index: &u32| t.windows.key_at(index).is_some() && t.windows.at(index).users > 0;
+        let subs = t.subs.len() as u32;
+        let windows = 2 * config.channels_max * config.window;
+        Usage {
+            channels: table(t.channels.len(), t.channels.capacity()),
+            operations: table(self.caller_ops, config.operations_max),
+            serving: table(
+                t.ops.len() - self.caller_ops - self.refusals,
+                t.ops.capacity() - config.operations_max - config.refusals_max(),
+            ),
+            refusals: table(self.refusals, config.refusals_max()),
+            packets: table(t.packets.len(), t.packets.capacity()),
+            unacknowledged: table(unacknowledged, windows),
+            messages: table(t.messages.len(), t.messages.capacity()),
+            out_of_order: table(out_of_order, windows / 2),
+            unexpected: table(t.matcher.unexpected_count(), config.messages_max()),
+            blocks: table(config.blocks_max() - t.blocks.free_len(), config.blocks_max()),
+            retained: table(config.retained_max - t.retention.free_len(), config.retained_max),
+            stripe_sets: table(t.stripe_sets.len(), t.stripe_sets.capacity()),
+            key_sets: table(t.key_sets.len(), t.key_sets.capacity()),
+            late_registrations: table(self.late_keys.len() as u32, self.late_keys.capacity() as u32),
+            windows: table(t.windows.len(), t.windows.capacity()),
+            windows_busy: table((0..t.windows.capacity()).filter(busy).count() as u32, t.windows.capacity()),
+            posted: table(t.matcher.posted_count(), config.operations_max),
+            timers: table(t.timers.len(), config.channels_max * TIMERS),
+            placements: table(t.subs.iter().filter(|sub| sub.place.is_some()).count() as u32, subs),
+            frames: table(t.subs.iter().filter(|sub| sub.frame_posted).count() as u32, subs),
+            refused: table(self.refused.len() as u32, self.refused.capacity() as u32),
+        }
+    }
+}
