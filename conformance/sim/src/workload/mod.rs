@@ -1,0 +1,149 @@
+//! What ranks do together, by name, and what it comes to.
+//!
+//! | name | what it is | file |
+//! |---|---|---|
+//! | `random` | all sorts of requests between all ranks, drawn from the seed, under all checkers | `random` |
+//! | `ping-pong` | pairs of ranks, one message to and fro | `timing` |
+//! | `bandwidth` | windows of messages, one way or both ways | `timing` |
+//! | `all-to-all` | every rank one message to every other | `exchange` |
+//! | `broadcast` | from rank 0 down a binomial tree | `exchange` |
+//! | `stencil` | neighbours in a grid of two or three dimensions | `exchange` |
+//! | `many-to-many` | random peers, again and again (xrc-2008, VI.D) | `exchange` |
+//! | `nas-is`, `nas-cg`, ... `namd-apoa1`, ... | who talks to whom in xrc-2008's tables II and III | `applications` |
+
+mod random;
+
+use std::fmt;
+
+use crate::check::{Crash, Verdict};
+use crate::scenario::{Scenario, WorkloadSpec};
+use crate::trace::Trace;
+use crate::world::{Ended, Report, Workload, World};
+
+/// A workload that can say what it came to.
+pub trait Job: Workload {
+    /// Called once when the world has stopped.
+    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict;
+    /// What it measured, in virtual time.
+    fn measured(&self) -> Vec<Measured> {
+        Vec::new()
+    }
+}
+
+/// Something measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What: "bandwidth", "latency".
+    pub what: &'static str,
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// How much.
+    pub value: f64,
+    /// Of what: "MB/s" (10^6), "us".
+    pub unit: &'static str,
+}
+
+/// Why a scenario's workload can't be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadError {
+    /// Key, value, and what is allowed.
+    pub why: String,
+}
+
+impl fmt::Display for WorkloadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+impl std::error::Error for WorkloadError {}
+
+/// Parameters of a workload, taken one by one: what is left over is an error.
+pub(crate) struct Parameters {
+    workload: String,
+    left: toml::Table,
+}
+
+impl Parameters {
+    fn new(spec: &WorkloadSpec) -> Self {
+        Parameters { workload: spec.name.clone(), left: spec.parameters.clone() }
+    }
+
+    /// A number of `least..=most`; `usual` where it is absent.
+    pub(crate) fn number(&mut self, key: &str, usual: u64, least: u64, most: u64) -> Result<u64, WorkloadError> {
+        let Some(value) = self.left.remove(key) else { return Ok(usual) };
+        let number = value.as_integer().and_then(|number| u64::try_from(number).ok());
+        number.filter(|number| (least..=most).contains(number)).ok_or_else(|| WorkloadError {
+            why: format!("workload.parameters.{key} = {value}: {} takes {least} to {most}", self.workload),
+        })
+    }
+
+    /// Numbers of `least..=most`; `usual` where they are absent.
+    pub(crate) fn numbers(
+        &mut self,
+        key: &str,
+        usual: &[u64],
+        least: u64,
+        most: u64,
+    ) -> Result<Vec<u64>, WorkloadError> {
+        let Some(value) = self.left.remove(key) else { return Ok(usual.to_vec()) };
+        let number = |value: &toml::Value| value.as_integer().and_then(|number| u64::try_from(number).ok());
+        let list = value.as_array().and_then(|list| list.iter().map(number).collect::<Option<Vec<u64>>>());
+        let fits = |list: &Vec<u64>| !list.is_empty() && list.iter().all(|number| (least..=most).contains(number));
+        list.filter(fits).ok_or_else(|| WorkloadError {
+            why: format!("workload.parameters.{key} = {value}: {} takes a list of {least} to {most}", self.workload),
+        })
+    }
+
+    /// A yes or no; `usual` where it is absent.
+    pub(crate) fn flag(&mut self, key: &str, usual: bool) -> Result<bool, WorkloadError> {
+        let Some(value) = self.left.remove(key) else { return Ok(usual) };
+        value.as_bool().ok_or_else(|| WorkloadError {
+            why: format!("workload.parameters.{key} = {value}: {} takes true or false", self.workload),
+        })
+    }
+
+    fn end(self) -> Result<(), WorkloadError> {
+        match self.left.iter().next() {
+            None => Ok(()),
+            Some((key, value)) => Err(WorkloadError {
+                why: format!("workload.parameters.{key} = {value}: {} has no such parameter", self.workload),
+            }),
+        }
+    }
+}
+
+/// The workload of a scenario.
+///
+/// # Errors
+/// [`WorkloadError`] for an unknown name or parameter, or a value out of range.
+pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadError> {
+    let mut parameters = Parameters::new(&scenario.workload);
+    let job: Box<dyn Job> = match scenario.workload.name.as_str() {
+        "random" => Box::new(random::Random::new(scenario, seed, &mut parameters)?),
+        name => {
+            return Err(WorkloadError { why: format!("workload.name = \"{name}\": there is no such workload") });
+        }
+    };
+    parameters.end()?;
+    Ok(job)
+}
+
+/// Builds a world, runs its workload through all phases, and says what it came to.
+pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
+    let crash = |message: String| {
+        let verdict = Verdict::Crash(Crash { rank: None, at: rerail_core::time::Time(0), message });
+        (verdict, Report::default(), Vec::new())
+    };
+    let mut job = match make(scenario, seed) {
+        Ok(job) => job,
+        Err(error) => return crash(error.to_string()),
+    };
+    let mut world = match World::build(scenario, seed, &mut *job, trace) {
+        Ok(world) => world,
+        Err(error) => return crash(error.to_string()),
+    };
+    let ended = world.run(&mut *job);
+    let verdict = job.verdict(&world, &ended);
+    (verdict, world.report(), job.measured())
+}
