@@ -31,5 +31,7 @@ pub mod rails;
 pub mod rng;
 pub mod scenario;
 
+pub mod soak;
 pub mod trace;
+pub mod workload;
 pub mod world;

@@ -9,10 +9,12 @@ mod shrink;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::check::Verdict;
+use rerail_core::time::Time;
+
+use crate::check::{Crash, Verdict};
 use crate::scenario::Scenario;
 use crate::trace::Trace;
-use crate::workload::run_checked;
+use crate::workload::{Measured, run_checked};
 use crate::world::Report;
 use crate::world::fault::{KINDS, Kind};
 
@@ -91,11 +93,14 @@ impl fmt::Display for Menu {
 }
 
 /// Runs one world; a panic in it is a [`Verdict::Crash`].
-pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report) {
+pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
     let run = std::panic::AssertUnwindSafe(|| run_checked(scenario, seed, trace));
     match std::panic::catch_unwind(run) {
         Ok(outcome) => outcome,
-        Err(panic) => (Verdict::panicked(panic_message(&*panic)), Report::default()),
+        Err(panic) => {
+            let message = panic_message(&*panic);
+            (Verdict::Crash(Crash { rank: None, at: Time(0), message }), Report::default(), Vec::new())
+        }
     }
 }
 

@@ -145,5 +145,5 @@ pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Re
     };
     let ended = world.run(&mut *job);
     let verdict = job.verdict(&world, &ended);
-    (verdict, world.report(), job.measured())
+    (verdict, world.report().clone(), job.measured())
 }

@@ -40,6 +40,10 @@ pub trait App {
 pub trait Workload {
     /// The app of a rank of `size`.
     fn app(&mut self, rank: u32, size: u32) -> Box<dyn App>;
+    /// Whether it wants to [`look`](Self::look) at once: asked whenever something has happened, before time goes on.
+    fn is_due(&self) -> bool {
+        false
+    }
     /// Looks at the world: after every `Limits::look_every` of virtual time, and at each [`Moment`]. `false` ends the run
     /// (a checker has seen what must not be).
     fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
@@ -53,6 +57,8 @@ pub trait Workload {
 pub enum Moment {
     /// In between: every `Limits::look_every`.
     Between,
+    /// The workload was due.
+    Due,
     /// A rank's process was killed just now.
     Killed(u32),
     /// All faults have been healed; what follows is the liveness phase.

@@ -268,6 +268,9 @@ impl World {
                 return Stop::Time;
             }
             self.step(next);
+            if workload.is_due() && !workload.look(&self.view(), Moment::Due) {
+                return Stop::Workload;
+            }
             while let Some(rank) = self.killed.pop() {
                 if !workload.look(&self.view(), Moment::Killed(rank)) {
                     return Stop::Workload;

@@ -1,0 +1,161 @@
+//! All sorts of requests between all ranks, drawn from the seed, under all checkers.
+
+mod app;
+mod plan;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use rerail_core::mem::Seg;
+
+use super::{Job, Parameters, WorkloadError};
+use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+use crate::world::{App, Ended, Moment, View, Workload, World};
+use app::{Player, Shared};
+use plan::{Plan, Terms};
+
+/// Messages of a world, unless its parameters say otherwise.
+const MESSAGES: u64 = 100;
+
+/// Bytes of the largest of them.
+const BYTES_MAX: u64 = 100_000;
+
+/// The workload.
+pub struct Random {
+    shared: Rc<RefCell<Shared>>,
+    patience_ns: u64,
+}
+
+impl Random {
+    /// Parameters: `messages`, `bytes_max`, `one_sided`.
+    pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
+        let size = scenario.size();
+        let configs = (0..size).map(|rank| scenario.core_config(rank, seed));
+        let (mut operations, mut eager) = (u32::MAX, u32::MAX);
+        for config in configs {
+            operations = operations.min(config.operations_max);
+            eager = eager.min(config.eager_bytes_max);
+        }
+        let terms = Terms {
+            size,
+            messages: parameters.number("messages", MESSAGES, 0, 1 << 20)?,
+            bytes_max: parameters.number("bytes_max", BYTES_MAX, 0, 1 << 26)?,
+            receives_max: (operations as usize / 3).clamp(1, 64),
+            eager_bytes_max: eager.into(),
+            one_sided: parameters.flag("one_sided", true)?,
+        };
+        let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"));
+        let shared = Shared {
+            plan,
+            ledger: Ledger::new(size),
+            void: BTreeSet::new(),
+            received: BTreeSet::new(),
+            index: BTreeMap::new(),
+            ranks: (0..size).map(|_| None).collect(),
+        };
+        let patience_ns = scenario.limits.convergence.nanos().0;
+        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns })
+    }
+
+    fn settle(&self, view: &View<'_>) -> bool {
+        let shared = &mut *self.shared.borrow_mut();
+        if shared.ledger.has_due() {
+            let mut ledger = std::mem::take(&mut shared.ledger);
+            ledger.settle(view.now, &Looker { view, shared });
+            shared.ledger = ledger;
+        }
+        !shared.ledger.has_findings()
+    }
+}
+
+impl Workload for Random {
+    fn app(&mut self, rank: u32, _size: u32) -> Box<dyn App> {
+        Box::new(Player::new(rank, self.shared.clone()))
+    }
+
+    fn is_due(&self) -> bool {
+        self.shared.borrow().ledger.has_due()
+    }
+
+    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+        if let Moment::Killed(rank) = moment {
+            self.shared.borrow_mut().ledger.killed(rank, view.now);
+        }
+        self.settle(view)
+    }
+}
+
+impl Job for Random {
+    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
+        let view = world.view();
+        let whole = self.settle(&view);
+        let converged = *ended == Ended::Done || !whole;
+        let crash = match ended {
+            Ended::TooManyEvents { events } => {
+                let message = format!("{events} events and no end: something goes round in circles");
+                Some(Crash { rank: None, at: view.now, message })
+            }
+            _ => None,
+        };
+        let empty = |name: &str| !["channels", "windows", "timers"].contains(&name);
+        let tables = (0..view.size()).filter(|rank| view.is_alive(*rank)).flat_map(|rank| {
+            let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
+            usage.into_iter().filter(|(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
+        });
+        let ending = Ending {
+            at: view.now,
+            converged,
+            quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
+            crash,
+            excused: world.needs_recovery(),
+            // Only a world that has come to rest has given everything back.
+            tables: if *ended == Ended::Done { tables.collect() } else { Vec::new() },
+            objects: Vec::new(),
+            bounds: Vec::new(),
+            counters: Vec::new(),
+            patience: Patience { wait_ns: self.patience_ns, others: 50 },
+        };
+        let shared = self.shared.borrow();
+        judge(&shared.ledger, &ending, &Looker { view: &view, shared: &shared })
+    }
+}
+
+/// Everybody's memory, as checkers want to see it.
+struct Looker<'a> {
+    view: &'a View<'a>,
+    shared: &'a Shared,
+}
+
+impl Peek for Looker<'_> {
+    fn peek(&self, rank: u32, seg: Seg) -> Option<&[u8]> {
+        self.view.peek(rank, seg.at.region, seg.at.offset, seg.len)
+    }
+
+    fn slot(&self, rank: u32, slot: u32) -> Option<&[u8]> {
+        let window = self.shared.ranks.get(rank as usize)?.as_ref()?.window;
+        let bytes = *self.shared.plan.slots.get(slot as usize)?;
+        self.view.peek(rank, window, self.shared.plan.slot_at(slot), bytes)
+    }
+}
+
+impl WindowMemory for Looker<'_> {
+    fn cell(&self, rank: u32, cell: u32) -> Option<u64> {
+        let window = self.shared.ranks.get(rank as usize)?.as_ref()?.window;
+        let bytes = self.view.peek(rank, window, u64::from(cell) * 8, 8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    }
+
+    fn inspect(&self, rank: u32) -> Result<(), Damage> {
+        let Some(memory) = self.shared.ranks.get(rank as usize).and_then(Option::as_ref) else { return Ok(()) };
+        let Some(engine) = self.view.engine(rank) else { return Ok(()) };
+        for (region, arena) in [&memory.receive, &memory.send] {
+            if let Some(bytes) = engine.bytes(*region) {
+                arena.inspect(bytes).map_err(Damage::Ghost)?;
+            }
+        }
+        Ok(())
+    }
+}

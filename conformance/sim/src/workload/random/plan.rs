@@ -1,0 +1,273 @@
+//! The programme of a random world: every message with the selector that will receive it, every one-sided request.
+//!
+//! It is free of deadlocks by construction. Messages belong to turns; a rank posts all receives of a turn at once, before
+//! it waits for any of them, and goes on to the next turn when they are over, while senders send turn after turn. Tags
+//! carry the turn, so nothing of a later turn can take a receive of an earlier one. Untagged messages, which have no
+//! tags, are received by what is posted at the very start. A selector takes messages of its class only, and there are as
+//! many receives with it as messages, so whichever message a receive gets, the others find theirs.
+
+use std::collections::BTreeMap;
+
+use rerail_core::endpoint::{Level, Selector, TagMatch};
+use rerail_core::ids::PeerId;
+
+use crate::rng::Rng;
+
+/// A message.
+#[derive(Clone, Copy, Debug)]
+pub struct Planned {
+    pub source: u32,
+    pub destination: u32,
+    pub len: u64,
+    pub tag: Option<u64>,
+    /// Its name travels as immediate data.
+    pub immediate: bool,
+    pub level: Level,
+    /// Handed over with its bytes, which are copied at once.
+    pub inject: bool,
+    /// The class that receives it.
+    pub class: usize,
+}
+
+/// How the messages of a class are received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// By receives posted at their turn.
+    Posted,
+    /// By receives posted at the start.
+    AtStart,
+    /// By one multi-receive posted at the start.
+    Multi,
+    /// By probing for them and claiming them.
+    Claimed,
+}
+
+/// Messages that one selector takes.
+#[derive(Clone, Debug)]
+pub struct Class {
+    pub destination: u32,
+    pub turn: u32,
+    pub selector: Selector,
+    pub manner: Manner,
+    /// Its messages.
+    pub members: Vec<usize>,
+    /// Bytes of a receive's buffer.
+    pub capacity: u64,
+}
+
+/// A one-sided request, or one that only its own rank sees.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// A put into a slot that is this rank's to write.
+    Put { target: u32, slot: u32 },
+    /// A get from a slot that nobody else writes.
+    Get { target: u32, slot: u32 },
+    /// An atomic on a cell.
+    Atomic { target: u32, cell: u32 },
+    /// A flush.
+    Flush { target: u32 },
+    /// A put that must be refused: no such window, or beyond its end.
+    BadPut { target: u32, beyond: bool },
+    /// A receive that nothing comes for, taken back at once.
+    Vain,
+}
+
+/// All of it.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub size: u32,
+    pub messages: Vec<Planned>,
+    pub classes: Vec<Class>,
+    /// By rank: its sends, in their order.
+    pub sends: Vec<Vec<usize>>,
+    pub turns: u32,
+    /// By rank: its other requests.
+    pub steps: Vec<Vec<Step>>,
+    /// Bytes of each slot of a window.
+    pub slots: Vec<u64>,
+}
+
+/// What a plan is drawn with.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    pub size: u32,
+    pub messages: u64,
+    pub bytes_max: u64,
+    /// Receives that a rank may have posted at once.
+    pub receives_max: usize,
+    pub eager_bytes_max: u64,
+    pub one_sided: bool,
+}
+
+/// Receives posted at the start of a rank, at most.
+const AT_START_MAX: usize = 4;
+
+/// Cells of a window: a sum, a chain, and one of each origin.
+pub const SUM: u32 = 0;
+pub const CHAIN: u32 = 1;
+pub const ALONE: u32 = 2;
+
+/// The slot that nobody writes.
+pub const CONSTANT: u32 = 0;
+
+impl Plan {
+    pub fn draw(terms: Terms, rng: &mut Rng) -> Plan {
+        let Terms { size, .. } = terms;
+        let mut plan = Plan {
+            size,
+            messages: Vec::new(),
+            classes: Vec::new(),
+            sends: vec![Vec::new(); size as usize],
+            turns: 1,
+            steps: vec![Vec::new(); size as usize],
+            slots: (0..=size).map(|_| rng.within(1, 1500)).collect(),
+        };
+        let mut classes = BTreeMap::new();
+        let mut posted = vec![0usize; size as usize];
+        let mut at_start = vec![0usize; size as usize];
+        let multi: Vec<bool> = (0..size).map(|_| rng.one_in(2)).collect();
+        let mut turn = 0;
+        for _ in 0..terms.messages {
+            let source = rng.below(size.into()) as u32;
+            let destination = rng.below(size.into()) as u32;
+            let untagged = rng.one_in(8) && at_start[destination as usize] < AT_START_MAX;
+            if !untagged && posted[destination as usize] >= terms.receives_max {
+                turn += 1;
+                posted.fill(0);
+            }
+            plan.message(terms, rng, (source, destination, turn), untagged, &multi, &mut classes);
+            match untagged {
+                true => at_start[destination as usize] += 1,
+                false => posted[destination as usize] += 1,
+            }
+        }
+        plan.turns = turn + 1;
+        for class in &mut plan.classes {
+            let lens = class.members.iter().map(|index| plan.messages[*index].len);
+            class.capacity = match class.manner {
+                Manner::Multi => lens.sum(),
+                // Some receives are too short, and say so.
+                _ if rng.one_in(12) => lens.max().unwrap_or(0) / 2,
+                _ => lens.max().unwrap_or(0),
+            };
+        }
+        if terms.one_sided {
+            plan.one_sided(terms, rng);
+        }
+        plan
+    }
+
+    fn message(
+        &mut self,
+        terms: Terms,
+        rng: &mut Rng,
+        (source, destination, turn): (u32, u32, u32),
+        untagged: bool,
+        multi: &[bool],
+        classes: &mut BTreeMap<(u32, u32, u64, Option<u32>), usize>,
+    ) {
+        let len = match rng.below(10) {
+            0 => 0,
+            1..=4 => rng.below(64),
+            5..=7 => rng.below(terms.eager_bytes_max + 2),
+            8 => rng.below(terms.bytes_max / 8 + 1),
+            _ => rng.below(terms.bytes_max + 1),
+        };
+        // A multi-receive is given back when less than a byte is free: messages of no bytes would come too late for it.
+        let len = if untagged { len.clamp(1, 2000) } else { len };
+        let of = rng.one_in(2).then_some(source);
+        let manner = match (untagged, multi[destination as usize]) {
+            (true, true) => Manner::Multi,
+            (true, false) => Manner::AtStart,
+            (false, _) if rng.one_in(10) => Manner::Claimed,
+            (false, _) => Manner::Posted,
+        };
+        // Turn, sort of class, group, and low bits which a mask may leave open.
+        let masked = !untagged && rng.one_in(3);
+        let sort = 1 + u64::from(of.is_some()) + 2 * u64::from(masked) + 4 * u64::from(manner == Manner::Claimed);
+        let group = of.map_or(0, |of| u64::from(of) + 1) << 8 | rng.below(2) << 4;
+        let wanted = u64::from(turn) << 40 | sort << 32 | group;
+        let (tag, ignore, of) = match untagged {
+            true => (None, 0, None),
+            false if masked => (Some(wanted | rng.below(16)), 15, of),
+            false => (Some(wanted), 0, of),
+        };
+        let class_key = (destination, if untagged { 0 } else { turn }, if untagged { 0 } else { wanted }, of);
+        let selector = Selector {
+            source: of.map(PeerId),
+            tag: tag.map_or(TagMatch::Untagged, |_| TagMatch::Tagged { tag: wanted, ignore }),
+        };
+        let index = self.messages.len();
+        let new = self.classes.len();
+        let class = *classes.entry(class_key).or_insert(new);
+        if class == new {
+            let turn = class_key.1;
+            self.classes.push(Class { destination, turn, selector, manner, members: Vec::new(), capacity: 0 });
+        }
+        self.classes[class].members.push(index);
+        let level = *rng
+            .pick(&[Level::Reusable, Level::Reusable, Level::Acknowledged, Level::Placed])
+            .unwrap_or(&Level::Reusable);
+        let inject = len <= terms.eager_bytes_max && rng.one_in(6);
+        // What is received by probing is looked for by name.
+        let immediate = len < 8 || untagged || !rng.one_in(3);
+        self.messages.push(Planned { source, destination, len, tag, immediate, level, inject, class });
+        self.sends[source as usize].push(index);
+    }
+
+    fn one_sided(&mut self, terms: Terms, rng: &mut Rng) {
+        for rank in 0..self.size {
+            let count = rng.below(terms.messages / u64::from(self.size).max(1) / 2 + 4);
+            for _ in 0..count {
+                let target = rng.below(self.size.into()) as u32;
+                let own = rank + 1;
+                let step = match rng.below(12) {
+                    0..=3 => Step::Put { target, slot: own },
+                    4 => Step::Get { target, slot: CONSTANT },
+                    5 | 6 => Step::Get { target, slot: own },
+                    7 | 8 => {
+                        let cell = *rng.pick(&[SUM, SUM, CHAIN, ALONE + rank]).unwrap_or(&SUM);
+                        Step::Atomic { target, cell }
+                    }
+                    9 => Step::Flush { target },
+                    10 => Step::BadPut { target, beyond: rng.one_in(2) },
+                    _ => Step::Vain,
+                };
+                self.steps[rank as usize].push(step);
+            }
+        }
+    }
+
+    /// Bytes before the slots of a window: the cells.
+    pub fn cells_bytes(&self) -> u64 {
+        u64::from(ALONE + self.size) * 8
+    }
+
+    /// Where a slot of a window lies.
+    pub fn slot_at(&self, slot: u32) -> u64 {
+        let before: u64 = self.slots[..slot as usize].iter().map(|bytes| bytes.next_multiple_of(64)).sum();
+        self.cells_bytes().next_multiple_of(64) + before
+    }
+
+    /// Bytes of a window.
+    pub fn window_bytes(&self) -> u64 {
+        self.slot_at(self.slots.len() as u32 - 1) + self.slots.last().map_or(0, |bytes| bytes.next_multiple_of(64))
+    }
+
+    /// Bytes of buffers that a rank's receives need at once, with room for guards and gaps.
+    pub fn receive_bytes(&self, rank: u32) -> u64 {
+        let mut by_turn = BTreeMap::new();
+        let mut always = 0;
+        for class in self.classes.iter().filter(|class| class.destination == rank) {
+            let each = class.capacity + 512;
+            let count = if class.manner == Manner::Multi { 1 } else { class.members.len() as u64 };
+            match class.manner {
+                Manner::Posted => *by_turn.entry(class.turn).or_insert(0) += each * count,
+                _ => always += each * count,
+            }
+        }
+        // Twice, because holes between buffers can't always be used; all turns, where a lost peer ends their order.
+        let turns: u64 = by_turn.values().sum();
+        always + turns.min(2 * by_turn.values().max().copied().unwrap_or(0) + (1 << 20)) + 4096
+    }
+}
