@@ -10,7 +10,7 @@ use super::body::Body;
 use super::fault::{HcaFaults, PortFaults};
 use super::object::{Context, Cq, Domain, DomainName, Handle, MrEntry, Pd, QpName, SharedQueue};
 use super::qp::Qp;
-use super::slab::{SLAB_MAX, Slab, generation_of, slot_of};
+use super::slab::{NAMES_MAX, Slab, generation_of, slot_of};
 use crate::net::{Frame, HcaId, Net, PortId};
 use crate::trace::{Trace, Who};
 
@@ -115,7 +115,7 @@ impl Hca {
         limits.ports = 0;
         let mut counts =
             [&mut limits.qps, &mut limits.cqs, &mut limits.mrs, &mut limits.pds, &mut limits.srqs, &mut limits.ahs];
-        counts.iter_mut().for_each(|count| **count = (**count).min(SLAB_MAX - 3));
+        counts.iter_mut().for_each(|count| **count = (**count).min(NAMES_MAX));
         Hca {
             id,
             name: options.name,

@@ -8,6 +8,7 @@ use super::core::{Hca, unknown};
 use super::memory::{in_range, within};
 use super::object::QpName;
 use super::qp::{Qp, QpFaults, Requester, Responder};
+use super::slab::NAMES_MAX;
 
 /// The parts of a queue pair, by name.
 #[derive(Clone, Copy, Debug, Default)]
@@ -32,6 +33,7 @@ impl Hca {
         }
         in_range(Kind::InlineBytes, inline_bytes.into(), 0, self.limits.inline_bytes.into())?;
         within(Kind::Qp, self.qps.len(), self.limits.qps)?;
+        within(Kind::Qp, self.qp_names.len(), NAMES_MAX)?;
         let name = self.qps.insert_with(|_| {
             Box::new(Qp {
                 number: 0,
@@ -137,6 +139,7 @@ impl Hca {
         let own = self.domain_of(context, domain)?;
         let found = self.qp_numbered(number).filter(|qp| self.qps.get(*qp).is_some_and(|qp| qp.domain == Some(own)));
         let qp = found.ok_or(unknown(Kind::Qp, number))?;
+        within(Kind::Qp, self.qp_names.len(), NAMES_MAX)?;
         Ok(QpMade { id: self.name_qp(context, qp, Some((domain.0, own))), number })
     }
 

@@ -12,6 +12,7 @@ use super::dma::Memory;
 use super::fabric::SharedFabric;
 use super::object::Context;
 use super::requester::MESSAGE_BYTES_MAX;
+use super::slab::NAMES_MAX;
 use crate::net::HcaId;
 
 /// A device of a simulated HCA, open in one process. Dropping it is that process's end: its queue pairs are gone, their
@@ -28,11 +29,14 @@ impl SimDevice {
     /// it.
     ///
     /// # Errors
-    /// [`CreateError::DeviceGone`] while the device is broken.
+    /// [`CreateError::DeviceGone`] while the device is broken; `EMFILE` where about a million processes have it open.
     pub fn open(fabric: &SharedFabric, hca: HcaId, owner: u32) -> Result<SimDevice, CreateError> {
         let (context, name) = fabric.borrow_mut().on_hca(hca, |hca, _| {
             if hca.faults.down {
                 return Err(CreateError::DeviceGone);
+            }
+            if hca.contexts.len() >= NAMES_MAX {
+                return Err(CreateError::System { code: EMFILE });
             }
             let make = |_| Context { owner, gone: false, events: Default::default(), cq_events: Default::default() };
             Ok((hca.contexts.insert_with(make), hca.name.clone()))
@@ -69,6 +73,9 @@ impl SimDevice {
         hca.contexts.get(self.context).is_none_or(|context| context.gone)
     }
 }
+
+const EMFILE: i32 = 24;
+const ENODEV: i32 = 19;
 
 /// What an error type says of a broken device.
 trait Gone: Sized {
@@ -108,7 +115,7 @@ impl Gone for PostError {
 impl Gone for DestroyError {
     /// `ENODEV`: everything was destroyed when the device broke.
     fn gone<T>() -> Result<T, Self> {
-        Err(DestroyError::System { code: 19 })
+        Err(DestroyError::System { code: ENODEV })
     }
 }
 

@@ -360,6 +360,8 @@ impl Hca {
         let receive = matches!(landing.place, Place::Receive { .. });
         let landed = qp.responder.landed;
         match qp.responder.arrived.iter_mut().find(|arrived| arrived.after >= landed) {
+            // The process behind an XRC queue is gone with its queue: nobody waits, and others share the connection.
+            Some(arrived) if arrived.work.srq.is_some_and(|srq| self.srqs.get(srq).is_none()) => return,
             Some(arrived) if receive => arrived.completion.status = Status::LocalAccess,
             _ if receive => {
                 // Its message has not all come: it is the one being filled.

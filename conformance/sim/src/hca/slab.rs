@@ -8,8 +8,12 @@ const SLOT_BITS: u32 = 20;
 const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
 const GENERATIONS: u16 = 1 << (32 - SLOT_BITS);
 
-/// Objects that a slab can hold: limits of devices are cut to this.
-pub(super) const SLAB_MAX: u32 = SLOT_MASK;
+/// Slots that a slab can have.
+const SLAB_MAX: u32 = SLOT_MASK;
+
+/// Objects that may be in a slab: limits of devices are cut to this. A few less, so that numbers made of slots have
+/// room for reserved ones.
+pub(super) const NAMES_MAX: u32 = SLAB_MAX - 3;
 
 /// A table. Names are never 0.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ impl<T> Slab<T> {
         self.len
     }
 
-    /// Adds an object, which may need its name; the caller keeps the number of objects below [`SLAB_MAX`].
+    /// Adds an object, which may need its name; the caller keeps the number of objects within [`NAMES_MAX`].
     pub fn insert_with(&mut self, make: impl FnOnce(u32) -> T) -> u32 {
         let slot = self.free.pop_front().unwrap_or_else(|| {
             self.slots.push(Slot { generation: 1, value: None });

@@ -10,7 +10,7 @@ use rerail_verbs::contract::{
 use super::core::{Cx, Hca, unknown};
 use super::memory::{in_range, not_busy, within};
 use super::object::{Domain, DomainName, RecvWork, SharedQueue, XrcQueue};
-use super::slab::{generation_of, slot_of};
+use super::slab::{NAMES_MAX, generation_of, slot_of};
 
 /// Bits of a shared receive queue's number that are its slot.
 const SLOT_BITS: u32 = 20;
@@ -145,6 +145,7 @@ impl Hca {
         if !self.limits.xrc {
             return Err(CreateError::Unsupported { what: "XRC" });
         }
+        within(Kind::Xrcd, self.domain_names.len(), NAMES_MAX)?;
         let domain = match file {
             XrcdFile::Private => self.make_domain(None),
             XrcdFile::Shared { file, create, exclusive } => {

@@ -245,6 +245,40 @@ fn a_write_of_a_dead_queue_pair_may_land_late() {
     assert_eq!(b.bytes(0, 8), [0; 8]);
 }
 
+/// A packet for a LID that the port had when it was sent is not for the port any more.
+#[test]
+fn what_was_sent_to_the_old_address_is_dropped() {
+    let pair = pair();
+    let [mut a, mut b] = pair.ends(QpKind::Rc, |tuning| tuning.retry_count = 0);
+    pair.inject(Fault::Hold { port: B, until: Time(50_000_000) });
+    b.recv(1, 0, 8);
+    a.send(10, 0, 8);
+    pair.pass(Nanos(1_000_000));
+    pair.inject(Fault::Readdress { port: B, lid: Some(48), gid: None });
+    assert_eq!(b.events(), [AsyncEvent::LidChange(1)]);
+    pair.settle();
+    assert_eq!((b.received(), b.events()), (vec![], vec![]));
+}
+
+/// Data on their way over the bus when the queue pair is reset touch nothing, and complete nothing.
+#[test]
+fn a_reset_stops_what_is_on_the_bus() {
+    let bus = BusModel { write_ns_per_frame: 50_000, ..BusModel::default() };
+    let pair = pair_with(Trace::off(), HcaOptions::default(), bus);
+    let [mut a, mut b] = pair.ends(QpKind::Rc, |_| {});
+    a.fill(0, &[6; 8]);
+    b.recv(1, 0, 8);
+    a.send(10, 0, 8);
+    a.post(11, SendOp::Write { to: b.remote(64), immediate: None }, 0, 8);
+    pair.pass(Nanos(20_000));
+    assert_eq!(ends_of(&a.sent()), [ok(10), ok(11)]);
+    b.to(QpState::Reset);
+    b.connect(a.qp.number, 16, &Tuning::default());
+    b.recv(2, 128, 8);
+    pair.settle();
+    assert_eq!((b.received(), b.bytes(0, 72)), (vec![], vec![0; 72]));
+}
+
 /// A process is gone: its peers hear nothing, its objects are no more.
 #[test]
 fn a_dead_process_is_silent() {

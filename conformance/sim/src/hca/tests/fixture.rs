@@ -229,8 +229,7 @@ impl End {
 
     /// Registers memory in this end's domain, from address 2^32 on.
     pub fn try_register(&mut self, memory: &mut [u8]) -> Result<Mr, RegisterError> {
-        // SAFETY: as in `register`.
-        unsafe { self.device.register(self.pd, memory.as_mut_ptr(), memory.len() as u64, 1 << 32, Access::ALL) }
+        try_register(&mut self.device, self.pd, memory, 1 << 32, Access::ALL)
     }
 
     pub fn events(&mut self) -> Vec<AsyncEvent> {
@@ -240,9 +239,20 @@ impl End {
 
 /// Registers memory from address `iova` on.
 pub fn register(device: &mut SimDevice, pd: PdId, memory: &mut [u8], iova: u64, access: Access) -> Mr {
+    try_register(device, pd, memory, iova, access).unwrap()
+}
+
+/// Registers memory from address `iova` on, if the device does.
+pub fn try_register(
+    device: &mut SimDevice,
+    pd: PdId,
+    memory: &mut [u8],
+    iova: u64,
+    access: Access,
+) -> Result<Mr, RegisterError> {
     // SAFETY: the memory is a boxed slice beside the device in the same `End` (or a test's own that lives as long), and
     // nobody looks at it while the fabric is stepped.
-    unsafe { device.register(pd, memory.as_mut_ptr(), memory.len() as u64, iova, access) }.unwrap()
+    unsafe { device.register(pd, memory.as_mut_ptr(), memory.len() as u64, iova, access) }
 }
 
 pub fn poll(device: &mut SimDevice, cq: CqId) -> Vec<Completion> {

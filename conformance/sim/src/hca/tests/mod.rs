@@ -5,6 +5,7 @@ mod datagram;
 mod errors;
 mod faults;
 mod fixture;
+mod hostile;
 mod queues;
 mod random;
 mod retry;
