@@ -428,13 +428,16 @@ impl Fault {
     /// The fault, if it can be.
     fn checked(self) -> Result<Self, FaultError> {
         let Fault { kind, place, way, amount } = self;
-        let fits = match (kind.target(), place) {
-            (Target::Rank | Target::RankOrAll, Place::Rank(_)) | (Target::RankOrAll, Place::World) => true,
-            (Target::RankHca, Place::RankHca { .. }) | (Target::Hca, Place::Hca { .. }) => true,
-            (Target::Port, Place::Port { .. }) | (Target::Plane, Place::Plane { .. }) => true,
-            (Target::Subnet, Place::Subnet(_)) => true,
-            _ => false,
-        };
+        let fits = matches!(
+            (kind.target(), place),
+            (Target::Rank | Target::RankOrAll, Place::Rank(_))
+                | (Target::RankOrAll, Place::World)
+                | (Target::RankHca, Place::RankHca { .. })
+                | (Target::Hca, Place::Hca { .. })
+                | (Target::Port, Place::Port { .. })
+                | (Target::Plane, Place::Plane { .. })
+                | (Target::Subnet, Place::Subnet(_))
+        );
         if !fits {
             return Err(FaultError::Target { kind, place });
         }
