@@ -64,7 +64,7 @@ pub enum Kind {
     Renumber,
     /// The next `amount` acknowledgments of a queue pair are lost after delivery; its peer's gives up.
     AckLost,
-    /// `amount` work requests of a queue pair never complete.
+    /// `amount` work requests of a queue pair are carried out, and their completions never come.
     NeverCompletes,
     /// A send ends with "retry exceeded".
     RetryExceeded,
