@@ -1,6 +1,6 @@
 //! How large worlds may be: builds one, runs it, and says what it took.
 //!
-//! `cargo run --release -p rerail-sim --example scale -- HOSTS RANKS_PER_HOST ROUNDS KIND`, KIND one of shm, hca, stream.
+//! `cargo run --release -p rerail-sim --example scale -- HOSTS RANKS_PER_HOST ROUNDS KIND BYTES DEVICE`, KIND one of shm, hca, stream.
 
 use std::time::Instant;
 
@@ -24,9 +24,15 @@ fn main() {
         "stream" => RailSpec::Stream { hca: 0, port: 0 },
         _ => RailSpec::Shm {},
     };
-    let scenario =
-        Scenario { hosts: number(0, 1), ranks_per_host: number(1, 1000), rails: vec![rail], ..Scenario::default() };
-    let mut workload = PingPong::new(number(2, 100), 64);
+    let device = arguments.get(5).cloned().unwrap_or_else(|| "ideal".into());
+    let scenario = Scenario {
+        hosts: number(0, 1),
+        ranks_per_host: number(1, 1000),
+        rails: vec![rail],
+        device,
+        ..Scenario::default()
+    };
+    let mut workload = PingPong::new(number(2, 100), number(4, 64).into());
     let before = resident_bytes();
     let clock = Instant::now();
     let mut world = match World::build(&scenario, 1, &mut workload, Trace::off()) {

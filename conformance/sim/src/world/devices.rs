@@ -166,7 +166,9 @@ impl Devices {
                 let count = u32::try_from(fault.amount).unwrap_or(u32::MAX);
                 match kind {
                     Kind::AckLost => self.inject(&hca::Fault::LoseAcks { hca, qp, count }),
-                    Kind::NeverCompletes => self.inject(&hca::Fault::Swallow { hca, qp, id: None, count }),
+                    // Carried out, and never told. A request that is skipped while those behind it go on would be a
+                    // reliable connection out of order, which no transport above could bear.
+                    Kind::NeverCompletes => self.inject(&hca::Fault::LoseCompletions { hca, qp, id: None, count }),
                     Kind::RetryExceeded => self.inject(&hca::Fault::ExceedRetries { hca, qp }),
                     Kind::QpError => self.inject(&hca::Fault::BreakQp { hca, qp }),
                     Kind::GhostWrite => {

@@ -64,7 +64,7 @@ pub enum Kind {
     Renumber,
     /// The next `amount` acknowledgments of a queue pair are lost after delivery; its peer's gives up.
     AckLost,
-    /// `amount` work requests of a queue pair never complete.
+    /// `amount` work requests of a queue pair are carried out, and their completions never come.
     NeverCompletes,
     /// A send ends with "retry exceeded".
     RetryExceeded,
@@ -428,13 +428,16 @@ impl Fault {
     /// The fault, if it can be.
     fn checked(self) -> Result<Self, FaultError> {
         let Fault { kind, place, way, amount } = self;
-        let fits = match (kind.target(), place) {
-            (Target::Rank | Target::RankOrAll, Place::Rank(_)) | (Target::RankOrAll, Place::World) => true,
-            (Target::RankHca, Place::RankHca { .. }) | (Target::Hca, Place::Hca { .. }) => true,
-            (Target::Port, Place::Port { .. }) | (Target::Plane, Place::Plane { .. }) => true,
-            (Target::Subnet, Place::Subnet(_)) => true,
-            _ => false,
-        };
+        let fits = matches!(
+            (kind.target(), place),
+            (Target::Rank | Target::RankOrAll, Place::Rank(_))
+                | (Target::RankOrAll, Place::World)
+                | (Target::RankHca, Place::RankHca { .. })
+                | (Target::Hca, Place::Hca { .. })
+                | (Target::Port, Place::Port { .. })
+                | (Target::Plane, Place::Plane { .. })
+                | (Target::Subnet, Place::Subnet(_))
+        );
         if !fits {
             return Err(FaultError::Target { kind, place });
         }
