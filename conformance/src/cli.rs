@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rerail_sim::soak::Menu;
 
-use crate::exit::EXIT_CODES;
+use crate::exit::{EXIT_CODES, SIM_EXIT_CODES};
 use crate::output::parse_bytes;
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
@@ -36,6 +37,17 @@ pub enum Command {
     /// Measure latency, bandwidth or message rate between two ranks.
     #[command(after_help = EXIT_CODES)]
     Perf(PerfArgs),
+    /// Run one simulated cluster in virtual time: drawn from a seed, or described by a scenario file.
+    ///
+    /// Everything is decided by the seed: the same command gives the same world to the byte.
+    #[command(after_help = SIM_EXIT_CODES)]
+    Sim(SimArgs),
+    /// Run simulated clusters, seed after seed, on all processors; shrink those that fail.
+    #[command(after_help = SIM_EXIT_CODES)]
+    Soak(SoakArgs),
+    /// Check a device against the verbs contract, case by case.
+    #[command(after_help = EXIT_CODES)]
+    Check(CheckArgs),
     /// Send a file to a waiting `rerail recv`.
     #[command(after_help = EXIT_CODES)]
     Send(SendArgs),
@@ -177,6 +189,106 @@ pub struct PerfArgs {
     /// Give up when nothing at all has happened for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
+}
+
+/// A sort of rail in a simulated cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RailWord {
+    /// A software HCA.
+    Hca,
+    /// A stream like TCP.
+    Stream,
+    /// Shared memory within a host.
+    Shm,
+}
+
+/// Of `sim`.
+#[derive(Clone, Debug, Args)]
+pub struct SimArgs {
+    /// Decides everything that the scenario leaves open; without a scenario, the whole world.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The world, as a file (conformance/scenarios).
+    #[arg(long, value_name = "FILE")]
+    pub scenario: Option<PathBuf>,
+    /// Ranks.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub ranks: Option<u32>,
+    /// Rails of each rank, in order, separated by commas; each hca and stream has a device of its own.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub rails: Vec<RailWord>,
+    /// Faults that the seed draws: none, lossless, all, or kinds separated by commas. A scenario file keeps its own
+    /// unless this is given; a drawn world has the lossless ones.
+    #[arg(long, value_name = "MENU")]
+    pub faults: Option<Menu>,
+    /// How long faults happen, in minutes of virtual time.
+    #[arg(long, value_name = "MINUTES")]
+    pub minutes: Option<u64>,
+    /// Tell everything that happened, line by line.
+    #[arg(long)]
+    pub trace: bool,
+    /// Tell the story of one message (its name as in the trace: `msg ID`).
+    #[arg(long, value_name = "ID", value_parser = parse_hex)]
+    pub message: Option<u64>,
+    /// Print the world as a scenario file instead of running it.
+    #[arg(long, conflicts_with_all = ["trace", "message"])]
+    pub print: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of `soak`.
+#[derive(Clone, Debug, Args)]
+pub struct SoakArgs {
+    /// Worlds.
+    #[arg(long, default_value_t = 1000)]
+    pub seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+    /// Faults: none, lossless, all, or kinds separated by commas.
+    #[arg(long, value_name = "MENU", default_value = "lossless")]
+    pub faults: Menu,
+    /// Stop after so many minutes of real time.
+    #[arg(long, value_name = "MINUTES")]
+    pub minutes: Option<u64>,
+    /// Threads; without it one per processor.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Go on after ten failures.
+    #[arg(long)]
+    pub keep_going: bool,
+    /// Do not make failing worlds smaller.
+    #[arg(long)]
+    pub no_shrink: bool,
+    /// Write failing worlds, made smaller, as scenario files into this folder.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "no_shrink")]
+    pub keep: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of `check`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckArgs {
+    /// The device: `sim` is the software HCA.
+    #[arg(long, default_value = "sim")]
+    pub device: String,
+    /// Only cases whose name contains one of these.
+    pub cases: Vec<String>,
+    /// Tell of every case, not only of those that did not pass.
+    #[arg(long)]
+    pub list: bool,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A number in hexadecimal, with or without 0x.
+fn parse_hex(text: &str) -> Result<u64, String> {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|error| error.to_string())
 }
 
 /// Of `send`.

@@ -14,6 +14,20 @@ Exit codes:
    3  a peer was lost
   69  something that is needed is absent on this machine";
 
+/// The exit codes of simulated clusters.
+pub const SIM_EXIT_CODES: &str = "\
+Exit codes (soak: the gravest; 0 also where peers were lost as expected):
+   0  clean
+   2  wrong use or configuration
+  10  a peer was lost by a fault that only recovery can answer
+  20  crash: a panic
+  21  lost: something promised never happened
+  22  doubled: something happened twice
+  23  order: a message went to a receive that had no right to it
+  24  corruption: wrong bytes
+  25  leak: something was not given back
+  26  stuck: something waits for ever";
+
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

@@ -10,6 +10,7 @@ mod launch;
 mod output;
 mod perf;
 mod session;
+mod simulate;
 
 use std::process::ExitCode;
 
@@ -40,6 +41,9 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(args)?.into(),
         Command::Config(args) => config::run(args)?.into(),
         Command::Perf(args) => perf::run(&args)?.into(),
+        Command::Sim(args) => simulate::sim(&args)?,
+        Command::Soak(args) => simulate::soak(&args)?,
+        Command::Check(args) => simulate::check(&args)?.into(),
         Command::Send(args) => filecopy::send(&args)?.into(),
         Command::Recv(args) => filecopy::recv(&args)?.into(),
     })

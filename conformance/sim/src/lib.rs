@@ -23,9 +23,13 @@
 //!
 //! Source: the project's design, section 4; the habits of single-seed simulation are those of `shared/style.md`.
 
+pub mod bed;
 pub mod check;
 pub mod hca;
 pub mod net;
+pub mod rails;
 pub mod rng;
+pub mod scenario;
+
 pub mod trace;
 pub mod world;

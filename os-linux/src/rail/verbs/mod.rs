@@ -337,6 +337,10 @@ impl<D: Device> Rail for VerbsRail<D> {
         self.registry.deregister(&mut self.device, key);
     }
 
+    fn forget(&mut self, memory: Piece) {
+        self.registry.forget(&mut self.device, memory);
+    }
+
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         let mut done = self.deliver(sink);

@@ -3,8 +3,12 @@
 use proptest::prelude::*;
 use rerail_core::time::{Nanos, Time};
 
-use super::*;
+use super::super::*;
 use crate::rng::Rng;
+
+/// Frames that a port's transmit stage takes, and bytes of its receive buffer, unless said otherwise.
+const STAGE: u64 = 8;
+const BUFFER: u64 = 64 << 10;
 
 /// multirail-2004, 6.1: PCI-X, 64 bit, 133 MHz. What a read costs more is calibrated by the paper's 884 MB/s.
 const PCI_X: BusModel =
@@ -151,8 +155,8 @@ fn credit_bounds_what_is_under_way() {
         let came = came.iter().sum::<u64>();
         under_way = under_way.max((sent - came) * 2048);
     }
-    let staged = 8 * u64::from(TX_STAGE) * 2048;
-    assert!(under_way <= staged + RX_BUFFER_BYTES, "{under_way} bytes");
+    let staged = 8 * STAGE * 2048;
+    assert!(under_way <= staged + BUFFER, "{under_way} bytes");
     assert_eq!(came.iter().sum::<u64>(), sent, "a lossless fabric lost something");
     let (least, most) = (came.iter().min().unwrap(), came.iter().max().unwrap());
     assert!(most - least <= most / 10 + 8, "unfair: {came:?}");
@@ -206,6 +210,12 @@ fn links_are_noticed_late() {
     assert_eq!(net.step(Time(2000)), Some((Time(1007), Outcome::LinkState { port: PortId(0), up: true })));
 }
 
+/// Nothing is under way, and all credit is back.
+fn is_empty(net: &Net<u64>) -> bool {
+    let ports = (0..net.ports()).map(PortId);
+    net.inside() == 0 && ports.into_iter().all(|port| net.credit_taken(port) == 0 && net.room(port) as u64 == STAGE)
+}
+
 /// What a random history brought: outcomes with their times.
 fn history(seed: u64, jitter: u64, loss: u32) -> Vec<(u64, String)> {
     let mut net = pairs(2, true, PCI_X);
@@ -244,10 +254,10 @@ fn history(seed: u64, jitter: u64, loss: u32) -> Vec<(u64, String)> {
         now = now + Nanos(dice.below(3000));
         run(&mut net, now, &mut told);
     }
-    run(&mut net, Time(u64::MAX / PS), &mut told);
+    run(&mut net, Time(u64::MAX), &mut told);
     let over = told.iter().filter(|(_, what)| what.starts_with("Arrived") || what.starts_with("Lost")).count() as u64;
     assert_eq!(over, sent.iter().sum::<u64>(), "every frame ends once");
-    assert!(net.ports.iter().all(|port| port.credit_used == 0 && port.staged == 0 && port.blocked.is_empty()));
+    assert!(is_empty(&net), "something is left");
     told
 }
 
@@ -276,7 +286,7 @@ proptest! {
                 }
                 next += 1;
             }
-            match net.step(Time(u64::MAX / PS)) {
+            match net.step(Time(u64::MAX)) {
                 Some((at, Outcome::Arrived { body, .. })) => {
                     now = at;
                     came.push(body);

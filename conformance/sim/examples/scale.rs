@@ -1,0 +1,46 @@
+//! How large worlds may be: builds one, runs it, and says what it took.
+//!
+//! `cargo run --release -p rerail-sim --example scale -- HOSTS RANKS_PER_HOST ROUNDS KIND`, KIND one of shm, hca, stream.
+
+use std::time::Instant;
+
+use rerail_sim::scenario::{RailSpec, Scenario};
+use rerail_sim::trace::Trace;
+use rerail_sim::world::{PingPong, World};
+
+/// Bytes of this process that are in memory.
+fn resident_bytes() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let resident = pages.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());
+    resident.unwrap_or(0) * 4096
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |nth: usize, usual| arguments.get(nth).and_then(|text| text.parse().ok()).unwrap_or(usual);
+    let kind = arguments.get(3).map_or("shm", |kind| kind);
+    let rail = match kind {
+        "hca" => RailSpec::Hca { hca: 0, port: 0 },
+        "stream" => RailSpec::Stream { hca: 0, port: 0 },
+        _ => RailSpec::Shm {},
+    };
+    let scenario =
+        Scenario { hosts: number(0, 1), ranks_per_host: number(1, 1000), rails: vec![rail], ..Scenario::default() };
+    let mut workload = PingPong::new(number(2, 100), 64);
+    let before = resident_bytes();
+    let clock = Instant::now();
+    let mut world = match World::build(&scenario, 1, &mut workload, Trace::off()) {
+        Ok(world) => world,
+        Err(error) => return println!("{error}"),
+    };
+    let built = clock.elapsed();
+    let idle = resident_bytes();
+    let clock = Instant::now();
+    let ended = world.run(&mut workload);
+    let ran = clock.elapsed();
+    let (report, ranks) = (world.report(), u64::from(scenario.size()));
+    println!("{ended}, {} failures: {report:?}", workload.failures());
+    println!("built in {built:?}, ran in {ran:?}: {:.0} events per second", report.events as f64 / ran.as_secs_f64());
+    let (idle, end) = ((idle - before) / ranks, (resident_bytes() - before) / ranks);
+    println!("{idle} bytes of memory per rank before the start, {end} at the end");
+}

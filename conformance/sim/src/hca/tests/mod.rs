@@ -1,0 +1,2 @@
+mod basic;
+mod fixture;

@@ -1,0 +1,150 @@
+//! Raw memory of the simulated rails: that of rings, and copies between packets and the places that engines name.
+//!
+//! Safety argument of the file: a ring's memory is allocated here, zeroed, aligned as the ring asks for, and lives as
+//! long as either end ([`Rc`]); it is touched through its one consumer and its one producer only, which the pair of ends
+//! made by [`pair`] are. Pieces are those of the driver's seam: readable until a post is over, writable while a placement
+//! is open; all ranks of a world live in one thread, and none refers to its memory while an engine is driven.
+#![allow(unsafe_code)]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::rc::Rc;
+
+use rerail_core::shm::{
+    AttachError, Consumer, Front, LINE_BYTES, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
+};
+use rerail_linux::rail::Piece;
+
+/// The memory of one ring.
+#[derive(Debug)]
+struct RingMemory {
+    base: NonNull<u8>,
+    layout: Layout,
+}
+
+impl RingMemory {
+    /// Zeroed memory for a ring; `None` where its size is beyond the address space.
+    fn new(config: RingConfig) -> Option<Rc<Self>> {
+        let layout = Layout::from_size_align(ring_bytes(config)?, LINE_BYTES).ok()?;
+        // SAFETY: a ring has at least the bytes of its words, so the size is not 0.
+        let base = unsafe { alloc_zeroed(layout) };
+        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
+        Some(Rc::new(RingMemory { base, layout }))
+    }
+}
+
+impl Drop for RingMemory {
+    fn drop(&mut self) {
+        // SAFETY: allocated in `new` with this layout; both ends hold the memory by `Rc` and are gone.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+/// The end of a ring from which a rank receives.
+#[derive(Debug)]
+pub(super) struct Inbound {
+    // Dropped in this order.
+    ring: Consumer<Mapped>,
+    memory: Rc<RingMemory>,
+}
+
+/// The end of a ring into which a rank sends.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    // Dropped in this order.
+    ring: Producer<Mapped>,
+    _memory: Rc<RingMemory>,
+}
+
+/// Both ends of a new ring.
+pub(super) fn pair(config: RingConfig) -> Result<(Inbound, Outbound), AttachError> {
+    config.check().map_err(AttachError::Config)?;
+    let memory = RingMemory::new(config).ok_or(AttachError::TooSmall { needed: usize::MAX, given: 0 })?;
+    let (base, len) = (memory.base, memory.layout.size());
+    // SAFETY: the memory is `len` bytes, zeroed, and lives as long as the ends, which are its only users.
+    let consumer = unsafe { Consumer::create(base, len, config) }?;
+    // SAFETY: as above; this is the one producer.
+    let producer = unsafe { Producer::attach(base, len, config) }?;
+    Ok((Inbound { ring: consumer, memory: memory.clone() }, Outbound { ring: producer, _memory: memory }))
+}
+
+impl Inbound {
+    /// The oldest message.
+    pub(super) fn front(&mut self) -> Result<Option<Front<'_, Mapped>>, RingError> {
+        self.ring.front()
+    }
+
+    /// See [`Consumer::must_ring`].
+    pub(super) fn must_ring(&mut self) -> bool {
+        self.ring.must_ring()
+    }
+
+    /// See [`Consumer::arm`].
+    pub(super) fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
+
+    /// See [`Consumer::disarm`].
+    pub(super) fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+
+    /// Bytes of memory.
+    pub(super) fn len(&self) -> usize {
+        self.memory.layout.size()
+    }
+}
+
+impl Outbound {
+    /// Appends a packet.
+    pub(super) fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`).
+        unsafe { self.ring.push(header, payload.iter().map(|piece| (piece.start.cast_const(), piece.len))) }
+    }
+
+    /// See [`Producer::must_ring`].
+    pub(super) fn must_ring(&mut self) -> bool {
+        self.ring.must_ring()
+    }
+
+    /// See [`Producer::arm`].
+    pub(super) fn arm(&mut self) -> bool {
+        self.ring.arm()
+    }
+
+    /// See [`Producer::disarm`].
+    pub(super) fn disarm(&mut self) {
+        self.ring.disarm();
+    }
+}
+
+/// Copies up to the piece's length from a message, from its payload byte `from` on; returns how many bytes.
+pub(super) fn copy_out(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> usize {
+    // SAFETY: pieces that a sink names can be written for their length (its contract).
+    unsafe { front.copy_to(from, piece.start, piece.len) }
+}
+
+/// Appends the bytes of a post's payload to `bytes`.
+pub(super) fn gather(payload: &[Piece], bytes: &mut Vec<u8>) {
+    for piece in payload.iter().filter(|piece| piece.len > 0) {
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`), and
+        // nobody writes to them meanwhile.
+        bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
+    }
+}
+
+/// Copies bytes into a place, as far as it reaches; returns how many.
+pub(super) fn scatter(bytes: &[u8], place: &[Piece]) -> usize {
+    let mut done = 0;
+    for piece in place {
+        let rest = &bytes[done..];
+        let len = rest.len().min(piece.len);
+        if len > 0 {
+            // SAFETY: `len` bytes of both can be used: the slice's by its length, the piece's by the sink's contract; a
+            // packet's bytes are not part of any region.
+            unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), piece.start, len) };
+        }
+        done += len;
+    }
+    done
+}

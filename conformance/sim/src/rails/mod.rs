@@ -1,0 +1,20 @@
+//! Rails of the driver over simulated memory and wires.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `gate` | around any rail: for a while it takes nothing in |
+//! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
+//! | `stream` | a byte pipe per peer, with TCP's framing |
+//! | `pipes` | the pipes: what kernels make of wires |
+//! | `memory` | raw memory: that of the rings, and copies between packets and places |
+
+mod gate;
+mod memory;
+mod pipes;
+mod shm;
+mod stream;
+
+pub use gate::{Gate, GateHandle};
+pub use pipes::{PipeEnd, PipeNet, Segment, State};
+pub use shm::{ShmHub, ShmRail};
+pub use stream::{SharedPipes, StreamRail};

@@ -1,0 +1,572 @@
+//! Rings between the ranks of a simulated host, on the very code of [`rerail_core::shm`].
+//!
+//! A [`ShmHub`] is what the kernel is to real processes: it makes the memory of a pair of rings when one of two ranks
+//! first connects, hands one end to each, rings doorbells, and knows who is dead. An idle pair costs nothing; a
+//! connected one is looked at only when its doorbell has rung (rule L-13), so that a rank's poll costs what happens to it.
+//! Differences from the real rail, on purpose: no authentication, for all ranks are one process; of two connects that
+//! cross, the second finds the first one's ends; bells are no system calls.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+use rerail_core::rail::{Caps, RailFacts, RailKind};
+use rerail_core::shm::{PushError, RingConfig};
+use rerail_core::time::Time;
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+
+use super::memory::{Inbound, Outbound, copy_out, gather, pair};
+
+/// Packets taken from one ring in a poll: others come too.
+const BURST: usize = 32;
+
+/// What the ranks of all hosts share of their shared memory.
+#[derive(Clone, Debug)]
+pub struct ShmHub(Rc<RefCell<Hub>>);
+
+#[derive(Debug)]
+struct Hub {
+    ring: RingConfig,
+    posts_max: u16,
+    latency_ns: u64,
+    /// The world's clock.
+    now: Time,
+    ranks: Vec<Process>,
+    /// Ranks that something becomes visible to, and when, until the world takes them.
+    woken: Vec<(u32, Time)>,
+    ring_bytes: u64,
+}
+
+/// A rank, as its host's kernel knows it.
+#[derive(Debug)]
+struct Process {
+    host: u32,
+    alive: bool,
+    /// The latest entry of `woken` for it.
+    woken: Option<Time>,
+    /// Ends that others made for it.
+    calls: VecDeque<End>,
+    /// Peers whose doorbell rang.
+    bells: Vec<u32>,
+}
+
+/// One end of a pair of rings.
+#[derive(Debug)]
+struct End {
+    peer: u32,
+    inbound: Inbound,
+    outbound: Outbound,
+    near: Rc<Cell<Side>>,
+    far: Rc<Cell<Side>>,
+    /// When each packet of the ring becomes visible here, and there: memory needs its time to the other processor.
+    visible: Rc<RefCell<VecDeque<Time>>>,
+    far_visible: Rc<RefCell<VecDeque<Time>>>,
+}
+
+/// What one side of a pair has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Not taken its end yet.
+    Called,
+    /// Taken it.
+    Open,
+    /// Closed it, after its last packet.
+    Closed,
+}
+
+impl ShmHub {
+    /// For ranks on these hosts.
+    pub fn new(hosts: Vec<u32>, ring: RingConfig, posts_max: u16, latency_ns: u64) -> Self {
+        let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
+        let ranks = hosts.into_iter().map(process).collect();
+        ShmHub(Rc::new(RefCell::new(Hub {
+            ring,
+            posts_max,
+            latency_ns,
+            now: Time(0),
+            ranks,
+            woken: Vec::new(),
+            ring_bytes: 0,
+        })))
+    }
+
+    /// The rail of a rank.
+    pub fn rail(&self, rank: u32) -> ShmRail {
+        let hub = self.0.borrow();
+        let facts = RailFacts {
+            kind: RailKind::Shm,
+            caps: Caps { lossless: true, ..Caps::default() },
+            eager_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
+            segment_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
+            posts_max: hub.posts_max,
+            bytes_per_second: 0,
+        };
+        ShmRail {
+            hub: self.clone(),
+            rank,
+            facts,
+            links: BTreeMap::new(),
+            active: Vec::new(),
+            done: Vec::new(),
+            refused: Vec::new(),
+            pieces: Vec::new(),
+            counters: RailCounters::default(),
+        }
+    }
+
+    /// Tells the time: what is posted from now on is seen `latency_ns` later.
+    pub fn set_now(&self, now: Time) {
+        self.0.borrow_mut().now = now;
+    }
+
+    /// Bytes of ring memory made so far.
+    pub fn ring_bytes(&self) -> u64 {
+        self.0.borrow().ring_bytes
+    }
+
+    /// Moves the ranks that something becomes visible to, and when.
+    pub fn take_woken(&self, woken: &mut Vec<(u32, Time)>) {
+        let hub = &mut *self.0.borrow_mut();
+        hub.woken.iter().for_each(|(rank, _)| hub.ranks[*rank as usize].woken = None);
+        woken.append(&mut hub.woken);
+    }
+
+    /// A process is gone; those on its host learn of it as of a socket that hangs up.
+    pub fn kill(&self, rank: u32) {
+        let hub = &mut *self.0.borrow_mut();
+        let Some(dead) = hub.ranks.get_mut(rank as usize) else { return };
+        dead.alive = false;
+        dead.calls.clear();
+        let host = dead.host;
+        for peer in 0..hub.ranks.len() as u32 {
+            if peer != rank && hub.ranks[peer as usize].host == host && hub.ranks[peer as usize].alive {
+                hub.ring(rank, peer);
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// When others see what is done now.
+    fn visible(&self) -> Time {
+        Time(self.now.0.saturating_add(self.latency_ns))
+    }
+
+    fn wake(&mut self, rank: u32) {
+        let visible = self.visible();
+        let Some(process) = self.ranks.get_mut(rank as usize) else { return };
+        // The clock does not go back, so an entry that is there is not later.
+        if process.woken.is_none() {
+            process.woken = Some(visible);
+            self.woken.push((rank, visible));
+        }
+    }
+
+    /// Rings the doorbell of `from` at `to`.
+    fn ring(&mut self, from: u32, to: u32) {
+        self.ranks[to as usize].bells.push(from);
+        self.wake(to);
+    }
+
+    /// Makes both rings, leaves the peer's ends with it and gives ours.
+    fn call(&mut self, rank: u32, peer: u32) -> Option<End> {
+        if !self.ranks.get(peer as usize)?.alive {
+            return None;
+        }
+        // The configuration was checked with the scenario.
+        let (inbound, far_outbound) = pair(self.ring).ok()?;
+        let (far_inbound, outbound) = pair(self.ring).ok()?;
+        self.ring_bytes += (inbound.len() + far_inbound.len()) as u64;
+        let (near, far) = (Rc::new(Cell::new(Side::Open)), Rc::new(Cell::new(Side::Called)));
+        let (visible, far_visible) =
+            (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
+        let theirs = End {
+            peer: rank,
+            inbound: far_inbound,
+            outbound: far_outbound,
+            near: far.clone(),
+            far: near.clone(),
+            visible: far_visible.clone(),
+            far_visible: visible.clone(),
+        };
+        self.ranks[peer as usize].calls.push_back(theirs);
+        self.wake(peer);
+        Some(End { peer, inbound, outbound, near, far, visible, far_visible })
+    }
+}
+
+#[derive(Debug)]
+struct Queued {
+    id: PostId,
+    header: heapless::Vec<u8, HEADER_BYTES_MAX>,
+    payload: Payload,
+}
+
+#[derive(Debug)]
+enum Payload {
+    /// The caller's memory, valid until completion.
+    Pieces(Vec<Piece>),
+    /// A copy, after which the caller's memory is free.
+    Owned(Vec<u8>),
+}
+
+/// A pair of rings in use.
+#[derive(Debug)]
+struct Link {
+    end: End,
+    /// `up` has been told.
+    told: bool,
+    /// The rank disconnected: what is queued still goes out, nothing is told any more.
+    closing: bool,
+    /// Listed in `ShmRail::active`.
+    active: bool,
+    queue: VecDeque<Queued>,
+}
+
+/// Rings to the other ranks of a host.
+#[derive(Debug)]
+pub struct ShmRail {
+    hub: ShmHub,
+    rank: u32,
+    facts: RailFacts,
+    links: BTreeMap<u32, Link>,
+    /// Links that have something to look at, in the order in which they got it.
+    active: Vec<u32>,
+    /// Posts that have gone out and were not reported yet.
+    done: Vec<PostId>,
+    /// Peers that could not be connected.
+    refused: Vec<u32>,
+    pieces: Vec<Piece>,
+    counters: RailCounters,
+}
+
+/// What a look at a link came to.
+enum Look {
+    /// So many things happened; there may be more.
+    Some(usize),
+    /// So many, and the link sleeps until its bell rings.
+    Asleep(usize),
+    /// The subchannel is down.
+    Down(RailFault),
+    /// A disconnected link has nothing left to send.
+    Over,
+}
+
+impl ShmRail {
+    fn activate(&mut self, peer: u32) {
+        if let Some(link) = self.links.get_mut(&peer)
+            && !std::mem::replace(&mut link.active, true)
+        {
+            self.active.push(peer);
+        }
+    }
+
+    /// Takes ends that others made, and doorbells.
+    fn answer_bells(&mut self) -> usize {
+        let (calls, bells) = {
+            let mut hub = self.hub.0.borrow_mut();
+            let process = &mut hub.ranks[self.rank as usize];
+            (std::mem::take(&mut process.calls), std::mem::take(&mut process.bells))
+        };
+        let taken = calls.len();
+        for end in calls {
+            let peer = end.peer;
+            end.near.set(Side::Open);
+            self.links.insert(peer, Link { end, told: false, closing: false, active: false, queue: VecDeque::new() });
+            // The caller's `up` waits for this.
+            self.hub.0.borrow_mut().ring(self.rank, peer);
+            self.activate(peer);
+        }
+        for peer in bells {
+            self.activate(peer);
+        }
+        taken
+    }
+
+    fn look(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Look {
+        let Some(link) = self.links.get_mut(&peer) else { return Look::Over };
+        link.end.inbound.disarm();
+        link.end.outbound.disarm();
+        let dead = !self.hub.0.borrow().ranks[peer as usize].alive;
+        if link.end.far.get() == Side::Called {
+            // The peer has not taken its ends; its bell or its death wakes us.
+            return match dead {
+                true if link.closing => Look::Over,
+                true => Look::Down(RailFault::Refused),
+                false => Look::Asleep(0),
+            };
+        }
+        let mut things = 0;
+        if !link.told && !link.closing {
+            link.told = true;
+            sink.up(PeerId(peer));
+            things += 1;
+        }
+        let (gone, closing) = (dead || link.end.far.get() == Side::Closed, link.closing);
+        let sent = match gone {
+            true => Ok(0),
+            false => link.pump(self.hub.0.borrow().visible(), &mut self.counters, &mut self.done),
+        };
+        let received = link.receive(now, sink, &mut self.pieces, &mut self.counters);
+        let (sent, received) = match (sent, received) {
+            (Ok(sent), Ok(received)) => (sent, received),
+            (Err(fault), _) | (_, Err(fault)) if !closing => return Look::Down(fault),
+            _ => return Look::Over,
+        };
+        things += sent + received;
+        let mut hub = self.hub.0.borrow_mut();
+        // Asking takes the sleeper's flag, so one asks only when there is something to wake it for.
+        let bell = sent > 0 && link.end.outbound.must_ring();
+        if link.end.inbound.must_ring() || bell {
+            hub.ring(self.rank, peer);
+        }
+        if received == BURST {
+            return Look::Some(things);
+        }
+        if closing && (gone || link.queue.is_empty()) {
+            return Look::Over;
+        }
+        let left = !link.end.visible.borrow().is_empty();
+        if gone && !left {
+            return Look::Down(RailFault::Closed);
+        }
+        // While packets are on their way here, the link stays active, and `next_timeout` names the moment.
+        let sleeps = link.end.inbound.arm() && (link.queue.is_empty() || link.end.outbound.arm());
+        // A look at an empty ring may have given slots back.
+        if link.end.inbound.must_ring() {
+            hub.ring(self.rank, peer);
+        }
+        match sleeps {
+            true => Look::Asleep(things),
+            false => Look::Some(things),
+        }
+    }
+
+    /// The link is no more, and the other side learns of it.
+    fn close(&mut self, peer: u32) {
+        if let Some(link) = self.links.remove(&peer) {
+            link.end.near.set(Side::Closed);
+            self.hub.0.borrow_mut().ring(self.rank, peer);
+        }
+    }
+}
+
+impl Link {
+    /// Moves waiting posts into the ring, as far as there is room.
+    fn pump(&mut self, visible: Time, counters: &mut RailCounters, done: &mut Vec<PostId>) -> Result<usize, RailFault> {
+        let mut moved = 0;
+        while let Some(first) = self.queue.front() {
+            let whole;
+            let pieces = match &first.payload {
+                Payload::Pieces(pieces) => &pieces[..],
+                Payload::Owned(bytes) => {
+                    whole = [Piece { start: bytes.as_ptr().cast_mut(), len: bytes.len() }];
+                    &whole[..]
+                }
+            };
+            match self.end.outbound.push(&first.header, pieces) {
+                Ok(()) => {
+                    self.end.far_visible.borrow_mut().push_back(visible);
+                    count_sent(counters, &first.header, pieces);
+                    if !self.closing {
+                        done.push(first.id);
+                    }
+                    self.queue.pop_front();
+                    moved += 1;
+                }
+                Err(PushError::Full) => break,
+                Err(error) => return Err(fault_of(error)),
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Takes up to [`BURST`] packets that are visible; those of a closing link are dropped.
+    fn receive(
+        &mut self,
+        now: Time,
+        sink: &mut dyn Sink,
+        pieces: &mut Vec<Piece>,
+        counters: &mut RailCounters,
+    ) -> Result<usize, RailFault> {
+        let mut taken = 0;
+        while taken < BURST && self.end.visible.borrow().front().is_none_or(|visible| *visible <= now) {
+            let Some(front) = self.end.inbound.front().map_err(|_| RailFault::Corrupt)? else { break };
+            taken += 1;
+            self.end.visible.borrow_mut().pop_front();
+            if self.closing {
+                front.release();
+                continue;
+            }
+            let payload_bytes = front.payload_bytes();
+            counters.packets_received += 1;
+            counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
+            match sink.arrival(PeerId(self.end.peer), front.header()) {
+                Arrival::Done | Arrival::Discard => {}
+                Arrival::Close => return Err(RailFault::Corrupt),
+                Arrival::Place { id, memory } => {
+                    if memory.len() > u64::from(payload_bytes) {
+                        return Err(RailFault::Corrupt);
+                    }
+                    pieces.clear();
+                    if sink.place(id, 0, pieces) {
+                        let mut at = 0;
+                        for piece in pieces.iter() {
+                            at += copy_out(&front, at, *piece) as u32;
+                        }
+                        sink.placed(id);
+                    }
+                }
+            }
+            front.release();
+        }
+        Ok(taken)
+    }
+}
+
+fn count_sent(counters: &mut RailCounters, header: &[u8], payload: &[Piece]) {
+    counters.packets_sent += 1;
+    counters.bytes_sent += header.len() as u64 + payload.iter().map(|piece| piece.len as u64).sum::<u64>();
+}
+
+fn fault_of(error: PushError) -> RailFault {
+    // The facts of the rail keep packets below a slot's size, so a long one is our bug.
+    debug_assert!(!matches!(error, PushError::TooLong { .. }), "{error:?}");
+    RailFault::Corrupt
+}
+
+impl Rail for ShmRail {
+    fn name(&self) -> &str {
+        "shm"
+    }
+
+    fn facts(&self) -> RailFacts {
+        self.facts
+    }
+
+    fn address(&self) -> String {
+        format!("ring/{}", self.rank)
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        // Nothing is kept: the hub knows everybody.
+        if address.strip_prefix("ring/").and_then(|rank| rank.parse().ok()) != Some(peer.0) {
+            return Err(AddressError { address: address.to_owned(), why: "it is no ring of this rank" });
+        }
+        let hub = self.hub.0.borrow();
+        let host = |rank: u32| hub.ranks.get(rank as usize).map(|process| process.host);
+        Ok(host(peer.0) == host(self.rank))
+    }
+
+    fn connect(&mut self, _now: Time, peer: PeerId) {
+        self.answer_bells();
+        if self.links.contains_key(&peer.0) {
+            return;
+        }
+        let end = self.hub.0.borrow_mut().call(self.rank, peer.0);
+        match end {
+            Some(end) => {
+                let link = Link { end, told: false, closing: false, active: false, queue: VecDeque::new() };
+                self.links.insert(peer.0, link);
+            }
+            None => self.refused.push(peer.0),
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.refused.retain(|refused| *refused != peer.0);
+        let Some(link) = self.links.get_mut(&peer.0) else { return };
+        link.closing = true;
+        for queued in &mut link.queue {
+            if let Payload::Pieces(pieces) = &queued.payload {
+                let mut bytes = Vec::new();
+                gather(pieces, &mut bytes);
+                queued.payload = Payload::Owned(bytes);
+            }
+        }
+        self.activate(peer.0);
+        self.hub.0.borrow_mut().wake(self.rank);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
+            // A post to a subchannel that is down is void, as the core knows.
+            return;
+        };
+        debug_assert!(outgoing.kind == PostKind::Send, "rings take messages only");
+        let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return };
+        if link.queue.is_empty() && link.end.outbound.push(&header, outgoing.payload).is_ok() {
+            let visible = self.hub.0.borrow().visible();
+            link.end.far_visible.borrow_mut().push_back(visible);
+            count_sent(&mut self.counters, &header, outgoing.payload);
+            self.done.push(outgoing.id);
+            if link.end.outbound.must_ring() {
+                self.hub.0.borrow_mut().ring(self.rank, outgoing.peer.0);
+            }
+            return;
+        }
+        let payload = Payload::Pieces(outgoing.payload.to_vec());
+        link.queue.push_back(Queued { id: outgoing.id, header, payload });
+        self.activate(outgoing.peer.0);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        let mut things = self.answer_bells();
+        for peer in std::mem::take(&mut self.refused) {
+            things += 1;
+            sink.down(PeerId(peer), RailFault::Refused);
+        }
+        for peer in std::mem::take(&mut self.active) {
+            if let Some(link) = self.links.get_mut(&peer) {
+                link.active = false;
+            }
+            match self.look(now, peer, sink) {
+                Look::Some(some) => {
+                    things += some;
+                    self.activate(peer);
+                }
+                Look::Asleep(some) => things += some,
+                Look::Over => self.close(peer),
+                Look::Down(fault) => {
+                    things += 1;
+                    self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
+                    self.close(peer);
+                    sink.down(PeerId(peer), fault);
+                }
+            }
+        }
+        for id in std::mem::take(&mut self.done) {
+            things += 1;
+            sink.completed(id, PostStatus::Done);
+        }
+        things
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        // What lies in a ring of an active link and is not visible yet.
+        let links = self.active.iter().filter_map(|peer| self.links.get(peer));
+        links.filter_map(|link| link.end.visible.borrow().front().copied()).min()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.links.values().any(|link| link.closing)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn arm(&mut self) -> bool {
+        self.active.is_empty() && self.done.is_empty() && self.refused.is_empty()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn counters(&self) -> RailCounters {
+        self.counters
+    }
+}

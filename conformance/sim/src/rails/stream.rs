@@ -1,0 +1,356 @@
+//! The rail over byte pipes: TCP's framing (`rerail_core::wire::stream`), one pipe per peer.
+//!
+//! As the real TCP rail, with the kernel's part done by [`PipeNet`]: a post is copied to the pipe's send buffer and over
+//! when its last byte is there; headers are found in the stream, and a payload goes to its place as it comes. Connections
+//! are not authenticated: nobody else is on a simulated network.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::rail::{Caps, RailFacts, RailKind};
+use rerail_core::time::Time;
+use rerail_core::wire::stream;
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+
+use super::memory::{gather, scatter};
+use super::pipes::{PipeEnd, PipeNet, State};
+
+/// Bytes read from one pipe in a poll: others come too.
+const READ_BYTES: usize = 64 * 1024;
+
+/// Pipes that the rails of all ranks share.
+pub type SharedPipes = Rc<RefCell<PipeNet>>;
+
+#[derive(Debug)]
+struct Queued {
+    id: PostId,
+    /// Header and payload.
+    bytes: Vec<u8>,
+    /// So many of them are in the pipe.
+    sent: usize,
+}
+
+/// Where a stream stands.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    Header,
+    Payload { left: usize, place: Option<(PlaceId, u64)> },
+}
+
+#[derive(Debug)]
+struct Link {
+    end: PipeEnd,
+    told: bool,
+    /// The core disconnected: what is queued goes out, nothing is told any more.
+    closing: bool,
+    active: bool,
+    queue: VecDeque<Queued>,
+    /// Bytes read and not understood yet: the start of a header.
+    bytes: Vec<u8>,
+    at: At,
+}
+
+/// A pipe to each peer.
+pub struct StreamRail {
+    pipes: SharedPipes,
+    name: String,
+    /// The rail's number among those of its kind.
+    nth: u8,
+    rank: u32,
+    bytes_per_second: u64,
+    links: BTreeMap<u32, Link>,
+    /// Links with something to look at, in the order in which they got it.
+    active: Vec<u32>,
+    done: Vec<PostId>,
+    refused: Vec<u32>,
+    pieces: Vec<Piece>,
+    counters: RailCounters,
+}
+
+impl StreamRail {
+    /// The `nth` rail of this kind of a rank that listens already.
+    pub fn new(pipes: SharedPipes, nth: u8, rank: u32, bytes_per_second: u64) -> Self {
+        StreamRail {
+            pipes,
+            name: format!("tcp{nth}"),
+            nth,
+            rank,
+            bytes_per_second,
+            links: BTreeMap::new(),
+            active: Vec::new(),
+            done: Vec::new(),
+            refused: Vec::new(),
+            pieces: Vec::new(),
+            counters: RailCounters::default(),
+        }
+    }
+
+    fn link(end: PipeEnd) -> Link {
+        Link {
+            end,
+            told: false,
+            closing: false,
+            active: false,
+            queue: VecDeque::new(),
+            bytes: Vec::new(),
+            at: At::Header,
+        }
+    }
+
+    fn activate(&mut self, peer: u32) {
+        if let Some(link) = self.links.get_mut(&peer)
+            && !std::mem::replace(&mut link.active, true)
+        {
+            self.active.push(peer);
+        }
+    }
+
+    fn answer_bells(&mut self) {
+        let bells = self.pipes.borrow_mut().take_bells(self.nth, self.rank);
+        for (peer, end) in bells {
+            // A pipe that the peer dialled, unless it is one that was closed here before.
+            let open = self.pipes.borrow().state(end) == State::Open;
+            if open && !self.links.contains_key(&peer) {
+                self.links.insert(peer, Self::link(end));
+            }
+            self.activate(peer);
+        }
+    }
+
+    /// Looks at a link; `Err`: it is over, and for a link that is not closing, why.
+    fn look(&mut self, peer: u32, sink: &mut dyn Sink, things: &mut usize) -> Result<(), RailFault> {
+        let Some(link) = self.links.get_mut(&peer) else { return Ok(()) };
+        let state = self.pipes.borrow().state(link.end);
+        match state {
+            State::Idle | State::Dialing => return Ok(()),
+            State::Over(fault) => return Err(fault),
+            State::Open => {}
+        }
+        if !link.told && !link.closing {
+            link.told = true;
+            sink.up(PeerId(peer));
+            *things += 1;
+        }
+        let pipes = &mut *self.pipes.borrow_mut();
+        *things += link.write(pipes, &mut self.counters, &mut self.done);
+        if link.closing {
+            link.bytes.clear();
+            pipes.read(link.end, usize::MAX, &mut link.bytes);
+            return match link.queue.is_empty() {
+                true => Err(RailFault::Closed),
+                false => Ok(()),
+            };
+        }
+        let read = pipes.read(link.end, READ_BYTES, &mut link.bytes);
+        self.counters.bytes_received += read as u64;
+        *things += usize::from(read > 0);
+        *things += link.understand(PeerId(peer), sink, &mut self.pieces, &mut self.counters)?;
+        // Only the pipe knows whether there is more, or whether that was the last.
+        match pipes.state(link.end) {
+            State::Over(fault) => Err(fault),
+            _ if read == READ_BYTES => {
+                link.active = true;
+                self.active.push(peer);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Link {
+    /// Moves queued packets to the pipe, as far as there is room.
+    fn write(&mut self, pipes: &mut PipeNet, counters: &mut RailCounters, done: &mut Vec<PostId>) -> usize {
+        let mut things = 0;
+        while let Some(first) = self.queue.front_mut() {
+            first.sent += pipes.write(self.end, &first.bytes[first.sent..]);
+            if first.sent < first.bytes.len() {
+                break;
+            }
+            counters.packets_sent += 1;
+            counters.bytes_sent += first.bytes.len() as u64;
+            things += 1;
+            if !self.closing {
+                done.push(first.id);
+            }
+            self.queue.pop_front();
+        }
+        things
+    }
+
+    /// Takes packets out of what was read.
+    fn understand(
+        &mut self,
+        peer: PeerId,
+        sink: &mut dyn Sink,
+        pieces: &mut Vec<Piece>,
+        counters: &mut RailCounters,
+    ) -> Result<usize, RailFault> {
+        let (mut used, mut things) = (0, 0);
+        loop {
+            let here = &self.bytes[used..];
+            match self.at {
+                At::Header => {
+                    let Some(len) = stream::header_len(here).map_err(|_| RailFault::Corrupt)? else { break };
+                    let Some(header) = here.get(..len) else { break };
+                    counters.packets_received += 1;
+                    things += 1;
+                    let left = stream::payload_len(header) as usize;
+                    let place = match sink.arrival(peer, header) {
+                        Arrival::Done | Arrival::Discard => None,
+                        Arrival::Close => return Err(RailFault::Corrupt),
+                        Arrival::Place { id, .. } => Some((id, 0)),
+                    };
+                    used += len;
+                    self.at = At::Payload { left, place };
+                }
+                At::Payload { left: 0, place } => {
+                    if let Some((id, _)) = place {
+                        sink.placed(id);
+                    }
+                    self.at = At::Header;
+                }
+                At::Payload { left, place } => {
+                    let here = &here[..left.min(here.len())];
+                    if here.is_empty() {
+                        break;
+                    }
+                    pieces.clear();
+                    let place = place.filter(|(id, from)| sink.place(*id, *from, pieces));
+                    if place.is_some() {
+                        // A place that is shorter than the payload takes what it can.
+                        scatter(here, pieces);
+                    }
+                    used += here.len();
+                    let place = place.map(|(id, from)| (id, from + here.len() as u64));
+                    self.at = At::Payload { left: left - here.len(), place };
+                }
+            }
+        }
+        self.bytes.drain(..used);
+        Ok(things)
+    }
+}
+
+impl Rail for StreamRail {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn facts(&self) -> RailFacts {
+        RailFacts {
+            kind: RailKind::Tcp,
+            caps: Caps::default(),
+            eager_bytes_max: 16 * 1024,
+            segment_bytes_max: 128 * 1024,
+            posts_max: 16,
+            bytes_per_second: self.bytes_per_second,
+        }
+    }
+
+    fn address(&self) -> String {
+        format!("pipe{}/{}", self.nth, self.rank)
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        // Nothing is kept: the pipes know everybody.
+        match address.split_once('/').and_then(|(_, rank)| rank.parse().ok()) == Some(peer.0) {
+            true => Ok(peer.0 != self.rank),
+            false => Err(AddressError { address: address.to_owned(), why: "it is no pipe of this rank" }),
+        }
+    }
+
+    fn connect(&mut self, _now: Time, peer: PeerId) {
+        if self.links.contains_key(&peer.0) {
+            return;
+        }
+        let end = self.pipes.borrow_mut().dial(self.nth, self.rank, peer.0);
+        match end.filter(|end| !matches!(self.pipes.borrow().state(*end), State::Over(_))) {
+            Some(end) => {
+                self.links.insert(peer.0, Self::link(end));
+                self.activate(peer.0);
+            }
+            None => self.refused.push(peer.0),
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.refused.retain(|refused| *refused != peer.0);
+        if let Some(link) = self.links.get_mut(&peer.0) {
+            link.closing = true;
+            link.write(&mut self.pipes.borrow_mut(), &mut self.counters, &mut self.done);
+            if link.queue.is_empty() {
+                self.pipes.borrow_mut().close(link.end);
+                self.links.remove(&peer.0);
+            }
+        }
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
+            // A post to a subchannel that is down is void, as the core knows.
+            return;
+        };
+        debug_assert!(outgoing.kind == PostKind::Send, "streams take messages only");
+        let mut bytes = outgoing.header.to_vec();
+        gather(outgoing.payload, &mut bytes);
+        link.queue.push_back(Queued { id: outgoing.id, bytes, sent: 0 });
+        if link.queue.len() == 1 {
+            link.write(&mut self.pipes.borrow_mut(), &mut self.counters, &mut self.done);
+        }
+    }
+
+    fn poll(&mut self, _now: Time, sink: &mut dyn Sink) -> usize {
+        self.answer_bells();
+        let mut things = 0;
+        for peer in std::mem::take(&mut self.refused) {
+            things += 1;
+            sink.down(PeerId(peer), RailFault::Refused);
+        }
+        for peer in std::mem::take(&mut self.active) {
+            if let Some(link) = self.links.get_mut(&peer) {
+                link.active = false;
+            }
+            let Err(fault) = self.look(peer, sink, &mut things) else { continue };
+            if let Some(link) = self.links.remove(&peer) {
+                self.pipes.borrow_mut().close(link.end);
+                if !link.closing {
+                    things += 1;
+                    self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
+                    sink.down(PeerId(peer), fault);
+                }
+            }
+        }
+        for id in std::mem::take(&mut self.done) {
+            things += 1;
+            sink.completed(id, PostStatus::Done);
+        }
+        things
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn is_closing(&self) -> bool {
+        self.links.values().any(|link| link.closing)
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    fn arm(&mut self) -> bool {
+        self.active.is_empty() && self.done.is_empty() && self.refused.is_empty()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn counters(&self) -> RailCounters {
+        self.counters
+    }
+}

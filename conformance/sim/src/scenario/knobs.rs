@@ -1,0 +1,121 @@
+//! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself decides (rank,
+//! size, rails).
+
+use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
+use serde::{Deserialize, Serialize};
+
+use super::Span;
+use crate::rng::Rng;
+
+/// Rail choice for small messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MultiplexWord {
+    /// [`Multiplex::Binding`].
+    Binding,
+    /// [`Multiplex::RoundRobin`].
+    RoundRobin,
+}
+
+/// Cutting of large messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StripingWord {
+    /// [`Striping::Binding`].
+    Binding,
+    /// [`Striping::Even`].
+    Even,
+}
+
+macro_rules! knobs {
+    ($($name:ident: $type:ty,)* ; spans: $($span:ident,)*) => {
+        /// What a scenario sets; `None`: as the simulator's default is.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct Knobs {
+            $(
+                /// `Config` field of the same name.
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $name: Option<$type>,
+            )*
+            $(
+                /// `Config` field of the same name, with its unit.
+                #[serde(skip_serializing_if = "Option::is_none")]
+                pub $span: Option<Span>,
+            )*
+            /// `Config::multiplex`.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub multiplex: Option<MultiplexWord>,
+            /// `Config::striping`.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub striping: Option<StripingWord>,
+        }
+
+        impl Knobs {
+            /// Sets what is set.
+            pub fn apply(&self, config: &mut Config) {
+                $( if let Some(value) = self.$name { config.$name = value; } )*
+                $( if let Some(value) = self.$span { config.$span = value.nanos(); } )*
+                match self.multiplex {
+                    Some(MultiplexWord::Binding) => config.multiplex = Multiplex::Binding,
+                    Some(MultiplexWord::RoundRobin) => config.multiplex = Multiplex::RoundRobin,
+                    None => {}
+                }
+                match self.striping {
+                    Some(StripingWord::Binding) => config.striping = Striping::Binding,
+                    Some(StripingWord::Even) => config.striping = Striping::Even,
+                    None => {}
+                }
+            }
+        }
+    };
+}
+
+knobs! {
+    channels_max: u32,
+    operations_max: u32,
+    segments_max: u8,
+    packets_max: u32,
+    window: u32,
+    unexpected_per_peer: u16,
+    blocks_per_peer: u16,
+    block_bytes: u32,
+    eager_bytes_max: u32,
+    retained_max: u32,
+    requests_per_peer: u16,
+    bulk_max: u32,
+    windows_max: u32,
+    counters_max: u16,
+    match_buckets: u32,
+    ack_packets: u16,
+    ack_bytes: u32,
+    ;
+    spans:
+    ack_delay,
+    connect_timeout,
+    probe_after,
+    silence_max,
+}
+
+/// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.
+pub fn squeeze(config: &mut Config, rng: &mut Rng) {
+    config.packets_max = 1 << rng.within(2, 6);
+    config.operations_max = rng.within(24, 64) as u32;
+    config.window = 64;
+    config.ack_packets = rng.within(1, 8) as u16;
+    config.unexpected_per_peer = rng.within(1, 8) as u16;
+    config.block_bytes = 64 << rng.below(3);
+    config.blocks_per_peer = rng.within(1, 16) as u16;
+    config.eager_bytes_max = config.eager_bytes_max.min(u32::from(config.blocks_per_peer) * config.block_bytes);
+    config.retained_max = rng.below(4) as u32;
+    config.requests_per_peer = rng.within(1, 3) as u16;
+    config.bulk_max = rng.within(1, 3) as u32;
+    config.match_buckets = 1 << rng.below(4);
+}
+
+/// The fields of a [`ConfigError`] as people read them.
+pub fn describe(error: &ConfigError) -> String {
+    let ConfigError { field, value, min, max, also } = error;
+    let also = if also.is_empty() { String::new() } else { format!(", {also}") };
+    format!("config.{field} = {value} is out of range: {min} to {max}{also}")
+}

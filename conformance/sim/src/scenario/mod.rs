@@ -1,0 +1,465 @@
+//! What a world is made of, as data.
+//!
+//! A [`Scenario`] is a TOML file or made in code; every key has a default, so that a world of two hosts with an HCA each
+//! takes five lines:
+//!
+//! ```
+//! let scenario = rerail_sim::scenario::Scenario::parse("doc.toml", r#"
+//! hosts = 2
+//! device = "connectx"
+//! [workload]
+//! name = "ping-pong"
+//! parameters = { rounds = 10 }
+//! "#)?;
+//! assert_eq!(scenario.hcas().len(), 1);
+//! # Ok::<(), rerail_sim::scenario::ScenarioError>(())
+//! ```
+//!
+//! Unknown keys and values out of range are errors that name file, key and value. [`Scenario::schedule`] makes the faults of
+//! a seed explicit, so that a shrinker can leave some out; [`Scenario::to_toml`] writes what
+//! [`Scenario::parse`] reads.
+
+mod check;
+mod device;
+mod knobs;
+mod random;
+mod span;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use rerail_core::config::Config;
+use rerail_core::ids::PeerId;
+use serde::{Deserialize, Serialize};
+
+use crate::rng::Rng;
+use crate::world::fault::FaultAt;
+
+pub use device::{DeviceLimits, PRESETS, Preset, preset};
+pub use knobs::{Knobs, MultiplexWord, StripingWord};
+pub use random::RandomFaults;
+pub use span::{Span, SpanError};
+
+/// A world as data.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// One line for people.
+    pub about: String,
+    /// Hosts.
+    pub hosts: u32,
+    /// Processes on each. Rank r runs on host r / ranks_per_host.
+    pub ranks_per_host: u32,
+    /// The device of every host by preset, where `hcas` is empty.
+    pub device: String,
+    /// Rails of every rank, in order, behind the loopback. Empty: every port of every HCA, and shared memory before them
+    /// where there are several ranks on a host.
+    pub rails: Vec<RailSpec>,
+    /// Draw tables so small that everything runs full.
+    pub squeeze: bool,
+    /// What a processor takes.
+    pub cpu: CpuSpec,
+    /// I/O buses of each host. Empty: one for each HCA, as its preset says.
+    pub buses: Vec<BusSpec>,
+    /// HCAs of each host.
+    pub hcas: Vec<HcaSpec>,
+    /// Subnets, which join ports of all hosts. Empty: one for each port number of a host.
+    pub subnets: Vec<SubnetSpec>,
+    /// Shared memory between ranks of a host.
+    pub shm: ShmSpec,
+    /// The administrative network.
+    pub admin: AdminSpec,
+    /// The core's knobs.
+    pub config: Knobs,
+    /// Faults at their moments.
+    pub faults: Vec<FaultAt>,
+    /// Faults that the seed draws.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub random: Option<RandomFaults>,
+    /// What the ranks do.
+    pub workload: WorkloadSpec,
+    /// How long things may take.
+    pub limits: Limits,
+}
+
+/// A rail of every rank.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum RailSpec {
+    /// Rings in shared memory, to ranks of the same host.
+    Shm {},
+    /// Verbs over a port of a software HCA.
+    Hca {
+        /// The HCA, counted within the host.
+        #[serde(default)]
+        hca: u32,
+        /// Its port, counted from 0.
+        #[serde(default)]
+        port: u32,
+    },
+    /// A stream per peer, like TCP, over a port.
+    Stream {
+        /// The HCA (or network card), counted within the host.
+        #[serde(default)]
+        hca: u32,
+        /// Its port, counted from 0.
+        #[serde(default)]
+        port: u32,
+    },
+}
+
+/// What the processor of a rank takes for things, in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CpuSpec {
+    /// From something being visible until a polling process sees it.
+    pub poll_ns: u64,
+    /// A round, whatever happens in it.
+    pub round_ns: u64,
+    /// Each thing that happens in a round (packet, completion, action).
+    pub thing_ns: u64,
+    /// Each event that the application takes, with what it does about it.
+    pub event_ns: u64,
+    /// Bytes per second of copies in memory; 0: they cost nothing.
+    pub copy_bytes_per_second: u64,
+    /// Of every thousand wake-ups so many are late, by seed (a process that computes, or was scheduled out).
+    pub slow_polls_per_thousand: u32,
+    /// How late such a wake-up is at most.
+    pub slow_poll_max: Span,
+}
+
+/// An I/O bus: see [`BusModel`](crate::net::BusModel). What is absent is as in the preset of the bus's first HCA.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BusSpec {
+    /// Bytes per second; 0: without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// Added to every frame fetched from memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub read_ns_per_frame: Option<u64>,
+    /// Added to every frame written to memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub write_ns_per_frame: Option<u64>,
+    /// Reads and writes share it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub half_duplex: Option<bool>,
+}
+
+/// An HCA of each host: a preset, and what is different.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HcaSpec {
+    /// The preset.
+    pub device: String,
+    /// The bus that it sits on, where the scenario lists buses.
+    pub bus: u32,
+    /// How many ports.
+    pub ports: u32,
+    /// The subnet of each port; empty: port n of all HCAs of a host, counted through, is on subnet n.
+    pub subnets: Vec<u32>,
+    /// A port has 2^lmc LIDs.
+    pub lmc: u8,
+    /// Bytes per second of its engine, both directions together; 0: without limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<u64>,
+    /// Engine time per message sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_per_message_tx: Option<u64>,
+    /// Engine time per message received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ns_per_message_rx: Option<u64>,
+    /// From doorbell to wire.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_tx_ns: Option<u64>,
+    /// From wire to completion.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub latency_rx_ns: Option<u64>,
+    /// Data bytes per second of a link, each way.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_bytes_per_second: Option<u64>,
+    /// From one end of a link to the other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_latency_ns: Option<u64>,
+    /// Bytes that a link adds to each frame.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_header_bytes: Option<u32>,
+    /// Limits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<DeviceLimits>,
+}
+
+/// A subnet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SubnetSpec {
+    /// From any port to any other.
+    pub latency_ns: u64,
+    /// Ways through it; the low `lmc` bits of a LID choose one.
+    pub planes: Vec<PlaneSpec>,
+    /// Frames take up to so much longer, each differently.
+    pub jitter_ns: u64,
+}
+
+/// A way through a subnet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct PlaneSpec {
+    /// Added to the subnet's latency.
+    pub latency_ns: u64,
+    /// Bytes per second of the trunk that all its traffic shares; 0: without limit.
+    pub bytes_per_second: u64,
+}
+
+/// Rings between ranks of a host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ShmSpec {
+    /// Slots of a ring, one ring each way of a pair.
+    pub slots: u32,
+    /// Payload bytes of a slot; a multiple of 16.
+    pub slot_bytes: u32,
+    /// Posts that may be outstanding per peer.
+    pub posts_max: u16,
+    /// From a post until the other side can see it.
+    pub latency_ns: u64,
+}
+
+/// The administrative network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AdminSpec {
+    /// From sender to receiver.
+    pub latency: Span,
+}
+
+/// What the ranks do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkloadSpec {
+    /// Its name.
+    pub name: String,
+    /// What it wants to know.
+    pub parameters: toml::Table,
+}
+
+/// How long things may take, in virtual time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// The safety phase, in which faults happen, ends by then (or when every app is done and no fault is left).
+    pub safety: Span,
+    /// So long after everything healed, everything submitted must have completed.
+    pub convergence: Span,
+    /// Quiet at the end, in which the engines come to rest.
+    pub rest: Span,
+    /// How often checkers look at the world meanwhile.
+    pub look_every: Span,
+    /// More events than this are taken for a world that does not end; 0: no limit.
+    pub events_max: u64,
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Scenario {
+            about: String::new(),
+            hosts: 2,
+            ranks_per_host: 1,
+            device: "ideal".into(),
+            rails: Vec::new(),
+            squeeze: false,
+            cpu: CpuSpec::default(),
+            buses: Vec::new(),
+            hcas: Vec::new(),
+            subnets: Vec::new(),
+            shm: ShmSpec::default(),
+            admin: AdminSpec::default(),
+            config: Knobs::default(),
+            faults: Vec::new(),
+            random: None,
+            workload: WorkloadSpec::default(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+impl Default for CpuSpec {
+    fn default() -> Self {
+        CpuSpec {
+            poll_ns: 50,
+            round_ns: 20,
+            thing_ns: 30,
+            event_ns: 30,
+            copy_bytes_per_second: 0,
+            slow_polls_per_thousand: 0,
+            slow_poll_max: Span::from_micros(200),
+        }
+    }
+}
+
+impl Default for HcaSpec {
+    fn default() -> Self {
+        HcaSpec {
+            device: "ideal".into(),
+            bus: 0,
+            ports: 1,
+            subnets: Vec::new(),
+            lmc: 0,
+            bytes_per_second: None,
+            ns_per_message_tx: None,
+            ns_per_message_rx: None,
+            latency_tx_ns: None,
+            latency_rx_ns: None,
+            link_bytes_per_second: None,
+            link_latency_ns: None,
+            link_header_bytes: None,
+            limits: None,
+        }
+    }
+}
+
+impl Default for SubnetSpec {
+    fn default() -> Self {
+        SubnetSpec { latency_ns: 200, planes: vec![PlaneSpec::default()], jitter_ns: 0 }
+    }
+}
+
+impl Default for ShmSpec {
+    fn default() -> Self {
+        ShmSpec { slots: 16, slot_bytes: 4096, posts_max: 16, latency_ns: 100 }
+    }
+}
+
+impl Default for AdminSpec {
+    fn default() -> Self {
+        AdminSpec { latency: Span::from_micros(100) }
+    }
+}
+
+impl Default for WorkloadSpec {
+    fn default() -> Self {
+        WorkloadSpec { name: "ping-pong".into(), parameters: toml::Table::new() }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            safety: Span::from_millis(1_000),
+            convergence: Span::from_millis(30_000),
+            rest: Span::from_millis(100),
+            look_every: Span::from_millis(1),
+            events_max: 0,
+        }
+    }
+}
+
+/// Why text is no scenario.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScenarioError {
+    /// The file, as it was named.
+    pub file: String,
+    /// Key, value, and what is wrong.
+    pub why: String,
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file, self.why.trim_end())
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl Scenario {
+    /// Reads a scenario; `file` is for messages.
+    ///
+    /// # Errors
+    /// [`ScenarioError`], which names file, key and value.
+    pub fn parse(file: &str, text: &str) -> Result<Self, ScenarioError> {
+        let failed = |why: String| ScenarioError { file: file.to_owned(), why };
+        let scenario: Scenario = toml::from_str(text).map_err(|error| failed(error.to_string()))?;
+        scenario.check().map_err(failed)?;
+        Ok(scenario)
+    }
+
+    /// The scenario as a file.
+    ///
+    /// # Errors
+    /// Where a value can't be written, which is a number beyond 2^63.
+    pub fn to_toml(&self) -> Result<String, ScenarioError> {
+        toml::to_string(self).map_err(|error| ScenarioError { file: "scenario".into(), why: error.to_string() })
+    }
+
+    /// Ranks of the job.
+    pub fn size(&self) -> u32 {
+        self.hosts.saturating_mul(self.ranks_per_host)
+    }
+
+    /// The host of a rank.
+    pub fn host_of(&self, rank: u32) -> u32 {
+        rank / self.ranks_per_host.max(1)
+    }
+
+    /// HCAs of each host, those that stand for `device` among them.
+    pub fn hcas(&self) -> Vec<HcaSpec> {
+        match self.hcas.is_empty() {
+            true => vec![HcaSpec { device: self.device.clone(), ..HcaSpec::default() }],
+            false => self.hcas.clone(),
+        }
+    }
+
+    /// Rails of each rank behind the loopback, those that are meant where none are listed among them.
+    pub fn rails(&self) -> Vec<RailSpec> {
+        if !self.rails.is_empty() {
+            return self.rails.clone();
+        }
+        let shm = (self.ranks_per_host > 1).then_some(RailSpec::Shm {});
+        let ports = self.hcas().into_iter().zip(0..).flat_map(|(spec, hca)| {
+            let stream = spec.device.starts_with("ethernet");
+            (0..spec.ports).map(move |port| match stream {
+                true => RailSpec::Stream { hca, port },
+                false => RailSpec::Hca { hca, port },
+            })
+        });
+        shm.into_iter().chain(ports).collect()
+    }
+
+    /// The faults of a seed: those at fixed moments and those that are drawn, by moment.
+    pub fn schedule(&self, seed: u64) -> Vec<FaultAt> {
+        let mut faults = self.faults.clone();
+        if let Some(random) = &self.random {
+            faults.extend(random.draw(self, &mut Rng::new(seed, "faults")));
+        }
+        faults.sort_by_key(|fault| fault.at);
+        faults
+    }
+
+    /// The core's configuration of a rank: small tables, for there are many ranks, then what the scenario sets.
+    pub fn core_config(&self, rank: u32, seed: u64) -> Config {
+        let size = self.size();
+        let mut config = Config {
+            rails_max: self.rails().len() as u8 + 1,
+            channels_max: size.min(64),
+            operations_max: 256,
+            packets_max: 256,
+            window: 64,
+            ack_packets: 16,
+            unexpected_per_peer: 32,
+            blocks_per_peer: 32,
+            retained_max: 64,
+            requests_per_peer: 4,
+            bulk_max: 16,
+            windows_max: 16,
+            counters_max: 8,
+            match_buckets: 64,
+            ..Config::new(PeerId(rank), size)
+        };
+        if self.squeeze {
+            knobs::squeeze(&mut config, &mut Rng::new(seed, &format!("squeeze of rank {rank}")));
+        }
+        self.config.apply(&mut config);
+        config
+    }
+}

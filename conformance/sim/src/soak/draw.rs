@@ -1,0 +1,99 @@
+//! A world from a seed.
+
+use toml::Value;
+
+use super::Menu;
+use crate::rng::Rng;
+use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec, WorkloadSpec};
+
+/// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
+const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
+
+/// The world of a seed, with faults of a menu. Small worlds, because many of them find more than few large ones.
+pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
+    let rng = &mut Rng::new(seed, "world");
+    let mut scenario = Scenario::default();
+    scenario.about = format!("the world of seed {seed}, faults: {menu}");
+    (scenario.hosts, scenario.ranks_per_host) = *rng.pick(&SHAPES).unwrap_or(&(2, 1));
+    let hcas = rng.within(1, 3) as usize;
+    scenario.hcas = (0..hcas).map(|_| hca(rng)).collect();
+    scenario.rails = rails(&scenario, rng);
+    scenario.subnets = subnets(&scenario, rng);
+    scenario.squeeze = rng.one_in(3);
+    if rng.one_in(3) {
+        scenario.cpu.slow_polls_per_thousand = rng.within(1, 50) as u32;
+    }
+    scenario.limits.safety = Span::from_millis(rng.within(1, 20));
+    let kinds = menu.kinds();
+    // One world in four is calm: it should be clean whatever the menu.
+    if !kinds.is_empty() && !rng.one_in(4) {
+        scenario.random = Some(RandomFaults {
+            per_second: rng.within(50, 2000) as u32,
+            kinds,
+            lasts_max: Span::from_micros(rng.within(5, 3000)),
+            from: Span::from_micros(0),
+            until: None,
+        });
+    }
+    let mut parameters = toml::Table::new();
+    parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
+    scenario.workload = WorkloadSpec { name: "random".into(), parameters };
+    scenario
+}
+
+/// Hosts, and ranks on each.
+const SHAPES: [(u32, u32); 8] = [(2, 1), (2, 1), (2, 2), (3, 1), (1, 2), (4, 1), (3, 2), (1, 1)];
+
+fn hca(rng: &mut Rng) -> HcaSpec {
+    let device = rng.pick(&DEVICES).copied().unwrap_or("ideal").to_owned();
+    let ports = if rng.one_in(4) { 2 } else { 1 };
+    HcaSpec { device, ports, lmc: rng.below(2) as u8, ..HcaSpec::default() }
+}
+
+/// Rails in the order of the driver: shared memory first. Streams and verbs over the same devices.
+fn rails(scenario: &Scenario, rng: &mut Rng) -> Vec<RailSpec> {
+    let mut rails = Vec::new();
+    if scenario.ranks_per_host > 1 && !rng.one_in(4) {
+        rails.push(RailSpec::Shm {});
+    }
+    for (hca, spec) in (0..).zip(&scenario.hcas) {
+        for port in 0..spec.ports {
+            rails.push(match rng.one_in(3) {
+                true => RailSpec::Stream { hca, port },
+                false => RailSpec::Hca { hca, port },
+            });
+        }
+    }
+    rails
+}
+
+/// A subnet for each port number, some with jitter.
+fn subnets(scenario: &Scenario, rng: &mut Rng) -> Vec<SubnetSpec> {
+    let ports: u32 = scenario.hcas.iter().map(|hca| hca.ports).sum();
+    let subnet = |_| {
+        let jitter_ns = if rng.one_in(2) { rng.below(20_000) } else { 0 };
+        SubnetSpec { latency_ns: rng.within(100, 5_000), jitter_ns, ..SubnetSpec::default() }
+    };
+    (0..ports).map(subnet).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Every world is a legal scenario that survives being written and read, and worlds differ.
+    #[test]
+    fn worlds_are_legal_and_different() {
+        let mut seen = BTreeSet::new();
+        for seed in 0..500 {
+            let world = world_of(seed, &Menu::All);
+            let text = world.to_toml().unwrap();
+            assert_eq!(Scenario::parse("drawn", &text).unwrap(), world, "seed {seed}");
+            assert_eq!(world_of(seed, &Menu::All), world, "the seed decides");
+            seen.insert(text);
+        }
+        assert_eq!(seen.len(), 500);
+    }
+}

@@ -1,0 +1,116 @@
+//! World after world, each drawn from its seed whole: hosts, devices, rails, tables, traffic and faults. What fails is made
+//! smaller and told with the command that replays it.
+//!
+//! The habit is that of single-seed simulation (TigerBeetle's VOPR): break, heal, then demand that everything ends well.
+
+mod draw;
+mod shrink;
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::check::Verdict;
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::workload::run_checked;
+use crate::world::Report;
+use crate::world::fault::{KINDS, Kind};
+
+pub use draw::world_of;
+pub use shrink::shrink;
+
+/// Which faults worlds are given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Menu {
+    /// None.
+    Calm,
+    /// Those that lose nothing that retries don't bring back: all that today's protocols must bear.
+    Lossless,
+    /// All.
+    All,
+    /// These.
+    Only(Vec<Kind>),
+}
+
+impl Menu {
+    /// The kinds of it.
+    pub fn kinds(&self) -> Vec<Kind> {
+        match self {
+            Menu::Calm => Vec::new(),
+            Menu::Lossless => KINDS.into_iter().filter(|kind| !kind.needs_recovery()).collect(),
+            Menu::All => KINDS.to_vec(),
+            Menu::Only(kinds) => kinds.clone(),
+        }
+    }
+}
+
+/// A word that names no fault and no set of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MenuError {
+    /// The word.
+    pub word: String,
+}
+
+impl fmt::Display for MenuError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{}\" is no kind of fault: none, lossless, all, or of these, separated by commas:", self.word)?;
+        KINDS.iter().try_for_each(|kind| write!(f, " {}", kind.word()))
+    }
+}
+
+impl std::error::Error for MenuError {}
+
+impl FromStr for Menu {
+    type Err = MenuError;
+
+    fn from_str(text: &str) -> Result<Self, MenuError> {
+        let kind = |word: &str| {
+            KINDS.into_iter().find(|kind| kind.word() == word).ok_or_else(|| MenuError { word: word.to_owned() })
+        };
+        match text {
+            "none" => Ok(Menu::Calm),
+            "lossless" => Ok(Menu::Lossless),
+            "all" => Ok(Menu::All),
+            list => list.split(',').map(|word| kind(word.trim())).collect::<Result<_, _>>().map(Menu::Only),
+        }
+    }
+}
+
+impl fmt::Display for Menu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Menu::Calm => f.write_str("none"),
+            Menu::Lossless => f.write_str("lossless"),
+            Menu::All => f.write_str("all"),
+            Menu::Only(kinds) => {
+                let words: Vec<&str> = kinds.iter().map(|kind| kind.word()).collect();
+                f.write_str(&words.join(","))
+            }
+        }
+    }
+}
+
+/// Runs one world; a panic in it is a [`Verdict::Crash`].
+pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report) {
+    let run = std::panic::AssertUnwindSafe(|| run_checked(scenario, seed, trace));
+    match std::panic::catch_unwind(run) {
+        Ok(outcome) => outcome,
+        Err(panic) => (Verdict::panicked(panic_message(&*panic)), Report::default()),
+    }
+}
+
+/// What a panic said.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+/// Whether a verdict is what a world with these faults may come to: clean, or, with a fault in it that only recovery can
+/// answer, a peer lost. The second is an expected failure until there is recovery.
+pub fn is_expected(verdict: &Verdict, menu: &Menu) -> bool {
+    match verdict {
+        Verdict::Clean => true,
+        Verdict::NeedsRecovery(_) => menu.kinds().iter().any(|kind| kind.needs_recovery()),
+        _ => false,
+    }
+}

@@ -1,0 +1,133 @@
+//! Making a failing world smaller: fewer faults, fewer ranks, fewer messages, until nothing can be left out without the
+//! failure going away. What is kept is a scenario of its own, to be read and replayed.
+
+use crate::scenario::Scenario;
+
+/// A way to make a scenario smaller; `None`: it can't be made so.
+type Cut = fn(&Scenario) -> Option<Scenario>;
+
+/// Makes `scenario` smaller as long as `fails` says that it still fails in the same way, within `tries_max` runs. Returns
+/// the smallest found and the runs made. `seed` is the one that it fails with: the faults that it draws are made explicit
+/// first.
+pub fn shrink(
+    scenario: &Scenario,
+    seed: u64,
+    tries_max: u32,
+    mut fails: impl FnMut(&Scenario) -> bool,
+) -> (Scenario, u32) {
+    let mut tries = 0;
+    let mut attempt = |candidate: &Scenario| {
+        tries += 1;
+        tries <= tries_max && fails(candidate)
+    };
+    let mut best = scenario.clone();
+    let explicit = Scenario { faults: scenario.schedule(seed), random: None, ..scenario.clone() };
+    // The seed decides more than the schedule; where the failure hangs on that, the scenario stays as it was.
+    if attempt(&explicit) {
+        best = explicit;
+        fewer_faults(&mut best, &mut attempt);
+    }
+    loop {
+        let smaller = CUTS.iter().filter_map(|cut| cut(&best)).find(|candidate| attempt(candidate));
+        match smaller {
+            Some(candidate) => best = candidate,
+            None => break,
+        }
+    }
+    fewer_faults(&mut best, &mut attempt);
+    (best, tries.min(tries_max))
+}
+
+/// Leaves out runs of faults, long ones first, then shorter ones, down to single ones (delta debugging).
+fn fewer_faults(best: &mut Scenario, fails: &mut impl FnMut(&Scenario) -> bool) {
+    let mut chunk = best.faults.len();
+    while chunk > 0 {
+        let mut at = 0;
+        while at < best.faults.len() {
+            let mut candidate = best.clone();
+            candidate.faults.drain(at..(at + chunk).min(best.faults.len()));
+            if fails(&candidate) {
+                *best = candidate;
+            } else {
+                at += chunk;
+            }
+        }
+        chunk /= 2;
+    }
+}
+
+/// What is tried, the most promising first.
+const CUTS: &[Cut] = &[
+    |scenario| half_of(scenario, "messages"),
+    |scenario| half_of(scenario, "rounds"),
+    |scenario| half_of(scenario, "bytes_max"),
+    |scenario| {
+        let hosts = scenario.hosts.checked_sub(1).filter(|hosts| *hosts > 0)?;
+        Some(Scenario { hosts, ..scenario.clone() })
+    },
+    |scenario| {
+        let ranks_per_host = scenario.ranks_per_host.checked_sub(1).filter(|ranks| *ranks > 0)?;
+        Some(Scenario { ranks_per_host, ..scenario.clone() })
+    },
+    |scenario| {
+        let mut rails = scenario.rails();
+        rails.pop();
+        (!rails.is_empty()).then(|| Scenario { rails, ..scenario.clone() })
+    },
+    |scenario| {
+        let mut rails = scenario.rails();
+        (rails.len() > 1).then(|| {
+            rails.remove(0);
+            Scenario { rails, ..scenario.clone() }
+        })
+    },
+    |scenario| scenario.squeeze.then(|| Scenario { squeeze: false, ..scenario.clone() }),
+    |scenario| {
+        (scenario.cpu.slow_polls_per_thousand > 0).then(|| {
+            let mut calm = scenario.clone();
+            calm.cpu.slow_polls_per_thousand = 0;
+            calm
+        })
+    },
+];
+
+fn half_of(scenario: &Scenario, parameter: &str) -> Option<Scenario> {
+    let value = scenario.workload.parameters.get(parameter)?.as_integer()?;
+    let mut smaller = scenario.clone();
+    smaller.workload.parameters.insert(parameter.to_owned(), toml::Value::Integer((value > 1).then_some(value / 2)?));
+    Some(smaller)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(faults: &str) -> Scenario {
+        let text = format!(
+            "hosts = 4\nranks_per_host = 3\nsqueeze = true\n[workload]\nname = \"random\"\nparameters = {{ messages = 100 }}\n{faults}"
+        );
+        Scenario::parse("test", &text).unwrap()
+    }
+
+    /// A failure that hangs on two of eight faults, two hosts and six messages shrinks to just these.
+    #[test]
+    fn only_what_the_failure_needs_is_left() {
+        let faults: String = (0..8)
+            .map(|i| {
+                format!("[[faults]]\nat = \"{}us\"\nuntil = \"900us\"\nwhat = \"pause\"\nwhere = \"rank{i}\"\n", i + 1)
+            })
+            .collect();
+        let start = scenario(&faults);
+        let messages = |scenario: &Scenario| scenario.workload.parameters["messages"].as_integer().unwrap();
+        let (least, tries) = shrink(&start, 1, 1000, |candidate| {
+            let has =
+                |rank: u32| candidate.faults.iter().any(|fault| fault.fault.to_string() == format!("pause rank{rank}"));
+            candidate.hosts >= 2 && messages(candidate) >= 6 && has(2) && has(5)
+        });
+        assert_eq!(least.faults.len(), 2);
+        assert_eq!((least.hosts, least.ranks_per_host, messages(&least), least.squeeze), (2, 1, 6, false));
+        assert!(tries < 100, "{tries} runs");
+        let (same, tries) = shrink(&start, 1, 10, |_| false);
+        assert_eq!((same, tries), (start, 10));
+    }
+}

@@ -1,0 +1,155 @@
+//! What runs on a rank, and what a workload sees of the world.
+//!
+//! One [`App`] per rank, made by a [`Workload`]. Apps submit through [`Cx::engine`] and hear of completions as events;
+//! checkers look at the world through a [`View`] only, between steps, and see every rank's memory.
+
+use rerail_core::endpoint::{Event, Usage};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::RegionId;
+use rerail_core::time::Time;
+use rerail_linux::driver::Engine;
+
+use super::admin::AdminNet;
+use super::{Phase, RankState};
+use crate::rng::Rng;
+use crate::trace::Trace;
+
+/// What one rank does.
+pub trait App {
+    /// The first call, at virtual time 0, in order of ranks: allocate memory, submit, set a timer.
+    fn start(&mut self, cx: &mut Cx<'_>);
+    /// The engine tells something. What is submitted here goes out when the call returns.
+    fn event(&mut self, cx: &mut Cx<'_>, event: Event);
+    /// The moment named by [`Cx::wake_at`] has come.
+    fn timer(&mut self, cx: &mut Cx<'_>) {
+        let _ = cx;
+    }
+    /// A datagram of the administrative network has come.
+    fn datagram(&mut self, cx: &mut Cx<'_>, from: u32, bytes: &[u8]) {
+        let _ = (cx, from, bytes);
+    }
+    /// The world's phase has changed: in [`Phase::Liveness`] an app submits nothing new of its own accord, and finishes.
+    fn phase(&mut self, cx: &mut Cx<'_>, phase: Phase) {
+        let _ = (cx, phase);
+    }
+    /// Whether all that this rank submitted is over and it wants nothing more.
+    fn is_done(&self) -> bool;
+}
+
+/// What all ranks of a job do together.
+pub trait Workload {
+    /// The app of a rank of `size`.
+    fn app(&mut self, rank: u32, size: u32) -> Box<dyn App>;
+    /// Looks at the world: after every `Limits::look_every` of virtual time, and at each [`Moment`]. `false` ends the run
+    /// (a checker has seen what must not be).
+    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+        let _ = (view, moment);
+        true
+    }
+}
+
+/// When a workload looks at the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// In between: every `Limits::look_every`.
+    Between,
+    /// A rank's process was killed just now.
+    Killed(u32),
+    /// All faults have been healed; what follows is the liveness phase.
+    Healed,
+    /// Every app is done (or the bound is over); engines still have to rest.
+    Done,
+    /// The end: after `Limits::rest` of quiet, so that nothing may be in use any more.
+    End,
+}
+
+/// What an app may use in a call.
+pub struct Cx<'a> {
+    /// Virtual time.
+    pub now: Time,
+    /// This rank.
+    pub rank: u32,
+    /// Ranks of the job.
+    pub size: u32,
+    /// The phase.
+    pub phase: Phase,
+    /// The rank's transport.
+    pub engine: &'a mut Engine,
+    /// The rank's own stream of numbers.
+    pub rng: &'a mut Rng,
+    /// The world's trace.
+    pub trace: &'a Trace,
+    pub(super) admin: &'a mut AdminNet,
+    pub(super) wake: &'a mut Option<Time>,
+    pub(super) spent_ns: &'a mut u64,
+}
+
+impl Cx<'_> {
+    /// Asks for [`App::timer`] at a moment; a rank has one timer, the earliest moment asked for counts.
+    pub fn wake_at(&mut self, at: Time) {
+        *self.wake = Some(self.wake.map_or(at, |set| set.min(at)));
+    }
+
+    /// The rank computes for so long after this call: it polls nothing meanwhile.
+    pub fn compute(&mut self, ns: u64) {
+        *self.spent_ns = self.spent_ns.saturating_add(ns);
+    }
+
+    /// Sends a datagram over the administrative network; it arrives unless that network is cut or the receiver is dead.
+    pub fn send_datagram(&mut self, to: u32, bytes: &[u8]) {
+        self.admin.send(self.now, self.rank, to, bytes);
+    }
+}
+
+/// A look at the world between two steps.
+pub struct View<'a> {
+    /// Virtual time.
+    pub now: Time,
+    /// The phase.
+    pub phase: Phase,
+    pub(super) ranks: &'a [RankState],
+    pub(super) objects: usize,
+}
+
+impl View<'_> {
+    /// Ranks of the job.
+    pub fn size(&self) -> u32 {
+        self.ranks.len() as u32
+    }
+
+    /// Bytes of a rank's memory; `None` where there are none such. A killed rank's memory stays to be looked at.
+    pub fn peek(&self, rank: u32, region: RegionId, offset: u64, len: u64) -> Option<&[u8]> {
+        let bytes = self.engine(rank)?.bytes(region)?;
+        bytes.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(len).ok()?)
+    }
+
+    /// A rank's transport, to look at.
+    pub fn engine(&self, rank: u32) -> Option<&Engine> {
+        self.ranks.get(rank as usize).map(|rank| &rank.engine)
+    }
+
+    /// How full every bounded table of a rank is.
+    pub fn usage(&self, rank: u32) -> Option<Usage> {
+        self.engine(rank).map(|engine| engine.endpoint().usage())
+    }
+
+    /// Whether a rank's process lives.
+    pub fn is_alive(&self, rank: u32) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|rank| rank.alive)
+    }
+
+    /// Whether a rank's app says that it is done.
+    pub fn is_done(&self, rank: u32) -> bool {
+        self.ranks.get(rank as usize).is_some_and(|rank| rank.app.is_done())
+    }
+
+    /// Objects of all devices (queue pairs, memory regions, ...) that exist now.
+    pub fn device_objects(&self) -> usize {
+        self.objects
+    }
+
+    /// As a rank's id in the core.
+    pub fn peer(rank: u32) -> PeerId {
+        PeerId(rank)
+    }
+}

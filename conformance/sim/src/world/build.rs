@@ -1,0 +1,162 @@
+//! A scenario becomes hosts, wires, rails and engines.
+
+use std::fmt;
+
+use rerail_core::ids::PeerId;
+use rerail_core::time::Time;
+use rerail_linux::driver::{Card, EngineOpening, StartError};
+use rerail_linux::rail::Rail;
+use rerail_linux::rail::loopback::Loopback;
+
+use super::fault::Kind;
+use super::wires::Wires;
+use super::{AdminNet, Phase, RankState, Report, Workload, World};
+use crate::rails::Gate;
+use crate::rng::Rng;
+use crate::scenario::Scenario;
+use crate::trace::{Tap, Trace};
+
+/// Why no world can be made of a scenario.
+#[derive(Debug)]
+pub enum BuildError {
+    /// A value is not possible; the sentence names it.
+    Scenario(String),
+    /// A rank could not start.
+    Start {
+        /// The rank.
+        rank: u32,
+        /// Why.
+        error: StartError,
+    },
+    /// A rank's rail could not be opened.
+    Rail {
+        /// The rank.
+        rank: u32,
+        /// The rail's place in `rails`.
+        rail: usize,
+        /// Why.
+        why: String,
+    },
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Scenario(why) => f.write_str(why),
+            BuildError::Start { rank, error } => write!(f, "rank {rank}: {error}"),
+            BuildError::Rail { rank, rail, why } => write!(f, "rank {rank}, rails[{rail}]: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl World {
+    /// The world of a scenario and a seed, with the workload's apps on its ranks.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(
+        scenario: &Scenario,
+        seed: u64,
+        workload: &mut dyn Workload,
+        trace: Trace,
+    ) -> Result<World, BuildError> {
+        scenario.check().map_err(BuildError::Scenario)?;
+        let size = scenario.size();
+        let faults = scenario.schedule(seed);
+        if let Some(at) = faults.iter().find(|at| !World::knows(at.fault.kind)) {
+            return Err(BuildError::Scenario(format!("the fault \"{}\" is not simulated", at.fault.kind)));
+        }
+        let gated = faults.iter().any(|at| at.fault.kind == Kind::Lag);
+        let mut wires = Wires::build(scenario, seed, &trace).map_err(BuildError::Scenario)?;
+        let specs = scenario.rails();
+        let mut openings = Vec::with_capacity(size as usize);
+        let mut report = Report { ranks: size, ..Report::default() };
+        for index in 0..size {
+            let config = scenario.core_config(index, seed);
+            report.state_bytes = report.state_bytes.max(config.memory_bytes().unwrap_or(0) as u64);
+            report.pool_bytes = report.pool_bytes.max(config.pool_bytes().unwrap_or(0));
+            let mut gates = Vec::new();
+            let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(index)))];
+            for (at, spec) in specs.iter().enumerate() {
+                let kind = std::mem::discriminant(spec);
+                let nth = specs[..at].iter().filter(|other| std::mem::discriminant(*other) == kind).count() as u8;
+                let rail = wires.rail(scenario, index, nth, spec);
+                let mut rail = rail.map_err(|why| BuildError::Rail { rank: index, rail: at, why })?;
+                if gated {
+                    let gate;
+                    (rail, gate) = Gate::before(rail);
+                    gates.push(gate);
+                }
+                rails.push(Tap::around(rail, &trace, index));
+            }
+            let host = format!("host{}", scenario.host_of(index));
+            let opening = EngineOpening::with_rails(config, host, rails, Time(0))
+                .map_err(|error| BuildError::Start { rank: index, error })?;
+            openings.push((opening, gates));
+        }
+        let cards: Vec<String> = openings.iter().map(|(opening, _)| opening.card().to_owned()).collect();
+        let mut ranks = Vec::with_capacity(size as usize);
+        for (peer, card) in (0..).zip(&cards) {
+            let failed = |rank, error| BuildError::Start { rank, error };
+            let card =
+                Card::parse(card).map_err(|error| failed(peer, StartError::Card { peer: PeerId(peer), error }))?;
+            for (index, (opening, _)) in (0..).zip(&mut openings) {
+                opening.learn_parsed(PeerId(peer), &card).map_err(|error| failed(index, error))?;
+            }
+        }
+        for (index, (opening, gates)) in (0..).zip(openings) {
+            let engine = opening.join().map_err(|error| BuildError::Start { rank: index, error })?;
+            ranks.push(RankState {
+                engine,
+                app: workload.app(index, size),
+                rng: Rng::new(seed, &format!("rank {index}")),
+                alive: true,
+                done: false,
+                paused_until: Time(0),
+                busy_until: Time(0),
+                wake: None,
+                app_wake: None,
+                telling: false,
+                copied: 0,
+                gates,
+                datagrams: Vec::new(),
+            });
+        }
+        let mut world = World {
+            undone: ranks.len(),
+            ranks,
+            wires,
+            admin: AdminNet::new(scenario.admin.latency.0),
+            queue: Default::default(),
+            sequence: 0,
+            now: Time(0),
+            phase: Phase::Safety,
+            cpu: scenario.cpu.clone(),
+            limits: scenario.limits.clone(),
+            active: vec![false; faults.len()],
+            faults,
+            faults_left: 0,
+            rng: Rng::new(seed, "world"),
+            trace,
+            events: 0,
+            healed: None,
+            woken: Vec::new(),
+            killed: Vec::new(),
+            report,
+        };
+        world.plan();
+        Ok(world)
+    }
+
+    pub(super) fn finish_report(&mut self) {
+        self.report.virtual_ns = self.now.0;
+        self.report.events = self.events + self.wires.events();
+        self.report.ring_bytes = self.wires.ring_bytes();
+        for rank in &self.ranks {
+            self.report.packets += rank.engine.stats().packets_sent;
+            self.report.rail_bytes += rank.engine.rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
+        }
+    }
+}

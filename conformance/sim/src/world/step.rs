@@ -1,0 +1,187 @@
+//! A rank wakes, makes a round, tells its application.
+
+use rerail_core::time::Time;
+
+use super::{Cx, Phase, RankState, What, World};
+use crate::trace::Who;
+
+impl World {
+    /// Something becomes visible to a rank at a moment.
+    pub(super) fn wake_at(&mut self, rank: u32, visible: Time) {
+        let mut delay = self.cpu.poll_ns;
+        let per_thousand = u64::from(self.cpu.slow_polls_per_thousand);
+        if per_thousand > 0 && self.rng.below(1000) < per_thousand {
+            delay += self.rng.within(1, self.cpu.slow_poll_max.0.max(1));
+        }
+        self.schedule(rank, Time(visible.0.saturating_add(delay)));
+    }
+
+    /// A rank wakes at a moment, or later where it is busy or paused, or earlier where it wakes anyway.
+    pub(super) fn schedule(&mut self, index: u32, at: Time) {
+        let Some(rank) = self.ranks.get_mut(index as usize).filter(|rank| rank.alive) else { return };
+        let at = at.max(rank.busy_until).max(rank.paused_until);
+        if at.0 == u64::MAX || rank.wake.is_some_and(|wake| wake <= at) {
+            return;
+        }
+        rank.wake = Some(at);
+        self.push(at, What::Wake(index));
+    }
+
+    /// Wakes everybody to whom something becomes visible on the wires.
+    pub(super) fn wake_woken(&mut self) {
+        let mut woken = std::mem::take(&mut self.woken);
+        self.wires.take_woken(&mut woken);
+        for (rank, visible) in woken.drain(..) {
+            self.wake_at(rank, visible);
+        }
+        self.woken = woken;
+    }
+
+    /// The entry of the queue.
+    pub(super) fn wake(&mut self, index: u32, at: Time) {
+        let Some(rank) = self.ranks.get_mut(index as usize) else { return };
+        if rank.wake != Some(at) || !rank.alive {
+            // Another entry took this one's place.
+            return;
+        }
+        rank.wake = None;
+        if rank.paused_until > at {
+            self.schedule(index, at);
+            return;
+        }
+        self.events += 1;
+        match rank.telling {
+            true => self.tell(index, at),
+            false => self.round(index, at),
+        }
+    }
+
+    /// A round of the engine; the application hears of it when its cost is over.
+    fn round(&mut self, index: u32, now: Time) {
+        self.wires.set_now(now);
+        let rank = &mut self.ranks[index as usize];
+        let done = rank.engine.round(now) as u64;
+        self.report.rounds += 1;
+        let mut cost = self.cpu.round_ns + done * self.cpu.thing_ns;
+        if let Some(rate) = Some(self.cpu.copy_bytes_per_second).filter(|rate| *rate > 0) {
+            let copied = rank.engine.stats().bytes_copied;
+            let bytes = copied - std::mem::replace(&mut rank.copied, copied);
+            cost += (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;
+        }
+        let mut tell = rank.engine.has_event() || !rank.datagrams.is_empty();
+        // The first event's price comes before the application's answer to it, that of the others after.
+        cost += u64::from(tell) * self.cpu.event_ns;
+        rank.busy_until = Time(now.0 + cost);
+        tell |= rank.app_wake.is_some_and(|due| due <= rank.busy_until);
+        rank.telling = tell;
+        let again = (tell || done > 0).then_some(rank.busy_until);
+        self.wake_woken();
+        self.reschedule(index, again);
+    }
+
+    /// The application hears of events, datagrams and its timer, and submits.
+    fn tell(&mut self, index: u32, now: Time) {
+        self.ranks[index as usize].telling = false;
+        self.call(index, now, |rank, mut cx| {
+            let mut told = 0;
+            while let Some(event) = cx.engine.poll_event() {
+                rank.app.event(&mut cx, event);
+                told += 1;
+            }
+            for datagram in rank.datagrams.drain(..) {
+                rank.app.datagram(&mut cx, datagram.from, &datagram.bytes);
+                told += 1;
+            }
+            if rank.timer_due {
+                rank.app.timer(&mut cx);
+                told += 1;
+            }
+            told
+        });
+    }
+
+    /// Calls an application, carries out what it submitted, and charges for both.
+    pub(super) fn call(&mut self, index: u32, now: Time, what: impl FnOnce(Called<'_>, Cx<'_>) -> u64) {
+        self.wires.set_now(now);
+        let size = self.ranks.len() as u32;
+        let (phase, trace, admin) = (self.phase, self.trace.clone(), &mut self.admin);
+        let rank = &mut self.ranks[index as usize];
+        let timer_due = rank.app_wake.is_some_and(|due| due <= now);
+        if timer_due {
+            rank.app_wake = None;
+        }
+        let mut spent_ns = 0;
+        let RankState { engine, app, rng, app_wake, datagrams, .. } = rank;
+        let cx = Cx {
+            now,
+            rank: index,
+            size,
+            phase,
+            engine,
+            rng,
+            trace: &trace,
+            admin,
+            wake: app_wake,
+            spent_ns: &mut spent_ns,
+        };
+        let told = what(Called { app: &mut **app, datagrams, timer_due }, cx);
+        let actions = rank.engine.carry_out(now) as u64;
+        let cost = told.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
+        // A change of phase is told to busy ranks too.
+        rank.busy_until = Time(rank.busy_until.max(now).0.saturating_add(cost).saturating_add(spent_ns));
+        let done = rank.app.is_done();
+        match (std::mem::replace(&mut rank.done, done), done) {
+            (false, true) => self.undone -= 1,
+            (true, false) => self.undone += 1,
+            _ => {}
+        }
+        // What was submitted is looked after at once; events that came of it are told next time.
+        let again = (told > 0 || actions > 0 || rank.engine.has_event()).then_some(rank.busy_until);
+        self.wake_woken();
+        self.reschedule(index, again);
+    }
+
+    /// The rank's next wake-up: now again, or at the next deadline.
+    fn reschedule(&mut self, index: u32, again: Option<Time>) {
+        let rank = &self.ranks[index as usize];
+        let next = again.into_iter().chain(rank.engine.next_timeout()).chain(rank.app_wake).min();
+        if let Some(next) = next {
+            self.schedule(index, next);
+        }
+    }
+
+    /// The first call of every application.
+    pub(super) fn start(&mut self) {
+        self.trace.note(self.now, Who::World, format_args!("start: {} ranks", self.ranks.len()));
+        for index in 0..self.ranks.len() as u32 {
+            self.call(index, self.now, |rank, mut cx| {
+                rank.app.start(&mut cx);
+                1
+            });
+        }
+    }
+
+    /// The phase changes, and every living application is told.
+    pub(super) fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.trace.note(self.now, Who::World, format_args!("phase: {phase:?}"));
+        for index in 0..self.ranks.len() as u32 {
+            if self.ranks[index as usize].alive {
+                self.call(index, self.now, |rank, mut cx| {
+                    rank.app.phase(&mut cx, phase);
+                    if rank.timer_due {
+                        rank.app.timer(&mut cx);
+                    }
+                    1
+                });
+            }
+        }
+    }
+}
+
+/// What a call of an application is about.
+pub(super) struct Called<'a> {
+    pub(super) app: &'a mut dyn super::App,
+    pub(super) datagrams: &'a mut Vec<super::Datagram>,
+    pub(super) timer_due: bool,
+}

@@ -1,0 +1,318 @@
+//! Worlds of a few ranks: they run, they are the same again, and faults do what they say.
+
+use rerail_core::endpoint::{Event, LossReason, RailFault};
+use rerail_core::time::Time;
+
+use super::*;
+use crate::scenario::Scenario;
+
+fn scenario(text: &str) -> Scenario {
+    Scenario::parse("test", text).unwrap()
+}
+
+fn world(text: &str, seed: u64, workload: &mut dyn Workload, trace: Trace) -> World {
+    World::build(&scenario(text), seed, workload, trace).unwrap_or_else(|error| panic!("{error}"))
+}
+
+const SHM: &str = "hosts = 1\nranks_per_host = 4\nrails = [{ kind = \"shm\" }]\n";
+
+/// Every table of every living rank is empty but for channels and timers that watch.
+fn assert_rested(world: &World) {
+    let view = world.view();
+    for rank in (0..view.size()).filter(|rank| view.is_alive(*rank)) {
+        let usage = view.usage(rank).unwrap();
+        for (name, table) in usage.tables() {
+            if !["channels", "timers", "windows"].contains(&name) {
+                assert_eq!(table.used, 0, "rank {rank}: {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn ranks_of_a_host_play_ping_pong() {
+    // Below and above the limit of eager messages, and below and above a ring's slot.
+    for bytes in [1, 3000, 5000, 100_000] {
+        let mut workload = PingPong::new(20, bytes);
+        let mut world = world(SHM, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        assert_rested(&world);
+        let report = world.report();
+        assert!(report.packets >= 4 * 20 && report.done_ns > 0, "{report:?}");
+        // Two rings for each of two pairs.
+        let ring = rerail_core::shm::ring_bytes(scenario(SHM).ring()).unwrap() as u64;
+        assert_eq!(report.ring_bytes, 4 * ring);
+    }
+}
+
+#[test]
+fn a_rank_without_a_pair_plays_with_itself() {
+    let mut workload = PingPong::new(5, 100);
+    let mut world =
+        world("hosts = 1\nranks_per_host = 3\nrails = [{ kind = \"shm\" }]", 1, &mut workload, Trace::off());
+    assert_eq!(world.run(&mut workload), Ended::Done);
+}
+
+const STREAM: &str = "hosts = 4\ndevice = \"ethernet-10g\"\n";
+
+#[test]
+fn ranks_of_hosts_play_ping_pong_over_streams() {
+    for bytes in [1, 3000, 20_000, 1_000_000] {
+        let mut workload = PingPong::new(10, bytes);
+        let mut world = world(STREAM, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&world);
+        // 20 messages in a row over a link of 1.25 GB/s take at least their bytes.
+        let least = 20 * bytes * 8 / 10;
+        assert!(world.report().done_ns > least, "{bytes} bytes: {:?}", world.report());
+    }
+}
+
+#[test]
+fn two_streams_carry_stripes() {
+    let took = |ports: u32| {
+        let text = format!("[[hcas]]\ndevice = \"ethernet-10g\"\nports = {ports}\n[config]\nstriping = \"even\"");
+        let mut workload = PingPong::new(4, 4_000_000);
+        let mut world = world(&text, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0));
+        world.report().done_ns
+    };
+    let (one, two) = (took(1), took(2));
+    assert!(two * 10 < one * 6, "one link {one} ns, two links {two} ns");
+}
+
+#[test]
+fn streams_bear_what_wires_do() {
+    for seed in 0..30 {
+        let text = format!(
+            "{STREAM}squeeze = true\n[random]\nper_second = 3000\nlasts_max = \"3ms\"\nkinds = \
+             [\"jitter\", \"hold\", \"lose\", \"corrupt\", \"load\", \"blink\", \"pause\", \"lag\", \"link-down\", \
+             \"plane-down\", \"switch-down\"]\n[limits]\nsafety = \"20ms\"\n"
+        );
+        let mut workload = PingPong::new(20, 1 + seed * 997 % 30_000);
+        let mut world = world(&text, seed, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert_rested(&world);
+        assert!(world.report().faults > 10);
+    }
+}
+
+#[test]
+fn a_reset_stream_loses_the_peer_today() {
+    let text =
+        format!("{STREAM}faults = [{{ at = \"200us\", what = \"stream-reset\", where = \"host0.hca0.port0\" }}]");
+    let mut workload = PingPong::new(1000, 100);
+    let mut world = world(&text, 1, &mut workload, Trace::off());
+    assert!(world.needs_recovery());
+    assert_eq!(world.run(&mut workload), Ended::Done);
+    // Both ends of one pair, its open requests; the other pair goes on.
+    assert!((2..=6).contains(&workload.failures()), "{}", workload.failures());
+}
+
+fn story(text: &str, seed: u64) -> Vec<String> {
+    let mut workload = PingPong::new(10, 5000);
+    let trace = Trace::on();
+    let mut world = world(text, seed, &mut workload, trace.clone());
+    assert_eq!(world.run(&mut workload), Ended::Done);
+    trace.take().iter().map(|line| line.to_string()).collect()
+}
+
+const RESTLESS: &str = r#"
+hosts = 1
+ranks_per_host = 4
+rails = [{ kind = "shm" }]
+squeeze = true
+[cpu]
+slow_polls_per_thousand = 200
+[random]
+per_second = 20000
+kinds = ["pause", "lag", "admin-cut"]
+lasts_max = "100us"
+[limits]
+safety = "2ms"
+"#;
+
+#[test]
+fn a_seed_has_one_history() {
+    let first = story(RESTLESS, 7);
+    assert!(first.len() > 100 && first.iter().any(|line| line.contains("fault: pause")), "{first:#?}");
+    assert_eq!(first, story(RESTLESS, 7));
+    let streams = format!("{STREAM}squeeze = true\n[random]\nper_second = 1000\n[limits]\nsafety = \"5ms\"\n");
+    assert_eq!(story(&streams, 7), story(&streams, 7));
+    assert_ne!(first, story(RESTLESS, 8));
+}
+
+#[test]
+fn restless_worlds_complete() {
+    for seed in 0..50 {
+        let mut workload = PingPong::new(30, 1 + seed * 331 % 9000);
+        let mut world = world(RESTLESS, seed, &mut workload, Trace::off());
+        let ended = world.run(&mut workload);
+        assert_eq!((ended, workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert!(!world.needs_recovery());
+        assert_rested(&world);
+    }
+}
+
+#[test]
+fn what_costs_more_takes_longer() {
+    let took = |more: &str| {
+        let mut workload = PingPong::new(50, 64);
+        let mut world = world(&format!("{SHM}{more}"), 1, &mut workload, Trace::off());
+        assert_eq!(world.run(&mut workload), Ended::Done);
+        world.report().done_ns
+    };
+    // The run's safety phase ends with the last message.
+    let plain = took("");
+    for more in
+        ["[shm]\nlatency_ns = 1000", "[cpu]\npoll_ns = 1000", "[cpu]\nthing_ns = 1000", "[cpu]\nevent_ns = 1000"]
+    {
+        let slower = took(more);
+        // 50 messages each way, one after the other, each with a nanosecond-exact price.
+        assert!(slower >= plain + 100 * 900, "{more}: {plain} to {slower}");
+    }
+}
+
+/// Does nothing but count the peers that were lost, and wake when it is told to.
+struct Idle {
+    send_to: Option<u32>,
+    lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, LossReason, Time)>>>,
+}
+
+impl App for Idle {
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        if let Some(peer) = self.send_to {
+            let send = rerail_core::endpoint::Send { peer: View::peer(peer), ..Default::default() };
+            cx.engine.inject(cx.now, &send, b"hello").unwrap();
+        }
+    }
+
+    fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
+        if let Event::PeerLost { why, .. } = event {
+            self.lost.borrow_mut().push((cx.rank, why, cx.now));
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Default)]
+struct Idlers {
+    lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, LossReason, Time)>>>,
+    moments: Vec<Moment>,
+}
+
+impl Workload for Idlers {
+    fn app(&mut self, rank: u32, _size: u32) -> Box<dyn App> {
+        Box::new(Idle { send_to: (rank == 0).then_some(1), lost: self.lost.clone() })
+    }
+
+    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+        if let Moment::Killed(rank) = moment {
+            assert!(!view.is_alive(rank));
+        }
+        if moment != Moment::Between {
+            self.moments.push(moment);
+        }
+        true
+    }
+}
+
+#[test]
+fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
+    let text = format!("{SHM}faults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]");
+    let mut workload = Idlers::default();
+    let mut world = world(&text, 1, &mut workload, Trace::off());
+    assert!(world.needs_recovery());
+    assert_eq!(world.run(&mut workload), Ended::Done);
+    let lost = workload.lost.borrow();
+    let [(0, LossReason::RailFailed { fault: RailFault::Closed, .. }, at)] = lost[..] else { panic!("{lost:?}") };
+    assert!((100_000..110_000).contains(&at.0), "{at:?}");
+    assert_eq!(workload.moments, [Moment::Killed(1), Moment::Healed, Moment::Done, Moment::End]);
+    assert!(world.view().engine(1).is_some());
+}
+
+#[test]
+fn a_paused_rank_does_nothing_until_it_goes_on() {
+    let done = |text: &str| {
+        let mut workload = PingPong::new(10, 10);
+        let mut world = world(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
+        assert_eq!(world.run(&mut workload), Ended::Done);
+        world.report().done_ns
+    };
+    let pause = |until: &str| format!("faults = [{{ at = \"1us\", what = \"pause\", where = \"rank1\"{until} }}]\n");
+    assert!(done("") < 1_000_000);
+    let paused = done(&pause(", until = \"2ms\""));
+    assert!((2_000_000..3_000_000).contains(&paused), "{paused}");
+    // Without an end it goes on when everything is healed, which is when the safety phase is over.
+    let healed = done(&format!("{}[limits]\nsafety = \"5ms\"", pause("")));
+    assert!((5_000_000..6_000_000).contains(&healed), "{healed}");
+}
+
+/// Answers a datagram with the next letter; rank 0 begins.
+#[derive(Default)]
+struct Letters(std::rc::Rc<std::cell::RefCell<Vec<(u64, u32, Vec<u8>)>>>);
+
+impl Workload for Letters {
+    fn app(&mut self, _rank: u32, _size: u32) -> Box<dyn App> {
+        Box::new(Letters(self.0.clone()))
+    }
+}
+
+impl App for Letters {
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        if cx.rank == 0 {
+            cx.wake_at(Time(50_000));
+        }
+    }
+
+    fn event(&mut self, _cx: &mut Cx<'_>, _event: Event) {}
+
+    fn timer(&mut self, cx: &mut Cx<'_>) {
+        cx.send_datagram(1, b"a");
+    }
+
+    fn datagram(&mut self, cx: &mut Cx<'_>, from: u32, bytes: &[u8]) {
+        self.0.borrow_mut().push((cx.now.0, cx.rank, bytes.to_vec()));
+        if bytes < b"d".as_slice() {
+            cx.send_datagram(from, &[bytes[0] + 1]);
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.0.borrow().len() == 4
+    }
+}
+
+#[test]
+fn the_administrative_network_carries_datagrams_unless_it_is_cut() {
+    let run = |text: &str| {
+        let mut workload = Letters::default();
+        let mut world = world(&format!("{SHM}{text}"), 1, &mut workload, Trace::off());
+        let ended = world.run(&mut workload);
+        let told = workload.0.take();
+        (ended, told)
+    };
+    let (ended, told) = run("");
+    assert_eq!(ended, Ended::Done);
+    let letters: Vec<_> = told.iter().map(|(_, rank, letter)| (*rank, letter[0])).collect();
+    assert_eq!(letters, [(1, b'a'), (0, b'b'), (1, b'c'), (0, b'd')]);
+    assert!(told.windows(2).all(|pair| pair[1].0 >= pair[0].0 + 100_000), "{told:?}");
+    let cut = r#"faults = [{ at = "200us", what = "admin-cut", where = "rank1", until = "300us" }]"#;
+    let (ended, told) = run(cut);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(matches!(ended, Ended::Stuck { idle: true, .. }), "{ended:?}");
+}
+
+#[test]
+fn what_can_not_be_simulated_is_refused() {
+    let build = |text: &str| World::build(&scenario(text), 0, &mut Idlers::default(), Trace::off());
+    let bad = Scenario { hosts: 0, ..Scenario::default() };
+    let error = World::build(&bad, 0, &mut Idlers::default(), Trace::off()).err().unwrap();
+    assert!(error.to_string().starts_with("hosts = 0"), "{error}");
+    // A scenario with shared memory only can't reach another host.
+    let error = build("hosts = 2\nrails = [{ kind = \"shm\" }]").err().unwrap();
+    assert!(matches!(error, BuildError::Start { rank: 1, .. }), "{error}");
+}

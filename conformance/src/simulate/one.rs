@@ -1,0 +1,144 @@
+//! `rerail sim`: one world, from a seed or a file.
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rerail_sim::check::Verdict;
+use rerail_sim::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span};
+use rerail_sim::soak::{self, Menu};
+use rerail_sim::trace::{Line, Trace, story};
+use rerail_sim::world::Report;
+
+use super::report::{RunReport, replay};
+use crate::cli::{RailWord, SimArgs};
+use crate::exit::Failure;
+use crate::output::{bad, bold, bytes, dim, good, json, write_stdout};
+
+/// Runs one world and says what it came to; the exit code tells verdicts apart.
+pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
+    let scenario = scenario(args)?;
+    if args.print {
+        write_stdout(scenario.to_toml().map_err(Failure::usage)?.trim_end())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let traced = args.trace || args.message.is_some();
+    let trace = if traced { Trace::on() } else { Trace::off() };
+    let started = Instant::now();
+    let (verdict, report) = soak::run(&scenario, args.seed, trace.clone());
+    let seconds = started.elapsed().as_secs_f64();
+    if traced {
+        tell(&trace.take(), args.message)?;
+    }
+    match args.json {
+        true => json(&RunReport::new(args.seed, &verdict, &report, seconds))?,
+        false => write_stdout(&render(args.seed, &scenario, &verdict, &report, seconds))?,
+    }
+    Ok(ExitCode::from(verdict.exit_code()))
+}
+
+/// The trace, or one message's story.
+fn tell(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
+    let told: Vec<String> = match message {
+        None => lines.iter().map(Line::to_string).collect(),
+        Some(id) => {
+            let story = story(lines, id);
+            if story.is_empty() {
+                return Err(Failure::usage(format!(
+                    "message {id:x} does not occur in this world: `--trace` tells the messages that do"
+                )));
+            }
+            let start = story[0].at;
+            let line = |line: &&Line| format!("{:>12.3} us  {line}", (line.at - start).0 as f64 / 1000.0);
+            story.iter().map(line).collect()
+        }
+    };
+    write_stdout(&told.join("\n"))
+}
+
+/// The world that the arguments ask for.
+fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
+    let mut scenario = match &args.scenario {
+        Some(file) => {
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+            Scenario::parse(&file.display().to_string(), &text).map_err(Failure::usage)?
+        }
+        None => soak::world_of(args.seed, args.faults.as_ref().unwrap_or(&Menu::Lossless)),
+    };
+    if let (Some(_), Some(faults)) = (&args.scenario, &args.faults) {
+        scenario.random = match faults.kinds() {
+            kinds if kinds.is_empty() => None,
+            kinds => Some(RandomFaults {
+                per_second: 200,
+                kinds,
+                lasts_max: Span::from_millis(2),
+                from: Span::from_micros(0),
+                until: None,
+            }),
+        };
+    }
+    if let Some(ranks) = args.ranks {
+        // As many hosts as it takes with as many ranks on each as before.
+        scenario.ranks_per_host = scenario.ranks_per_host.min(ranks);
+        if ranks % scenario.ranks_per_host != 0 {
+            scenario.ranks_per_host = 1;
+        }
+        scenario.hosts = ranks / scenario.ranks_per_host;
+    }
+    if !args.rails.is_empty() {
+        set_rails(&mut scenario, &args.rails);
+    }
+    if let Some(minutes) = args.minutes {
+        scenario.limits.safety = Span::from_millis(minutes.saturating_mul(60_000));
+    }
+    // What was put together is checked as a file would be.
+    let text = scenario.to_toml().map_err(Failure::usage)?;
+    Scenario::parse("command line", &text).map_err(Failure::usage)
+}
+
+/// Rails by their words: each `hca` and `stream` is a device of its own.
+fn set_rails(scenario: &mut Scenario, words: &[RailWord]) {
+    let device = scenario.hcas().first().map_or_else(|| scenario.device.clone(), |hca| hca.device.clone());
+    scenario.hcas.clear();
+    scenario.subnets.clear();
+    scenario.rails.clear();
+    for word in words {
+        let hca = scenario.hcas.len() as u32;
+        scenario.rails.push(match word {
+            RailWord::Shm => RailSpec::Shm {},
+            RailWord::Hca => RailSpec::Hca { hca, port: 0 },
+            RailWord::Stream => RailSpec::Stream { hca, port: 0 },
+        });
+        if *word != RailWord::Shm {
+            scenario.hcas.push(HcaSpec { device: device.clone(), ..HcaSpec::default() });
+        }
+    }
+}
+
+fn render(seed: u64, scenario: &Scenario, verdict: &Verdict, report: &Report, seconds: f64) -> String {
+    let told = verdict.to_string();
+    let (head, facts) = told.split_once('\n').unwrap_or((&told, ""));
+    let head = if verdict.is_good() { good(head) } else { bad(head) };
+    let ms = report.virtual_ns as f64 / 1e6;
+    let rate = if seconds > 0.0 { report.events as f64 / seconds / 1e6 } else { 0.0 };
+    let mut text = String::new();
+    if !scenario.about.is_empty() {
+        text += &format!("{}\n", dim(&scenario.about));
+    }
+    text += &format!("{}  {head}\n", bold(&format!("seed {seed}")));
+    if !facts.is_empty() {
+        text += &format!("{facts}\n");
+    }
+    text += &format!(
+        "{} ranks, {} faults, {ms:.3} ms of virtual time in {seconds:.2} s: {} events, {rate:.2} million a second\n",
+        report.ranks, report.faults, report.events
+    );
+    text +=
+        &format!("a rank's tables take {}, its payload pool {}", bytes(report.state_bytes), bytes(report.pool_bytes));
+    text
+}
+
+/// How to see this world again, for messages.
+pub fn how_to_replay(seed: u64, faults: &Menu) -> String {
+    replay(seed, &faults.to_string())
+}

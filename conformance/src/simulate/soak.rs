@@ -1,0 +1,203 @@
+//! `rerail soak`: worlds, seed after seed, on all processors.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rerail_sim::check::Verdict;
+use rerail_sim::scenario::Scenario;
+use rerail_sim::soak::{self, Menu};
+use rerail_sim::trace::Trace;
+use serde::Serialize;
+
+use super::one::how_to_replay;
+use crate::cli::SoakArgs;
+use crate::exit::Failure;
+use crate::output::{Progress, bad, dim, good, json, write_stdout};
+
+/// Runs that a failing world may be shrunk by.
+const SHRINK_TRIES: u32 = 300;
+
+/// Failing worlds that are looked into; a broken transport fails in most of them.
+const FINDINGS_MAX: usize = 10;
+
+/// What a soak came to, for programs.
+#[derive(Clone, Debug, Default, Serialize)]
+struct SoakReport {
+    seeds: u64,
+    first_seed: u64,
+    faults: String,
+    verdicts: BTreeMap<&'static str, u64>,
+    events: u64,
+    seconds: f64,
+    events_per_second: f64,
+    findings: Vec<Finding>,
+}
+
+/// A world that failed.
+#[derive(Clone, Debug, Serialize)]
+struct Finding {
+    seed: u64,
+    verdict: &'static str,
+    facts: String,
+    replay: String,
+    /// The smallest world that fails so, as a scenario file.
+    shrunk: Option<String>,
+    exit_code: u8,
+}
+
+#[derive(Default)]
+struct Tally {
+    verdicts: BTreeMap<&'static str, u64>,
+    failed: Vec<(u64, Verdict)>,
+}
+
+/// Runs worlds; the exit code is 0 where all are well, else that of the gravest verdict.
+pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
+    // Panics in worlds are verdicts; the process's own stay loud.
+    let loud = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let report = soak_all(args);
+    std::panic::set_hook(loud);
+    if let Some(folder) = &args.keep {
+        keep(folder, &report.findings)?;
+    }
+    let gravest = report.findings.iter().map(|finding| finding.exit_code).max().unwrap_or(0);
+    match args.json {
+        true => json(&report)?,
+        false => write_stdout(&render(&report))?,
+    }
+    Ok(ExitCode::from(gravest))
+}
+
+fn soak_all(args: &SoakArgs) -> SoakReport {
+    let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let tally = Mutex::new(Tally::default());
+    let over = AtomicBool::new(false);
+    let started = Instant::now();
+    let budget = args.minutes.map(|minutes| Duration::from_secs(minutes * 60));
+    let threads = args.threads.map_or_else(
+        || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        |threads| threads as usize,
+    );
+    let progress = Progress::steps(!args.json, args.seeds, "worlds");
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let late = budget.is_some_and(|budget| started.elapsed() >= budget);
+                    if index >= args.seeds || late || over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let seed = args.from.wrapping_add(index);
+                    let (verdict, report) = soak::run(&soak::world_of(seed, &args.faults), seed, Trace::off());
+                    events.fetch_add(report.events, Ordering::Relaxed);
+                    done.fetch_add(1, Ordering::Relaxed);
+                    // A poisoned lock would mean a panic here, which the thread's scope reports.
+                    let mut tally = tally.lock().expect("no thread panics with the tally");
+                    *tally.verdicts.entry(verdict.word()).or_default() += 1;
+                    if !soak::is_expected(&verdict, &args.faults) {
+                        tally.failed.push((seed, verdict));
+                        over.store(tally.failed.len() >= FINDINGS_MAX && !args.keep_going, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut drawn = 0;
+        while drawn < args.seeds && !over.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+            drawn = done.load(Ordering::Relaxed);
+            progress.set(drawn);
+            let rate = events.load(Ordering::Relaxed) as f64 / started.elapsed().as_secs_f64() / 1e6;
+            progress.say(|| format!("worlds, {rate:.2} million events a second"));
+            if budget.is_some_and(|budget| started.elapsed() >= budget) {
+                break;
+            }
+        }
+    });
+    progress.finish();
+    let seconds = started.elapsed().as_secs_f64();
+    let Tally { verdicts, mut failed } = tally.into_inner().expect("no thread panics with the tally");
+    failed.sort_by_key(|(seed, _)| *seed);
+    let findings = failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, *seed, verdict)).collect();
+    let events = events.into_inner();
+    SoakReport {
+        seeds: done.into_inner(),
+        first_seed: args.from,
+        faults: args.faults.to_string(),
+        verdicts,
+        events,
+        seconds,
+        events_per_second: events as f64 / seconds,
+        findings,
+    }
+}
+
+/// Looks into a world that failed.
+fn finding(args: &SoakArgs, seed: u64, verdict: &Verdict) -> Finding {
+    let shrunk = (!args.no_shrink).then(|| {
+        let world = soak::world_of(seed, &args.faults);
+        let (mut least, tries) = soak::shrink(&world, seed, SHRINK_TRIES, |candidate: &Scenario| {
+            soak::run(candidate, seed, Trace::off()).0.word() == verdict.word()
+        });
+        least.about =
+            format!("{}: {} (shrunk in {tries} runs); replay with --seed {seed}", world.about, verdict.word());
+        least.to_toml().unwrap_or_default()
+    });
+    Finding {
+        seed,
+        verdict: verdict.word(),
+        facts: verdict.to_string(),
+        replay: how_to_replay(seed, &args.faults),
+        shrunk,
+        exit_code: verdict.exit_code(),
+    }
+}
+
+/// Writes the shrunk worlds into a folder.
+fn keep(folder: &Path, findings: &[Finding]) -> Result<(), Failure> {
+    let failed = |error| Failure::usage(format!("{}: {error}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    for finding in findings {
+        if let Some(text) = &finding.shrunk {
+            std::fs::write(folder.join(format!("seed-{}.toml", finding.seed)), text).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+fn render(report: &SoakReport) -> String {
+    let mut text = format!(
+        "{} worlds from seed {} on, faults: {}; {} events in {:.1} s, {:.2} million a second\n",
+        report.seeds,
+        report.first_seed,
+        report.faults,
+        report.events,
+        report.seconds,
+        report.events_per_second / 1e6
+    );
+    for (word, count) in &report.verdicts {
+        let note = match *word {
+            "needs recovery" => {
+                dim("  peers lost by faults that only recovery can answer: expected failures until there is recovery")
+            }
+            _ => String::new(),
+        };
+        text += &format!("{count:>9}  {word}{note}\n");
+    }
+    for finding in &report.findings {
+        text += &format!("\n{} {}\n", bad(&format!("seed {}", finding.seed)), finding.facts);
+        if let Some(shrunk) = &finding.shrunk {
+            text += &format!("{}\n{}\n", dim("the smallest world that fails so:"), shrunk.trim_end());
+        }
+        text += &format!("replay: {}\n", finding.replay);
+    }
+    if report.findings.is_empty() {
+        text += &good("all as expected");
+    }
+    text.trim_end().to_owned()
+}
