@@ -167,7 +167,7 @@ fn equal_runs_are_equal() {
         let mut job = Job::new(3, &options(3));
         for from in 0..3u32 {
             for to in (0..3u32).filter(|to| *to != from) {
-                let bytes = 5_000 * (from as usize + 1);
+                let bytes = 12_000;
                 let (source, target) =
                     (job.region(from as usize, &payload(1, bytes)), job.region(to as usize, &vec![0; bytes]));
                 let now = job.now;

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Span};
 use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
-use rerail_core::rail::RailKind;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Common, Data, RemoteKey, Repr};
 use rerail_linux::auth::JobKey;
 use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
 use rerail_sim::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
-use rerail_sim::net::{BusModel, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetId, SubnetModel};
+use rerail_sim::net::{BusModel, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetModel};
 use rerail_sim::trace::Trace;
 
 pub const JOB: u64 = 0xB0B;
@@ -21,7 +20,6 @@ const ROUNDS_MAX: usize = 200_000;
 /// Sizes small enough that their bounds are felt.
 pub fn options(peers: u32) -> VerbsOptions {
     VerbsOptions {
-        kind: RailKind::Sim,
         eager_bytes_max: 1024,
         segment_bytes: 4096,
         posts_max: 8,
@@ -183,7 +181,6 @@ impl Host {
 /// All of it.
 pub struct World {
     pub fabric: SharedFabric,
-    pub subnet: SubnetId,
     pub hosts: Vec<Host>,
     pub now: Time,
 }
@@ -222,7 +219,7 @@ impl World {
             Host { rail, me, sink: Recorder::default(), hca, port, memory: Vec::new(), posts: 0 }
         });
         let hosts = hosts.collect();
-        let mut world = World { fabric, subnet, hosts, now: Time(1_000) };
+        let mut world = World { fabric, hosts, now: Time(1_000) };
         world.fabric.borrow_mut().advance(world.now);
         let addresses: Vec<String> = world.hosts.iter().map(|host| host.rail.address()).collect();
         for host in &mut world.hosts {

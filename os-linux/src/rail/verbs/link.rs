@@ -38,7 +38,7 @@ pub(super) struct Link {
     pub stands: bool,
     /// The peer knows that it stands.
     pub heard: bool,
-    /// The peer broke the protocol: nothing more of it is looked at.
+    /// The peer broke the protocol, or the core is through with it: nothing more of it is looked at.
     pub is_deaf: bool,
     /// Requests that are with the device.
     pub open: u32,
