@@ -92,8 +92,17 @@ impl<D: Device> VerbsRail<D> {
     /// Takes a message of somebody who knows the job's key.
     pub(super) fn handle_setup(&mut self, setup: &Setup, sink: &mut dyn Sink) {
         let from = PeerId(setup.from);
-        let known = self.peers.get(from).copied();
-        let Some(known) = known.filter(|_| setup.job == self.identity.job && from != self.identity.me) else { return };
+        if setup.job != self.identity.job || from == self.identity.me {
+            return;
+        }
+        if let SetupKind::Refusal { answers, reason: Reason::Rank } = setup.kind {
+            // Of one that was never called: at the address of the peer lives somebody else.
+            if let Some(index) = self.links.find(|link| link.nonce == answers) {
+                self.handle_refusal(index, answers);
+            }
+            return;
+        }
+        let Some(known) = self.peers.get(from).copied() else { return };
         let misled = if setup.to != self.identity.me.0 {
             Some(Reason::Rank)
         } else if setup.rail != self.options.index {
