@@ -7,9 +7,7 @@ use rerail_verbs::Gid;
 use rerail_verbs::contract::{AddressVector, Device};
 
 use crate::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
-use crate::net::{
-    BusModel, Direction, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetId, SubnetModel,
-};
+use crate::net::{BusModel, Direction, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetId, SubnetModel};
 use crate::trace::Trace;
 
 /// Longer than all retries of any case take: code 18 with 7 retries is 8.6 s, and a device may take four times that.

@@ -213,8 +213,7 @@ impl World {
         let hosts = options.into_iter().zip(places).enumerate().map(|(rank, (options, (hca, port)))| {
             let device = SimDevice::open(&fabric, hca, rank as u32).unwrap();
             let me = PeerId(rank as u32);
-            let identity =
-                Identity { key: key(me.0), job: JOB, me, secret: JobKey::new([rank as u8 + 1; 32]) };
+            let identity = Identity { key: key(me.0), job: JOB, me, secret: JobKey::new([rank as u8 + 1; 32]) };
             let rail = VerbsRail::open(device, 1, options, identity).unwrap();
             Host { rail, me, sink: Recorder::default(), hca, port, memory: Vec::new(), posts: 0 }
         });

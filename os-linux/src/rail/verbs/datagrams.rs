@@ -112,11 +112,7 @@ impl<D: Device> VerbsRail<D> {
         let sges = [self.slab.sge(at, SETUP_BYTES as u32)];
         let request = SendRequest {
             datagram: Some(Datagram { handle, qp: known.qp, qkey: self.port.qkey }),
-            ..SendRequest::new(
-                Tag::DatagramSend.id(place, 0),
-                SendOp::Send { immediate: None },
-                Payload::Memory(&sges),
-            )
+            ..SendRequest::new(Tag::DatagramSend.id(place, 0), SendOp::Send { immediate: None }, Payload::Memory(&sges))
         };
         match self.device.post_send(self.objects.ud.id, &[request]) {
             Ok(()) => {

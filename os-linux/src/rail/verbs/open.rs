@@ -6,10 +6,12 @@ use std::fmt;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_verbs::contract::{
-    CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId, SrqInit,
+    CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId,
+    SrqInit,
 };
 use rerail_verbs::{Port, PortState};
 
+use super::VerbsRail;
 use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
@@ -19,7 +21,6 @@ use super::receive::Receives;
 use super::registry::Registry;
 use super::send::Works;
 use super::slab::Slab;
-use super::VerbsRail;
 use crate::auth::JobKey;
 use crate::rail::RailCounters;
 
@@ -194,7 +195,8 @@ impl PortFacts {
 fn bytes_per_second(port: &Port) -> u64 {
     let Some(mbit) = port.mbit_per_second() else { return 0 };
     let bits = u64::from(mbit) * 1_000_000;
-    let data = if port.lane_mbit_per_second.is_some_and(|lane| lane <= 10_000) { bits / 10 * 8 } else { bits / 66 * 64 };
+    let data =
+        if port.lane_mbit_per_second.is_some_and(|lane| lane <= 10_000) { bits / 10 * 8 } else { bits / 66 * 64 };
     data / 8
 }
 

@@ -92,8 +92,7 @@ impl Registry {
         memory: Piece,
         write: bool,
     ) -> Result<MemoryKey, RegisterError> {
-        let access =
-            Access { local_write: write, remote_write: write, remote_read: !write, remote_atomic: false };
+        let access = Access { local_write: write, remote_write: write, remote_read: !write, remote_atomic: false };
         let place = self.make(device, memory, access, true)?;
         let Some(entry) = &self.entries[place] else { unreachable!("made above") };
         Ok(MemoryKey { key: entry.mr.rkey.into(), address: entry.address })
@@ -101,9 +100,8 @@ impl Registry {
 
     /// Ends what [`register`](Self::register) began. What own writes use still stays for them; peers can only read it.
     pub fn deregister(&mut self, device: &mut impl Device, key: MemoryKey) {
-        let is_it = |entry: &Entry| {
-            entry.exposed && u64::from(entry.mr.rkey) == key.key && entry.address == key.address
-        };
+        let is_it =
+            |entry: &Entry| entry.exposed && u64::from(entry.mr.rkey) == key.key && entry.address == key.address;
         let place = self.entries.iter().position(|entry| entry.as_ref().is_some_and(is_it));
         let Some(place) = place else { return };
         if let Some(entry) = &mut self.entries[place] {

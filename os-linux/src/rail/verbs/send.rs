@@ -132,9 +132,7 @@ impl<D: Device> VerbsRail<D> {
             PostKind::Write { to } => {
                 SendOp::Write { to: Remote { address: to.address, rkey: to.key as u32 }, immediate: None }
             }
-            PostKind::Read { from } => {
-                SendOp::Read { from: Remote { address: from.address, rkey: from.key as u32 } }
-            }
+            PostKind::Read { from } => SendOp::Read { from: Remote { address: from.address, rkey: from.key as u32 } },
         };
         let short = [&short[..bytes.min(INLINE_BYTES_MAX)]];
         let memory = if is_short { Payload::Inline(&short) } else { Payload::Memory(&sges) };

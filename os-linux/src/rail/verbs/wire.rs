@@ -171,8 +171,7 @@ impl Setup {
             other => return Err(WireError { field: "setup.kind", value: other.into() }),
         };
         // V-2: what a kind does not carry is zero.
-        let (has_terms, has_answer) =
-            (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
+        let (has_terms, has_answer) = (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
         ensure("setup.terms", has_terms || terms == Terms::default(), terms.qp.into())?;
         ensure("setup.answers", has_answer || answers == [0; NONCE_BYTES], answers[0].into())?;
         ensure("setup.reason", layout.kind == 4 || layout.reason == 0, layout.reason.into())?;
@@ -255,8 +254,7 @@ mod tests {
         Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, nonce: [0xA1; 32], kind }
     }
 
-    const TERMS: Terms =
-        Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100 };
+    const TERMS: Terms = Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100 };
 
     fn kinds() -> [SetupKind; 4] {
         let answers = [0xB2; 32];
@@ -272,7 +270,8 @@ mod tests {
     #[test]
     fn a_reply_stands_byte_for_byte() {
         let bytes = sample(kinds()[1]).emit();
-        let mut expected = b"RERV\x01\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
+        let mut expected =
+            b"RERV\x01\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
         expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\0\0\0\0");
         expected.extend([0xA1; 32]);
         expected.extend([0xB2; 32]);

@@ -74,6 +74,11 @@ impl FakeDevice {
         })
     }
 
+    /// Registrations that exist.
+    pub fn registrations(&self) -> usize {
+        self.with(|state| state.memory.len())
+    }
+
     pub fn qps(&self) -> usize {
         self.with(|state| state.qps.len())
     }

@@ -2,6 +2,7 @@
 //! the software HCA is tested in `conformance/sim/tests/verbs_rail.rs`.
 
 mod fake;
+mod registrations;
 
 use proptest::prelude::*;
 use rerail_core::endpoint::{Arrival, PostKind};
@@ -277,6 +278,47 @@ fn a_call_that_was_given_up_comes_too_late() {
         pair.assert_whole();
         assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{late}: {:?}", pair.told);
     }
+}
+
+/// V-5: it is the lower rank's call that is answered.
+#[test]
+fn of_crossing_calls_the_lower_ranks_wins() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    pair.connect(1);
+    let sent = pair.take();
+    sent.iter().for_each(|datagram| pair.deliver(datagram));
+    let answers = pair.take();
+    assert!(answers.len() == 1 && answers[0].from == 17, "{answers:?}");
+    assert!(matches!(kind_of(&answers[0]), SetupKind::Reply { .. }));
+    pair.deliver(&answers[0]);
+    pair.settle();
+    pair.assert_whole();
+}
+
+/// V-9: READY was lost, and the caller has said all that it had to say: the called gets both nevertheless.
+#[test]
+fn who_leaves_early_waits_until_it_is_known() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    for _ in 0..2 {
+        let sent = pair.take();
+        pair.deliver(&sent[0]);
+    }
+    pair.take();
+    pair.send(0);
+    pair.rails[0].disconnect(PeerId(1));
+    pair.poll();
+    assert!(pair.rails[0].is_closing());
+    pair.pass(Nanos::from_millis(2));
+    pair.settle();
+    assert_eq!((pair.told[1].up, pair.told[1].arrived), (1, 1));
+    // Nothing is heard from the called, so only the time ends it.
+    assert!(pair.rails[0].is_closing());
+    pair.pass(options().drain_time);
+    pair.settle();
+    assert!(!pair.rails[0].is_closing());
+    assert_eq!(pair.told[1].down, [RailFault::Closed]);
 }
 
 /// V-6, V-7: a reply of an earlier attempt does not answer the next one.
