@@ -11,6 +11,7 @@ const UNSAFE_FILES: &[&str] = &[
     "conformance/contract/tests/flawed/mod.rs",
     "conformance/contract/tests/ideal/device.rs",
     "conformance/contract/tests/ideal/memory.rs",
+    "conformance/sim/src/rails/memory.rs",
     "conformance/sim/src/hca/device.rs",
     "conformance/sim/src/hca/dma.rs",
     "conformance/sim/src/hca/tests/fixture.rs",

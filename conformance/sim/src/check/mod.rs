@@ -1,1 +1,52 @@
-//! What must hold, whatever the implementation is.
+//! Independent checkers: what must hold, whatever the implementation is.
+//!
+//! Apps enter into a [`Ledger`] what they submit and what they are told; checkers read that and the ranks' memory, and
+//! nothing of the transport. [`judge`] says what it came to.
+//!
+//! | what must hold | where | told as |
+//! |---|---|---|
+//! | every message is received once, every completion told once, counters count each request once | `ledger`, `arrivals`, `once` | Doubled, Lost |
+//! | MPI's order of matching, wildcards, probes and claims, places in multi-receive buffers | `order` | Order |
+//! | payloads, lengths, tags, immediate data as sent; nothing behind them; source buffers untouched | `arrivals` | Corruption |
+//! | nobody writes into memory that is not, or no longer, named: guards and poison | `memory` | Corruption |
+//! | a send of level Placed is in the receiver's buffer when it is told, a put in the window | `arrivals` | Corruption, Lost |
+//! | windows hold what was put, gets bring it, refused accesses change nothing | `slots` | Corruption |
+//! | atomics happen once, and their answers make one story | `cells` | Doubled, Lost |
+//! | requests fail only with a peer that was lost, which fails only by a fault | `judge` | Corruption, Lost |
+//! | everything ends, nobody starves | `patience` | Stuck |
+//! | tables are empty, device objects given back, bounds kept | `judge` | Leak |
+//!
+//! Buffers of sends are poisoned as soon as their completion is told, so that a completion that comes too early shows as
+//! corruption at the receiver.
+
+mod arrivals;
+mod cells;
+mod identity;
+mod judge;
+mod ledger;
+mod memory;
+mod once;
+mod order;
+mod patience;
+mod slots;
+#[cfg(test)]
+mod story;
+mod verdict;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+pub use arrivals::Peek;
+pub use cells::{Cells, Operation, Rule};
+pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
+pub use judge::{Ending, NoMemory, WindowMemory, judge, protected};
+pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Probe, Request, Told};
+pub use memory::{Arena, Extent, Scar};
+pub use patience::Patience;
+pub use slots::Slots;
+pub use verdict::{
+    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
+};
+
+/// The one ledger of a world, in the hands of all its apps.
+pub type SharedLedger = Rc<RefCell<Ledger>>;

@@ -87,7 +87,6 @@ mod tests {
         let mut out = vec![9];
         assert!(memory.read(0x1038, 8, &mut out) && !memory.read(0x1039, 8, &mut out));
         assert_eq!(out[1..], 8u64.to_ne_bytes());
-        drop(memory);
         assert_eq!(bytes[56..], 8u64.to_ne_bytes());
     }
 

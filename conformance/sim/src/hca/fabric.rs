@@ -226,12 +226,15 @@ impl Fabric {
             let what = format_args!("qp {destination:#x} <- qp {source_qp:#x} psn {psn} {}{note}", load.name());
             self.trace.note(now, Who::Port(port.0), what);
         }
-        self.on_port(port, |hca, cx, _| {
+        self.on_port(port, |hca, cx, number| {
             if hca.faults.down || corrupt || !addressed {
                 return;
             }
             let Packet { head, load } = packet;
             let Some(qp) = hca.qp_numbered(head.destination) else { return };
+            if hca.qps.get(qp).is_none_or(|qp| qp.port() != number) {
+                return;
+            }
             match load {
                 Load::Request(request) => hca.on_request(cx, qp, head.psn, request),
                 Load::Datagram(load) => hca.on_datagram(cx, qp, &head, load),

@@ -80,6 +80,8 @@ pub(super) struct Requester {
     pub deadline: Option<Time>,
     /// The request that is to fail once those before it are complete.
     pub failing: Option<(u64, Status)>,
+    /// The request that the peer has refused, while answers to those before it are on their way.
+    pub refused: Option<(u64, Status)>,
     /// Going to [`QpState::Sqd`] is not over.
     pub draining: bool,
     /// Nobody waits to hear that it is, or has heard.
@@ -142,6 +144,13 @@ impl Requester {
     /// The request at a position.
     pub fn at_mut(&mut self, position: u64) -> Option<&mut SendWork> {
         self.queue.get_mut(position.checked_sub(self.base)? as usize)
+    }
+
+    /// The packet of this PSN: position of its request, packet within it. One that was begun and is not over.
+    pub fn packet_of(&self, psn: u64) -> Option<(u64, u32)> {
+        let mut begun = (self.base..self.begun).filter_map(|position| Some((position, self.at(position)?)));
+        let (position, work) = begun.find(|(_, work)| (work.first_psn..work.end_psn()).contains(&psn))?;
+        Some((position, (psn - work.first_psn) as u32))
     }
 
     /// The position after the last request.
@@ -340,8 +349,8 @@ mod tests {
         assert_eq!(widen(near, 0xff_fffe), near);
         assert_eq!(widen(near, 0), near + 2);
         assert_eq!(widen(near + 3, 0xff_fffd), near - 1);
-        assert_eq!(widen(near, (near + (1 << 23) - 1 & PSN_MASK) as u32), near + (1 << 23) - 1);
-        assert_eq!(widen(near, (near + (1 << 23) & PSN_MASK) as u32), near - (1 << 23));
+        assert_eq!(widen(near, ((near + (1 << 23) - 1) & PSN_MASK) as u32), near + (1 << 23) - 1);
+        assert_eq!(widen(near, ((near + (1 << 23)) & PSN_MASK) as u32), near - (1 << 23));
     }
 
     #[test]

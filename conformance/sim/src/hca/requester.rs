@@ -36,7 +36,8 @@ impl Hca {
             let qp = self.qps.get(name)?;
             let (position, packet) = qp.requester.next;
             let runs = matches!(qp.state, QpState::Rts | QpState::Sqd);
-            if !runs || qp.requester.rnr_until.is_some() || qp.requester.failing.is_some() {
+            let halted = qp.requester.failing.is_some() || qp.requester.refused.is_some();
+            if !runs || halted || qp.requester.rnr_until.is_some() {
                 return None;
             }
             let work = qp.requester.at(position)?;
@@ -93,8 +94,7 @@ impl Hca {
         if let Some(status) = qp.faults.fail_next {
             return Turn::Fail(status);
         }
-        let open = requester.reads_open(position);
-        if work.fence && open > 0 {
+        if work.fence && requester.reads_open(position) > 0 {
             return Turn::Wait;
         }
         let longest = if qp.kind == QpKind::Ud { self.mtu_bytes.into() } else { MESSAGE_BYTES_MAX };
@@ -106,7 +106,7 @@ impl Hca {
             if limit == 0 {
                 return Turn::Fail(Status::LocalOperation);
             }
-            if open >= limit {
+            if requester.reads_open(position) >= limit {
                 return Turn::Wait;
             }
         }
@@ -199,24 +199,27 @@ impl Hca {
             AckCode::Ok => {}
             AckCode::Rnr(code) => {
                 if qp.requester.rnr_left == 0 {
-                    self.fail_at_psn(cx, name, psn, Status::RnrRetryExceeded);
+                    self.refused(cx, name, psn, Status::RnrRetryExceeded);
                     return;
                 }
                 // 7 is without end (9.7.5.2.8).
                 if qp.attributes.rnr_retry != Some(7) {
                     qp.requester.rnr_left -= 1;
                 }
-                if let Some(oldest) = qp.requester.oldest_open() {
-                    qp.requester.next = oldest;
+                if let Some(at) = qp.requester.packet_of(psn) {
+                    qp.requester.next = at;
                 }
                 qp.requester.deadline = None;
                 qp.requester.rnr_until = Some(cx.now + Nanos(rnr_timer_ns(code).unwrap_or(0)));
                 self.set_alarm(cx, name);
             }
-            AckCode::Nak(Nak::Sequence) => self.go_back(cx, name),
-            AckCode::Nak(Nak::Invalid) => self.fail_at_psn(cx, name, psn, Status::RemoteInvalid),
-            AckCode::Nak(Nak::Access) => self.fail_at_psn(cx, name, psn, Status::RemoteAccess),
-            AckCode::Nak(Nak::Operation) => self.fail_at_psn(cx, name, psn, Status::RemoteOperation),
+            AckCode::Nak(Nak::Sequence) => {
+                let at = qp.requester.packet_of(psn);
+                self.go_back(cx, name, at);
+            }
+            AckCode::Nak(Nak::Invalid) => self.refused(cx, name, psn, Status::RemoteInvalid),
+            AckCode::Nak(Nak::Access) => self.refused(cx, name, psn, Status::RemoteAccess),
+            AckCode::Nak(Nak::Operation) => self.refused(cx, name, psn, Status::RemoteOperation),
         }
     }
 
@@ -238,31 +241,38 @@ impl Hca {
         qp.requester.deadline = if waits { ack_deadline(qp, cx.now) } else { None };
         self.set_alarm(cx, name);
         self.retire(cx, name);
+        self.check_refused(cx, name);
     }
 
-    /// Sends again from the oldest packet that was not answered, if there are retries left.
-    fn go_back(&mut self, cx: &mut Cx<'_>, name: u32) {
-        let Some(qp) = self.qps.get_mut(name) else { return };
-        let Some(oldest) = qp.requester.oldest_open() else { return };
+    /// Sends again from this packet on, if there are retries left.
+    fn go_back(&mut self, cx: &mut Cx<'_>, name: u32, to: Option<(u64, u32)>) {
+        let (Some(qp), Some(to)) = (self.qps.get_mut(name), to) else { return };
         if qp.requester.retries_left == 0 {
-            self.fail_send(cx, name, oldest.0, Status::RetryExceeded);
+            self.fail_send(cx, name, to.0, Status::RetryExceeded);
             return;
         }
         qp.requester.retries_left -= 1;
-        qp.requester.next = oldest;
+        qp.requester.next = to;
         qp.requester.deadline = ack_deadline(qp, cx.now);
         self.set_alarm(cx, name);
         self.ring(name);
     }
 
-    /// The request that this PSN belongs to fails.
-    fn fail_at_psn(&mut self, cx: &mut Cx<'_>, name: u32, psn: u64, status: Status) {
-        let Some(qp) = self.qps.get(name) else { return };
-        let requester = &qp.requester;
-        let holds = |position: &u64| {
-            requester.at(*position).is_some_and(|work| (work.first_psn..work.end_psn()).contains(&psn))
-        };
-        if let Some(position) = (requester.base..requester.begun).find(holds) {
+    /// The peer has refused the request that this PSN belongs to. What it had answered before may still be on its way:
+    /// the refusal counts behind it.
+    fn refused(&mut self, cx: &mut Cx<'_>, name: u32, psn: u64, status: Status) {
+        let Some(qp) = self.qps.get_mut(name) else { return };
+        let Some((position, _)) = qp.requester.packet_of(psn) else { return };
+        qp.requester.refused.get_or_insert((position, status));
+        self.check_refused(cx, name);
+    }
+
+    /// A refusal counts as soon as all reads before it are answered.
+    fn check_refused(&mut self, cx: &mut Cx<'_>, name: u32) {
+        let Some(qp) = self.qps.get_mut(name) else { return };
+        let Some((position, status)) = qp.requester.refused else { return };
+        if qp.requester.reads_open(position) == 0 {
+            qp.requester.refused = None;
             self.fail_send(cx, name, position, status);
         }
     }
@@ -276,12 +286,8 @@ impl Hca {
         let (mtu, life, pd) = (qp.mtu(), qp.life, qp.pd.unwrap_or(0));
         let requester = &qp.requester;
         let psn = widen(requester.acked, psn);
-        let holds = |position: &u64| {
-            requester.at(*position).is_some_and(|work| (work.first_psn..work.end_psn()).contains(&psn))
-        };
-        let Some(position) = (requester.base..requester.begun).find(holds) else { return };
+        let Some((position, packet)) = requester.packet_of(psn) else { return };
         let Some(work) = requester.at(position).filter(|work| work.is_read()) else { return };
-        let packet = (psn - work.first_psn) as u32;
         if packet < work.answered {
             return;
         }
@@ -293,7 +299,7 @@ impl Hca {
             let gap = requester.oldest_open();
             if gap.is_some() && gap != requester.gap {
                 qp.requester.gap = gap;
-                self.go_back(cx, name);
+                self.go_back(cx, name, gap);
             }
             return;
         }
@@ -359,7 +365,12 @@ impl Hca {
         let Some(qp) = self.qps.get_mut(name) else { return };
         if qp.requester.deadline.is_some_and(|deadline| deadline <= cx.now) {
             qp.requester.deadline = None;
-            self.go_back(cx, name);
+            let oldest = qp.requester.oldest_open();
+            match qp.requester.refused.take() {
+                // The answers before the refusal are lost, and the peer gives no more.
+                Some((position, status)) => self.fail_send(cx, name, position, status),
+                None => self.go_back(cx, name, oldest),
+            }
         }
         self.set_alarm(cx, name);
     }

@@ -221,7 +221,7 @@ impl Hca {
         at: Remote,
         request: &Request,
     ) -> Result<(), Refusal> {
-        if !self.limits.atomics || at.address % 8 != 0 {
+        if !self.limits.atomics || !at.address.is_multiple_of(8) {
             return Err(Refusal::Nak(Nak::Invalid));
         }
         let mr = self.check_remote(name, at, 8, Touch::RemoteAtomic, request)?;

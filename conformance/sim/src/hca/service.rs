@@ -23,7 +23,7 @@ impl Hca {
     pub fn ring(&mut self, name: u32) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let port = qp.port();
-        let idle = qp.requester.queue.is_empty() && qp.responder.replies.is_empty();
+        let idle = qp.requester.next.0 >= qp.requester.end() && qp.responder.replies.is_empty();
         let Some(place) = usize::from(port).checked_sub(1).and_then(|index| self.ports.get_mut(index)) else { return };
         if qp.in_ring || idle {
             return;

@@ -113,8 +113,6 @@ pub(super) struct Slot<B> {
     pub due: Ps,
     /// Its place among equal dues.
     pub sequence: u64,
-    /// When its last byte is where its head is.
-    pub tail: Ps,
     /// The next in its queue.
     pub next: u32,
     /// Sending port; of a write: the port that asked.
@@ -148,7 +146,6 @@ impl<B> Slot<B> {
         Slot {
             due: 0,
             sequence: 0,
-            tail: 0,
             next: NONE,
             from: NONE,
             to: NONE,

@@ -21,7 +21,7 @@ pub(super) struct Flow {
 
 impl<B> Net<B> {
     /// A load from a port to a LID: frames of `frame_bytes` (at least 1) whenever there is room, taking turns with the
-    /// HCA's own, in the windows `(from, until)`. As many of them may be in the transmit stage as of the HCA's own.
+    /// HCA's own, in the windows `(from, until)`. As many of them may be in the transmit stage as of the HCA's own. A load to the port itself is none.
     pub fn add_background(&mut self, from: PortId, dlid: u16, frame_bytes: u32, windows: &[(Time, Time)]) {
         let index = u32::try_from(self.flows.len()).expect("fewer than 2^32 loads");
         let mut windows: Vec<_> = windows.iter().map(|&(from, until)| (ps(from.0), ps(until.0))).collect();
@@ -49,10 +49,14 @@ impl<B> Net<B> {
             return NONE;
         }
         let load = &mut self.flows[flow as usize];
-        load.inside += 1;
-        self.stats.phantoms += 1;
         let (from, dlid, bytes) = (load.port, load.dlid, load.frame_bytes);
         let (to, plane) = self.find_route(from, dlid);
+        if to == from {
+            // What a port tells itself may take no time at all: such a load would never let time pass.
+            return NONE;
+        }
+        self.flows[flow as usize].inside += 1;
+        self.stats.phantoms += 1;
         let frame = Slot { from, to, plane, flow, wire_bytes: bytes, read_bytes: bytes, dlid, ..Slot::plain(None) };
         self.agenda.take_slot(frame)
     }

@@ -77,9 +77,12 @@ impl<B> Net<B> {
         }
     }
 
-    /// Gives a port's link another data rate from the next frame on, both ways: a 4x link that has come back as 1x. 0: no
-    /// limit.
+    /// Gives a port's link another data rate from the next frame on, both ways: a 4x link that has come back as 1x.
+    ///
+    /// # Panics
+    /// Where it is 0: a link needs a rate.
     pub fn set_link_rate(&mut self, now: Time, port: PortId, bytes_per_second: u64) {
+        assert!(bytes_per_second > 0, "a link needs a rate");
         self.agenda.enter(now);
         let port = &mut self.ports[port.0 as usize];
         port.model.bytes_per_second = bytes_per_second;

@@ -34,7 +34,7 @@ impl<B> Net<B> {
 
     fn ride_plane(&mut self, slot: u32) {
         let frame = self.agenda.slot(slot);
-        let (index, bytes, tail) = (frame.plane, frame.wire_bytes, frame.tail);
+        let (index, bytes) = (frame.plane, frame.wire_bytes);
         let header_bytes = self.ports[frame.from as usize].model.header_bytes;
         let plane = &self.planes[index as usize];
         if !plane.up {
@@ -51,13 +51,11 @@ impl<B> Net<B> {
         let span = plane.rate.span(bytes + header_bytes);
         let start = self.agenda.clock.max(plane.free);
         plane.free = start + span;
-        // How long after its head its tail enters: the trunk's own time, or what is still to come from the uplink.
-        let length = span.max(tail.saturating_sub(start));
-        let slack = length.saturating_sub(span_down);
+        // As on the uplink: the head waits until the last link can send the frame in one piece.
+        let slack = span.saturating_sub(span_down);
         let due = start + slack + plane.latency_ps + jitter;
         self.agenda.slot_mut(slot).epoch = plane.epoch;
-        let due = self.agenda.chain(&mut plane.chain, Event::Plane(index), slot, due);
-        self.agenda.slot_mut(slot).tail = due - slack + length;
+        self.agenda.chain(&mut plane.chain, Event::Plane(index), slot, due);
     }
 
     /// A frame's head comes out of a plane.
@@ -81,7 +79,7 @@ impl<B> Net<B> {
 
     fn enter_downlink(&mut self, slot: u32) {
         let frame = self.agenda.slot(slot);
-        let (to, bytes, tail) = (frame.to, frame.wire_bytes, frame.tail);
+        let (to, bytes) = (frame.to, frame.wire_bytes);
         let port = &self.ports[to as usize];
         if !self.subnets[port.subnet as usize].up {
             self.lose(slot, LostAt::Switch);
@@ -95,7 +93,7 @@ impl<B> Net<B> {
         let port = &mut self.ports[to as usize];
         let down = port.down();
         let start = self.agenda.clock.max(port.free[down]);
-        let end = tail.max(start + port.rate.span(bytes + port.model.header_bytes));
+        let end = start + port.rate.span(bytes + port.model.header_bytes);
         port.free[down] = end;
         self.agenda.slot_mut(slot).epoch = port.downlink.epoch;
         let due = end + port.latency_ps + jitter;

@@ -210,11 +210,6 @@ impl<B> Net<B> {
             self.enter_receive(slot);
             return;
         }
-        if !self.ports[from as usize].uplink.up {
-            self.leave_stage(slot);
-            self.lose(slot, LostAt::Uplink);
-            return;
-        }
         let jitter = self.jitter(self.ports[from as usize].uplink.gate);
         let port = &self.ports[from as usize];
         let span = port.rate.span(bytes + port.model.header_bytes);
@@ -223,9 +218,10 @@ impl<B> Net<B> {
         let due = start + slack + port.latency_ps + self.subnets[port.subnet as usize].latency_ps + jitter;
         let port = &mut self.ports[from as usize];
         port.free[0] = start + span;
-        self.agenda.slot_mut(slot).epoch = port.uplink.epoch;
-        let due = self.agenda.chain(&mut port.uplink.chain, Event::Ingress(from), slot, due);
-        self.agenda.slot_mut(slot).tail = due - slack + span;
+        // A dead link takes frames at its pace, and gives none of them: they are of a life that is over.
+        let dead = u32::from(!port.uplink.up);
+        self.agenda.slot_mut(slot).epoch = port.uplink.epoch.wrapping_sub(dead);
+        self.agenda.chain(&mut port.uplink.chain, Event::Ingress(from), slot, due);
     }
 
     /// How long the link after the uplink takes for a frame: its head waits in the switch until that link can send it in

@@ -15,28 +15,35 @@ use rerail_core::shm::{
 };
 use rerail_linux::rail::Piece;
 
-/// The memory of one ring.
+/// The memory of one ring, and what lies before it so that it is aligned. Zeroed memory of little alignment comes fresh
+/// from the system, page by page when it is touched; with more alignment it would be written here.
 #[derive(Debug)]
 struct RingMemory {
-    base: NonNull<u8>,
+    start: NonNull<u8>,
     layout: Layout,
+    /// Where the ring is.
+    base: NonNull<u8>,
+    len: usize,
 }
 
 impl RingMemory {
     /// Zeroed memory for a ring; `None` where its size is beyond the address space.
     fn new(config: RingConfig) -> Option<Rc<Self>> {
-        let layout = Layout::from_size_align(ring_bytes(config)?, LINE_BYTES).ok()?;
-        // SAFETY: a ring has at least the bytes of its words, so the size is not 0.
-        let base = unsafe { alloc_zeroed(layout) };
-        let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Some(Rc::new(RingMemory { base, layout }))
+        let len = ring_bytes(config)?;
+        let layout = Layout::from_size_align(len.checked_add(LINE_BYTES)?, align_of::<u64>()).ok()?;
+        // SAFETY: the size is at least LINE_BYTES, so not 0.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        // SAFETY: `align_offset` to LINE_BYTES is below LINE_BYTES, which is how much longer than the ring the memory is.
+        let base = unsafe { start.add(start.align_offset(LINE_BYTES)) };
+        Some(Rc::new(RingMemory { start, layout, base, len }))
     }
 }
 
 impl Drop for RingMemory {
     fn drop(&mut self) {
         // SAFETY: allocated in `new` with this layout; both ends hold the memory by `Rc` and are gone.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 
@@ -60,7 +67,7 @@ pub(super) struct Outbound {
 pub(super) fn pair(config: RingConfig) -> Result<(Inbound, Outbound), AttachError> {
     config.check().map_err(AttachError::Config)?;
     let memory = RingMemory::new(config).ok_or(AttachError::TooSmall { needed: usize::MAX, given: 0 })?;
-    let (base, len) = (memory.base, memory.layout.size());
+    let (base, len) = (memory.base, memory.len);
     // SAFETY: the memory is `len` bytes, zeroed, and lives as long as the ends, which are its only users.
     let consumer = unsafe { Consumer::create(base, len, config) }?;
     // SAFETY: as above; this is the one producer.
@@ -91,7 +98,7 @@ impl Inbound {
 
     /// Bytes of memory.
     pub(super) fn len(&self) -> usize {
-        self.memory.layout.size()
+        self.memory.len
     }
 }
 

@@ -68,6 +68,8 @@ pub struct Scenario {
     pub subnets: Vec<SubnetSpec>,
     /// Shared memory between ranks of a host.
     pub shm: ShmSpec,
+    /// Rails over HCAs.
+    pub verbs: VerbsSpec,
     /// The administrative network.
     pub admin: AdminSpec,
     /// The core's knobs.
@@ -226,6 +228,36 @@ pub struct ShmSpec {
     pub latency_ns: u64,
 }
 
+/// Rails over HCAs: `rerail_linux::rail::verbs::VerbsOptions` of the same names, small, for there are many ranks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct VerbsSpec {
+    /// Largest eager payload in bytes.
+    pub eager_bytes_max: u32,
+    /// Largest payload in bytes of one packet, one write and one read.
+    pub segment_bytes: u32,
+    /// Posts that may be outstanding per peer.
+    pub posts_max: u16,
+    /// Requests that may be with the device at once, over all peers.
+    pub sends: u16,
+    /// Buffers of the shared receive queue, over all peers.
+    pub receives: u16,
+    /// Receives for datagrams of connection set-up.
+    pub datagrams: u16,
+    /// Messages up to so many bytes go inline.
+    pub inline_bytes: u16,
+    /// Peers' memory can be written.
+    pub write: bool,
+    /// Peers' memory can be read.
+    pub read: bool,
+    /// A connection that does not stand after this time is given up.
+    pub handshake_timeout: Span,
+    /// Time to wait for an acknowledgment: 4.096 us times 2 to this power.
+    pub ack_timeout: u8,
+    /// How often a packet is sent again: 0 to 7.
+    pub retry_count: u8,
+}
+
 /// The administrative network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -274,6 +306,7 @@ impl Default for Scenario {
             hcas: Vec::new(),
             subnets: Vec::new(),
             shm: ShmSpec::default(),
+            verbs: VerbsSpec::default(),
             admin: AdminSpec::default(),
             config: Knobs::default(),
             faults: Vec::new(),
@@ -328,6 +361,25 @@ impl Default for SubnetSpec {
 impl Default for ShmSpec {
     fn default() -> Self {
         ShmSpec { slots: 16, slot_bytes: 4096, posts_max: 16, latency_ns: 100 }
+    }
+}
+
+impl Default for VerbsSpec {
+    fn default() -> Self {
+        VerbsSpec {
+            eager_bytes_max: 8192,
+            segment_bytes: 16 * 1024,
+            posts_max: 16,
+            sends: 32,
+            receives: 64,
+            datagrams: 32,
+            inline_bytes: 256,
+            write: true,
+            read: true,
+            handshake_timeout: Span::from_millis(10_000),
+            ack_timeout: 10,
+            retry_count: 7,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use rerail_core::endpoint::{Event, LossReason, RailFault};
 use rerail_core::time::Time;
 
+use super::fault::Kind;
 use super::*;
 use crate::scenario::Scenario;
 
@@ -83,7 +84,7 @@ fn two_streams_carry_stripes() {
 
 #[test]
 fn streams_bear_what_wires_do() {
-    for seed in 0..30 {
+    for seed in 0..12 {
         let text = format!(
             "{STREAM}squeeze = true\n[random]\nper_second = 3000\nlasts_max = \"3ms\"\nkinds = \
              [\"jitter\", \"hold\", \"lose\", \"corrupt\", \"load\", \"blink\", \"pause\", \"lag\", \"link-down\", \
@@ -235,6 +236,21 @@ fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
 }
 
 #[test]
+fn over_wires_too_a_killed_rank_is_lost_to_its_peer_alone() {
+    for device in ["connectx", "ethernet-10g"] {
+        let text = format!(
+            "hosts = 4\ndevice = \"{device}\"\nfaults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]"
+        );
+        let mut workload = PingPong::new(200, 2000);
+        let mut world = world(&text, 1, &mut workload, Trace::off());
+        assert_eq!(world.run(&mut workload), Ended::Done, "{device}");
+        // Its peer's loss, and what that had open.
+        assert!((2..=3).contains(&workload.failures()), "{device}: {}", workload.failures());
+        assert!(world.view().is_done(2) && world.view().is_done(3));
+    }
+}
+
+#[test]
 fn a_paused_rank_does_nothing_until_it_goes_on() {
     let done = |text: &str| {
         let mut workload = PingPong::new(10, 10);
@@ -315,4 +331,62 @@ fn what_can_not_be_simulated_is_refused() {
     // A scenario with shared memory only can't reach another host.
     let error = build("hosts = 2\nrails = [{ kind = \"shm\" }]").err().unwrap();
     assert!(matches!(error, BuildError::Start { rank: 1, .. }), "{error}");
+}
+
+const VERBS: &str = "hosts = 4\ndevice = \"connectx\"\n";
+
+#[test]
+fn ranks_of_hosts_play_ping_pong_over_verbs() {
+    for bytes in [1, 3000, 20_000, 1_000_000] {
+        let mut workload = PingPong::new(10, bytes);
+        let mut world = world(VERBS, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{bytes} bytes");
+        assert_rested(&world);
+        // 20 messages in a row over a link of 2 GB/s.
+        assert!(world.report().done_ns > 20 * bytes / 2, "{bytes} bytes: {:?}", world.report());
+        assert!(world.view().device_objects() > 8);
+    }
+}
+
+/// Faults that today's protocols must bear, over HCAs; tables so small that everything runs full.
+fn restless_verbs(more: &str) -> String {
+    format!(
+        "{VERBS}ranks_per_host = 2\nrails = [{{ kind = \"hca\" }}]\nsqueeze = true\n[random]\nper_second = 3000\n\
+         lasts_max = \"2ms\"\n{more}\n[limits]\nsafety = \"10ms\"\n"
+    )
+}
+
+#[test]
+fn verbs_bear_what_is_lossless() {
+    for seed in 0..10 {
+        let mut workload = PingPong::new(20, 1 + seed * 1777 % 40_000);
+        let mut world = world(&restless_verbs(""), seed, &mut workload, Trace::off());
+        assert!(!world.needs_recovery());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "seed {seed}");
+        assert_rested(&world);
+        assert!(world.report().faults > 10);
+    }
+}
+
+#[test]
+fn a_seed_has_one_history_over_verbs() {
+    let text = restless_verbs("");
+    assert_eq!(story(&text, 3), story(&text, 3));
+}
+
+#[test]
+fn every_fault_happens_and_the_world_ends() {
+    for kind in fault::KINDS {
+        let text = restless_verbs(&format!("kinds = [\"{kind}\"]"));
+        let mut workload = PingPong::new(100, 5000);
+        let mut world = world(&text, 5, &mut workload, Trace::off());
+        let ended = world.run(&mut workload);
+        assert!(world.report().faults > 0, "{kind}");
+        if !kind.needs_recovery() {
+            assert_eq!((ended, workload.failures()), (Ended::Done, 0), "{kind}");
+        }
+        if matches!(kind, Kind::AckLost | Kind::RetryExceeded | Kind::QpError | Kind::DeviceFatal | Kind::GhostWrite) {
+            assert!(workload.failures() > 0, "{kind} did nothing");
+        }
+    }
 }

@@ -3,8 +3,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
+use rerail_linux::auth::JobKey;
 use rerail_linux::rail::Rail;
+use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
 
 use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
@@ -22,6 +25,7 @@ pub(super) struct Wires {
     pipes: SharedPipes,
     /// Where places are on the net of the pipes.
     plan: Plan,
+    seed: u64,
 }
 
 impl Wires {
@@ -35,7 +39,7 @@ impl Wires {
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
         plan.settle(&mut net);
-        Ok(Wires { shm, devices, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan })
+        Ok(Wires { shm, devices, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan, seed })
     }
 
     /// The `nth` rail of its kind of a rank.
@@ -48,10 +52,7 @@ impl Wires {
     ) -> Result<Box<dyn Rail>, String> {
         match spec {
             RailSpec::Shm {} => Ok(Box::new(self.shm.rail(rank))),
-            RailSpec::Hca { hca, .. } => {
-                let _ = self.devices.open(rank, *hca)?;
-                Err("verbs over a software HCA is not simulated yet".into())
-            }
+            RailSpec::Hca { hca, port } => self.verbs_rail(scenario, rank, nth, (*hca, *port)),
             RailSpec::Stream { hca, port } => {
                 let place = (scenario.host_of(rank), *hca, *port);
                 let id = self.plan.ports.get(&place).ok_or("there is no such port")?;
@@ -61,6 +62,42 @@ impl Wires {
                 Ok(Box::new(StreamRail::new(self.pipes.clone(), nth, rank, rate)))
             }
         }
+    }
+
+    fn verbs_rail(
+        &mut self,
+        scenario: &Scenario,
+        rank: u32,
+        nth: u8,
+        (hca, port): (u32, u32),
+    ) -> Result<Box<dyn Rail>, String> {
+        let device = self.devices.open(rank, hca)?;
+        let spec = &scenario.verbs;
+        let options = VerbsOptions {
+            name: format!("verbs{nth}"),
+            eager_bytes_max: spec.eager_bytes_max,
+            segment_bytes: spec.segment_bytes,
+            posts_max: spec.posts_max,
+            sends: spec.sends,
+            receives: spec.receives,
+            datagrams: spec.datagrams,
+            inline_bytes: spec.inline_bytes,
+            write: spec.write,
+            read: spec.read,
+            handshake_timeout: spec.handshake_timeout.nanos(),
+            ack_timeout: spec.ack_timeout,
+            retry_count: spec.retry_count,
+            ..VerbsOptions::new(scenario.size(), nth)
+        };
+        // Nobody here has secrets from anybody; the rail only asks that no two be equal.
+        let mut secret = [0; 32];
+        secret[..4].copy_from_slice(&rank.to_le_bytes());
+        secret[4] = nth;
+        secret[5..13].copy_from_slice(&self.seed.to_le_bytes());
+        let identity =
+            Identity { key: JobKey::new([7; 32]), job: self.seed, me: PeerId(rank), secret: JobKey::new(secret) };
+        let rail = VerbsRail::open(device, port as u8 + 1, options, identity).map_err(|error| error.to_string())?;
+        Ok(Box::new(rail))
     }
 
     /// When something happens next.

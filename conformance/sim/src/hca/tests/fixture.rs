@@ -2,8 +2,8 @@
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{
-    Access, AddressVector, AsyncEvent, Completion, CqId, CqInit, Device, Mr, Payload, PdId, Qp, QpCaps, QpChange,
-    QpInit, QpKind, QpState, RecvRequest, Remote, SendOp, SendRequest, Sge, SrqId, Status,
+    Access, AddressVector, AsyncEvent, Completion, CqId, CqInit, Device, Limits, Mr, Payload, PdId, Qp, QpCaps,
+    QpChange, QpInit, QpKind, QpState, RecvRequest, RegisterError, Remote, SendOp, SendRequest, Sge, SrqId, Status,
 };
 
 use crate::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
@@ -58,6 +58,11 @@ impl Pair {
         while let Some(next) = fabric.next_event().filter(|next| *next <= end) {
             fabric.advance(next);
         }
+    }
+
+    /// What its first HCA can do.
+    pub fn limits(&self) -> Limits {
+        SimDevice::open(&self.fabric, self.hcas[0], 0).unwrap().limits()
     }
 
     pub fn now(&self) -> Time {
@@ -220,6 +225,12 @@ impl End {
 
     pub fn received(&mut self) -> Vec<Completion> {
         poll(&mut self.device, self.recv_cq)
+    }
+
+    /// Registers memory in this end's domain, from address 2^32 on.
+    pub fn try_register(&mut self, memory: &mut [u8]) -> Result<Mr, RegisterError> {
+        // SAFETY: as in `register`.
+        unsafe { self.device.register(self.pd, memory.as_mut_ptr(), memory.len() as u64, 1 << 32, Access::ALL) }
     }
 
     pub fn events(&mut self) -> Vec<AsyncEvent> {

@@ -1,0 +1,171 @@
+//! What came: received messages told apart, compared with what was sent, and looked for in memory.
+
+use rerail_core::endpoint::{Done, OpError};
+use rerail_core::mem::Seg;
+use rerail_core::time::Time;
+
+use super::identity::{BLANK, Content, Name, first_not};
+use super::ledger::{Ask, Due, Ledger, Moment, Part, Request};
+use super::order::takes;
+use super::verdict::{Damage, Doubled, Lost, Verdict};
+
+/// Memory of any rank, to look at.
+pub trait Peek {
+    /// The bytes of a piece of a rank's memory; `None` where there is no such memory (any more).
+    fn peek(&self, rank: u32, seg: Seg) -> Option<&[u8]>;
+
+    /// A slot of a rank's window; `None` where there is no such window (any more).
+    fn slot(&self, rank: u32, slot: u32) -> Option<&[u8]>;
+}
+
+impl Ledger {
+    /// The message that a completion or probe tells of: by its immediate data, by the front of its payload, or, where
+    /// both are missing, as the oldest of its pair with this tag and length that was not received (messages of one pair
+    /// with one tag are matched in order, so no other is allowed).
+    pub(super) fn name_of(
+        &self,
+        rank: u32,
+        peer: u32,
+        immediate: Option<u64>,
+        tag: Option<u64>,
+        len: u64,
+        front: &[u8],
+    ) -> Option<Name> {
+        let front = front.first_chunk().filter(|_| len >= 8).map(|front| u64::from_le_bytes(*front));
+        if let Some(bits) = immediate.or(front) {
+            return Some(Name::from_bits(bits));
+        }
+        let pair = self.messages.get(&(peer, rank))?;
+        let fits = |message: &&super::ledger::Message| {
+            message.receipt.is_none() && message.taken_back.is_none() && message.tag == tag && message.len == len
+        };
+        pair.iter().find(fits).map(|message| message.name)
+    }
+
+    /// A receive is told of something; gives the message's name.
+    pub(super) fn came(
+        &mut self,
+        rank: u32,
+        now: Moment,
+        request: u32,
+        entry: &Request,
+        result: Result<Done, OpError>,
+        memory: &[u8],
+    ) -> Option<Name> {
+        let is_multi = matches!(entry.ask, Ask::Multi { .. });
+        let capacity = entry.len();
+        let taken: u64 = entry.parts.iter().map(|part| part.bytes).sum();
+        let (peer, tag, immediate, sent, bytes, offset) = match result {
+            // The end of a multi-receive without a message.
+            Ok(done) if is_multi && done.released && done.bytes == 0 && done.immediate.is_none() => return None,
+            Ok(done) => (done.peer.0, done.tag, done.immediate, done.bytes, done.bytes, done.offset),
+            Err(OpError::Truncated { sent, capacity, peer, tag }) => (peer.0, tag, None, sent, capacity, 0),
+            // Nothing came: nothing was written, unless the peer was lost on the way.
+            Err(OpError::Cancelled) => {
+                if let Some(difference) = memory.get(taken as usize..).and_then(|rest| first_not(BLANK, rest)) {
+                    self.corrupt(rank, now.at, Damage::Behind { receive: request, difference });
+                }
+                return None;
+            }
+            Err(_) => return None,
+        };
+        let stranger = Damage::Stranger { receive: request, name: None, peer, bytes };
+        let Some(here) = offset.checked_add(bytes).and_then(|end| memory.get(offset as usize..end as usize)) else {
+            self.corrupt(rank, now.at, stranger);
+            return None;
+        };
+        let Some(name) = self.name_of(rank, peer, immediate, tag, sent, here) else {
+            self.corrupt(rank, now.at, stranger);
+            return None;
+        };
+        let Some(message) = self.message(name).copied().filter(|_| name.destination() == rank) else {
+            self.corrupt(rank, now.at, Damage::Stranger { receive: request, name: Some(name), peer, bytes });
+            return None;
+        };
+        let claimed = matches!(entry.ask, Ask::Receive { claimed: Some((claimed, _)), .. } if claimed != name);
+        let wrong = [
+            ("source", peer != name.source()),
+            ("tag", tag != message.tag),
+            ("immediate", result.is_ok() && immediate != message.immediate.then(|| name.to_bits())),
+            ("length", sent != message.len || (result.is_err() && (bytes != capacity || sent <= capacity))),
+            ("message: another was claimed", claimed),
+        ];
+        if let Some((field, _)) = wrong.iter().find(|(_, wrong)| *wrong) {
+            self.corrupt(rank, now.at, Damage::Envelope { name, receive: request, field });
+        }
+        if let Some(difference) = Content::from(name).first_difference(0, here) {
+            self.corrupt(rank, now.at, Damage::Message { name, receive: request, difference });
+        }
+        // Of a multi-receive the rest is where the next messages are written.
+        if !is_multi && let Some(difference) = first_not(BLANK, &memory[bytes as usize..]) {
+            self.corrupt(rank, now.at, Damage::Behind { receive: request, difference });
+        }
+        if message.taken_back.is_some() {
+            self.find(Verdict::Doubled(Doubled::Cancelled { name, at: now.at }));
+        }
+        if let Some(first) = message.receipt {
+            self.find(Verdict::Doubled(Doubled::Message { name, first, second: request, at: now.at }));
+        }
+        if let Some(message) = self.message_mut(name) {
+            message.receipt = Some(request);
+        }
+        self.count_received();
+        let entry = &mut self.books[rank as usize].requests[request as usize];
+        entry.parts.push(Part { name, offset, bytes, told: now });
+        Some(name)
+    }
+
+    /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank, before time goes
+    /// on.
+    pub fn settle(&mut self, now: Time, memory: &dyn Peek) {
+        for due in self.take_due() {
+            match due {
+                Due::Placed(name) => self.check_placed(now, name, memory),
+                Due::Put { rank, request } => self.check_put(now, rank, request, memory),
+            }
+        }
+    }
+
+    fn check_placed(&mut self, now: Time, name: Name, memory: &dyn Peek) {
+        let rank = name.destination();
+        let Some(message) = self.message(name).copied() else { return };
+        if message.receipt.is_some() || self.books[rank as usize].killed.is_some() {
+            return;
+        }
+        let holds = |entry: &Request| {
+            let (from, multi) = match entry.ask {
+                Ask::Receive { claimed: Some((claimed, _)), .. } if claimed != name => return false,
+                Ask::Receive { from, .. } => (from, false),
+                Ask::Multi { from, .. } => (from, true),
+                _ => return false,
+            };
+            if entry.ended.is_some() || !takes(&from, &message) {
+                return false;
+            }
+            let pieces = entry.memory.iter().map(|seg| memory.peek(rank, *seg).unwrap_or_default());
+            let buffer: Vec<u8> = pieces.flatten().copied().collect();
+            let bytes = message.len.min(entry.len()) as usize;
+            let is_at = |at: usize| Content::from(name).first_difference(0, &buffer[at..at + bytes]).is_none();
+            match multi {
+                true => (0..=buffer.len().saturating_sub(bytes)).any(is_at),
+                false => buffer.len() >= bytes && is_at(0),
+            }
+        };
+        if !self.books[rank as usize].requests.iter().any(holds) {
+            self.corrupt(rank, now, Damage::NotPlaced { name });
+        }
+    }
+
+    fn check_put(&mut self, now: Time, rank: u32, request: u32, memory: &dyn Peek) {
+        let Ask::Put { target, slot, .. } = self.books[rank as usize].requests[request as usize].ask else { return };
+        if self.books[target as usize].killed.is_some() {
+            return;
+        }
+        let Some(bytes) = memory.slot(target, slot) else { return };
+        let stamp = self.moment(now).stamp;
+        if let Some(difference) = self.slots.first_missing(target, slot, (rank, request), bytes, stamp) {
+            let put = self.facts(rank, request);
+            self.find(Verdict::Lost(Lost::Put { put, target, difference }));
+        }
+    }
+}

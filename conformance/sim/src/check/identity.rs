@@ -1,0 +1,195 @@
+//! Names of messages, and contents that follow from names: whoever sees a payload can tell what it should be.
+//!
+//! A name travels as immediate data, and as the first 8 bytes of every payload that is long enough. All other bytes are
+//! mixed from the name and their place, so a byte of the right message at the wrong place is as wrong as one of another.
+
+use std::fmt;
+
+/// Bytes of buffers that belong to nobody: what is found there must be this, or somebody wrote late.
+pub const POISON: u8 = 0xDB;
+
+/// Bytes of a receive buffer before anything came.
+pub const BLANK: u8 = 0xB1;
+
+const RANK_BITS: u32 = 20;
+const SERIAL_BITS: u32 = 24;
+
+/// A message's name: sender, receiver, and its number among the messages from the one to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name(u64);
+
+impl Name {
+    /// Ranks that names can tell apart.
+    pub const RANKS_MAX: u32 = 1 << RANK_BITS;
+    /// Messages of one pair that names can tell apart.
+    pub const SERIALS_MAX: u32 = 1 << SERIAL_BITS;
+
+    /// The `serial`-th message from `source` to `destination`.
+    ///
+    /// # Panics
+    /// Where a number does not fit ([`RANKS_MAX`](Self::RANKS_MAX), [`SERIALS_MAX`](Self::SERIALS_MAX)): workloads know
+    /// their sizes.
+    pub fn new(source: u32, destination: u32, serial: u32) -> Self {
+        assert!(source < Self::RANKS_MAX && destination < Self::RANKS_MAX && serial < Self::SERIALS_MAX);
+        let ranks = u64::from(source) << RANK_BITS | u64::from(destination);
+        Name(ranks << SERIAL_BITS | u64::from(serial))
+    }
+
+    /// As it travels. The serial number stands lowest, so that even one byte of payload tells neighbours apart.
+    pub const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    /// From what travelled; any number is a name, whether a message has it is for the ledger to say.
+    pub const fn from_bits(bits: u64) -> Self {
+        Name(bits)
+    }
+
+    /// The sender's rank.
+    pub const fn source(self) -> u32 {
+        (self.0 >> (RANK_BITS + SERIAL_BITS)) as u32
+    }
+
+    /// The receiver's rank.
+    pub const fn destination(self) -> u32 {
+        (self.0 >> SERIAL_BITS) as u32 & (Self::RANKS_MAX - 1)
+    }
+
+    /// Its number among the pair's messages, from 0.
+    pub const fn serial(self) -> u32 {
+        self.0 as u32 & (Self::SERIALS_MAX - 1)
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "message {} from rank {} to rank {}", self.serial(), self.source(), self.destination())
+    }
+}
+
+/// Bytes that follow from a seed: a message's name, or what a workload names a put by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Content(pub u64);
+
+impl From<Name> for Content {
+    fn from(name: Name) -> Self {
+        Content(name.0)
+    }
+}
+
+impl Content {
+    /// Eight bytes, the `index`-th of the content; the first eight are the seed itself.
+    fn word(self, index: u64) -> [u8; 8] {
+        if index == 0 {
+            return self.0.to_le_bytes();
+        }
+        let mut z = self.0 ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)).to_le_bytes()
+    }
+
+    /// The byte at `at`.
+    pub fn byte(self, at: u64) -> u8 {
+        self.word(at / 8)[(at % 8) as usize]
+    }
+
+    /// Writes the content's bytes from `offset` on.
+    pub fn fill(self, offset: u64, into: &mut [u8]) {
+        self.pieces(offset, into.len(), |range, word| into[range].copy_from_slice(word));
+    }
+
+    /// Where `bytes` differ first from the content's bytes from `offset` on.
+    pub fn first_difference(self, offset: u64, bytes: &[u8]) -> Option<Difference> {
+        let mut bad = None;
+        self.pieces(offset, bytes.len(), |range, word| {
+            if bad.is_none() && bytes[range.clone()] != *word {
+                let at = range.clone().zip(word).find(|(at, byte)| bytes[*at] != **byte);
+                bad = at.map(|(at, byte)| Difference { at: at as u64, expected: *byte, found: bytes[at] });
+            }
+        });
+        bad
+    }
+
+    /// Cuts `len` bytes from `offset` on at the content's words.
+    fn pieces(self, offset: u64, len: usize, mut piece: impl FnMut(std::ops::Range<usize>, &[u8])) {
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let skip = (at % 8) as usize;
+            let take = (8 - skip).min(len - done);
+            piece(done..done + take, &self.word(at / 8)[skip..skip + take]);
+            done += take;
+        }
+    }
+}
+
+/// A byte that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Bytes from the start of what was compared.
+    pub at: u64,
+    /// What should be there.
+    pub expected: u8,
+    /// What is there.
+    pub found: u8,
+}
+
+/// Where `bytes` are not all `expected`.
+pub fn first_not(expected: u8, bytes: &[u8]) -> Option<Difference> {
+    // Whole lines first: most memory is as it should be.
+    let line = [expected; 64];
+    let (lines, _) = bytes.as_chunks::<64>();
+    let start = 64 * lines.iter().position(|found| *found != line).unwrap_or(lines.len());
+    let at = start + bytes[start..].iter().position(|byte| *byte != expected)?;
+    Some(Difference { at: at as u64, expected, found: bytes[at] })
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let known = match self.found {
+            POISON => " (a buffer that was given back)",
+            BLANK => " (nothing was written)",
+            _ => "",
+        };
+        write!(f, "byte {} is {:#04x}{known} instead of {:#04x}", self.at, self.found, self.expected)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_parts() {
+        let name = Name::new(1_048_575, 77, 16_777_215);
+        assert_eq!((name.source(), name.destination(), name.serial()), (1_048_575, 77, 16_777_215));
+        assert_eq!(Name::from_bits(name.to_bits()), name);
+    }
+
+    #[test]
+    fn content_is_the_same_however_it_is_cut() {
+        let content = Content::from(Name::new(1, 2, 3));
+        let mut whole = [0; 100];
+        content.fill(0, &mut whole);
+        assert_eq!(whole[..8], Name::new(1, 2, 3).to_bits().to_le_bytes());
+        for start in 0..40 {
+            assert_eq!(content.first_difference(start as u64, &whole[start..]), None);
+            assert_eq!(content.byte(start as u64), whole[start]);
+        }
+        whole[61] ^= 1;
+        let found = content.first_difference(10, &whole[10..]).unwrap();
+        assert_eq!((found.at, found.found), (51, whole[61]));
+        assert!(Content(5).first_difference(0, &whole).is_some());
+    }
+
+    #[test]
+    fn the_first_odd_byte_is_found() {
+        let mut bytes = [POISON; 300];
+        assert_eq!(first_not(POISON, &bytes), None);
+        for at in [299, 256, 255, 64, 0] {
+            bytes[at] = 7;
+            assert_eq!(first_not(POISON, &bytes).unwrap().at, at as u64);
+        }
+    }
+}

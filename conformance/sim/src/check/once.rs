@@ -1,0 +1,87 @@
+//! Exactly once: every message that was sent is received, every request is told of, every count is right.
+//!
+//! What came twice is found as it is entered; here is what never came. It is asked at the end, when everybody is done and
+//! nothing is under way any more.
+
+use rerail_core::endpoint::{Level, Notify};
+
+use super::ledger::{Ask, Ledger, Message};
+use super::order::takes;
+use super::verdict::{Doubled, Lost, Verdict};
+
+/// A message that was never received and should have been.
+pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
+    let all = ledger.messages.values().flatten();
+    all.filter(|message| message.receipt.is_none() && message.taken_back.is_none()).find_map(|message| {
+        let (source, destination) = (message.name.source(), message.name.destination());
+        let completed = completed(ledger, message);
+        if !ledger.is_parted(source, destination) {
+            let name = message.name;
+            return Some(Verdict::Lost(Lost::Message { name, sent: message.sent.at, completed }));
+        }
+        // Acknowledged is a promise that outlives the sender, not the receiver.
+        let gone = &ledger.book(destination);
+        let promised = message.level != Level::Reusable && gone.killed.is_none();
+        let completed = completed.filter(|_| promised)?;
+        Some(Verdict::Lost(Lost::Acknowledged { name: message.name, completed }))
+    })
+}
+
+/// When the sender was told that all is well.
+fn completed(ledger: &Ledger, message: &Message) -> Option<rerail_core::time::Time> {
+    let entry = &ledger.book(message.name.source()).requests[message.request as usize];
+    entry.ended.filter(|(_, result)| result.is_ok()).map(|(told, _)| told.at)
+}
+
+/// Messages whose send is complete and for which a receive waits: where nothing moves any more, they are lost.
+pub(super) fn waited_for(ledger: &Ledger) -> Option<Verdict> {
+    let all = ledger.messages.values().flatten();
+    all.filter(|message| message.receipt.is_none() && message.taken_back.is_none()).find_map(|message| {
+        let book = ledger.book(message.name.destination());
+        if ledger.is_parted(message.name.source(), message.name.destination()) {
+            return None;
+        }
+        let completed = Some(completed(ledger, message)?);
+        let waits = book.requests.iter().any(|entry| {
+            let from = match entry.ask {
+                Ask::Receive { from, claimed: None } | Ask::Multi { from, .. } => from,
+                _ => return false,
+            };
+            entry.ended.is_none() && entry.cancelled.is_none() && takes(&from, message)
+        });
+        waits.then_some(Verdict::Lost(Lost::Message { name: message.name, sent: message.sent.at, completed }))
+    })
+}
+
+/// A request whose completion should have been told and was not.
+pub(super) fn untold(ledger: &Ledger, rank: u32) -> Option<Verdict> {
+    let book = ledger.book(rank);
+    if book.killed.is_some() {
+        return None;
+    }
+    let untold = book.requests.iter().position(|entry| entry.is_told() && entry.ended.is_none())?;
+    Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, untold as u32))))
+}
+
+/// A counter against the requests that count on it: `counted` is what counter `counter` of the rank shows in the end.
+pub(super) fn counter(ledger: &Ledger, rank: u32, counter: u16, counted: u64) -> Option<Verdict> {
+    let book = ledger.book(rank);
+    let counts = |notify| matches!(notify, Notify::Counter(c) | Notify::Both(c) if c.0 == counter);
+    let all: u64 = book
+        .requests
+        .iter()
+        .filter(|entry| counts(entry.notify))
+        .map(|entry| match entry.ended {
+            // Each message of a multi-receive counts.
+            _ if matches!(entry.ask, Ask::Multi { .. }) => entry.parts.len() as u64,
+            Some((_, Err(_))) => 0,
+            _ if entry.cancelled.is_some() => 0,
+            _ => 1,
+        })
+        .sum();
+    match counted.cmp(&all) {
+        std::cmp::Ordering::Equal => None,
+        std::cmp::Ordering::Less => Some(Verdict::Lost(Lost::Counted { rank, counted, done: all })),
+        std::cmp::Ordering::Greater => Some(Verdict::Doubled(Doubled::Counted { rank, counted, done: all })),
+    }
+}

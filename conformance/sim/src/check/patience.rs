@@ -1,0 +1,72 @@
+//! Nobody waits for ever, and nobody waits long while others go on.
+
+use rerail_core::time::Time;
+
+use super::ledger::{Ask, Ledger, Request};
+use super::verdict::{Stuck, Verdict};
+
+/// How long a request may wait while others of its kind go through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// So long nobody asks, in nanoseconds.
+    pub wait_ns: u64,
+    /// So many others of its kind, submitted later, must have been done before one is called starved.
+    pub others: usize,
+}
+
+/// Everything that is not over.
+pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
+    let mut open: Vec<(u32, u32)> = Vec::new();
+    for (rank, book) in (0..).zip(&ledger.books) {
+        if book.killed.is_none() {
+            let requests = book.requests.iter().zip(0..);
+            open.extend(requests.filter(|(entry, _)| entry.ended.is_none() && entry.is_told()).map(|(_, n)| (rank, n)));
+        }
+    }
+    let count = open.len();
+    let mut requests: Vec<_> = open.into_iter().map(|(rank, request)| ledger.facts(rank, request)).collect();
+    requests.sort_by_key(|request| (request.since, request.rank, request.request));
+    requests.truncate(Stuck::SHOWN_MAX);
+    Verdict::Stuck(Stuck::Waiting { at, requests, count })
+}
+
+/// A request that waited too long though its time had come. The time of a message begins when both sides have asked: the
+/// sender for the message, the receiver for what it got.
+pub(super) fn starved(ledger: &Ledger, rank: u32, patience: Patience) -> Option<Verdict> {
+    let book = ledger.book(rank);
+    // Kind, begin, end, request.
+    let mut waits: Vec<(&'static str, Time, Time, u32)> = Vec::new();
+    for (number, entry) in (0..).zip(&book.requests) {
+        let Some((end, Ok(_))) = entry.ended else { continue };
+        if let Some(begin) = begin(ledger, entry) {
+            waits.push((entry.ask.word(), begin.min(end.at), end.at, number));
+        }
+    }
+    waits.iter().filter(|(_, begin, end, _)| (*end - *begin).0 > patience.wait_ns).find_map(|wait| {
+        let (kind, begin, end, number) = *wait;
+        let later = |other: &&(&str, Time, Time, u32)| other.0 == kind && other.1 > begin && other.2 < end;
+        let overtaken_by = waits.iter().filter(later).count();
+        let request = ledger.facts(rank, number);
+        let waited_ns = (end - begin).0;
+        (overtaken_by >= patience.others).then_some(Verdict::Stuck(Stuck::Starved { request, waited_ns, overtaken_by }))
+    })
+}
+
+/// When nothing but the transport stood between a request and its end.
+fn begin(ledger: &Ledger, entry: &Request) -> Option<Time> {
+    match entry.ask {
+        Ask::Send { name, .. } => {
+            let receipt = ledger.message(name)?.receipt?;
+            let receive = ledger.book(name.destination()).requests.get(receipt as usize)?;
+            Some(receive.submitted.at.max(entry.submitted.at))
+        }
+        Ask::Receive { .. } => {
+            let part = entry.parts.first()?;
+            let sent = ledger.message(part.name)?.sent.at;
+            Some(sent.max(entry.submitted.at))
+        }
+        // It waits for messages, as long as it takes.
+        Ask::Multi { .. } => None,
+        Ask::Put { .. } | Ask::Get { .. } | Ask::Atomic { .. } | Ask::Flush { .. } => Some(entry.submitted.at),
+    }
+}

@@ -1,0 +1,142 @@
+//! Ledgers made by hand, for the checkers' tests: each call is one line of a story, a nanosecond after the one before.
+
+use rerail_core::endpoint::{
+    Completion, Done, Found, Level, LossReason, Notify, OpError, RailFault, Selector, TagMatch,
+};
+use rerail_core::ids::{Cookie, OpId, PeerId, RailId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::time::Time;
+
+use super::*;
+
+pub(super) struct Story {
+    pub(super) ledger: Ledger,
+    pub(super) now: u64,
+}
+
+pub(super) const fn tagged(source: Option<u32>, tag: u64, ignore: u64) -> Selector {
+    let source = match source {
+        Some(rank) => Some(PeerId(rank)),
+        None => None,
+    };
+    Selector { source, tag: TagMatch::Tagged { tag, ignore } }
+}
+
+pub(super) const WHY: LossReason = LossReason::RailFailed { rail: RailId(0), fault: RailFault::TimedOut };
+
+impl Story {
+    pub(super) fn new(ranks: u32) -> Self {
+        Story { ledger: Ledger::new(ranks), now: 0 }
+    }
+
+    pub(super) fn time(&mut self) -> Time {
+        self.now += 1;
+        Time(self.now)
+    }
+
+    pub(super) fn ask(&mut self, rank: u32, ask: Ask, len: u64) -> u32 {
+        let at = self.time();
+        self.ledger.submitted(rank, at, ask, &[Seg::new(RegionId(0), 0, len)], Notify::Event)
+    }
+
+    pub(super) fn send_at(&mut self, from: u32, to: u32, tag: Option<u64>, len: u64, level: Level) -> (Name, u32) {
+        let name = self.ledger.next_name(from, to);
+        (name, self.ask(from, Ask::Send { name, len, tag, immediate: true, level }, len))
+    }
+
+    pub(super) fn send(&mut self, from: u32, to: u32, tag: u64) -> Name {
+        let (name, request) = self.send_at(from, to, Some(tag), 16, Level::Reusable);
+        self.sent(from, request, name, 16);
+        name
+    }
+
+    pub(super) fn sent(&mut self, rank: u32, request: u32, name: Name, len: usize) {
+        let mut payload = vec![0; len];
+        Content::from(name).fill(0, &mut payload);
+        self.tell(rank, request, Ok(Done::default()), &payload);
+    }
+
+    pub(super) fn recv(&mut self, rank: u32, from: Selector) -> u32 {
+        self.ask(rank, Ask::Receive { from, claimed: None }, 16)
+    }
+
+    pub(super) fn multi(&mut self, rank: u32, from: Selector, len: u64, min: u64) -> u32 {
+        self.ask(rank, Ask::Multi { from, min }, len)
+    }
+
+    pub(super) fn tell(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) -> Told {
+        let at = self.time();
+        let completion = Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true };
+        self.ledger.told(rank, at, &completion, memory)
+    }
+
+    pub(super) fn done(&self, name: Name) -> Done {
+        let message = *self.ledger.message(name).unwrap();
+        let peer = PeerId(name.source());
+        Done { bytes: message.len, peer, tag: message.tag, immediate: Some(name.to_bits()), ..Done::default() }
+    }
+
+    /// A receive of 16 bytes gets a message of as many, well.
+    pub(super) fn got(&mut self, request: u32, name: Name) {
+        let mut memory = [BLANK; 16];
+        Content::from(name).fill(0, &mut memory);
+        self.tell(name.destination(), request, Ok(self.done(name)), &memory);
+    }
+
+    /// A message in a multi-receive buffer.
+    pub(super) fn part(&mut self, request: u32, name: Name, offset: u64, last: bool) {
+        let at = self.time();
+        let rank = name.destination();
+        let done = Done { offset, released: last, ..self.done(name) };
+        let mut memory = vec![BLANK; self.ledger.book(rank).requests[request as usize].len() as usize];
+        for part in self.ledger.book(rank).requests[request as usize].parts.clone() {
+            Content::from(part.name).fill(0, &mut memory[part.offset as usize..(part.offset + part.bytes) as usize]);
+        }
+        Content::from(name).fill(0, &mut memory[offset as usize..(offset + done.bytes) as usize]);
+        let completion =
+            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result: Ok(done), last };
+        self.ledger.told(rank, at, &completion, &memory);
+    }
+
+    pub(super) fn cancel(&mut self, rank: u32, request: u32) {
+        let at = self.time();
+        self.ledger.cancelled(rank, at, request);
+        self.tell(rank, request, Err(OpError::Cancelled), &[BLANK; 16]);
+    }
+
+    pub(super) fn probe(&mut self, rank: u32, from: Selector, name: Name) {
+        let at = self.time();
+        let message = *self.ledger.message(name).unwrap();
+        let immediate = Some(name.to_bits());
+        let found = Found { peer: PeerId(name.source()), tag: message.tag, immediate, bytes: message.len };
+        self.ledger.probed(rank, at, from, &found);
+    }
+
+    pub(super) fn claim(&mut self, rank: u32, from: Selector, name: Name) -> u32 {
+        let at = self.time();
+        let message = *self.ledger.message(name).unwrap();
+        let (peer, immediate) = (PeerId(name.source()), Some(name.to_bits()));
+        let found = Found { peer, tag: message.tag, immediate, bytes: message.len };
+        let claimed = self.ledger.claimed(rank, at, &found);
+        self.ask(rank, Ask::Receive { from, claimed }, 16)
+    }
+
+    pub(super) fn ending(&self) -> Ending {
+        Ending {
+            at: Time(self.now),
+            converged: true,
+            quiet: true,
+            crash: None,
+            excused: false,
+            tables: Vec::new(),
+            objects: Vec::new(),
+            bounds: Vec::new(),
+            counters: Vec::new(),
+            patience: Patience { wait_ns: 1000, others: 1 },
+        }
+    }
+
+    pub(super) fn verdict(&self) -> Verdict {
+        judge(&self.ledger, &self.ending(), &NoMemory)
+    }
+}

@@ -1,0 +1,583 @@
+//! What a run came to, with the facts that a person needs to look further.
+
+use std::fmt;
+
+use rerail_core::endpoint::{LossReason, OpError};
+use rerail_core::time::Time;
+
+use super::identity::{Difference, Name};
+use super::memory::Scar;
+
+/// What a run came to. Of several findings the gravest is told: they stand here in the order of [`exit_code`], except that
+/// a run that got [`Stuck`] is not asked for leaks.
+///
+/// [`exit_code`]: Self::exit_code
+/// [`Stuck`]: Self::Stuck
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Everything was done, and done right.
+    Clean,
+    /// Peers were lost by faults that only recovery can heal; everything else was done right.
+    NeedsRecovery(Vec<PeerLoss>),
+    /// A rank panicked or could not start, or the world could not go on.
+    Crash(Crash),
+    /// Something that was promised never happened.
+    Lost(Lost),
+    /// Something happened twice.
+    Doubled(Doubled),
+    /// A message went to a receive that had no right to it.
+    Order(Disorder),
+    /// Bytes are not what they should be.
+    Corruption(Corruption),
+    /// Something was not given back, or grew over its bound.
+    Leak(Leak),
+    /// Something waits for ever, or longer than it may.
+    Stuck(Stuck),
+}
+
+impl Verdict {
+    /// The exit code that tells this verdict apart: 0 clean, 10 needs recovery, 20 crash, 21 lost, 22 doubled, 23 order,
+    /// 24 corruption, 25 leak, 26 stuck. (1 and 2 are left to errors of use, 101 to a panic of the tool itself.)
+    pub const fn exit_code(&self) -> u8 {
+        match self {
+            Verdict::Clean => 0,
+            Verdict::NeedsRecovery(_) => 10,
+            Verdict::Crash(_) => 20,
+            Verdict::Lost(_) => 21,
+            Verdict::Doubled(_) => 22,
+            Verdict::Order(_) => 23,
+            Verdict::Corruption(_) => 24,
+            Verdict::Leak(_) => 25,
+            Verdict::Stuck(_) => 26,
+        }
+    }
+
+    /// One word, as in tables.
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Verdict::Clean => "clean",
+            Verdict::NeedsRecovery(_) => "needs recovery",
+            Verdict::Crash(_) => "crash",
+            Verdict::Lost(_) => "lost",
+            Verdict::Doubled(_) => "doubled",
+            Verdict::Order(_) => "order",
+            Verdict::Corruption(_) => "corruption",
+            Verdict::Leak(_) => "leak",
+            Verdict::Stuck(_) => "stuck",
+        }
+    }
+
+    /// Whether nothing is wrong that the project promises today.
+    pub const fn is_good(&self) -> bool {
+        matches!(self, Verdict::Clean | Verdict::NeedsRecovery(_))
+    }
+}
+
+/// A peer that a rank gave up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerLoss {
+    /// Who gave up.
+    pub rank: u32,
+    /// Whom.
+    pub peer: u32,
+    /// Why, as the endpoint says it.
+    pub why: LossReason,
+    /// When.
+    pub at: Time,
+    /// How many of its requests ended with that.
+    pub requests: u32,
+}
+
+/// A run that could not go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Crash {
+    /// Whose; `None`: the world's.
+    pub rank: Option<u32>,
+    /// When.
+    pub at: Time,
+    /// What was said.
+    pub message: String,
+}
+
+/// A request, for people: what it is and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestFacts {
+    /// Whose.
+    pub rank: u32,
+    /// Its number among the rank's requests.
+    pub request: u32,
+    /// "send", "receive", ...
+    pub kind: &'static str,
+    /// The other side, where it is known.
+    pub peer: Option<u32>,
+    /// The message, where it is known.
+    pub name: Option<Name>,
+    /// When it was submitted.
+    pub since: Time,
+}
+
+/// Something that was promised never happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// A message was sent and never received, and a receive waits for it or would have.
+    Message {
+        /// Which.
+        name: Name,
+        /// When it was submitted.
+        sent: Time,
+        /// When its completion was told, if it was.
+        completed: Option<Time>,
+    },
+    /// A message was acknowledged (level Acknowledged or Placed) before its sender was given up, and never came.
+    Acknowledged {
+        /// Which.
+        name: Name,
+        /// When its completion was told.
+        completed: Time,
+    },
+    /// A request's outcome was never told, although what it asked for was done.
+    Completion(RequestFacts),
+    /// A counter that requests count on shows less than were done.
+    Counted {
+        /// Whose.
+        rank: u32,
+        /// What it shows.
+        counted: u64,
+        /// How many were done.
+        done: u64,
+    },
+    /// An atomic was answered and not performed.
+    Atomic(CellFacts),
+    /// A put was completed, or flushed, and is not in the window.
+    Put {
+        /// The put.
+        put: RequestFacts,
+        /// The rank whose window it is.
+        target: u32,
+        /// What is there.
+        difference: Difference,
+    },
+    /// A peer was given up and no fault was a reason for it.
+    Peer(PeerLoss),
+}
+
+/// A cell that atomics work on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CellFacts {
+    /// The rank whose window holds it.
+    pub target: u32,
+    /// Its number.
+    pub cell: u32,
+    /// What it should hold, by the answers.
+    pub expected: u64,
+    /// What it holds, or what an answer said that it held.
+    pub found: u64,
+}
+
+/// Something happened twice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubled {
+    /// A message was received twice.
+    Message {
+        /// Which.
+        name: Name,
+        /// The rank's request that had it first.
+        first: u32,
+        /// The one that had it again.
+        second: u32,
+        /// When.
+        at: Time,
+    },
+    /// A message that its sender had taken back came all the same.
+    Cancelled {
+        /// Which.
+        name: Name,
+        /// When.
+        at: Time,
+    },
+    /// A request's outcome was told twice, or the outcome of a request that there never was.
+    Completion {
+        /// Whose.
+        rank: u32,
+        /// Its number.
+        request: u64,
+        /// When.
+        at: Time,
+    },
+    /// A counter that requests count on shows more than were done.
+    Counted {
+        /// Whose.
+        rank: u32,
+        /// What it shows.
+        counted: u64,
+        /// How many were done.
+        done: u64,
+    },
+    /// An atomic was performed twice, or two were answered with one old value.
+    Atomic(CellFacts),
+}
+
+/// A message went to a receive that had no right to it. Receives are named by their rank's request numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disorder {
+    /// The receive does not take such messages.
+    NotTaken {
+        /// The receive.
+        receive: u32,
+        /// What it got.
+        name: Name,
+    },
+    /// The receive got a message although an older one of the same sender, which it also takes, was not matched yet (M-1).
+    Overtaken {
+        /// The receive.
+        receive: u32,
+        /// What it got.
+        name: Name,
+        /// What it should have got.
+        older: Name,
+    },
+    /// The message went to a receive although one that was posted before, and takes it too, was still free (M-1).
+    PassedBy {
+        /// The receive that should have got it.
+        receive: u32,
+        /// The one that did, by its rank's request number; a probe that found it free, for `None`.
+        younger: Option<u32>,
+        /// The message.
+        name: Name,
+    },
+    /// No order of matching explains what these receives got, though each pair of them could be explained.
+    Impossible {
+        /// One of them.
+        receive: u32,
+        /// What it got.
+        name: Name,
+    },
+    /// Messages of a multi-receive don't lie back to back, or one was put where less than the minimum was free.
+    Offset {
+        /// The receive.
+        receive: u32,
+        /// The message.
+        name: Option<Name>,
+        /// Where it lies.
+        offset: u64,
+        /// Where it should.
+        expected: u64,
+    },
+}
+
+/// Bytes are not what they should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Corruption {
+    /// In whose memory.
+    pub rank: u32,
+    /// When it was seen.
+    pub at: Time,
+    /// What is wrong.
+    pub damage: Damage,
+}
+
+/// What is wrong with bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// A received message.
+    Message {
+        /// Which.
+        name: Name,
+        /// The receive.
+        receive: u32,
+        /// Where.
+        difference: Difference,
+    },
+    /// A message that nobody sent, by its name, sender or length.
+    Stranger {
+        /// The receive.
+        receive: u32,
+        /// Its name, if it is one.
+        name: Option<Name>,
+        /// The sender that the completion names.
+        peer: u32,
+        /// Bytes that the completion names.
+        bytes: u64,
+    },
+    /// Tag, immediate data, length or sender of a received message are not those that were sent.
+    Envelope {
+        /// Which.
+        name: Name,
+        /// The receive.
+        receive: u32,
+        /// "tag", "immediate", "length", "source".
+        field: &'static str,
+    },
+    /// Bytes of a receive buffer behind the message.
+    Behind {
+        /// The receive.
+        receive: u32,
+        /// Where.
+        difference: Difference,
+    },
+    /// A send or put buffer that the transport changed.
+    Source {
+        /// The request.
+        request: u32,
+        /// Where.
+        difference: Difference,
+    },
+    /// A send of level Placed is complete and its payload is not in the receiver's buffer.
+    NotPlaced {
+        /// Which.
+        name: Name,
+    },
+    /// A get brought what the window never held in that time.
+    Got {
+        /// The get.
+        request: u32,
+        /// The rank whose window it is.
+        target: u32,
+        /// The slot.
+        slot: u32,
+        /// Bytes into the slot.
+        at: u64,
+        /// What came.
+        found: u8,
+    },
+    /// A window holds what it cannot hold after all that was put.
+    Window {
+        /// The slot.
+        slot: u32,
+        /// Bytes into the slot.
+        at: u64,
+        /// What is there.
+        found: u8,
+    },
+    /// A window that may not be written was, or one was written outside of its slots.
+    Protected(Difference),
+    /// An access that should have been refused was not, or one that is allowed was.
+    Refusal {
+        /// The request.
+        request: u32,
+        /// Whether it was refused.
+        refused: bool,
+    },
+    /// A request ended with an error that nothing explains.
+    Error {
+        /// The request.
+        request: u32,
+        /// The error.
+        error: OpError,
+    },
+    /// Memory outside of every buffer under way was written: past an end, or late.
+    Ghost(Scar),
+}
+
+/// Something was not given back, or grew over its bound.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Leak {
+    /// Entries of a rank's tables.
+    Table {
+        /// Whose.
+        rank: u32,
+        /// Which, as in `Usage::tables`.
+        table: &'static str,
+        /// Entries left in use.
+        used: u32,
+    },
+    /// Objects of a device.
+    Objects {
+        /// Which: "hca 3: queue pairs".
+        what: String,
+        /// How many there were before the run.
+        before: u64,
+        /// How many there are.
+        after: u64,
+    },
+    /// Something that is bounded by configuration was larger.
+    Bound {
+        /// What.
+        what: String,
+        /// The largest seen.
+        reached: u64,
+        /// The bound.
+        bound: u64,
+    },
+}
+
+/// Something waits for ever, or longer than it may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// Not everything was over in time.
+    Waiting {
+        /// When patience ended.
+        at: Time,
+        /// Requests that are not over, oldest first; at most [`Self::SHOWN_MAX`].
+        requests: Vec<RequestFacts>,
+        /// How many there are.
+        count: usize,
+    },
+    /// A request waited longer than it may while others of its kind, submitted later, went through.
+    Starved {
+        /// Which.
+        request: RequestFacts,
+        /// How long, in nanoseconds.
+        waited_ns: u64,
+        /// How many others of its kind were submitted later and done earlier.
+        overtaken_by: usize,
+    },
+}
+
+impl Stuck {
+    /// Requests that are listed.
+    pub const SHOWN_MAX: usize = 20;
+}
+
+impl fmt::Display for RequestFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} request {} ({}", self.rank, self.request, self.kind)?;
+        if let Some(peer) = self.peer {
+            write!(f, ", peer {peer}")?;
+        }
+        if let Some(name) = self.name {
+            write!(f, ", {name}")?;
+        }
+        write!(f, ", since {} ns)", self.since.0)
+    }
+}
+
+impl fmt::Display for PeerLoss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PeerLoss { rank, peer, why, at, requests } = self;
+        write!(f, "rank {rank} lost rank {peer} at {} ns ({why:?}; {requests} requests with it)", at.0)
+    }
+}
+
+impl fmt::Display for CellFacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let CellFacts { target, cell, expected, found } = self;
+        write!(f, "cell {cell} of rank {target}: {found:#x} instead of {expected:#x}")
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Lost::Message { name, sent, completed: None } => write!(f, "{name}, sent at {} ns", sent.0),
+            Lost::Message { name, sent, completed: Some(completed) } => {
+                write!(f, "{name}, sent at {} ns, complete at {} ns", sent.0, completed.0)
+            }
+            Lost::Acknowledged { name, completed } => write!(f, "{name}, though acknowledged at {} ns", completed.0),
+            Lost::Completion(request) => write!(f, "the completion of {request}"),
+            Lost::Counted { rank, counted, done } => write!(f, "rank {rank} counted {counted} of {done} requests"),
+            Lost::Atomic(cell) => write!(f, "an atomic was answered and not done: {cell}"),
+            Lost::Put { put, target, difference } => write!(f, "{put} is not in rank {target}'s window: {difference}"),
+            Lost::Peer(loss) => write!(f, "{loss}, for no reason"),
+        }
+    }
+}
+
+impl fmt::Display for Doubled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Doubled::Message { name, first, second, at } => {
+                write!(f, "{name} was received by request {first}, and at {} ns by request {second}", at.0)
+            }
+            Doubled::Cancelled { name, at } => write!(f, "{name} was taken back and came at {} ns", at.0),
+            Doubled::Completion { rank, request, at } => {
+                write!(f, "rank {rank}: completion of request {request}, which is over, at {} ns", at.0)
+            }
+            Doubled::Counted { rank, counted, done } => write!(f, "rank {rank} counted {counted} of {done} requests"),
+            Doubled::Atomic(cell) => write!(f, "an atomic: {cell}"),
+        }
+    }
+}
+
+impl fmt::Display for Disorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Disorder::NotTaken { receive, name } => write!(f, "receive {receive} does not take {name}"),
+            Disorder::Overtaken { receive, name, older } => {
+                write!(f, "receive {receive} got {name} before message {}", older.serial())
+            }
+            Disorder::PassedBy { receive, younger: Some(younger), name } => {
+                write!(f, "{name} passed by receive {receive} and went to receive {younger}")
+            }
+            Disorder::PassedBy { receive, younger: None, name } => {
+                write!(f, "{name} passed by receive {receive} and was found by a probe")
+            }
+            Disorder::Impossible { receive, name } => write!(f, "no order explains that receive {receive} got {name}"),
+            Disorder::Offset { receive, offset, expected, .. } => {
+                write!(f, "multi-receive {receive}: a message at {offset} instead of {expected}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}, seen at {} ns: ", self.rank, self.at.0)?;
+        match &self.damage {
+            Damage::Message { name, receive, difference } => write!(f, "receive {receive}, {name}: {difference}"),
+            Damage::Stranger { receive, name: Some(name), peer, bytes } => {
+                write!(f, "receive {receive} got {bytes} bytes of rank {peer} as {name}, which was never sent so")
+            }
+            Damage::Stranger { receive, name: None, peer, bytes } => {
+                write!(f, "receive {receive} got {bytes} bytes of rank {peer} that were never sent")
+            }
+            Damage::Envelope { name, receive, field } => write!(f, "receive {receive}, {name}: wrong {field}"),
+            Damage::Behind { receive, difference } => write!(f, "receive {receive}, behind the message: {difference}"),
+            Damage::Source { request, difference } => write!(f, "source buffer of request {request}: {difference}"),
+            Damage::NotPlaced { name } => write!(f, "{name} is told as placed and is not in the receiver's buffer"),
+            Damage::Got { request, target, slot, at, found } => {
+                write!(f, "get {request} of rank {target}'s slot {slot}: byte {at} is {found:#04x}")
+            }
+            Damage::Window { slot, at, found } => write!(f, "slot {slot} of its window: byte {at} is {found:#04x}"),
+            Damage::Protected(difference) => write!(f, "memory that may not be written: {difference}"),
+            Damage::Refusal { request, refused: true } => write!(f, "request {request} was refused without reason"),
+            Damage::Refusal { request, refused: false } => write!(f, "request {request} should have been refused"),
+            Damage::Error { request, error } => write!(f, "request {request} ended in {error:?}"),
+            Damage::Ghost(scar) => write!(f, "{scar}"),
+        }
+    }
+}
+
+impl fmt::Display for Leak {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Leak::Table { rank, table, used } => write!(f, "rank {rank}: {used} {table} are left in use"),
+            Leak::Objects { what, before, after } => write!(f, "{what}: {before} before, {after} after"),
+            Leak::Bound { what, reached, bound } => write!(f, "{what}: {reached}, over the bound of {bound}"),
+        }
+    }
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Stuck::Waiting { at, requests, count } => {
+                write!(f, "{count} requests are not over at {} ns", at.0)?;
+                requests.iter().try_for_each(|request| write!(f, "\n  {request}"))
+            }
+            Stuck::Starved { request, waited_ns, overtaken_by } => {
+                write!(f, "{request} waited {waited_ns} ns while {overtaken_by} later ones went through")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.word())?;
+        match self {
+            Verdict::Clean => Ok(()),
+            Verdict::NeedsRecovery(losses) => losses.iter().try_for_each(|loss| write!(f, "\n  {loss}")),
+            Verdict::Crash(Crash { rank: Some(rank), at, message }) => {
+                write!(f, ": rank {rank} at {} ns: {message}", at.0)
+            }
+            Verdict::Crash(Crash { rank: None, at, message }) => write!(f, ": at {} ns: {message}", at.0),
+            Verdict::Lost(lost) => write!(f, ": {lost}"),
+            Verdict::Doubled(doubled) => write!(f, ": {doubled}"),
+            Verdict::Order(disorder) => write!(f, ": {disorder}"),
+            Verdict::Corruption(corruption) => write!(f, ": {corruption}"),
+            Verdict::Leak(leak) => write!(f, ": {leak}"),
+            Verdict::Stuck(stuck) => write!(f, ": {stuck}"),
+        }
+    }
+}
