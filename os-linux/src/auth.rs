@@ -52,6 +52,7 @@ impl JobKey {
         mac
     }
 
+    /// The MAC of a transcript: a label that no other transcript has, then parts of fixed size.
     pub(crate) fn sign(&self, transcript: [&[u8]; 3]) -> [u8; MAC_BYTES] {
         self.mac(transcript).finalize().into_bytes().into()
     }

@@ -221,6 +221,12 @@ impl Memory {
             .ok_or(MemoryError::Unknown(id))
     }
 
+    /// All of a region.
+    pub(crate) fn whole(&self, id: RegionId) -> Result<Piece, MemoryError> {
+        let region = self.region(id)?;
+        Ok(Piece { start: region.start, len: region.len })
+    }
+
     /// Whether a caller may name this piece: it lies in a region that is not the pool.
     pub(crate) fn check(&self, seg: &Seg) -> Result<(), MemoryError> {
         if seg.at.region == RegionId::POOL {

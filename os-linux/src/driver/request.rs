@@ -36,6 +36,8 @@ impl Engine {
         if self.core.uses_region(region) {
             return Err(MemoryError::InUse(region));
         }
+        let memory = self.memory.whole(region)?;
+        self.rails.iter_mut().for_each(|slot| slot.rail.forget(memory));
         self.memory.remove(region)
     }
 

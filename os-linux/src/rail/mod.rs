@@ -128,6 +128,11 @@ pub trait Rail {
     fn deregister(&mut self, key: MemoryKey) {
         let _ = key;
     }
+    /// This memory is about to be unmapped, and nothing that is not over names it: ends registrations of it that were
+    /// kept for later.
+    fn forget(&mut self, memory: Piece) {
+        let _ = memory;
+    }
     /// Moves what can be moved without waiting; returns how many things happened.
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).

@@ -82,6 +82,10 @@ impl Rail for Gate {
         self.inner.deregister(key);
     }
 
+    fn forget(&mut self, memory: Piece) {
+        self.inner.forget(memory);
+    }
+
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         match self.closed_until.0.get() > now {

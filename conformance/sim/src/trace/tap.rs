@@ -98,6 +98,10 @@ impl Rail for Tap {
         self.inner.deregister(key);
     }
 
+    fn forget(&mut self, memory: Piece) {
+        self.inner.forget(memory);
+    }
+
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         let Tap { inner, trace, rank, .. } = self;

@@ -98,7 +98,7 @@ impl<D: Device> VerbsRail<D> {
         self.reports.retain(|report| report.peer() != peer);
         let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
         let Some(link) = self.links.get_mut(index) else { return };
-        (link.wanted, link.again) = (false, false);
+        (link.wanted, link.again, link.is_deaf) = (false, false, true);
         match &mut link.phase {
             Phase::Calling | Phase::Called => return self.fail(index, None),
             Phase::Failing(fault) => *fault = None,

@@ -2,6 +2,9 @@
 //!
 //! A few can be on their way out at once; what more there is to say waits, one message per link, the newest. An answer
 //! to somebody with whom there is no link is dropped where there is no room: it would be asked for again.
+//!
+//! The queue pair's number is published, so when it fails, the same one is used again: once it has given everything
+//! back, nothing of its earlier life can come any more.
 
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{
@@ -23,8 +26,11 @@ pub(super) struct Datagrams {
     free_sends: Vec<u32>,
     /// Address handles of those that are not.
     handles: [Option<AhId>; DATAGRAM_SENDS as usize],
-    /// Receive buffers that are not posted.
+    /// Receive buffers that are not posted, and how many there are.
     free_receives: Vec<u32>,
+    receives: usize,
+    /// The queue pair is in the error state.
+    failed: bool,
 }
 
 impl Datagrams {
@@ -33,7 +39,19 @@ impl Datagrams {
             free_sends: (0..DATAGRAM_SENDS).collect(),
             handles: [None; DATAGRAM_SENDS as usize],
             free_receives: (0..receives.into()).collect(),
+            receives: receives.into(),
+            failed: false,
         }
+    }
+
+    /// The queue pair has failed.
+    pub fn note_failure(&mut self) {
+        self.failed = true;
+    }
+
+    /// Whether it has given everything back since.
+    fn is_empty(&self) -> bool {
+        self.free_receives.len() == self.receives && self.free_sends.len() == self.handles.len()
     }
 }
 
@@ -65,7 +83,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Sends one message, if there is room.
     pub(super) fn send_setup(&mut self, peer: PeerId, attempt: u32, nonce: Nonce, kind: SetupKind) -> bool {
-        let Some(known) = self.peers.get(peer).copied() else { return false };
+        let Some(known) = self.peers.get(peer).copied().filter(|_| !self.datagrams.failed) else { return false };
         let Some(address) = self.peers.vector(peer, self.port.number, self.options.gid_index) else { return false };
         let Some(place) = self.datagrams.free_sends.pop() else { return false };
         let handle = match self.device.create_ah(self.objects.pd, &address) {
@@ -117,12 +135,33 @@ impl<D: Device> VerbsRail<D> {
             let _ = self.device.destroy_ah(handle);
             self.datagrams.free_sends.push(place);
         }
-        if !matches!(status, Status::Success | Status::Flushed) {
-            // Sends are in error then, receives are not; the message is said again later.
-            let change = QpChange { current: Some(QpState::Sqe), ..QpChange::to(QpState::Rts) };
-            if let Err(why) = self.device.modify_qp(self.objects.ud.id, &change) {
-                tracing::warn!(rail = %self.options.name, %why, "datagrams can't be sent any more");
+        match status {
+            Status::Success => {}
+            Status::Flushed => self.datagrams.failed = true,
+            _ => {
+                // Sends are in error then, receives are not; the message is said again later.
+                let change = QpChange { current: Some(QpState::Sqe), ..QpChange::to(QpState::Rts) };
+                self.datagrams.failed |= self.device.modify_qp(self.objects.ud.id, &change).is_err();
             }
+        }
+    }
+
+    /// Sets a failed queue pair up again, once that is possible.
+    pub(super) fn mend_datagrams(&mut self) {
+        if !self.datagrams.failed {
+            return;
+        }
+        let ud = self.objects.ud.id;
+        // Where it is in error already, nothing happens.
+        let _ = self.device.modify_qp(ud, &QpChange::to(QpState::Error));
+        if !self.datagrams.is_empty() {
+            return;
+        }
+        let mended = self.device.modify_qp(ud, &QpChange::to(QpState::Reset)).and_then(|()| self.start_datagrams());
+        tracing::info!(rail = %self.options.name, ?mended, "queue pair for datagrams had failed");
+        match mended {
+            Ok(()) => self.datagrams.failed = false,
+            Err(_) => self.broken = true,
         }
     }
 
@@ -130,6 +169,7 @@ impl<D: Device> VerbsRail<D> {
     pub(super) fn datagram_received(&mut self, place: u32, completion: &Completion) -> Option<Setup> {
         self.datagrams.free_receives.push(place);
         if completion.status != Status::Success {
+            self.datagrams.failed = true;
             return None;
         }
         let setup = self.read_datagram(place, completion.bytes);
@@ -154,7 +194,7 @@ impl<D: Device> VerbsRail<D> {
     /// Posts all receives for datagrams that are free.
     pub(super) fn refill_datagrams(&mut self) -> Result<(), PostError> {
         let mut sges = [Sge::default(); REFILL];
-        while !self.datagrams.free_receives.is_empty() {
+        while !self.datagrams.failed && !self.datagrams.free_receives.is_empty() {
             let first = self.datagrams.free_receives.len().saturating_sub(REFILL);
             let free = &self.datagrams.free_receives[first..];
             for (sge, place) in sges.iter_mut().zip(free) {

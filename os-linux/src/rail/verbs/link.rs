@@ -38,7 +38,7 @@ pub(super) struct Link {
     pub stands: bool,
     /// The peer knows that it stands.
     pub heard: bool,
-    /// The peer broke the protocol: nothing more of it is looked at.
+    /// The peer broke the protocol, or the core is through with it: nothing more of it is looked at.
     pub is_deaf: bool,
     /// Requests that are with the device.
     pub open: u32,
@@ -223,7 +223,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Ready to receive from the peer's end.
-    pub(super) fn to_rtr(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
+    pub(super) fn ready_to_receive(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
         let Some(address) = self.peers.vector(peer, self.port.number, self.options.gid_index) else {
             return Err(RailFault::Refused);
         };
@@ -240,7 +240,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Ready to send. A receiver without buffers is slow, not dead: RNR is retried without end (7).
-    pub(super) fn to_rts(&mut self, qp: Qp, psn: u32, reads_served: u8) -> Result<(), RailFault> {
+    pub(super) fn ready_to_send(&mut self, qp: Qp, psn: u32, reads_served: u8) -> Result<(), RailFault> {
         let change = QpChange {
             timeout: Some(self.options.ack_timeout),
             retry_count: Some(self.options.retry_count),

@@ -227,7 +227,7 @@ impl<D: Device> VerbsRail<D> {
             match event {
                 AsyncEvent::QpFatal(qp) | AsyncEvent::QpRequestError(qp) | AsyncEvent::QpAccessError(qp) => {
                     if qp == self.objects.ud.id {
-                        tracing::warn!(rail = %self.options.name, ?event, "no more connections can be made");
+                        self.datagrams.note_failure();
                     } else if let Some(index) = self.links.find(|link| link.qp.id == qp) {
                         let _ = omens.push((index, codes::of_event(event)));
                     }
@@ -337,6 +337,10 @@ impl<D: Device> Rail for VerbsRail<D> {
         self.registry.deregister(&mut self.device, key);
     }
 
+    fn forget(&mut self, memory: Piece) {
+        self.registry.forget(&mut self.device, memory);
+    }
+
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         let mut done = self.deliver(sink);
@@ -351,6 +355,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             if !self.unfinished {
                 done += self.finish_failed();
             }
+            self.mend_datagrams();
             done += self.feed() + self.speak();
             if let Err(why) = self.refill(false).and_then(|()| self.refill_datagrams()) {
                 self.note_refused(&why);

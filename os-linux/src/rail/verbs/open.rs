@@ -6,7 +6,8 @@ use std::fmt;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_verbs::contract::{
-    CqId, CqInit, CreateError, Device, Limits, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId, SrqInit,
+    CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId,
+    SrqInit,
 };
 use rerail_verbs::{Port, PortState};
 
@@ -140,7 +141,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// The queue pair for datagrams, from RESET to RTS.
-    fn start_datagrams(&mut self) -> Result<(), rerail_verbs::contract::ModifyError> {
+    pub(super) fn start_datagrams(&mut self) -> Result<(), ModifyError> {
         let ud = self.objects.ud.id;
         let init = QpChange {
             pkey_index: Some(self.options.pkey_index),

@@ -1,7 +1,7 @@
 //! Messages: from the shared receive queue to their place, and the queue's refilling.
 //!
 //! Each message is one packet, header and payload. It is copied out of its buffer at once; buffers go back to the queue
-//! when a quarter of them is free. A peer can send before its READY is here (V-5): such messages keep their buffers until
+//! when a quarter of them is free. A peer can send before its READY is here (V-4): such messages keep their buffers until
 //! it has come, and are nobody's if it never does.
 
 use std::collections::VecDeque;

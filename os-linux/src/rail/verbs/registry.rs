@@ -150,12 +150,14 @@ impl Registry {
         }
     }
 
-    /// Ends all kept registrations that touch this memory: it is about to be unmapped.
+    /// Ends all registrations that touch this memory: it is about to be unmapped. Requests that name it are over, so
+    /// a key that was not given back yet is of no use to anybody.
     pub fn forget(&mut self, device: &mut impl Device, memory: Piece) {
         for place in 0..self.entries.len() {
-            if self.entries[place].as_ref().is_some_and(|entry| entry.is_idle() && entry.overlaps(memory)) {
-                self.end(device, place);
-            }
+            let entry = self.entries[place].as_mut();
+            let Some(entry) = entry.filter(|entry| entry.users == 0 && entry.overlaps(memory)) else { continue };
+            self.idle += usize::from(std::mem::take(&mut entry.exposed));
+            self.end(device, place);
         }
     }
 

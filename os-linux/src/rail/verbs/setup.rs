@@ -92,8 +92,17 @@ impl<D: Device> VerbsRail<D> {
     /// Takes a message of somebody who knows the job's key.
     pub(super) fn handle_setup(&mut self, setup: &Setup, sink: &mut dyn Sink) {
         let from = PeerId(setup.from);
-        let known = self.peers.get(from).copied();
-        let Some(known) = known.filter(|_| setup.job == self.identity.job && from != self.identity.me) else { return };
+        if setup.job != self.identity.job || from == self.identity.me {
+            return;
+        }
+        if let SetupKind::Refusal { answers, reason: Reason::Rank } = setup.kind {
+            // Of one that was never called: at the address of the peer lives somebody else.
+            if let Some(index) = self.links.find(|link| link.nonce == answers) {
+                self.handle_refusal(index, answers);
+            }
+            return;
+        }
+        let Some(known) = self.peers.get(from).copied() else { return };
         let misled = if setup.to != self.identity.me.0 {
             Some(Reason::Rank)
         } else if setup.rail != self.options.index {
@@ -147,7 +156,7 @@ impl<D: Device> VerbsRail<D> {
         }
         let Some(link) = self.links.get(index) else { unreachable!("found or made above") };
         let (qp, psn) = (link.qp, link.psn);
-        if let Err(fault) = self.to_rtr(qp, from, terms) {
+        if let Err(fault) = self.ready_to_receive(qp, from, terms) {
             self.refuse(from, setup.nonce, Reason::Full);
             return self.fail(index, Some(fault));
         }
@@ -183,7 +192,8 @@ impl<D: Device> VerbsRail<D> {
             self.refuse(from, setup.nonce, Reason::Sizes);
             return self.fail(index, Some(RailFault::Refused));
         }
-        let ready = self.to_rtr(qp, from, terms).and_then(|()| self.to_rts(qp, psn, terms.reads_served));
+        let ready =
+            self.ready_to_receive(qp, from, terms).and_then(|()| self.ready_to_send(qp, psn, terms.reads_served));
         if let Err(fault) = ready {
             return self.fail(index, Some(fault));
         }
@@ -207,7 +217,7 @@ impl<D: Device> VerbsRail<D> {
         link.heard = true;
         link.is_saying = false;
         let (qp, psn, reads_served) = (link.qp, link.psn, link.reads_served);
-        match self.to_rts(qp, psn, reads_served) {
+        match self.ready_to_send(qp, psn, reads_served) {
             Ok(()) => self.stand(index, sink),
             Err(fault) => self.fail(index, Some(fault)),
         }

@@ -1,1 +1,453 @@
-//! tests
+//! The state machine of set-up against everything that can happen to datagrams, over a fake device; the whole rail over
+//! the software HCA is tested in `conformance/sim/tests/verbs_rail.rs`.
+
+mod fake;
+mod registrations;
+
+use proptest::prelude::*;
+use rerail_core::endpoint::{Arrival, PostKind};
+use rerail_core::ids::{Key, PlaceId};
+use rerail_core::time::Nanos;
+use rerail_core::wire::{Body, Common, Repr};
+
+use super::wire::{SETUP_BYTES, Setup, SetupKind};
+use super::*;
+use crate::auth::JobKey;
+use fake::{FakeDevice, Flying, SharedWire};
+
+/// What a rail says.
+#[derive(Debug, Default)]
+struct Told {
+    up: usize,
+    down: Vec<RailFault>,
+    standing: bool,
+    arrived: usize,
+}
+
+impl Sink for Told {
+    fn arrival(&mut self, _: PeerId, _: &[u8]) -> Arrival {
+        assert!(self.standing, "a packet of a peer that is not up");
+        self.arrived += 1;
+        Arrival::Done
+    }
+
+    fn place(&mut self, _: PlaceId, _: u64, _: &mut Vec<Piece>) -> bool {
+        false
+    }
+
+    fn placed(&mut self, _: PlaceId) {}
+
+    fn completed(&mut self, _: PostId, _: PostStatus) {}
+
+    fn up(&mut self, _: PeerId) {
+        assert!(!self.standing, "up twice");
+        self.standing = true;
+        self.up += 1;
+    }
+
+    fn down(&mut self, _: PeerId, fault: RailFault) {
+        self.standing = false;
+        self.down.push(fault);
+    }
+}
+
+/// Two rails, ranks 0 and 1, with LIDs 16 and 17.
+struct Pair {
+    wire: SharedWire,
+    rails: [VerbsRail<FakeDevice>; 2],
+    told: [Told; 2],
+    now: Time,
+    posts: u32,
+}
+
+fn options() -> VerbsOptions {
+    VerbsOptions {
+        eager_bytes_max: 256,
+        segment_bytes: 256,
+        resend_first: Nanos::from_millis(1),
+        resend_max: Nanos::from_millis(8),
+        handshake_timeout: Nanos::from_millis(100),
+        ..VerbsOptions::new(2, 0)
+    }
+}
+
+impl Pair {
+    fn new() -> Self {
+        let wire = SharedWire::default();
+        let rail = |rank: u32| {
+            let device = FakeDevice::new(&wire, 16 + rank as u16);
+            let secret = JobKey::new([rank as u8; 32]);
+            let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(rank), secret };
+            VerbsRail::open(device, 1, options(), identity).unwrap()
+        };
+        let mut rails = [rail(0), rail(1)];
+        let addresses = [rails[0].address(), rails[1].address()];
+        for rank in 0..2 {
+            assert_eq!(rails[rank].add_peer(PeerId(1 - rank as u32), &addresses[1 - rank]), Ok(true));
+        }
+        Pair { wire, rails, told: Default::default(), now: Time(0), posts: 0 }
+    }
+
+    fn connect(&mut self, rank: usize) {
+        self.rails[rank].connect(self.now, PeerId(1 - rank as u32));
+    }
+
+    fn poll(&mut self) {
+        for _ in 0..4 {
+            for (rail, told) in self.rails.iter_mut().zip(&mut self.told) {
+                rail.poll(self.now, told);
+            }
+        }
+    }
+
+    /// Takes the datagrams that were sent since.
+    fn take(&mut self) -> Vec<Flying> {
+        std::mem::take(&mut self.wire.borrow_mut().flying)
+    }
+
+    fn deliver(&mut self, datagram: &Flying) {
+        self.wire.borrow_mut().deliver(datagram);
+        self.poll();
+    }
+
+    /// Delivers everything until nothing is said any more.
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            for datagram in self.take() {
+                self.deliver(&datagram);
+            }
+        }
+        assert!(self.take().is_empty(), "they talk for ever");
+    }
+
+    fn pass(&mut self, span: Nanos) {
+        self.now = self.now + span;
+        self.poll();
+    }
+
+    fn send(&mut self, from: usize) {
+        self.posts += 1;
+        let common = Common { source: from as u32, ..Common::default() };
+        let header = Repr { common, body: Body::Bye }.emit_vec().unwrap();
+        let id = PostId(Key { index: self.posts, generation: 1 });
+        let peer = PeerId(1 - from as u32);
+        self.rails[from].post(Outgoing { id, peer, kind: PostKind::Send, header: &header, payload: &[] });
+        self.poll();
+    }
+
+    /// Both sides stand, with one queue pair each beside that for datagrams, and messages get through.
+    fn assert_whole(&mut self) {
+        assert!(self.told[0].standing && self.told[1].standing, "{:?}", self.told);
+        assert_eq!((self.rails[0].device().qps(), self.rails[1].device().qps()), (2, 2));
+        for rank in 0..2 {
+            let before = self.told[1 - rank].arrived;
+            self.send(rank);
+            assert_eq!(self.told[1 - rank].arrived, before + 1, "{:?}", self.told);
+        }
+    }
+}
+
+fn kind_of(datagram: &Flying) -> SetupKind {
+    let bytes: &[u8; SETUP_BYTES] = datagram.bytes.as_slice().try_into().unwrap();
+    Setup::parse(bytes).unwrap().kind
+}
+
+/// V-4, with the number of messages.
+#[test]
+fn three_messages_make_a_connection() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let request = pair.take();
+    assert!(matches!(kind_of(&request[0]), SetupKind::Request(_)) && request.len() == 1);
+    pair.deliver(&request[0]);
+    let reply = pair.take();
+    assert!(matches!(kind_of(&reply[0]), SetupKind::Reply { .. }) && reply.len() == 1);
+    assert!(!pair.told[0].standing && !pair.told[1].standing);
+    pair.deliver(&reply[0]);
+    let ready = pair.take();
+    assert!(matches!(kind_of(&ready[0]), SetupKind::Ready { .. }) && ready.len() == 1);
+    assert!(pair.told[0].standing && !pair.told[1].standing, "the caller knows first");
+    // V-4: what overtakes READY waits for it.
+    pair.send(0);
+    assert_eq!(pair.told[1].arrived, 0);
+    pair.deliver(&ready[0]);
+    assert_eq!(pair.told[1].arrived, 1);
+    pair.assert_whole();
+    pair.pass(Nanos::from_millis(1000));
+    assert!(pair.take().is_empty(), "nobody has anything more to say");
+}
+
+/// V-4: repetitions change nothing.
+#[test]
+fn repeated_messages_change_nothing() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let sent = pair.take();
+        for datagram in &sent {
+            pair.deliver(datagram);
+            pair.deliver(datagram);
+        }
+        all.extend(sent);
+    }
+    pair.settle();
+    for _ in 0..2 {
+        all.iter().for_each(|datagram| pair.deliver(datagram));
+        all.iter().rev().for_each(|datagram| pair.deliver(datagram));
+        pair.settle();
+    }
+    pair.assert_whole();
+    assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()));
+}
+
+/// V-3: one wrong byte, wherever, and nobody listens.
+#[test]
+fn changed_messages_are_counted_and_dropped() {
+    for at in 0..SETUP_BYTES {
+        let mut pair = Pair::new();
+        pair.connect(0);
+        let mut changed = pair.take().remove(0);
+        changed.bytes[at] ^= 0x40;
+        pair.deliver(&changed);
+        assert_eq!(pair.rails[1].counters().unauthenticated, 1, "byte {at}");
+        assert!(pair.take().is_empty() && pair.rails[1].device().qps() == 1, "byte {at}");
+    }
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let mut short = pair.take().remove(0);
+    short.bytes.pop();
+    pair.deliver(&short);
+    assert_eq!(pair.rails[1].counters().unauthenticated, 1);
+}
+
+/// V-3: a recorded request costs a queue pair for a while, and the core hears nothing.
+#[test]
+fn a_recorded_request_is_worth_nothing() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let recorded = pair.take().remove(0);
+    pair.rails[0].disconnect(PeerId(1));
+    pair.take();
+    pair.deliver(&recorded);
+    assert_eq!(pair.rails[1].device().qps(), 2);
+    // Rank 0 answers the reply: it has no such connection (V-7).
+    pair.settle();
+    assert_eq!(pair.rails[1].device().qps(), 1);
+    // And a second time it is not even looked at (V-6).
+    pair.deliver(&recorded);
+    assert_eq!((pair.rails[1].device().qps(), pair.take().len()), (1, 0));
+    assert!(pair.told.iter().all(|told| told.up == 0 && told.down.is_empty()));
+}
+
+/// V-3: the same where nobody answers.
+#[test]
+fn a_call_that_nobody_completes_ends() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let recorded = pair.take().remove(0);
+    pair.rails[0].disconnect(PeerId(1));
+    pair.deliver(&recorded);
+    for _ in 0..200 {
+        pair.pass(Nanos::from_millis(1));
+        pair.take();
+    }
+    assert_eq!(pair.rails[1].device().qps(), 1);
+    assert!(pair.told.iter().all(|told| told.up == 0 && told.down.is_empty()));
+}
+
+/// V-5: a call that lost against the other's comes late, when the connection stands: it ends nothing (V-6).
+#[test]
+fn a_call_that_was_given_up_comes_too_late() {
+    for late in [0, 1] {
+        let mut pair = Pair::new();
+        pair.connect(0);
+        pair.connect(1);
+        let sent = pair.take();
+        assert_eq!(sent.len(), 2);
+        // The other one first; the late one is on its way all the time.
+        pair.deliver(&sent[1 - late]);
+        for _ in 0..60 {
+            for datagram in pair.take().into_iter().filter(|datagram| *datagram != sent[late]) {
+                pair.deliver(&datagram);
+            }
+            pair.pass(Nanos::from_millis(1));
+        }
+        pair.deliver(&sent[late]);
+        pair.settle();
+        pair.assert_whole();
+        assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{late}: {:?}", pair.told);
+    }
+}
+
+/// V-5: it is the lower rank's call that is answered.
+#[test]
+fn of_crossing_calls_the_lower_ranks_wins() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    pair.connect(1);
+    let sent = pair.take();
+    sent.iter().for_each(|datagram| pair.deliver(datagram));
+    let answers = pair.take();
+    assert!(answers.len() == 1 && answers[0].from == 17, "{answers:?}");
+    assert!(matches!(kind_of(&answers[0]), SetupKind::Reply { .. }));
+    pair.deliver(&answers[0]);
+    pair.settle();
+    pair.assert_whole();
+}
+
+/// V-9: READY was lost, and the caller has said all that it had to say: the called gets both nevertheless.
+#[test]
+fn who_leaves_early_waits_until_it_is_known() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    for _ in 0..2 {
+        let sent = pair.take();
+        pair.deliver(&sent[0]);
+    }
+    pair.take();
+    pair.send(0);
+    pair.rails[0].disconnect(PeerId(1));
+    pair.poll();
+    assert!(pair.rails[0].is_closing());
+    pair.pass(Nanos::from_millis(2));
+    pair.settle();
+    assert_eq!((pair.told[1].up, pair.told[1].arrived), (1, 1));
+    // Nothing is heard from the called, so only the time ends it.
+    assert!(pair.rails[0].is_closing());
+    pair.pass(options().drain_time);
+    pair.settle();
+    assert!(!pair.rails[0].is_closing());
+    assert_eq!(pair.told[1].down, [RailFault::Closed]);
+}
+
+/// V-6, V-7: a reply of an earlier attempt does not answer the next one.
+#[test]
+fn a_stale_reply_is_refused() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let request = pair.take().remove(0);
+    pair.deliver(&request);
+    let stale = pair.take().remove(0);
+    pair.rails[0].disconnect(PeerId(1));
+    pair.take();
+    pair.connect(0);
+    pair.deliver(&stale);
+    assert!(!pair.told[0].standing);
+    pair.settle();
+    // The new request ended what the called had; it is said again.
+    for _ in 0..20 {
+        pair.pass(Nanos::from_millis(1));
+        pair.settle();
+    }
+    pair.assert_whole();
+    assert!(pair.told.iter().all(|told| told.up == 1 && told.down.is_empty()), "{:?}", pair.told);
+}
+
+/// V-2: to whom it is not addressed, it says so (V-7).
+#[test]
+fn the_wrong_rank_is_told() {
+    let mut pair = Pair::new();
+    // Rank 0 believes that rank 1 lives at its own address... of a third process.
+    let device = FakeDevice::new(&pair.wire, 18);
+    let secret = JobKey::new([9; 32]);
+    let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(2), secret };
+    let mut third = VerbsRail::open(device, 1, VerbsOptions { peers: 3, ..options() }, identity).unwrap();
+    assert_eq!(third.add_peer(PeerId(0), &pair.rails[0].address()), Ok(true));
+    assert_eq!(pair.rails[0].add_peer(PeerId(1), &third.address()), Ok(true));
+    pair.connect(0);
+    let request = pair.take().remove(0);
+    pair.wire.borrow_mut().deliver(&request);
+    third.poll(Time(0), &mut Told::default());
+    let refusal = pair.take().remove(0);
+    assert!(matches!(kind_of(&refusal), SetupKind::Refusal { .. }));
+    pair.deliver(&refusal);
+    assert_eq!(pair.told[0].down, [RailFault::Refused]);
+}
+
+/// What happens to the datagrams on their way, and between.
+#[derive(Clone, Debug)]
+enum Act {
+    Connect(usize),
+    /// One is delivered, taken away or left.
+    Deliver(usize, bool),
+    Lose(usize),
+    Pass(u64),
+    Disconnect(usize),
+    /// One that was sent at any time.
+    Replay(usize),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        3 => (0usize..2).prop_map(Act::Connect),
+        12 => (any::<usize>(), any::<bool>()).prop_map(|(which, take)| Act::Deliver(which, take)),
+        3 => any::<usize>().prop_map(Act::Lose),
+        4 => (0u64..20).prop_map(Act::Pass),
+        1 => (0usize..2).prop_map(Act::Disconnect),
+        2 => any::<usize>().prop_map(Act::Replay),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+    /// V-4 to V-7: whatever was lost, repeated, delayed or recorded: once the wire is well and both want it, there is a
+    /// connection, and nothing is left of any other.
+    #[test]
+    fn in_the_end_there_is_one_connection(acts in proptest::collection::vec(act(), 0..60)) {
+        let mut pair = Pair::new();
+        let (mut flying, mut recorded): (Vec<Flying>, Vec<Flying>) = Default::default();
+        for act in acts {
+            match act {
+                Act::Connect(rank) => pair.connect(rank),
+                Act::Deliver(which, take) if !flying.is_empty() => {
+                    let which = which % flying.len();
+                    let datagram = if take { flying.remove(which) } else { flying[which].clone() };
+                    pair.deliver(&datagram);
+                }
+                Act::Lose(which) if !flying.is_empty() => {
+                    let which = which % flying.len();
+                    flying.remove(which);
+                }
+                Act::Pass(millis) => pair.pass(Nanos::from_millis(millis)),
+                Act::Disconnect(rank) => {
+                    pair.rails[rank].disconnect(PeerId(1 - rank as u32));
+                    pair.told[rank].standing = false;
+                    pair.poll();
+                }
+                Act::Replay(which) if !recorded.is_empty() => {
+                    let datagram = recorded[which % recorded.len()].clone();
+                    pair.deliver(&datagram);
+                }
+                _ => {}
+            }
+            let sent = pair.take();
+            recorded.extend(sent.iter().cloned());
+            flying.extend(sent);
+        }
+        // Who finds the other's end gone, by sending, calls again, as the core's user might.
+        for round in 0..400 {
+            for datagram in pair.take() {
+                pair.deliver(&datagram);
+            }
+            if pair.told[0].standing && pair.told[1].standing {
+                let before = [pair.told[0].arrived, pair.told[1].arrived];
+                pair.send(0);
+                pair.send(1);
+                if pair.told[0].arrived > before[0] && pair.told[1].arrived > before[1] {
+                    break;
+                }
+            }
+            for rank in 0..2 {
+                if !pair.told[rank].standing {
+                    pair.connect(rank);
+                } else if round % 20 == 19 {
+                    pair.send(rank);
+                }
+            }
+            pair.pass(Nanos::from_millis(5));
+        }
+        pair.settle();
+        pair.assert_whole();
+    }
+}

@@ -1,0 +1,13 @@
+//! The verbs rail over software HCAs, in virtual time: connections, messages, writes and reads, and how they end.
+
+#[path = "verbs_rail/world.rs"]
+mod world;
+
+#[path = "verbs_rail/ends.rs"]
+mod ends;
+#[path = "verbs_rail/engines.rs"]
+mod engines;
+#[path = "verbs_rail/setup.rs"]
+mod setup;
+#[path = "verbs_rail/traffic.rs"]
+mod traffic;

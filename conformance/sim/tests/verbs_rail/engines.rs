@@ -1,0 +1,184 @@
+//! The whole driver over verbs rails: eager messages, rendezvous by get and by put, one-sided requests, goodbye.
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Access, Event, Get, Put, Recv, Remote, Send, Window};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::time::Time;
+use rerail_linux::auth::JobKey;
+use rerail_linux::driver::{Engine, EngineOpening};
+use rerail_linux::rail::Rail;
+use rerail_linux::rail::loopback::Loopback;
+use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
+use rerail_sim::hca::{Fabric, HcaOptions, SharedFabric, SimDevice};
+use rerail_sim::net::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
+use rerail_sim::trace::Trace;
+
+use crate::world::{JOB, options, payload};
+
+struct Job {
+    fabric: SharedFabric,
+    engines: Vec<Engine>,
+    events: Vec<Vec<Event>>,
+    now: Time,
+}
+
+impl Job {
+    fn new(size: u32, options: &VerbsOptions) -> Self {
+        let mut fabric = Fabric::new(1, Trace::off());
+        let plane = PlaneModel { latency_ns: 0, bytes_per_second: 0 };
+        let subnet = fabric.add_subnet(&SubnetModel { latency_ns: 200, planes: vec![plane] });
+        let mut hcas = Vec::new();
+        for rank in 0..size {
+            let host = fabric.add_host();
+            let bus = fabric.add_bus(host, BusModel { bytes_per_second: 1_000_000_000, ..BusModel::default() });
+            let hca = fabric.add_hca(bus, HcaModel::default(), HcaOptions::default());
+            fabric.add_port(hca, subnet, LinkModel::default(), 16 + rank as u16, 0);
+            hcas.push(hca);
+        }
+        let fabric = fabric.shared();
+        let mut openings: Vec<EngineOpening> = (0..size)
+            .map(|rank| {
+                let me = PeerId(rank);
+                let device = SimDevice::open(&fabric, hcas[rank as usize], rank).unwrap();
+                let secret = JobKey::new([rank as u8 + 1; 32]);
+                let identity = Identity { key: JobKey::new([0x42; 32]), job: JOB, me, secret };
+                let rail = VerbsRail::open(device, 1, options.clone(), identity).unwrap();
+                let rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me)), Box::new(rail)];
+                let config = Config { rails_max: 2, ..Config::new(me, size) };
+                EngineOpening::with_rails(config, format!("host{rank}"), rails, Time(0)).unwrap()
+            })
+            .collect();
+        let cards: Vec<String> = openings.iter().map(|opening| opening.card().to_owned()).collect();
+        for opening in &mut openings {
+            for (rank, card) in cards.iter().enumerate() {
+                opening.learn(PeerId(rank as u32), card).unwrap();
+            }
+        }
+        let engines: Vec<Engine> = openings.into_iter().map(|opening| opening.join().unwrap()).collect();
+        let events = engines.iter().map(|_| Vec::new()).collect();
+        Job { fabric, engines, events, now: Time(1) }
+    }
+
+    fn run(&mut self, done: impl Fn(&Job) -> bool) {
+        for _ in 0..200_000 {
+            let mut happened = 0;
+            for (engine, events) in self.engines.iter_mut().zip(&mut self.events) {
+                happened += engine.round(self.now);
+                events.extend(std::iter::from_fn(|| engine.poll_event()));
+            }
+            if done(self) {
+                return;
+            }
+            if happened > 0 {
+                continue;
+            }
+            let timers = self.engines.iter().filter_map(Engine::next_timeout);
+            let next = timers.chain(self.fabric.borrow().next_event()).min();
+            self.now = self.now.max(next.expect("something will happen"));
+            self.fabric.borrow_mut().advance(self.now);
+        }
+        panic!("not done: {:?} {:#?}", self.events, self.engines[0]);
+    }
+
+    fn completions(&self, rank: usize) -> usize {
+        let mut count = 0;
+        for event in &self.events[rank] {
+            match event {
+                Event::Completed(completion) => {
+                    assert!(completion.result.is_ok(), "{completion:?}");
+                    count += 1;
+                }
+                Event::PeerLost { .. } => panic!("{event:?}"),
+                _ => {}
+            }
+        }
+        count
+    }
+
+    fn region(&mut self, rank: usize, bytes: &[u8]) -> RegionId {
+        let region = self.engines[rank].alloc(bytes.len()).unwrap();
+        self.engines[rank].bytes_mut(region).unwrap().copy_from_slice(bytes);
+        region
+    }
+}
+
+/// Messages of all sizes; returns how many registrations HCAs had at most.
+fn exchange(write: bool, read: bool) {
+    let options = VerbsOptions { write, read, ..options(2) };
+    let mut job = Job::new(2, &options);
+    let mut completions = 0;
+    for (number, bytes) in [(1, 10), (2, 1024), (3, 1025), (4, 100_000), (5, 300_001)] {
+        let data = payload(number, bytes);
+        let (source, target) = (job.region(0, &data), job.region(1, &vec![0; bytes]));
+        let now = job.now;
+        job.engines[1].recv(now, &Recv { segments: &[Seg::new(target, 0, bytes as u64)], ..Recv::default() }).unwrap();
+        let send = Send { peer: PeerId(1), segments: &[Seg::new(source, 0, bytes as u64)], ..Send::default() };
+        job.engines[0].send(now, &send).unwrap();
+        completions += 1;
+        job.run(|job| job.completions(0) == completions && job.completions(1) == completions);
+        assert!(job.engines[1].bytes(target).unwrap() == data, "{bytes} bytes, write {write}, read {read}");
+        job.engines[0].free(source).unwrap();
+        job.engines[1].free(target).unwrap();
+    }
+}
+
+#[test]
+fn eager_and_rendezvous_by_get() {
+    exchange(false, true);
+}
+
+#[test]
+fn eager_and_rendezvous_by_put() {
+    exchange(true, false);
+}
+
+#[test]
+fn rendezvous_with_either_and_with_neither() {
+    exchange(true, true);
+    exchange(false, false);
+}
+
+#[test]
+fn puts_and_gets() {
+    let mut job = Job::new(2, &options(2));
+    let data = payload(3, 50_000);
+    let (window, source) = (job.region(1, &vec![0; 50_000]), job.region(0, &data));
+    let target = job.region(0, &vec![0; 50_000]);
+    let access = Access { read: true, write: true, atomic: false };
+    let at = MemRef { region: window, offset: 0 };
+    job.engines[1].expose(&Window { at, len: 50_000, access, key: 0x5eed }).unwrap();
+    let there = Remote { peer: PeerId(1), window: 0x5eed, offset: 0 };
+    let now = job.now;
+    let put = Put { to: there, segments: &[Seg::new(source, 0, 50_000)], ..Put::default() };
+    job.engines[0].put(now, &put).unwrap();
+    job.run(|job| job.completions(0) == 1);
+    let get = Get { from: there, segments: &[Seg::new(target, 0, 50_000)], ..Get::default() };
+    let now = job.now;
+    job.engines[0].get(now, &get).unwrap();
+    job.run(|job| job.completions(0) == 2);
+    assert!(job.engines[0].bytes(target).unwrap() == data);
+}
+
+/// A run has one history: counts, times and all.
+#[test]
+fn equal_runs_are_equal() {
+    let run = || {
+        let mut job = Job::new(3, &options(3));
+        for from in 0..3u32 {
+            for to in (0..3u32).filter(|to| *to != from) {
+                let bytes = 12_000;
+                let (source, target) =
+                    (job.region(from as usize, &payload(1, bytes)), job.region(to as usize, &vec![0; bytes]));
+                let now = job.now;
+                let recv = Recv { segments: &[Seg::new(target, 0, bytes as u64)], ..Recv::default() };
+                job.engines[to as usize].recv(now, &recv).unwrap();
+                let send = Send { peer: PeerId(to), segments: &[Seg::new(source, 0, bytes as u64)], ..Send::default() };
+                job.engines[from as usize].send(now, &send).unwrap();
+            }
+        }
+        job.run(|job| (0..3).all(|rank| job.completions(rank) == 4));
+        (job.now, format!("{:?}", job.events))
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,379 @@
+//! A device just real enough for setting connections up and for sends: messages arrive at once, datagrams when the test
+//! says so, so that it can lose, repeat, change and record them.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+use rerail_verbs::contract::*;
+use rerail_verbs::{Gid, LinkLayer, Port, PortState};
+
+/// A datagram that was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flying {
+    pub from: u16,
+    pub to: u16,
+    pub qp: u32,
+    pub qkey: u32,
+    pub bytes: Vec<u8>,
+}
+
+/// What connects the devices, by LID.
+#[derive(Default)]
+pub struct Wire {
+    devices: BTreeMap<u16, State>,
+    pub flying: Vec<Flying>,
+}
+
+#[derive(Default)]
+struct State {
+    names: u32,
+    memory: BTreeMap<u32, Memory>,
+    qps: BTreeMap<u32, FakeQp>,
+    receives: VecDeque<(u64, Sge)>,
+    completions: VecDeque<Completion>,
+    events: VecDeque<AsyncEvent>,
+    handles: BTreeMap<u32, AddressVector>,
+}
+
+struct Memory {
+    start: *mut u8,
+    bytes: u64,
+    iova: u64,
+}
+
+struct FakeQp {
+    kind: QpKind,
+    state: QpState,
+    attributes: QpChange,
+    receives: VecDeque<(u64, Sge)>,
+}
+
+pub type SharedWire = Rc<RefCell<Wire>>;
+
+pub struct FakeDevice {
+    wire: SharedWire,
+    lid: u16,
+}
+
+impl FakeDevice {
+    pub fn new(wire: &SharedWire, lid: u16) -> Self {
+        wire.borrow_mut().devices.insert(lid, State { names: u32::from(lid) << 8, ..State::default() });
+        FakeDevice { wire: wire.clone(), lid }
+    }
+
+    fn with<T>(&self, run: impl FnOnce(&mut State) -> T) -> T {
+        run(self.wire.borrow_mut().devices.get_mut(&self.lid).expect("made with the device"))
+    }
+
+    fn named(&self) -> u32 {
+        self.with(|state| {
+            state.names += 1;
+            state.names
+        })
+    }
+
+    /// Registrations that exist.
+    pub fn registrations(&self) -> usize {
+        self.with(|state| state.memory.len())
+    }
+
+    pub fn qps(&self) -> usize {
+        self.with(|state| state.qps.len())
+    }
+}
+
+impl State {
+    /// The bytes that an entry names.
+    fn read(&self, sge: &Sge) -> Vec<u8> {
+        let memory = &self.memory[&sge.lkey];
+        let offset = sge.address - memory.iova;
+        assert!(offset + u64::from(sge.len) <= memory.bytes, "outside of the registration");
+        let mut bytes = vec![0; sge.len as usize];
+        // SAFETY: inside a registration, which the registering caller keeps mapped.
+        unsafe { memory.start.add(offset as usize).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
+        bytes
+    }
+
+    fn write(&self, sge: &Sge, skip: u64, bytes: &[u8]) {
+        let memory = &self.memory[&sge.lkey];
+        let offset = sge.address - memory.iova + skip;
+        assert!(skip + bytes.len() as u64 <= u64::from(sge.len) && offset + bytes.len() as u64 <= memory.bytes);
+        // SAFETY: as in `read`; the registrations of these tests are all writable.
+        unsafe { memory.start.add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    }
+
+    fn complete(&mut self, id: u64, qp: u32, kind: CompletionKind, status: Status, bytes: usize) {
+        self.completions.push_back(Completion {
+            id,
+            status,
+            kind,
+            bytes: bytes as u32,
+            immediate: None,
+            qp,
+            source_qp: 0,
+            source_lid: 0,
+            global: false,
+        });
+    }
+
+    fn enter_error(&mut self, qp: u32) {
+        if let Some(found) = self.qps.get_mut(&qp)
+            && found.state != QpState::Error
+        {
+            found.state = QpState::Error;
+            self.events.push_back(AsyncEvent::QpLastWqe(QpId(qp)));
+        }
+    }
+}
+
+impl Wire {
+    /// Delivers a datagram; one that nobody waits for is lost.
+    pub fn deliver(&mut self, datagram: &Flying) {
+        let Some(state) = self.devices.get_mut(&datagram.to) else { return };
+        let Some(qp) = state.qps.get_mut(&datagram.qp) else { return };
+        if qp.attributes.qkey != Some(datagram.qkey) {
+            return;
+        }
+        let Some((id, sge)) = qp.receives.pop_front() else { return };
+        state.write(&sge, 40, &datagram.bytes);
+        state.complete(id, datagram.qp, CompletionKind::Recv, Status::Success, 40 + datagram.bytes.len());
+    }
+
+    /// A message over a connection, at once; `false`: nobody acknowledges it.
+    fn send(&mut self, from: u16, qp: u32, bytes: &[u8]) -> bool {
+        let attributes = self.devices[&from].qps[&qp].attributes;
+        let (Some(address), Some(destination)) = (attributes.address, attributes.destination) else { return false };
+        let Some(state) = self.devices.get_mut(&address.dlid) else { return false };
+        let Some(target) = state.qps.get(&destination) else { return false };
+        let ready = matches!(target.state, QpState::Rtr | QpState::Rts)
+            && target.attributes.destination == Some(qp)
+            && target.attributes.recv_psn == attributes.send_psn;
+        let Some((id, sge)) = state.receives.pop_front().filter(|_| ready) else { return false };
+        state.write(&sge, 0, bytes);
+        state.complete(id, destination, CompletionKind::Recv, Status::Success, bytes.len());
+        true
+    }
+}
+
+impl Device for FakeDevice {
+    fn name(&self) -> &str {
+        "fake"
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            ports: 1,
+            qps: 1000,
+            queue_depth: 1000,
+            sges: 4,
+            cqs: 10,
+            cq_depth: 10_000,
+            mrs: 1000,
+            mr_bytes: 1 << 30,
+            pds: 10,
+            srqs: 10,
+            srq_depth: 1000,
+            ahs: 1000,
+            reads_served: 4,
+            reads_open: 4,
+            inline_bytes: 64,
+            atomics: false,
+            xrc: false,
+            iova: true,
+        }
+    }
+
+    fn port(&self, number: u8) -> Result<Port, CreateError> {
+        Ok(Port {
+            number,
+            state: PortState::Active,
+            link_layer: LinkLayer::InfiniBand,
+            lid: self.lid,
+            lmc: 0,
+            manager_lid: 1,
+            gid_table_len: 1,
+            mtu_bytes: Some(2048),
+            mtu_bytes_max: Some(2048),
+            message_bytes_max: 1 << 30,
+            lanes: Some(4),
+            lane_mbit_per_second: Some(5000),
+        })
+    }
+
+    fn gid(&self, _: u8, _: u8) -> Result<Gid, CreateError> {
+        Ok(Gid([0xFE; 16]))
+    }
+
+    fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
+        Ok(PdId(self.named()))
+    }
+
+    fn dealloc_pd(&mut self, _: PdId) -> Result<(), DestroyError> {
+        Ok(())
+    }
+
+    unsafe fn register(
+        &mut self,
+        _: PdId,
+        start: *mut u8,
+        bytes: u64,
+        iova: u64,
+        _: Access,
+    ) -> Result<Mr, RegisterError> {
+        let key = self.named();
+        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova }));
+        Ok(Mr { id: MrId(key), lkey: key, rkey: key })
+    }
+
+    fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {
+        self.with(|state| state.memory.remove(&mr.0));
+        Ok(())
+    }
+
+    fn create_cq(&mut self, _: &CqInit) -> Result<CqId, CreateError> {
+        Ok(CqId(self.named()))
+    }
+
+    fn destroy_cq(&mut self, _: CqId) -> Result<(), DestroyError> {
+        Ok(())
+    }
+
+    fn poll_cq(&mut self, _: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
+        Ok(self.with(|state| {
+            let count = most.min(state.completions.len());
+            out.extend(state.completions.drain(..count));
+            count
+        }))
+    }
+
+    fn request_notify(&mut self, _: CqId, _: bool) -> Result<(), PollError> {
+        Ok(())
+    }
+
+    fn cq_event(&mut self) -> Option<CqId> {
+        None
+    }
+
+    fn create_srq(&mut self, _: PdId, _: &SrqInit) -> Result<Srq, CreateError> {
+        Ok(Srq { id: SrqId(self.named()), number: None })
+    }
+
+    fn arm_srq(&mut self, _: SrqId, _: u32) -> Result<(), ModifyError> {
+        Ok(())
+    }
+
+    fn destroy_srq(&mut self, _: SrqId) -> Result<(), DestroyError> {
+        Ok(())
+    }
+
+    fn post_srq_recv(&mut self, _: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        self.with(|state| state.receives.extend(requests.iter().map(|request| (request.id, request.sges[0]))));
+        Ok(())
+    }
+
+    fn open_xrcd(&mut self, _: XrcdFile) -> Result<XrcdId, CreateError> {
+        Err(CreateError::Unsupported { what: "XRC" })
+    }
+
+    fn close_xrcd(&mut self, _: XrcdId) -> Result<(), DestroyError> {
+        Ok(())
+    }
+
+    fn create_qp(&mut self, init: &QpInit) -> Result<Qp, CreateError> {
+        let number = self.named();
+        let qp = FakeQp {
+            kind: init.kind,
+            state: QpState::Reset,
+            attributes: QpChange::default(),
+            receives: VecDeque::new(),
+        };
+        self.with(|state| state.qps.insert(number, qp));
+        Ok(Qp { id: QpId(number), number })
+    }
+
+    fn open_qp(&mut self, _: XrcdId, _: u32) -> Result<Qp, CreateError> {
+        Err(CreateError::Unsupported { what: "XRC" })
+    }
+
+    fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
+        self.with(|state| {
+            let found = state.qps.get_mut(&qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })?;
+            check_transition(found.kind, found.state, change).map_err(ModifyError::Transition)?;
+            let old = found.attributes;
+            found.attributes = QpChange {
+                qkey: change.qkey.or(old.qkey),
+                address: change.address.or(old.address),
+                recv_psn: change.recv_psn.or(old.recv_psn),
+                send_psn: change.send_psn.or(old.send_psn),
+                destination: change.destination.or(old.destination),
+                ..QpChange::default()
+            };
+            if change.state == Some(QpState::Error) {
+                state.enter_error(qp.0);
+            } else {
+                found.state = change.state.unwrap_or(found.state);
+            }
+            Ok(())
+        })
+    }
+
+    fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
+        Err(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })
+    }
+
+    fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError> {
+        self.with(|state| {
+            state.completions.retain(|completion| completion.qp != qp.0);
+            state.qps.remove(&qp.0).map(drop).ok_or(DestroyError::Unknown { what: Kind::Qp, name: qp.0 })
+        })
+    }
+
+    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        let [request] = requests else { panic!("the rail posts one by one") };
+        let bytes = match request.payload {
+            Payload::Memory(sges) => sges.iter().flat_map(|sge| self.with(|state| state.read(sge))).collect(),
+            Payload::Inline(parts) => parts.concat(),
+        };
+        let mut status = Status::Success;
+        let wire = &mut *self.wire.borrow_mut();
+        if let Some(Datagram { handle, qp, qkey }) = request.datagram {
+            let to = wire.devices[&self.lid].handles[&handle.0].dlid;
+            wire.flying.push(Flying { from: self.lid, to, qp, qkey, bytes });
+        } else if wire.devices[&self.lid].qps[&qp.0].state == QpState::Error {
+            status = Status::Flushed;
+        } else if !wire.send(self.lid, qp.0, &bytes) {
+            status = Status::RetryExceeded;
+        }
+        let state = wire.devices.get_mut(&self.lid).expect("made with the device");
+        state.complete(request.id, qp.0, CompletionKind::Send, status, 0);
+        if status != Status::Success {
+            state.enter_error(qp.0);
+        }
+        Ok(())
+    }
+
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        self.with(|state| {
+            let queue = &mut state.qps.get_mut(&qp.0).expect("the rail has it").receives;
+            queue.extend(requests.iter().map(|request| (request.id, request.sges[0])));
+        });
+        Ok(())
+    }
+
+    fn create_ah(&mut self, _: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
+        let name = self.named();
+        self.with(|state| state.handles.insert(name, *address));
+        Ok(AhId(name))
+    }
+
+    fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {
+        self.with(|state| state.handles.remove(&handle.0));
+        Ok(())
+    }
+
+    fn async_event(&mut self) -> Option<AsyncEvent> {
+        self.with(|state| state.events.pop_front())
+    }
+}
