@@ -32,6 +32,12 @@ impl Endpoint<'_> {
         }
         slot.completed = true;
         slot.error = slot.error.or(error);
+        // Once the completion is told the memory is the caller's, and peers must not reach it any more: its registrations
+        // are given back before, not when the slot is freed.
+        if slot.keys_ours && slot.registering == 0 && slot.to_register == 0 {
+            self.drop_keys(op);
+        }
+        let slot = self.t.ops.at_mut(op);
         let well = slot.error.is_none();
         let mut told = match slot.notify {
             Notify::Event | Notify::Both(_) => false,

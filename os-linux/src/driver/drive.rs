@@ -52,7 +52,7 @@ impl Engine {
     /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
     /// [`round`](Self::round) does it too; alone it sends what was submitted without looking at the rails.
     pub fn carry_out(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, scratch, .. } = self;
+        let Engine { rails, core, memory, scratch, registrations, .. } = self;
         let mut done = 0;
         loop {
             scratch.actions.clear();
@@ -84,11 +84,13 @@ impl Engine {
                     }
                     Action::Register { operation, rail, memory: span, write } => {
                         let key = register(rails, core, memory, (*rail, *span, *write), source);
+                        *registrations += usize::from(key.is_ok());
                         Some(Answer::Registered { operation: *operation, rail: *rail, key })
                     }
                     Action::Deregister { rail, key } => {
                         if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
                             slot.rail.deregister(MemoryKey { key: key.key, address: key.address });
+                            *registrations -= 1;
                         }
                         None
                     }

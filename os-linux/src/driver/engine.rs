@@ -7,7 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Endpoint, Event};
+use rerail_core::endpoint::{Endpoint, Event, PeerError};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -59,6 +59,8 @@ pub struct Engine {
     next_event: Option<Event>,
     /// Peers that a connection exists or was asked for with: what `finish` says goodbye to.
     pub(super) met: PeerSet,
+    /// Registrations that rails hold for requests.
+    pub(super) registrations: usize,
 }
 
 /// An engine whose peers are not all known yet.
@@ -77,6 +79,8 @@ pub(super) struct Slot {
     pub(super) id: RailId,
     pub(super) rail: Box<dyn Rail>,
     pub(super) kind: RailKind,
+    /// How many rails of its kind come before it: it meets the peers' rails of this number.
+    nth: usize,
     address: Rc<str>,
 }
 
@@ -153,6 +157,11 @@ impl Engine {
         self.rails.iter().any(|slot| slot.rail.is_closing())
     }
 
+    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
+    pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
+        self.core.is_quiet(peer)
+    }
+
     /// The core's endpoint, to look at.
     pub fn endpoint(&self) -> &Endpoint<'_> {
         &self.core
@@ -161,11 +170,18 @@ impl Engine {
 
 impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.describe("Engine", f)
+    }
+}
+
+impl Engine {
+    /// `Debug` of the engine and of what wraps it.
+    pub(super) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if f.alternate() {
             // All that is under way, for people who look for the reason of a hang.
             return write!(f, "{:?}", *self.core);
         }
-        f.debug_struct("Engine")
+        f.debug_struct(name)
             .field("rank", &self.config.rank)
             .field("size", &self.config.peers_max)
             .field("rails", &self.rails.iter().map(|slot| slot.rail.name()).collect::<Vec<_>>())
@@ -182,16 +198,7 @@ impl EngineOpening {
     /// # Errors
     /// See [`StartError`].
     pub fn with_rails(config: Config, host: String, rails: Vec<Box<dyn Rail>>, now: Time) -> Result<Self, StartError> {
-        let rails: Vec<Slot> = rails
-            .into_iter()
-            .zip(0..=u8::MAX)
-            .map(|(rail, index)| Slot {
-                id: RailId(index),
-                kind: rail.facts().kind,
-                address: rail.address().into(),
-                rail,
-            })
-            .collect();
+        let rails = number(rails);
         let entries = rails.iter().map(|slot| (slot.kind, &*slot.address)).collect();
         let card = Card { host: &host, rails: entries }
             .emit()
@@ -214,6 +221,7 @@ impl EngineOpening {
             scratch: Scratch::default(),
             next_event: None,
             met: PeerSet::new(config.peers_max),
+            registrations: 0,
         };
         let learnt = PeerSet::new(config.peers_max);
         Ok(EngineOpening { engine, host, card, learnt, others_beside_shm: false })
@@ -238,11 +246,21 @@ impl EngineOpening {
         self.learn_parsed(peer, &parsed)
     }
 
-    /// As [`learn`](Self::learn), of a card that is parsed already: for many engines in one process.
+    /// As [`learn`](Self::learn), of a card that is parsed already: for many engines in one process. Nothing of the card
+    /// is kept but what the rails keep. Where engines are thousands, teach one after the other every card, not every
+    /// engine one card after the other: an engine's tables then stay in the processor's cache.
     ///
     /// # Errors
     /// As [`learn`](Self::learn).
     pub fn learn_parsed(&mut self, peer: PeerId, parsed: &Card<'_>) -> Result<(), StartError> {
+        // Before the rails hear of it: they would take a second address for the first one's correction.
+        let peers_max = self.engine.config.peers_max;
+        if peer.0 >= peers_max {
+            return Err(StartError::Peer(PeerError::OutOfRange { peer, peers_max }));
+        }
+        if self.learnt.contains(peer) {
+            return Err(StartError::Peer(PeerError::Known(peer)));
+        }
         let own = peer == self.engine.config.rank;
         let near = parsed.host == self.host;
         // To itself a process goes the shortest way only.
@@ -267,14 +285,9 @@ impl EngineOpening {
         card: &Card<'_>,
         wanted: impl Fn(RailKind) -> bool,
     ) -> Result<u64, StartError> {
-        let rails = &mut self.engine.rails;
         let mut mask = 0;
-        for index in 0..rails.len() {
-            let kind = rails[index].kind;
-            // The k-th of a kind here meets the k-th there.
-            let nth = rails[..index].iter().filter(|slot| slot.kind == kind).count();
-            let Some(address) = card.nth(kind, nth).filter(|_| wanted(kind)) else { continue };
-            let Slot { id, rail, .. } = &mut rails[index];
+        for Slot { id, rail, kind, nth, .. } in self.engine.rails.iter_mut().filter(|slot| wanted(slot.kind)) {
+            let Some(address) = card.nth(*kind, *nth) else { continue };
             let reached = rail.add_peer(peer, address).map_err(|error| {
                 let rail = rail.name().to_owned();
                 StartError::Card { peer, error: CardError::Address { rail, address: error.address, why: error.why } }
@@ -295,6 +308,17 @@ impl EngineOpening {
             None => Ok(self.engine),
         }
     }
+}
+
+/// Gives rails their numbers and asks for what does not change.
+fn number(rails: Vec<Box<dyn Rail>>) -> Vec<Slot> {
+    let mut slots: Vec<Slot> = Vec::with_capacity(rails.len());
+    for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {
+        let kind = rail.facts().kind;
+        let nth = slots.iter().filter(|slot| slot.kind == kind).count();
+        slots.push(Slot { id: RailId(index), kind, nth, address: rail.address().into(), rail });
+    }
+    slots
 }
 
 /// One bit per rank.

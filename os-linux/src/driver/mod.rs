@@ -1,6 +1,6 @@
 //! The driver: one endpoint of the core, bound to this machine's rails, memory and clock.
 //!
-//! [`Transport`] is the whole interface of an embedder: memory, requests, events, and three ways to drive it (polling,
+//! [`Transport`], an [`Engine`] with a clock and a place to sleep, is the whole interface of an embedder: memory, requests, events, and three ways to drive it (polling,
 //! waiting, or inside a host's own event loop). It starts no thread, installs no signal handler and keeps no global
 //! state; several can live in one process.
 //!
@@ -143,11 +143,7 @@ impl Transport {
 
 impl fmt::Debug for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if f.alternate() {
-            // All that is under way, for people who look for the reason of a hang.
-            return write!(f, "{:#?}", self.engine);
-        }
-        f.debug_struct("Transport").field("engine", &self.engine).finish_non_exhaustive()
+        self.engine.describe("Transport", f)
     }
 }
 

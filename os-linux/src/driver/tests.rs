@@ -8,6 +8,7 @@ mod loss;
 mod messages;
 mod onesided;
 mod process;
+mod registration;
 mod sleep;
 mod striping;
 mod world;

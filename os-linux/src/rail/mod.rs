@@ -115,16 +115,19 @@ pub trait Rail {
     fn disconnect(&mut self, peer: PeerId);
     /// Takes a post. It may go out at once; its completion is told at the next poll.
     fn post(&mut self, outgoing: Outgoing<'_>);
-    /// Registers memory, for peers to read from or, with `write`, to write to. It stays valid until
-    /// [`deregister`](Self::deregister). The default is for rails that need no registration: the key is the address.
+    /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The memory stays
+    /// valid until [`deregister`](Self::deregister) returns or the rail is dropped. The driver asks where
+    /// [`facts`](Self::facts) offer reads or writes, once per request and rail, and several registrations may cover the
+    /// same bytes. The default is for rails that need no registration: the key is the address.
     ///
     /// # Errors
-    /// What the device said; the request then goes another way.
+    /// What the device said; the request then goes without this rail's key (rules ).
     fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         let _ = write;
         Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
     }
-    /// Ends a registration: when this returns, peers reach the memory no more.
+    /// Ends a registration that [`register`](Self::register) answered with `key`: when this returns, peers reach the
+    /// memory by it no more.
     fn deregister(&mut self, key: MemoryKey) {
         let _ = key;
     }

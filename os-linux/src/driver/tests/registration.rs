@@ -1,0 +1,210 @@
+//! Registrations go to the rails, are given back, and never outlive what the caller was told.
+
+use std::cell::RefCell;
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Completion, Event, OpError, PeerError, Put, RailFault, Recv, Remote, Send, Window};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::rail::{Caps, RailFacts};
+use rerail_core::time::Time;
+
+use crate::driver::{Engine, EngineOpening, StartError};
+use crate::rail::loopback::Loopback;
+use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+
+const ME: PeerId = PeerId(0);
+/// Larger payloads go by rendezvous, with keys where the rail offers reads.
+const EAGER_BYTES_MAX: u32 = 64;
+const MESSAGE_BYTES: u64 = 1000;
+
+/// What the rail was told, and what it answers.
+#[derive(Default)]
+struct Book {
+    /// Address, bytes, whether peers write.
+    asked: Vec<(usize, usize, bool)>,
+    /// Keys that were not given back.
+    held: Vec<u64>,
+    refuse: bool,
+    peers: Vec<PeerId>,
+}
+
+/// A loopback that offers reads, so that memory is registered for them.
+struct Registering {
+    inner: Loopback,
+    book: Rc<RefCell<Book>>,
+}
+
+impl Rail for Registering {
+    fn name(&self) -> &str {
+        "registering"
+    }
+
+    fn facts(&self) -> RailFacts {
+        let facts = self.inner.facts();
+        RailFacts {
+            caps: Caps { read: true, ..facts.caps },
+            eager_bytes_max: EAGER_BYTES_MAX,
+            segment_bytes_max: 256,
+            posts_max: 2,
+            ..facts
+        }
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        self.book.borrow_mut().peers.push(peer);
+        self.inner.add_peer(peer, address)
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.inner.connect(now, peer);
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.inner.disconnect(peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        self.inner.post(outgoing);
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        let mut book = self.book.borrow_mut();
+        book.asked.push((memory.start.addr(), memory.len, write));
+        if book.refuse {
+            return Err(RailFault::Device { code: 12 });
+        }
+        let key = book.asked.len() as u64;
+        book.held.push(key);
+        Ok(MemoryKey { key, address: 0 })
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        let mut book = self.book.borrow_mut();
+        let at = book.held.iter().position(|held| *held == key.key).expect("a key that is held");
+        book.held.swap_remove(at);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.inner.poll(now, sink)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.inner.next_timeout()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn counters(&self) -> RailCounters {
+        self.inner.counters()
+    }
+}
+
+fn opening(size: u32) -> (EngineOpening, Rc<RefCell<Book>>) {
+    let book = Rc::new(RefCell::new(Book::default()));
+    let rail = Registering { inner: Loopback::new(ME), book: book.clone() };
+    let config = Config { rails_max: 1, ..Config::new(ME, size) };
+    (EngineOpening::with_rails(config, "here".into(), vec![Box::new(rail)], Time(0)).unwrap(), book)
+}
+
+/// An engine whose connection to itself stands, and a region of two messages.
+fn connected() -> (Engine, Rc<RefCell<Book>>, RegionId) {
+    let (mut opening, book) = opening(1);
+    let card = opening.card().to_owned();
+    opening.learn(ME, &card).unwrap();
+    let mut engine = opening.join().unwrap();
+    let region = engine.alloc(4096).unwrap();
+    engine.send(Time(0), &Send { peer: ME, ..Send::default() }).unwrap();
+    engine.recv(Time(0), &Recv::default()).unwrap();
+    assert_eq!(completions(&mut engine, 2).len(), 2);
+    (engine, book, region)
+}
+
+/// Drives until so many requests are over.
+fn completions(engine: &mut Engine, count: usize) -> Vec<Completion> {
+    let mut over = Vec::new();
+    for now in 1..1000 {
+        engine.round(Time(now));
+        over.extend(std::iter::from_fn(|| engine.poll_event()).filter_map(completion));
+        if over.len() >= count {
+            break;
+        }
+    }
+    over
+}
+
+fn completion(event: Event) -> Option<Completion> {
+    match event {
+        Event::Completed(completion) => Some(completion),
+        _ => None,
+    }
+}
+
+fn large(engine: &mut Engine, region: RegionId) -> rerail_core::ids::OpId {
+    let segments = [Seg::new(region, 0, MESSAGE_BYTES)];
+    engine.send(Time(2000), &Send { peer: ME, segments: &segments, ..Send::default() }).unwrap()
+}
+
+/// a rail that can't register the memory is left out; here it is the only one, so the message goes in segments.
+#[test]
+fn a_message_goes_without_the_key_that_a_rail_refuses() {
+    let (mut engine, book, region) = connected();
+    book.borrow_mut().refuse = true;
+    let source: Vec<u8> = (0..MESSAGE_BYTES).map(|byte| (byte % 251) as u8).collect();
+    engine.bytes_mut(region).unwrap()[..source.len()].copy_from_slice(&source);
+    let start = engine.bytes(region).unwrap().as_ptr().addr();
+    large(&mut engine, region);
+    let target = [Seg::new(region, 2048, MESSAGE_BYTES)];
+    engine.recv(Time(2000), &Recv { segments: &target, ..Recv::default() }).unwrap();
+    let over = completions(&mut engine, 2);
+    assert!(over.len() == 2 && over.iter().all(|completion| completion.result.is_ok()), "{over:?}");
+    assert_eq!(&engine.bytes(region).unwrap()[2048..2048 + source.len()], source);
+    assert_eq!(book.borrow().asked, [(start, MESSAGE_BYTES as usize, false)]);
+}
+
+#[test]
+fn a_cancelled_request_leaves_no_registration() {
+    let (mut engine, book, region) = connected();
+    // Something that takes the rail's room while the message waits for its key.
+    let window = Window { at: MemRef { region, offset: 2048 }, len: 1024, key: 7, ..Window::default() };
+    engine.expose(&window).unwrap();
+    let message = large(&mut engine, region);
+    let segments = [Seg::new(region, 0, 1024)];
+    let to = Remote { peer: ME, window: 7, offset: 0 };
+    engine.put(Time(2000), &Put { to, segments: &segments, ..Put::default() }).unwrap();
+    engine.carry_out(Time(2001));
+    assert_eq!(book.borrow().held.len(), 1, "the message is registered");
+    engine.cancel(Time(2002), message).unwrap();
+    let told = std::iter::from_fn(|| engine.poll_event()).filter_map(completion).next().unwrap();
+    assert_eq!((told.operation, told.result.err()), (message, Some(OpError::Cancelled)));
+    assert_eq!(book.borrow().held, [0; 0], "its memory is the caller's again");
+}
+
+#[test]
+fn rails_hear_once_of_a_peer_and_never_of_strangers() {
+    let (mut opening, book) = opening(1);
+    let card = opening.card().to_owned();
+    opening.learn(ME, &card).unwrap();
+    let again = opening.learn(ME, &card);
+    assert!(matches!(again, Err(StartError::Peer(PeerError::Known(ME)))), "{again:?}");
+    let stranger = opening.learn(PeerId(1), &card);
+    assert!(matches!(stranger, Err(StartError::Peer(PeerError::OutOfRange { peers_max: 1, .. }))), "{stranger:?}");
+    // The rail is no loopback by name, but its kind is: only this process is reached by it.
+    assert_eq!(book.borrow().peers, [ME]);
+}
