@@ -85,7 +85,7 @@ fn absent(device: &str) -> String {
         Ok(verbs) => match verbs.devices() {
             Err(why) => why.to_string(),
             Ok(devices) => {
-                let names: Vec<&str> = devices.iter().map(|device| device.name()).collect();
+                let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
                 match names.is_empty() {
                     true => "this machine has no verbs device".to_owned(),
                     false => format!("this machine has {}", names.join(", ")),

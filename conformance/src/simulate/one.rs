@@ -7,12 +7,13 @@ use rerail_sim::check::Verdict;
 use rerail_sim::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span};
 use rerail_sim::soak::{self, Menu};
 use rerail_sim::trace::{Line, Trace, story};
+use rerail_sim::workload::Measured;
 use rerail_sim::world::Report;
 
 use super::report::{RunReport, replay};
 use crate::cli::{RailWord, SimArgs};
 use crate::exit::Failure;
-use crate::output::{bad, bold, bytes, dim, good, json, write_stdout};
+use crate::output::{Align, Table, bad, bold, bytes, dim, good, json, write_stdout};
 
 /// Runs one world and says what it came to; the exit code tells verdicts apart.
 pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
@@ -24,14 +25,19 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     let traced = args.trace || args.message.is_some();
     let trace = if traced { Trace::on() } else { Trace::off() };
     let started = Instant::now();
-    let (verdict, report) = soak::run(&scenario, args.seed, trace.clone());
+    let (verdict, report, measured) = soak::run(&scenario, args.seed, trace.clone());
     let seconds = started.elapsed().as_secs_f64();
     if traced {
         tell(&trace.take(), args.message)?;
     }
     match args.json {
-        true => json(&RunReport::new(args.seed, &verdict, &report, seconds))?,
-        false => write_stdout(&render(args.seed, &scenario, &verdict, &report, seconds))?,
+        true => json(&RunReport::new(args.seed, &verdict, &report, &measured, seconds))?,
+        false => {
+            write_stdout(&render(args.seed, &scenario, &verdict, &report, seconds))?;
+            if !measured.is_empty() {
+                write_stdout(&measurements(&measured))?;
+            }
+        }
     }
     Ok(ExitCode::from(verdict.exit_code()))
 }
@@ -136,6 +142,20 @@ fn render(seed: u64, scenario: &Scenario, verdict: &Verdict, report: &Report, se
     text +=
         &format!("a rank's tables take {}, its payload pool {}", bytes(report.state_bytes), bytes(report.pool_bytes));
     text
+}
+
+/// What the workload measured, in virtual time.
+fn measurements(measured: &[Measured]) -> String {
+    let mut table = Table::new(&[
+        ("measured", Align::Left),
+        ("bytes", Align::Right),
+        ("value", Align::Right),
+        ("unit", Align::Left),
+    ]);
+    for Measured { what, bytes, value, unit } in measured {
+        table.row([(*what).to_owned(), bytes.to_string(), format!("{value:.2}"), (*unit).to_owned()]);
+    }
+    table.render()
 }
 
 /// How to see this world again, for messages.

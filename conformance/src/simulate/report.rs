@@ -1,6 +1,7 @@
 //! What runs came to, for people and for programs.
 
 use rerail_sim::check::Verdict;
+use rerail_sim::workload::Measured;
 use rerail_sim::world::Report;
 use serde::Serialize;
 
@@ -27,11 +28,27 @@ pub struct RunReport {
     pub events_per_second: f64,
     /// Bytes of state and payload pool of one rank.
     pub rank_bytes: u64,
+    /// What the workload measured, in virtual time.
+    pub measured: Vec<MeasuredLine>,
+}
+
+/// Something measured, for programs.
+#[derive(Clone, Debug, Serialize)]
+pub struct MeasuredLine {
+    /// What.
+    pub what: &'static str,
+    /// Bytes of a message.
+    pub bytes: u64,
+    /// How much.
+    pub value: f64,
+    /// Of what.
+    pub unit: &'static str,
 }
 
 impl RunReport {
     /// From a run.
-    pub fn new(seed: u64, verdict: &Verdict, report: &Report, seconds: f64) -> Self {
+    pub fn new(seed: u64, verdict: &Verdict, report: &Report, measured: &[Measured], seconds: f64) -> Self {
+        let line = |&Measured { what, bytes, value, unit }: &Measured| MeasuredLine { what, bytes, value, unit };
         RunReport {
             seed,
             verdict: verdict.word(),
@@ -43,6 +60,7 @@ impl RunReport {
             seconds,
             events_per_second: if seconds > 0.0 { report.events as f64 / seconds } else { 0.0 },
             rank_bytes: report.state_bytes + report.pool_bytes,
+            measured: measured.iter().map(line).collect(),
         }
     }
 }

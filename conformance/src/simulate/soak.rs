@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rerail_sim::check::Verdict;
 use rerail_sim::scenario::Scenario;
-use rerail_sim::soak::{self, Menu};
+use rerail_sim::soak;
 use rerail_sim::trace::Trace;
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ fn soak_all(args: &SoakArgs) -> SoakReport {
                         return;
                     }
                     let seed = args.from.wrapping_add(index);
-                    let (verdict, report) = soak::run(&soak::world_of(seed, &args.faults), seed, Trace::off());
+                    let (verdict, report, _) = soak::run(&soak::world_of(seed, &args.faults), seed, Trace::off());
                     events.fetch_add(report.events, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
                     // A poisoned lock would mean a panic here, which the thread's scope reports.

@@ -57,12 +57,11 @@ fn rails(scenario: &Scenario, rng: &mut Rng) -> Vec<RailSpec> {
         rails.push(RailSpec::Shm {});
     }
     for (hca, spec) in (0..).zip(&scenario.hcas) {
-        for port in 0..spec.ports {
-            rails.push(match rng.one_in(3) {
-                true => RailSpec::Stream { hca, port },
-                false => RailSpec::Hca { hca, port },
-            });
-        }
+        let stream = rng.one_in(3);
+        rails.extend((0..spec.ports).map(|port| match stream {
+            true => RailSpec::Stream { hca, port },
+            false => RailSpec::Hca { hca, port },
+        }));
     }
     rails
 }

@@ -145,19 +145,10 @@ impl Player {
             panic!("the machine has no {bytes:?} bytes for a rank");
         };
         for slot in 0..plan.slots.len() as u32 {
-            let content = Content(u64::from(self.rank) << 32 | u64::from(slot) | 1 << 63);
+            let content = first_content(self.rank, slot);
             let at = plan.slot_at(slot) as usize;
             let memory = cx.engine.bytes_mut(window).expect("just made");
             content.fill(0, &mut memory[at..at + plan.slots[slot as usize] as usize]);
-            shared.ledger.slots().open(self.rank, slot, content);
-        }
-        for cell in 0..ALONE + plan.size {
-            let rule = match cell {
-                SUM => Rule::Sum,
-                CHAIN => Rule::Chain,
-                _ => Rule::Alone,
-            };
-            shared.ledger.cells().open(self.rank, cell, rule, 0);
         }
         let access = Access { read: true, write: true, atomic: true };
         let at = MemRef { region: window, offset: 0 };
@@ -757,6 +748,28 @@ impl App for Player {
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
     }
+}
+
+/// Enters what windows hold at first. Before any rank begins, because the first may ask for memory of the last.
+pub fn open_windows(plan: &Plan, ledger: &mut Ledger) {
+    for rank in 0..plan.size {
+        for slot in 0..plan.slots.len() as u32 {
+            ledger.slots().open(rank, slot, first_content(rank, slot));
+        }
+        for cell in 0..ALONE + plan.size {
+            let rule = match cell {
+                SUM => Rule::Sum,
+                CHAIN => Rule::Chain,
+                _ => Rule::Alone,
+            };
+            ledger.cells().open(rank, cell, rule, 0);
+        }
+    }
+}
+
+/// What a slot holds at first.
+fn first_content(rank: u32, slot: u32) -> Content {
+    Content(u64::from(rank) << 32 | u64::from(slot) | 1 << 63)
 }
 
 /// Bytes of buffers for what a rank sends and puts.

@@ -48,9 +48,11 @@ impl Random {
             one_sided: parameters.flag("one_sided", true)?,
         };
         let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"));
+        let mut ledger = Ledger::new(size);
+        app::open_windows(&plan, &mut ledger);
         let shared = Shared {
             plan,
-            ledger: Ledger::new(size),
+            ledger,
             void: BTreeSet::new(),
             received: BTreeSet::new(),
             index: BTreeMap::new(),

@@ -25,8 +25,6 @@ pub struct Planned {
     pub level: Level,
     /// Handed over with its bytes, which are copied at once.
     pub inject: bool,
-    /// The class that receives it.
-    pub class: usize,
 }
 
 /// How the messages of a class are received.
@@ -211,7 +209,7 @@ impl Plan {
         let inject = len <= terms.eager_bytes_max && rng.one_in(6);
         // What is received by probing is looked for by name.
         let immediate = len < 8 || untagged || !rng.one_in(3);
-        self.messages.push(Planned { source, destination, len, tag, immediate, level, inject, class });
+        self.messages.push(Planned { source, destination, len, tag, immediate, level, inject });
         self.sends[source as usize].push(index);
     }
 
