@@ -34,10 +34,11 @@ impl Random {
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         let size = scenario.size();
         let configs = (0..size).map(|rank| scenario.core_config(rank, seed));
-        let (mut operations, mut eager) = (u32::MAX, u32::MAX);
+        let (mut operations, mut eager, mut retained) = (u32::MAX, u32::MAX, u32::MAX);
         for config in configs {
             operations = operations.min(config.operations_max);
             eager = eager.min(config.eager_bytes_max);
+            retained = retained.min(config.retained_max);
         }
         let terms = Terms {
             size,
@@ -45,6 +46,7 @@ impl Random {
             bytes_max: parameters.number("bytes_max", BYTES_MAX, 0, 1 << 26)?,
             receives_max: (operations as usize / 3).clamp(1, 64),
             eager_bytes_max: eager.into(),
+            inject: retained > 0,
             one_sided: parameters.flag("one_sided", true)?,
         };
         let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"));

@@ -94,6 +94,8 @@ pub struct Terms {
     /// Receives that a rank may have posted at once.
     pub receives_max: usize,
     pub eager_bytes_max: u64,
+    /// There is room for copies of injected messages.
+    pub inject: bool,
     pub one_sided: bool,
 }
 
@@ -206,7 +208,7 @@ impl Plan {
         let level = *rng
             .pick(&[Level::Reusable, Level::Reusable, Level::Acknowledged, Level::Placed])
             .unwrap_or(&Level::Reusable);
-        let inject = len <= terms.eager_bytes_max && rng.one_in(6);
+        let inject = rng.one_in(6) && terms.inject && len <= terms.eager_bytes_max;
         // What is received by probing is looked for by name.
         let immediate = len < 8 || untagged || !rng.one_in(3);
         self.messages.push(Planned { source, destination, len, tag, immediate, level, inject });
