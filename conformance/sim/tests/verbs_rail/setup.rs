@@ -36,7 +36,7 @@ fn both_call_at_once_and_one_connection_stands() {
 #[test]
 fn lost_messages_are_said_again() {
     for lost in 1..64u32 {
-        // Bit i of `lost`: the i-th datagram of all is lost, where its sender's next packet is the one.
+        // Three bits for each side: how many of its first packets are lost.
         for crossing in [false, true] {
             let mut world = World::pair(&options(2));
             let ports = [world.hosts[0].port, world.hosts[1].port];

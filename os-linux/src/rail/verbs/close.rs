@@ -3,7 +3,7 @@
 //! A link that fails or is through goes to the error state first, so that the device gives everything back that it has
 //! of it: its requests as flushed completions, its receive buffers, and last an event. Only then the queue pair is
 //! destroyed and the core hears (L-5): what had arrived whole was delivered before, and no payload memory is in use any
-//! more (InfiniBand specification, 10.3.1 and 11.6.3.3, last WQE reached). A device that does not say so within
+//! more (V-9; InfiniBand specification, 10.3.1 and 11.6.3.3, last WQE reached). A device that does not say so within
 //! `drain_time` is not waited for. A failed queue pair is never used again.
 
 use rerail_core::endpoint::RailFault;
@@ -26,6 +26,7 @@ impl<D: Device> VerbsRail<D> {
             Phase::Closing => false,
         };
         let had_messages = link.phase != Phase::Calling;
+        self.closings -= usize::from(link.phase == Phase::Closing);
         link.phase = Phase::Failing(fault.filter(|_| told));
         link.waiting.clear();
         link.pieces.clear();
@@ -55,20 +56,14 @@ impl<D: Device> VerbsRail<D> {
 
     /// Destroys the failed queue pairs of which everything has come back.
     pub(super) fn finish_failed(&mut self) -> usize {
-        let mut failing = std::mem::take(&mut self.failing);
-        let before = failing.len();
-        failing.retain(|index| {
-            let link = self.links.get(*index).filter(|link| matches!(link.phase, Phase::Failing(_)));
-            let Some(link) = link else { return false };
-            let is_over = link.open == 0 && link.last_receive;
-            if is_over {
-                self.finish(*index);
+        let mut finished = 0;
+        while let Some(index) = self.failing.pop() {
+            let link = self.links.get(index).filter(|link| matches!(link.phase, Phase::Failing(_)));
+            if link.is_some_and(|link| link.open == 0 && link.last_receive) {
+                self.finish(index);
+                finished += 1;
             }
-            !is_over
-        });
-        let finished = before - failing.len();
-        failing.append(&mut self.failing);
-        self.failing = failing;
+        }
         finished
     }
 
@@ -81,12 +76,15 @@ impl<D: Device> VerbsRail<D> {
         self.drop_works(index);
         self.release_held(index, None);
         self.by_number.remove(&qp.number);
+        self.by_name.remove(&qp.id);
         let Some(link) = self.links.remove(index) else { return };
         if let Some(entry) = self.peers.get_mut(link.peer) {
             entry.link = NO_LINK;
         }
-        if let Phase::Failing(Some(fault)) = link.phase {
-            self.reports.push_back(Report::Down(link.peer, fault));
+        match link.phase {
+            Phase::Failing(Some(fault)) => self.reports.push_back(Report::Down(link.peer, fault)),
+            Phase::Closing => self.closings -= 1,
+            _ => {}
         }
         if link.again && !self.broken {
             self.dial(link.peer);
@@ -108,6 +106,7 @@ impl<D: Device> VerbsRail<D> {
                 link.waiting.truncate(keep);
                 link.pieces.clear();
                 link.phase = Phase::Closing;
+                self.closings += 1;
                 self.links.set_timer(index, Some(self.now + self.options.drain_time));
                 self.closing.push(index);
             }
@@ -132,21 +131,16 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Disconnected links whose last posts have been received.
+    /// Ends the disconnected links whose last posts have been received, by a peer that knows of the connection (V-9).
     pub(super) fn finish_closing(&mut self) -> usize {
-        let mut closing = std::mem::take(&mut self.closing);
-        let before = closing.len();
-        closing.retain(|index| {
-            let Some(link) = self.links.get(*index).filter(|link| link.phase == Phase::Closing) else { return false };
-            let is_over = link.open == 0 && link.waiting.is_empty() && link.heard;
-            if is_over {
-                self.fail(*index, None);
+        let mut finished = 0;
+        while let Some(index) = self.closing.pop() {
+            let link = self.links.get(index).filter(|link| link.phase == Phase::Closing);
+            if link.is_some_and(|link| link.open == 0 && link.waiting.is_empty() && link.heard) {
+                self.fail(index, None);
+                finished += 1;
             }
-            !is_over
-        });
-        let finished = before - closing.len();
-        closing.append(&mut self.closing);
-        self.closing = closing;
+        }
         finished
     }
 

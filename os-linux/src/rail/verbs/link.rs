@@ -152,7 +152,7 @@ impl Links {
         (0..self.slots.len() as u32).filter(|index| self.get(*index).is_some()).collect()
     }
 
-    /// The number of the link whose queue pair has this name.
+    /// The number of a link, the long way.
     pub fn find(&self, is_it: impl Fn(&Link) -> bool) -> Option<u32> {
         self.slots.iter().position(|slot| slot.as_ref().is_some_and(&is_it)).map(|index| index as u32)
     }
@@ -171,10 +171,6 @@ impl Links {
     /// The earliest timer.
     pub fn next_timer(&self) -> Option<(Time, u32)> {
         self.timers.first().copied()
-    }
-
-    pub fn any(&self, is_it: impl Fn(&Link) -> bool) -> bool {
-        self.slots.iter().flatten().any(is_it)
     }
 }
 

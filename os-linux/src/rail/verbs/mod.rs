@@ -50,7 +50,7 @@ use rerail_core::endpoint::{PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::Time;
-use rerail_verbs::contract::{AsyncEvent, Completion, Device};
+use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 
 pub use open::Identity;
 pub use options::{VerbsError, VerbsOptions};
@@ -71,6 +71,8 @@ use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
 const BATCH: usize = 64;
 /// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
 const BATCHES_MAX: usize = 4;
+/// Links that events may end in one poll; what is left comes with the next.
+const OMENS_MAX: usize = 16;
 
 /// A verbs rail.
 pub struct VerbsRail<D: Device> {
@@ -81,13 +83,18 @@ pub struct VerbsRail<D: Device> {
     objects: Objects,
     peers: Peers,
     links: Links,
-    /// Links by their queue pairs' numbers; only looked up.
+    /// Links by their queue pairs' numbers and names; only looked up.
     by_number: HashMap<u32, u32>,
-    /// Links with a set-up message to send; with a post that waits; disconnected ones; failed ones.
+    by_name: HashMap<QpId, u32>,
+    /// Links with a set-up message to send; with a post that waits.
     to_say: VecDeque<u32>,
     to_feed: VecDeque<u32>,
+    /// Links to look at, because something has happened that may have been the last they waited for: disconnected ones,
+    /// failed ones.
     closing: Vec<u32>,
     failing: Vec<u32>,
+    /// Links in [`Phase::Closing`].
+    closings: usize,
     works: Works,
     receives: Receives,
     datagrams: Datagrams,
@@ -217,8 +224,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Asks the device what happened to its objects. What concerns links is noted, for after the completions before it.
-    fn take_events(&mut self, omens: &mut heapless::Vec<(u32, RailFault), 16>) -> usize {
+    /// Asks the device what happened to its objects. What ends links is noted, for after the completions before it.
+    fn take_events(&mut self, omens: &mut heapless::Vec<(u32, RailFault), OMENS_MAX>) -> usize {
         let mut taken = 0;
         while !omens.is_full()
             && let Some(event) = self.device.async_event()
@@ -228,16 +235,19 @@ impl<D: Device> VerbsRail<D> {
                 AsyncEvent::QpFatal(qp) | AsyncEvent::QpRequestError(qp) | AsyncEvent::QpAccessError(qp) => {
                     if qp == self.objects.ud.id {
                         self.datagrams.note_failure();
-                    } else if let Some(index) = self.links.find(|link| link.qp.id == qp) {
-                        let _ = omens.push((index, codes::of_event(event)));
+                    } else if let Some(index) = self.by_name.get(&qp) {
+                        let _ = omens.push((*index, codes::of_event(event)));
                     }
                 }
                 AsyncEvent::QpLastWqe(qp) => {
-                    let index = self.links.find(|link| link.qp.id == qp);
-                    if let Some(link) = index.and_then(|index| self.links.get_mut(index)) {
-                        link.last_receive = true;
+                    let Some(&index) = self.by_name.get(&qp) else { continue };
+                    let Some(link) = self.links.get_mut(index) else { continue };
+                    link.last_receive = true;
+                    if matches!(link.phase, Phase::Failing(_)) {
+                        self.failing.push(index);
+                    } else {
                         // It is in error, even if nothing else says so.
-                        let _ = omens.push((index.unwrap_or(NO_LINK), codes::of_event(event)));
+                        let _ = omens.push((index, codes::of_event(event)));
                     }
                 }
                 AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
@@ -347,6 +357,7 @@ impl<D: Device> Rail for VerbsRail<D> {
         if !self.broken {
             let mut omens = heapless::Vec::new();
             done += self.take_events(&mut omens) + self.harvest(sink);
+            self.unfinished |= omens.is_full();
             for (index, fault) in omens {
                 self.fail(index, Some(fault));
             }
@@ -374,7 +385,7 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn is_closing(&self) -> bool {
-        self.links.any(|link| link.phase == Phase::Closing)
+        self.closings > 0
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

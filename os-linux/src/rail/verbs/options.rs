@@ -233,3 +233,68 @@ impl fmt::Display for VerbsError {
 }
 
 impl std::error::Error for VerbsError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        ports: 1,
+        qps: 100,
+        queue_depth: 100,
+        sges: 4,
+        cqs: 1,
+        cq_depth: 1000,
+        mrs: 100,
+        mr_bytes: 1 << 30,
+        pds: 1,
+        srqs: 1,
+        srq_depth: 200,
+        ahs: 100,
+        reads_served: 4,
+        reads_open: 4,
+        inline_bytes: 64,
+        atomics: false,
+        xrc: false,
+        iova: true,
+    };
+
+    #[test]
+    fn the_slab_holds_every_buffer_once() {
+        let options = VerbsOptions { sends: 3, receives: 5, datagrams: 7, ..VerbsOptions::new(1000, 0) };
+        let layout = options.layout();
+        assert_eq!((layout.message % 64, layout.datagram % 64), (0, 0));
+        assert!(layout.message >= u64::from(options.message_bytes()));
+        assert_eq!(layout.bytes, 8 * layout.message + (7 + u64::from(DATAGRAM_SENDS)) * layout.datagram);
+        assert_eq!(layout.sends, 5 * layout.message);
+        assert_eq!(options.memory_bytes(), layout.bytes + 16 * 1000);
+        assert_eq!(options.cq_depth(), 3 + 5 + 7 + DATAGRAM_SENDS);
+    }
+
+    #[test]
+    fn options_that_do_not_fit_are_named() {
+        let good = VerbsOptions::new(2, 0);
+        assert_eq!(good.check(&LIMITS), Ok(()));
+        for (field, options) in [
+            ("peers", VerbsOptions { peers: 0, ..good.clone() }),
+            ("segment_bytes", VerbsOptions { segment_bytes: 0, ..good.clone() }),
+            ("posts_max", VerbsOptions { posts_max: 101, ..good.clone() }),
+            ("posts_max", VerbsOptions { posts_max: 1, ..good.clone() }),
+            ("sends", VerbsOptions { sends: 0, ..good.clone() }),
+            ("receives", VerbsOptions { receives: 201, ..good.clone() }),
+            ("datagrams", VerbsOptions { datagrams: 0, ..good.clone() }),
+            ("sends + receives + datagrams", VerbsOptions { sends: 1000, ..good.clone() }),
+            ("memory_bytes", VerbsOptions { segment_bytes: 1 << 30, ..good.clone() }),
+            ("reads", VerbsOptions { reads: 0, ..good.clone() }),
+            ("ack_timeout", VerbsOptions { ack_timeout: 0, ..good.clone() }),
+            ("retry_count", VerbsOptions { retry_count: 8, ..good.clone() }),
+            ("rnr_timer", VerbsOptions { rnr_timer: 32, ..good.clone() }),
+            ("resend_first", VerbsOptions { resend_first: Nanos(0), ..good.clone() }),
+        ] {
+            match options.check(&LIMITS) {
+                Err(VerbsError::Option { field: named, .. }) => assert_eq!(named, field),
+                other => panic!("{field}: {other:?}"),
+            }
+        }
+    }
+}

@@ -53,7 +53,9 @@ impl<D: Device> VerbsRail<D> {
         } else if link.phase == Phase::Called {
             self.receives.held.push_back((place, completion.bytes, index));
         } else {
-            link.heard = true;
+            if !std::mem::replace(&mut link.heard, true) && link.phase == Phase::Closing {
+                self.closing.push(index);
+            }
             self.deliver_message(place, completion.bytes, index, sink);
         }
     }

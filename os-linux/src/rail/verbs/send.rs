@@ -204,6 +204,13 @@ impl<D: Device> VerbsRail<D> {
         let (index, post) = (work.link, work.post);
         let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
         link.open -= 1;
+        if link.open == 0 {
+            match link.phase {
+                Phase::Closing => self.closing.push(index),
+                Phase::Failing(_) => self.failing.push(index),
+                _ => {}
+            }
+        }
         if completion.status == Status::Success && link.phase == Phase::Up {
             let at = self.layout.sends + u64::from(place) * self.layout.message;
             // Empty unless it was a read into the place's buffer.
@@ -234,6 +241,9 @@ impl<D: Device> VerbsRail<D> {
                 return true;
             }
             link.open -= 1;
+            if link.open == 0 {
+                self.failing.push(work.link);
+            }
             self.free_work(place);
             false
         });

@@ -67,6 +67,7 @@ impl<D: Device> VerbsRail<D> {
         let index = self.links.insert(link);
         self.links.set_timer(index, Some(due));
         self.by_number.insert(qp.number, index);
+        self.by_name.insert(qp.id, index);
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.link = index;
         }
@@ -240,7 +241,10 @@ impl<D: Device> VerbsRail<D> {
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::Refused)),
             Phase::Up => self.fail(index, Some(RailFault::Closed)), // V-7
             // There is nobody any more who would want to hear.
-            Phase::Closing => link.heard = true,
+            Phase::Closing => {
+                link.heard = true;
+                self.closing.push(index);
+            }
             Phase::Failing(_) => {}
         }
     }
