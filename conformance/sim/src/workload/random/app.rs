@@ -486,6 +486,9 @@ impl Player {
         let place = match step {
             Step::Put { target, slot } | Step::Get { target, slot } => Some((target, slot, false)),
             Step::Atomic { target, cell } if cell >= ALONE => Some((target, cell, true)),
+            // A target has slots for as many refusals of puts as for requests of a peer, which may be one (ARCHITECTURE.md,
+            // Known limits).
+            Step::BadPut { target, .. } => Some((target, u32::MAX, false)),
             _ => None,
         };
         if place.is_some() && self.open.values().any(|open| open.sort == Sort::Step(place)) {
@@ -553,7 +556,7 @@ impl Player {
                 let put = Put { to, segments: &segs, cookie: self.cookie(), ..Put::default() };
                 let outcome = cx.engine.put(cx.now, &put);
                 let ask = Ask::Put { target, slot: 0, content, bad: Some(bad) };
-                self.entered(cx, outcome, ask, (extents, false), None, Sort::Step(None))
+                self.entered(cx, outcome, ask, (extents, false), None, Sort::Step(place))
             }
             Step::Vain => self.in_vain(cx),
         };
