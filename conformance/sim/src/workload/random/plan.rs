@@ -146,6 +146,8 @@ impl Plan {
             let lens = class.members.iter().map(|index| plan.messages[*index].len);
             class.capacity = match class.manner {
                 Manner::Multi => lens.sum(),
+                // What is claimed gets the room that it was found to need.
+                Manner::Claimed => lens.max().unwrap_or(0),
                 // Some receives are too short, and say so.
                 _ if rng.one_in(12) => lens.max().unwrap_or(0) / 2,
                 _ => lens.max().unwrap_or(0),
