@@ -205,7 +205,8 @@ impl Common {
         }
     }
 
-    fn has_lost(&self, rank: u32, peer: u32) -> bool {
+    /// Whether a rank has lost a peer.
+    pub(super) fn has_lost(&self, rank: u32, peer: u32) -> bool {
         self.0.borrow().losses.iter().any(|loss| (loss.rank, loss.peer) == (rank, peer))
     }
 
@@ -247,7 +248,7 @@ impl Common {
             Event::Completed(completion) => return Some(completion),
             Event::PeerLost { peer, why } => self.lost(cx, peer.0, why, 0),
             Event::PeerClosed { peer } if !closing => {
-                self.crash(cx, format!("rank {peer:?} said goodbye, which nobody asked it to"));
+                self.crash(cx, format!("rank {} said goodbye, which nobody asked it to", peer.0));
             }
             Event::PeerClosed { .. } | Event::PeerUp { .. } => {}
         }
