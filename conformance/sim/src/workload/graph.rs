@@ -172,7 +172,8 @@ mod tests {
             let peers = application(name).expect("an application of that name").peers();
             assert_eq!(average(peers.iter().map(Vec::len).sum()), average_peers, "{name}");
             assert_eq!(peers.iter().map(Vec::len).max(), Some(most as usize), "{name}");
-            let other_nodes = |(rank, of): (u32, &Vec<u32>)| of.iter().filter(|peer| *peer / NODE != rank / NODE).count();
+            let other_nodes =
+                |(rank, of): (u32, &Vec<u32>)| of.iter().filter(|peer| *peer / NODE != rank / NODE).count();
             assert_eq!(average((0..).zip(&peers).map(other_nodes).sum()), elsewhere, "{name}, to other nodes");
         }
     }
@@ -183,7 +184,11 @@ mod tests {
             let peers = application.peers();
             for (rank, of) in (0..).zip(&peers) {
                 assert!(!of.contains(&rank), "{}: rank {rank}", application.name);
-                assert!(of.iter().all(|peer| peers[*peer as usize].contains(&rank)), "{}: rank {rank}", application.name);
+                assert!(
+                    of.iter().all(|peer| peers[*peer as usize].contains(&rank)),
+                    "{}: rank {rank}",
+                    application.name
+                );
             }
         }
     }

@@ -127,3 +127,29 @@ fn a_wrong_byte_is_seen() {
         assert_sees(&one, first, job, Steps::common);
     }
 }
+
+/// The first value measured on the testbed of multirail-2004.
+fn on_testbed(workload: &str, parameters: &str) -> f64 {
+    let text = include_str!("../../../scenarios/multirail-2004.toml");
+    let mut scenario = Scenario::parse("multirail-2004.toml", text).unwrap();
+    let spec = format!("[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
+    scenario.workload = Scenario::parse("test", &spec).unwrap().workload;
+    let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());
+    assert_eq!(verdict, Verdict::Clean);
+    measured[0].value
+}
+
+/// multirail-2004, 6.1: what one rail brings, within 5 %.
+#[test]
+fn one_rail_is_as_fast_as_on_the_testbed() {
+    for (workload, parameters, published) in [
+        ("ping-pong", "bytes = [8]", 6.0),
+        ("bandwidth", "window = 64, windows = 1", 884.0),
+        ("bandwidth", "window = 64, windows = 1, both = true", 943.0),
+    ] {
+        let value = on_testbed(workload, parameters);
+        println!("{workload} {parameters}: {value:.2}, published {published}");
+        let off = (value / published - 1.0).abs();
+        assert!(off < 0.05, "{workload} {parameters}: {value:.2} instead of {published}");
+    }
+}
