@@ -133,7 +133,7 @@ fn sides(size: u32, dims: u32) -> Vec<u32> {
         .map(|dims| {
             // The largest factor that is not beyond the root.
             let within = |side: &u32| u64::from(*side).pow(dims) <= u64::from(left);
-            let side = (1..=left).take_while(within).filter(|side| left % side == 0).last().unwrap_or(1);
+            let side = (1..=left).take_while(within).filter(|side| left.is_multiple_of(*side)).last().unwrap_or(1);
             left /= side;
             side
         })
@@ -159,7 +159,7 @@ impl Programme for Stencil {
 
     fn step(&self, rank: u32, index: u64) -> Step {
         let way = (index % (2 * self.sides.len() as u64)) as usize;
-        let (axis, up) = (way / 2, way % 2 == 0);
+        let (axis, up) = (way / 2, way.is_multiple_of(2));
         let (on, back) = (self.neighbour(rank, axis, 1), self.neighbour(rank, axis, self.sides[axis] - 1));
         let (to, from) = if up { (on, back) } else { (back, on) };
         Step { to, from, serial: index as u32, after_all: way == 0 }

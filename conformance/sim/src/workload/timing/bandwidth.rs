@@ -273,7 +273,7 @@ impl Player {
             if self.out.open > 0 || !self.out.replied {
                 return;
             }
-            if (window + 1) % plan.each() == 0 {
+            if (window + 1).is_multiple_of(plan.each()) {
                 self.spans.add((window / plan.each()) as usize, self.out.began, cx.now);
             }
             (self.out.window, self.out.awaited, self.out.replied) = (window + 1, false, false);

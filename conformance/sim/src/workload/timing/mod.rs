@@ -34,7 +34,10 @@ fn partner(rank: u32, size: u32) -> Option<(u32, bool)> {
 
 /// What ranks measured, by index of the size of messages.
 #[derive(Clone, Debug, Default)]
-struct Spans(Rc<RefCell<Vec<Vec<(Time, Time)>>>>);
+struct Spans(Rc<RefCell<Vec<Vec<Span>>>>);
+
+/// From one moment to another.
+type Span = (Time, Time);
 
 impl Spans {
     fn new(sizes: usize) -> Self {

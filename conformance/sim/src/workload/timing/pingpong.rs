@@ -179,7 +179,7 @@ impl Player {
         self.receiving = false;
         self.received += 1;
         let each = self.plan.each();
-        if self.begins && self.received % each == 0 {
+        if self.begins && self.received.is_multiple_of(each) {
             self.spans.add((self.received / each - 1) as usize, self.began, cx.now);
         }
     }
