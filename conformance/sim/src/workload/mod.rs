@@ -10,8 +10,22 @@
 //! | `stencil` | neighbours in a grid of two or three dimensions | `exchange` |
 //! | `many-to-many` | random peers, again and again (xrc-2008, VI.D) | `exchange` |
 //! | `nas-is`, `nas-cg`, ... `namd-apoa1`, ... | who talks to whom in xrc-2008's tables II and III | `applications` |
+//!
+//! | file | holds |
+//! |---|---|
+//! | `plain` | what workloads with a fixed programme have in common: payloads, open requests, findings |
+//! | `steps` | a programme of steps, run by every rank |
+//! | `graph` | the peers of each process in xrc-2008's applications |
 
+mod applications;
+mod exchange;
+mod graph;
+mod plain;
 mod random;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod timing;
 
 use std::fmt;
 
@@ -121,8 +135,17 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
     let mut parameters = Parameters::new(&scenario.workload);
     let job: Box<dyn Job> = match scenario.workload.name.as_str() {
         "random" => Box::new(random::Random::new(scenario, seed, &mut parameters)?),
+        "ping-pong" => Box::new(timing::PingPong::new(scenario, &mut parameters)?),
+        "bandwidth" => Box::new(timing::Bandwidth::new(scenario, &mut parameters)?),
+        "all-to-all" => Box::new(exchange::all_to_all(scenario, &mut parameters)?),
+        "broadcast" => Box::new(exchange::broadcast(scenario, &mut parameters)?),
+        "stencil" => Box::new(exchange::stencil(scenario, &mut parameters)?),
+        "many-to-many" => Box::new(exchange::many_to_many(scenario, seed, &mut parameters)?),
         name => {
-            return Err(WorkloadError { why: format!("workload.name = \"{name}\": there is no such workload") });
+            let Some(application) = graph::application(name) else {
+                return Err(WorkloadError { why: format!("workload.name = \"{name}\": there is no such workload") });
+            };
+            Box::new(applications::application(application, scenario, &mut parameters)?)
         }
     };
     parameters.end()?;

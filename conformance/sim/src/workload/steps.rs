@@ -1,0 +1,267 @@
+//! A programme of steps, run by every rank: at each step a rank sends to one rank and receives from another, or either, or
+//! neither.
+//!
+//! A rank has a bounded number of steps under way, and buffers for these. So that bounded ranks never wait for each other
+//! in a circle, all must meet their messages in one order: there is an order of all messages of the job, such that every
+//! rank's steps follow it. (Then the first message that is not over is under way at both its ends.)
+
+use std::rc::Rc;
+
+use rerail_core::endpoint::{Completion, Event, Level, Send};
+use rerail_core::ids::PeerId;
+use rerail_core::mem::RegionId;
+
+use super::Job;
+use super::plain::{Common, Message, Submitted};
+use crate::check::{Name, Verdict};
+use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
+
+/// What a rank does at a step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// To whom it sends.
+    pub(super) to: Option<u32>,
+    /// From whom it receives.
+    pub(super) from: Option<u32>,
+    /// The serial number of its messages among those of their pair.
+    pub(super) serial: u32,
+    /// All steps before must be over first.
+    pub(super) after_all: bool,
+}
+
+/// Who does what when.
+pub(super) trait Programme {
+    /// Steps of each rank.
+    fn steps(&self, rank: u32) -> u64;
+    /// One of them.
+    fn step(&self, rank: u32, index: u64) -> Step;
+}
+
+/// How steps are run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    /// Bytes of a message.
+    pub(super) bytes: u64,
+    /// Steps that a rank may have under way; what comes behind the oldest of them by so many waits.
+    pub(super) ahead: u64,
+    /// Peers are closed when a step with them is over.
+    pub(super) close: bool,
+}
+
+/// The workload.
+pub(super) struct Steps {
+    programme: Rc<dyn Programme>,
+    terms: Terms,
+    common: Common,
+}
+
+impl Steps {
+    /// All ranks run the programme.
+    pub(super) fn new(programme: impl Programme + 'static, terms: Terms) -> Self {
+        Steps { programme: Rc::new(programme), terms, common: Common::default() }
+    }
+
+    #[cfg(test)]
+    pub(super) fn common(&self) -> &Common {
+        &self.common
+    }
+}
+
+impl Workload for Steps {
+    fn app(&mut self, rank: u32, _size: u32) -> Box<dyn App> {
+        let steps = self.programme.steps(rank);
+        let slots = steps.min(self.terms.ahead).max(1) as usize;
+        Box::new(Player {
+            programme: self.programme.clone(),
+            terms: self.terms,
+            common: self.common.clone(),
+            steps,
+            next: 0,
+            busy: 0,
+            slots: vec![Slot::default(); slots],
+            region: None,
+            failed: false,
+        })
+    }
+
+    fn look(&mut self, _view: &View<'_>, _moment: Moment) -> bool {
+        self.common.is_well()
+    }
+}
+
+impl Job for Steps {
+    fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
+        self.common.verdict(world, ended)
+    }
+}
+
+/// A step under way.
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    index: u64,
+    step: Step,
+    send: Half,
+    receive: Half,
+}
+
+/// One of a step's two messages.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Half {
+    /// There is none, or it is over.
+    #[default]
+    Over,
+    /// To be submitted.
+    Wanted,
+    /// Submitted.
+    Open,
+}
+
+impl Slot {
+    fn is_over(&self) -> bool {
+        self.send == Half::Over && self.receive == Half::Over
+    }
+}
+
+/// A rank.
+struct Player {
+    programme: Rc<dyn Programme>,
+    terms: Terms,
+    common: Common,
+    steps: u64,
+    /// The step to be begun next.
+    next: u64,
+    /// Slots that are not over.
+    busy: usize,
+    /// Step `n` has slot `n` modulo their number.
+    slots: Vec<Slot>,
+    /// Per slot what is sent, then what is received.
+    region: Option<RegionId>,
+    failed: bool,
+}
+
+/// The lowest bit of cookies: which half of a step it is; the others are its index.
+const RECEIVE: u64 = 1;
+
+impl Player {
+    /// Submits what may be under way.
+    fn advance(&mut self, cx: &mut Cx<'_>) {
+        for at in 0..self.slots.len() {
+            if !self.slots[at].is_over() {
+                self.submit(cx, at);
+            }
+        }
+        while self.next < self.steps && !self.failed {
+            let at = (self.next % self.slots.len() as u64) as usize;
+            if !self.slots[at].is_over() {
+                return;
+            }
+            let step = self.programme.step(cx.rank, self.next);
+            if step.after_all && self.busy > 0 {
+                return;
+            }
+            let half = |peer: Option<u32>| peer.map_or(Half::Over, |_| Half::Wanted);
+            self.slots[at] = Slot { index: self.next, step, send: half(step.to), receive: half(step.from) };
+            self.next += 1;
+            if !self.slots[at].is_over() {
+                self.busy += 1;
+                self.submit(cx, at);
+            }
+        }
+    }
+
+    /// Submits what a slot wants.
+    fn submit(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let slot = self.slots[at];
+        if let Some(message) = self.received(cx, at).filter(|_| slot.receive == Half::Wanted) {
+            self.common.clear(cx, &message);
+            let submitted = self.common.receive(cx, &message, slot.index << 1 | RECEIVE);
+            self.slots[at].receive = after(submitted);
+        }
+        if let Some(message) = self.sent(cx, at).filter(|_| slot.send == Half::Wanted) {
+            self.common.fill(cx, &message);
+            let level = if self.terms.close { Level::Acknowledged } else { Level::Reusable };
+            let submitted = self.common.send(cx, &message, slot.index << 1, Send { level, ..Send::default() });
+            self.slots[at].send = after(submitted);
+        }
+        self.settle(cx, at);
+    }
+
+    /// A slot may be over.
+    fn settle(&mut self, cx: &mut Cx<'_>, at: usize) {
+        let slot = self.slots[at];
+        if !slot.is_over() {
+            return;
+        }
+        self.busy -= 1;
+        if !self.terms.close {
+            return;
+        }
+        for peer in slot.step.to.into_iter().chain(slot.step.from.filter(|from| slot.step.to != Some(*from))) {
+            if let Err(error) = cx.engine.close_peer(cx.now, PeerId(peer)) {
+                self.common.crash(cx, format!("closing rank {peer}: {error:?}"));
+            }
+        }
+    }
+
+    fn sent(&self, cx: &Cx<'_>, at: usize) -> Option<Message> {
+        let (slot, bytes) = (self.slots[at], self.terms.bytes);
+        let name = Name::new(cx.rank, slot.step.to?, slot.step.serial);
+        Some(Message { name, content: name, bytes, region: self.region?, offset: at as u64 * 2 * bytes })
+    }
+
+    fn received(&self, cx: &Cx<'_>, at: usize) -> Option<Message> {
+        let (slot, bytes) = (self.slots[at], self.terms.bytes);
+        let name = Name::new(slot.step.from?, cx.rank, slot.step.serial);
+        Some(Message { name, content: name, bytes, region: self.region?, offset: (at as u64 * 2 + 1) * bytes })
+    }
+
+    fn completed(&mut self, cx: &mut Cx<'_>, completion: &Completion) {
+        let done = self.common.over(cx, completion);
+        let (index, half) = (completion.cookie.0 >> 1, completion.cookie.0 & 1);
+        let at = (index % self.slots.len() as u64) as usize;
+        if self.slots[at].index != index || self.slots[at].is_over() {
+            // Nobody waits for it: that has been noted.
+            return;
+        }
+        if half == RECEIVE {
+            if let (Some(done), Some(message)) = (&done, self.received(cx, at)) {
+                self.common.check(cx, &message, completion.cookie.0, done);
+            }
+            self.slots[at].receive = Half::Over;
+        } else {
+            self.slots[at].send = Half::Over;
+        }
+        self.settle(cx, at);
+    }
+}
+
+fn after(submitted: Submitted) -> Half {
+    match submitted {
+        Submitted::Open => Half::Open,
+        Submitted::Full => Half::Wanted,
+        Submitted::Never => Half::Over,
+    }
+}
+
+impl App for Player {
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        self.region = self.common.alloc(cx, self.slots.len() as u64 * 2 * self.terms.bytes);
+        self.failed = self.region.is_none();
+        self.advance(cx);
+    }
+
+    fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
+        if let Some(completion) = self.common.event(cx, event, self.terms.close) {
+            self.completed(cx, &completion);
+        }
+        self.advance(cx);
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>) {
+        self.advance(cx);
+    }
+
+    fn is_done(&self) -> bool {
+        self.failed || self.next == self.steps && self.busy == 0
+    }
+}

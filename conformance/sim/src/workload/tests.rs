@@ -1,0 +1,155 @@
+//! Workloads with a fixed programme run on small worlds, see what is wrong, and measure what a testbed measured.
+
+use super::plain::Common;
+use super::steps::Steps;
+use super::timing::{Bandwidth, PingPong};
+use super::{Job, Measured, Parameters, make, run_checked};
+use crate::check::{Damage, Name, Verdict};
+use crate::scenario::Scenario;
+use crate::trace::Trace;
+use crate::world::World;
+
+fn scenario(world: &str, workload: &str, parameters: &str) -> Scenario {
+    let text = format!("{world}\n[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
+    Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn run(world: &str, workload: &str, parameters: &str) -> Vec<Measured> {
+    let (verdict, report, measured) = run_checked(&scenario(world, workload, parameters), 1, Trace::off());
+    assert_eq!(verdict, Verdict::Clean, "{workload} {parameters} on {world}: {report:?}");
+    measured
+}
+
+const STREAMS: &str = "hosts = 4\ndevice = \"ethernet-10g\"";
+const HCAS: &str = "hosts = 3\ndevice = \"connectx\"";
+const NODES: &str = "hosts = 2\nranks_per_host = 4\ndevice = \"connectx\"";
+const ONE: &str = "hosts = 1\nranks_per_host = 1";
+
+/// Eager, over one packet, and with samples.
+const SIZES: [u64; 3] = [8, 20_000, 200_000];
+
+#[test]
+fn timings_are_clean_and_measure() {
+    for world in [STREAMS, HCAS, NODES] {
+        for (workload, parameters) in [
+            ("ping-pong", "bytes = [1, 20000, 200000], rounds = 3, warm_up = 1"),
+            ("bandwidth", "bytes = [1, 20000, 200000], window = 5, windows = 2"),
+            ("bandwidth", "bytes = [1, 20000, 200000], window = 30, windows = 1, both = true"),
+        ] {
+            let measured = run(world, workload, parameters);
+            assert_eq!(measured.iter().map(|one| one.bytes).collect::<Vec<_>>(), [1, 20_000, 200_000]);
+            assert!(measured.iter().all(|one| one.value > 0.0), "{measured:?}");
+        }
+    }
+}
+
+#[test]
+fn ping_pong_needs_no_parameters_and_no_partner() {
+    let scenario = Scenario::default();
+    let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());
+    assert_eq!((verdict, measured.len()), (Verdict::Clean, 1));
+    assert!(run(ONE, "ping-pong", "").is_empty());
+    assert!(run(ONE, "bandwidth", "").is_empty());
+}
+
+#[test]
+fn exchanges_are_clean() {
+    for world in [STREAMS, HCAS, NODES, ONE] {
+        for bytes in SIZES {
+            for (workload, parameters) in [
+                ("all-to-all", "ahead = 2"),
+                ("all-to-all", "close = true"),
+                ("broadcast", "rounds = 3"),
+                ("stencil", "rounds = 3"),
+                ("stencil", "rounds = 2, dims = 3, ahead = 1"),
+                ("many-to-many", "peers = 2, times = 3"),
+                ("many-to-many", "times = 2"),
+            ] {
+                run(world, workload, &format!("bytes = {bytes}, {parameters}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn more_ranks_than_channels_meet_where_peers_are_closed() {
+    let world = "hosts = 24\ndevice = \"connectx\"\nconfig = { channels_max = 12 }";
+    run(world, "all-to-all", "close = true");
+}
+
+#[test]
+fn an_application_is_clean() {
+    let world = "hosts = 8\nranks_per_host = 8\ndevice = \"connectx\"";
+    run(world, "nas-ep", "rounds = 2");
+    run(world, "nas-lu", "");
+    let few = make(&scenario(NODES, "nas-ep", ""), 1).err().map(|error| error.why).unwrap_or_default();
+    assert!(few.contains("64"), "{few}");
+}
+
+#[test]
+fn parameters_that_there_are_not_are_refused() {
+    for (workload, parameters) in [
+        ("ping-pong", "window = 3"),
+        ("bandwidth", "bytes = [0]"),
+        ("bandwidth", "window = 1024, windows = 60000"),
+        ("stencil", "dims = 4"),
+        ("all-to-all", "close = 1"),
+        ("nobody", ""),
+    ] {
+        assert!(make(&scenario(NODES, workload, parameters), 1).is_err(), "{workload} {parameters}");
+    }
+}
+
+/// A payload of rank 0's first message to rank 1 with a wrong byte.
+fn assert_sees<J: Job>(scenario: &Scenario, name: Name, mut job: J, common: impl Fn(&J) -> &Common) {
+    common(&job).spoil(name);
+    let mut world = World::build(scenario, 1, &mut job, Trace::off()).unwrap_or_else(|error| panic!("{error}"));
+    let ended = world.run(&mut job);
+    let verdict = job.verdict(&world, &ended);
+    let Verdict::Corruption(corruption) = &verdict else { panic!("{verdict}") };
+    assert!(matches!(corruption.damage, Damage::Message { name: found, .. } if found == name), "{verdict}");
+}
+
+#[test]
+fn a_wrong_byte_is_seen() {
+    let first = Name::new(0, 1, 0);
+    for bytes in SIZES {
+        let list = scenario("hosts = 2", "", &format!("bytes = [{bytes}]"));
+        let one = scenario("hosts = 2", "", &format!("bytes = {bytes}"));
+        let parameters = |scenario: &Scenario| Parameters::new(&scenario.workload);
+        let job = PingPong::new(&list, &mut parameters(&list)).unwrap();
+        assert_sees(&list, first, job, |job| &job.common);
+        let job = Bandwidth::new(&list, &mut parameters(&list)).unwrap();
+        assert_sees(&list, first, job, |job| &job.common);
+        let job = super::exchange::all_to_all(&one, &mut parameters(&one)).unwrap();
+        assert_sees(&one, first, job, Steps::common);
+        let job = super::exchange::many_to_many(&one, 1, &mut parameters(&one)).unwrap();
+        assert_sees(&one, first, job, Steps::common);
+    }
+}
+
+/// The first value measured on the testbed of multirail-2004.
+fn on_testbed(workload: &str, parameters: &str) -> f64 {
+    let text = include_str!("../../../scenarios/multirail-2004.toml");
+    let mut scenario = Scenario::parse("multirail-2004.toml", text).unwrap();
+    let spec = format!("[workload]\nname = \"{workload}\"\nparameters = {{ {parameters} }}\n");
+    scenario.workload = Scenario::parse("test", &spec).unwrap().workload;
+    let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());
+    assert_eq!(verdict, Verdict::Clean);
+    measured[0].value
+}
+
+/// multirail-2004, 6.1: what one rail brings, within 5 %.
+#[test]
+fn one_rail_is_as_fast_as_on_the_testbed() {
+    for (workload, parameters, published) in [
+        ("ping-pong", "bytes = [8]", 6.0),
+        ("bandwidth", "window = 64, windows = 1", 884.0),
+        ("bandwidth", "window = 64, windows = 1, both = true", 943.0),
+    ] {
+        let value = on_testbed(workload, parameters);
+        println!("{workload} {parameters}: {value:.2}, published {published}");
+        let off = (value / published - 1.0).abs();
+        assert!(off < 0.05, "{workload} {parameters}: {value:.2} instead of {published}");
+    }
+}
