@@ -155,6 +155,28 @@ fn wrong_bytes_are_corruption() {
 }
 
 #[test]
+fn what_a_multi_receive_told_of_stays() {
+    for late in [None, Some(0), Some(15)] {
+        let mut story = Story::new(2);
+        let multi = story.multi(1, tagged(None, 0, !0), 32, 16);
+        let (first, second) = (story.send(0, 1, 1), story.send(0, 1, 1));
+        story.part(multi, first, 0, false);
+        let mut memory = [0; 32];
+        Content::from(first).fill(0, &mut memory[..16]);
+        Content::from(second).fill(0, &mut memory[16..]);
+        if let Some(at) = late {
+            memory[at] ^= 1;
+        }
+        let done = Done { offset: 16, released: true, ..story.done(second) };
+        story.tell(1, multi, Ok(done), &memory);
+        match late {
+            None => assert_eq!(story.verdict(), Verdict::Clean),
+            Some(_) => assert!(matches!(damage(story.verdict()), Damage::Message { name, .. } if name == first)),
+        }
+    }
+}
+
+#[test]
 fn truncation_is_told_with_both_lengths() {
     let truncate = |sent, capacity, wrong: bool| {
         let mut story = Story::new(2);
