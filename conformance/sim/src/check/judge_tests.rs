@@ -289,7 +289,46 @@ fn a_flush_answers_for_silent_puts() {
         story.tell(0, flush, Ok(Done::default()), &[]);
         story.ledger.settle(Time(9), &windows(there));
         assert_eq!(story.ledger.has_findings(), !good);
+        if good {
+            // Flushed is done: the old bytes may not come back.
+            assert_eq!(judge(&story.ledger, &story.ending(), &windows(7)), Verdict::Clean);
+            assert!(matches!(damage(judge(&story.ledger, &story.ending(), &windows(3))), Damage::Window { .. }));
+        }
     }
+}
+
+#[test]
+fn what_was_taken_back_changes_nothing() {
+    let mut story = Story::new(2);
+    story.ledger.slots().open(1, 0, Content(3));
+    story.ledger.cells().open(1, 0, Rule::Sum, 0);
+    let put = put(&mut story, 7, None);
+    story.cancel(0, put);
+    let operation = Operation { kind: AtomicKind::Add, data_type: AtomicType::U64, operand: 5, compare: 0 };
+    let atomic = story.ask(0, Ask::Atomic { target: 1, cell: 0, operation, bad: None }, 0);
+    story.cancel(0, atomic);
+    assert_eq!(judge(&story.ledger, &story.ending(), &windows(3)), Verdict::Clean);
+    assert!(matches!(damage(judge(&story.ledger, &story.ending(), &windows(7))), Damage::Window { .. }));
+    let done = Windows { cell: 5, ..windows(3) };
+    assert!(matches!(judge(&story.ledger, &story.ending(), &done), Verdict::Doubled(Doubled::Atomic(_))));
+}
+
+#[test]
+fn a_request_taken_back_is_told_of_however_it_counts() {
+    let mut story = good();
+    let at = story.time();
+    let (name, count) = (story.ledger.next_name(0, 1), Notify::Counter(CounterId(3)));
+    let ask = Ask::Send { name, len: 0, tag: Some(5), immediate: true, level: Level::Reusable };
+    let request = story.ledger.submitted(0, at, ask, &[], count);
+    let at = story.time();
+    story.ledger.cancelled(0, at, request);
+    let judged = |story: &Story, counted| {
+        judge(&story.ledger, &Ending { counters: vec![(0, 3, counted)], ..story.ending() }, &NoMemory)
+    };
+    assert!(matches!(judged(&story, 0), Verdict::Lost(Lost::Completion(facts)) if facts.request == request));
+    assert!(matches!(judged(&story, 1), Verdict::Doubled(Doubled::Counted { done: 0, .. })));
+    story.tell(0, request, Err(OpError::Cancelled), &[]);
+    assert_eq!(judged(&story, 0), Verdict::Clean);
 }
 
 #[test]

@@ -59,7 +59,9 @@ pub(super) fn untold(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     if book.killed.is_some() {
         return None;
     }
-    let untold = book.requests.iter().position(|entry| entry.is_told() && entry.ended.is_none())?;
+    // An end that is not good is told of, however the good one would have been.
+    let owes = |entry: &super::ledger::Request| entry.is_told() || entry.cancelled.is_some();
+    let untold = book.requests.iter().position(|entry| owes(entry) && entry.ended.is_none())?;
     Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, untold as u32))))
 }
 
