@@ -405,15 +405,39 @@ fn peers_are_lost_by_faults_only_and_take_only_their_own_along() {
 
 #[test]
 fn acknowledged_outlives_the_sender() {
-    for (level, good) in [(Level::Acknowledged, false), (Level::Reusable, true)] {
+    #[derive(PartialEq)]
+    enum Asked {
+        No,
+        Elsewhere,
+        TakenBackBefore,
+        TakenBackAfter,
+        ToTheEnd,
+    }
+    let story = |level, asked: Asked| {
         let mut story = Story::new(2);
+        let tag = if asked == Asked::Elsewhere { 6 } else { 5 };
+        let receive = (asked != Asked::No).then(|| story.recv(1, tagged(None, tag, 0)));
         let (name, request) = story.send_at(0, 1, Some(5), 16, level);
+        if asked == Asked::TakenBackBefore {
+            story.cancel(1, receive.unwrap());
+        }
         story.sent(0, request, name, 16);
         let at = story.time();
         story.ledger.peer_lost(1, at, 0, WHY);
-        let verdict = judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory);
-        assert_eq!(verdict.is_good(), good, "{verdict}");
-    }
+        match asked {
+            Asked::TakenBackAfter | Asked::Elsewhere => story.cancel(1, receive.unwrap()),
+            // The receive that is open to the end is told of nothing: that alone is wrong of it.
+            Asked::ToTheEnd | Asked::No | Asked::TakenBackBefore => {}
+        }
+        judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory)
+    };
+    let is_lost = |verdict| matches!(verdict, Verdict::Lost(Lost::Acknowledged { .. }));
+    assert!(is_lost(story(Level::Acknowledged, Asked::TakenBackAfter)));
+    assert!(is_lost(story(Level::Placed, Asked::ToTheEnd)));
+    assert!(story(Level::Reusable, Asked::TakenBackAfter).is_good(), "no such promise");
+    assert!(story(Level::Acknowledged, Asked::No).is_good(), "it may lie there still");
+    assert!(story(Level::Acknowledged, Asked::Elsewhere).is_good());
+    assert!(story(Level::Acknowledged, Asked::TakenBackBefore).is_good());
 }
 
 #[test]
