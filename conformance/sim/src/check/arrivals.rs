@@ -115,6 +115,20 @@ impl Ledger {
         Some(name)
     }
 
+    /// A multi-receive is over: what was told before is as it was. Nothing of its buffer is poisoned while it stands, so a
+    /// late write into a message that was told already shows here.
+    pub(super) fn check_parts(&mut self, rank: u32, at: Time, request: u32, memory: &[u8]) {
+        let parts = &self.books[rank as usize].requests[request as usize].parts;
+        let earlier = parts.split_last().map_or(&[][..], |(_, earlier)| earlier);
+        let damaged = earlier.iter().find_map(|part| {
+            let here = memory.get(part.offset as usize..(part.offset + part.bytes) as usize)?;
+            Some((part.name, Content::from(part.name).first_difference(0, here)?))
+        });
+        if let Some((name, difference)) = damaged {
+            self.corrupt(rank, at, Damage::Message { name, receive: request, difference });
+        }
+    }
+
     /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank, before time goes
     /// on.
     pub fn settle(&mut self, now: Time, memory: &dyn Peek) {

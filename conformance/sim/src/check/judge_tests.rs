@@ -155,6 +155,28 @@ fn wrong_bytes_are_corruption() {
 }
 
 #[test]
+fn what_a_multi_receive_told_of_stays() {
+    for late in [None, Some(0), Some(15)] {
+        let mut story = Story::new(2);
+        let multi = story.multi(1, tagged(None, 0, !0), 32, 16);
+        let (first, second) = (story.send(0, 1, 1), story.send(0, 1, 1));
+        story.part(multi, first, 0, false);
+        let mut memory = [0; 32];
+        Content::from(first).fill(0, &mut memory[..16]);
+        Content::from(second).fill(0, &mut memory[16..]);
+        if let Some(at) = late {
+            memory[at] ^= 1;
+        }
+        let done = Done { offset: 16, released: true, ..story.done(second) };
+        story.tell(1, multi, Ok(done), &memory);
+        match late {
+            None => assert_eq!(story.verdict(), Verdict::Clean),
+            Some(_) => assert!(matches!(damage(story.verdict()), Damage::Message { name, .. } if name == first)),
+        }
+    }
+}
+
+#[test]
 fn truncation_is_told_with_both_lengths() {
     let truncate = |sent, capacity, wrong: bool| {
         let mut story = Story::new(2);
@@ -267,7 +289,46 @@ fn a_flush_answers_for_silent_puts() {
         story.tell(0, flush, Ok(Done::default()), &[]);
         story.ledger.settle(Time(9), &windows(there));
         assert_eq!(story.ledger.has_findings(), !good);
+        if good {
+            // Flushed is done: the old bytes may not come back.
+            assert_eq!(judge(&story.ledger, &story.ending(), &windows(7)), Verdict::Clean);
+            assert!(matches!(damage(judge(&story.ledger, &story.ending(), &windows(3))), Damage::Window { .. }));
+        }
     }
+}
+
+#[test]
+fn what_was_taken_back_changes_nothing() {
+    let mut story = Story::new(2);
+    story.ledger.slots().open(1, 0, Content(3));
+    story.ledger.cells().open(1, 0, Rule::Sum, 0);
+    let put = put(&mut story, 7, None);
+    story.cancel(0, put);
+    let operation = Operation { kind: AtomicKind::Add, data_type: AtomicType::U64, operand: 5, compare: 0 };
+    let atomic = story.ask(0, Ask::Atomic { target: 1, cell: 0, operation, bad: None }, 0);
+    story.cancel(0, atomic);
+    assert_eq!(judge(&story.ledger, &story.ending(), &windows(3)), Verdict::Clean);
+    assert!(matches!(damage(judge(&story.ledger, &story.ending(), &windows(7))), Damage::Window { .. }));
+    let done = Windows { cell: 5, ..windows(3) };
+    assert!(matches!(judge(&story.ledger, &story.ending(), &done), Verdict::Doubled(Doubled::Atomic(_))));
+}
+
+#[test]
+fn a_request_taken_back_is_told_of_however_it_counts() {
+    let mut story = good();
+    let at = story.time();
+    let (name, count) = (story.ledger.next_name(0, 1), Notify::Counter(CounterId(3)));
+    let ask = Ask::Send { name, len: 0, tag: Some(5), immediate: true, level: Level::Reusable };
+    let request = story.ledger.submitted(0, at, ask, &[], count);
+    let at = story.time();
+    story.ledger.cancelled(0, at, request);
+    let judged = |story: &Story, counted| {
+        judge(&story.ledger, &Ending { counters: vec![(0, 3, counted)], ..story.ending() }, &NoMemory)
+    };
+    assert!(matches!(judged(&story, 0), Verdict::Lost(Lost::Completion(facts)) if facts.request == request));
+    assert!(matches!(judged(&story, 1), Verdict::Doubled(Doubled::Counted { done: 0, .. })));
+    story.tell(0, request, Err(OpError::Cancelled), &[]);
+    assert_eq!(judged(&story, 0), Verdict::Clean);
 }
 
 #[test]
@@ -344,15 +405,39 @@ fn peers_are_lost_by_faults_only_and_take_only_their_own_along() {
 
 #[test]
 fn acknowledged_outlives_the_sender() {
-    for (level, good) in [(Level::Acknowledged, false), (Level::Reusable, true)] {
+    #[derive(PartialEq)]
+    enum Asked {
+        No,
+        Elsewhere,
+        TakenBackBefore,
+        TakenBackAfter,
+        ToTheEnd,
+    }
+    let story = |level, asked: Asked| {
         let mut story = Story::new(2);
+        let tag = if asked == Asked::Elsewhere { 6 } else { 5 };
+        let receive = (asked != Asked::No).then(|| story.recv(1, tagged(None, tag, 0)));
         let (name, request) = story.send_at(0, 1, Some(5), 16, level);
+        if asked == Asked::TakenBackBefore {
+            story.cancel(1, receive.unwrap());
+        }
         story.sent(0, request, name, 16);
         let at = story.time();
         story.ledger.peer_lost(1, at, 0, WHY);
-        let verdict = judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory);
-        assert_eq!(verdict.is_good(), good, "{verdict}");
-    }
+        match asked {
+            Asked::TakenBackAfter | Asked::Elsewhere => story.cancel(1, receive.unwrap()),
+            // The receive that is open to the end is told of nothing: that alone is wrong of it.
+            Asked::ToTheEnd | Asked::No | Asked::TakenBackBefore => {}
+        }
+        judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory)
+    };
+    let is_lost = |verdict| matches!(verdict, Verdict::Lost(Lost::Acknowledged { .. }));
+    assert!(is_lost(story(Level::Acknowledged, Asked::TakenBackAfter)));
+    assert!(is_lost(story(Level::Placed, Asked::ToTheEnd)));
+    assert!(story(Level::Reusable, Asked::TakenBackAfter).is_good(), "no such promise");
+    assert!(story(Level::Acknowledged, Asked::No).is_good(), "it may lie there still");
+    assert!(story(Level::Acknowledged, Asked::Elsewhere).is_good());
+    assert!(story(Level::Acknowledged, Asked::TakenBackBefore).is_good());
 }
 
 #[test]

@@ -459,6 +459,9 @@ impl Ledger {
         match entry.ask {
             Ask::Receive { .. } | Ask::Multi { .. } => {
                 told.name = self.came(rank, now, request, &entry, completion.result, memory);
+                if told.over {
+                    self.check_parts(rank, at, request, memory);
+                }
             }
             _ if !well => {}
             _ if entry.ask.bad().is_some() => {

@@ -5,7 +5,7 @@
 
 use rerail_core::endpoint::{Level, Notify};
 
-use super::ledger::{Ask, Ledger, Message};
+use super::ledger::{Ask, Ledger, Message, Moment};
 use super::order::takes;
 use super::verdict::{Doubled, Lost, Verdict};
 
@@ -13,24 +13,38 @@ use super::verdict::{Doubled, Lost, Verdict};
 pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
     let all = ledger.messages.values().flatten();
     all.filter(|message| message.receipt.is_none() && message.taken_back.is_none()).find_map(|message| {
-        let (source, destination) = (message.name.source(), message.name.destination());
+        let (name, sent) = (message.name, message.sent.at);
         let completed = completed(ledger, message);
-        if !ledger.is_parted(source, destination) {
-            let name = message.name;
-            return Some(Verdict::Lost(Lost::Message { name, sent: message.sent.at, completed }));
+        if !ledger.is_parted(name.source(), name.destination()) {
+            return Some(Verdict::Lost(Lost::Message { name, sent, completed: completed.map(|told| told.at) }));
         }
         // Acknowledged is a promise that outlives the sender, not the receiver.
-        let gone = &ledger.book(destination);
-        let promised = message.level != Level::Reusable && gone.killed.is_none();
-        let completed = completed.filter(|_| promised)?;
-        Some(Verdict::Lost(Lost::Acknowledged { name: message.name, completed }))
+        let gone = ledger.book(name.destination()).killed.is_some();
+        let told = completed.filter(|_| message.level != Level::Reusable && !gone)?;
+        let completed = told.at;
+        is_missed(ledger, message, told).then_some(Verdict::Lost(Lost::Acknowledged { name, completed }))
+    })
+}
+
+/// Whether a receive that takes the message was free after it had been acknowledged: what is acknowledged is in matching,
+/// so it would have gone there. Without such a receive it may lie at its receiver still: nobody has asked for it.
+fn is_missed(ledger: &Ledger, message: &Message, acknowledged: Moment) -> bool {
+    ledger.book(message.name.destination()).requests.iter().any(|entry| {
+        let (Ask::Receive { from, claimed: None } | Ask::Multi { from, .. }) = entry.ask else { return false };
+        let free_until = match (entry.cancelled, entry.ended) {
+            (Some(cancelled), _) => cancelled.stamp,
+            (None, None) => u64::MAX,
+            // It had a message, or one that was lost with its peer.
+            (None, Some(_)) => return false,
+        };
+        entry.parts.is_empty() && free_until > acknowledged.stamp && takes(&from, message)
     })
 }
 
 /// When the sender was told that all is well.
-fn completed(ledger: &Ledger, message: &Message) -> Option<rerail_core::time::Time> {
+fn completed(ledger: &Ledger, message: &Message) -> Option<Moment> {
     let entry = &ledger.book(message.name.source()).requests[message.request as usize];
-    entry.ended.filter(|(_, result)| result.is_ok()).map(|(told, _)| told.at)
+    entry.ended.filter(|(_, result)| result.is_ok()).map(|(told, _)| told)
 }
 
 /// Messages whose send is complete and for which a receive waits: where nothing moves any more, they are lost.
@@ -41,7 +55,7 @@ pub(super) fn waited_for(ledger: &Ledger) -> Option<Verdict> {
         if ledger.is_parted(message.name.source(), message.name.destination()) {
             return None;
         }
-        let completed = Some(completed(ledger, message)?);
+        let completed = Some(completed(ledger, message)?.at);
         let waits = book.requests.iter().any(|entry| {
             let from = match entry.ask {
                 Ask::Receive { from, claimed: None } | Ask::Multi { from, .. } => from,
@@ -59,7 +73,9 @@ pub(super) fn untold(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     if book.killed.is_some() {
         return None;
     }
-    let untold = book.requests.iter().position(|entry| entry.is_told() && entry.ended.is_none())?;
+    // An end that is not good is told of, however the good one would have been.
+    let owes = |entry: &super::ledger::Request| entry.is_told() || entry.cancelled.is_some();
+    let untold = book.requests.iter().position(|entry| owes(entry) && entry.ended.is_none())?;
     Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, untold as u32))))
 }
 

@@ -204,6 +204,20 @@ fn claims_take_the_oldest_and_nothing_that_a_receive_waits_for() {
 }
 
 #[test]
+fn a_claim_counts_from_when_it_was_made() {
+    // Claimed first; received only after a receive of everything was posted and served.
+    let all = tagged(None, 0, !0);
+    let mut story = Story::new(2);
+    let (first, second) = (story.send(0, 1, 1), story.send(0, 1, 1));
+    let claimed = story.claimed(1, first);
+    let receive = story.recv(1, all);
+    story.got(receive, second);
+    let claim = story.ask(1, Ask::Receive { from: all, claimed }, 16);
+    story.got(claim, first);
+    assert_eq!(order(&story), None);
+}
+
+#[test]
 fn probes_see_what_is_free() {
     let all = tagged(None, 0, !0);
     let mut story = Story::new(2);

@@ -112,12 +112,16 @@ impl Story {
         self.ledger.probed(rank, at, from, &found);
     }
 
-    pub(super) fn claim(&mut self, rank: u32, from: Selector, name: Name) -> u32 {
+    pub(super) fn claimed(&mut self, rank: u32, name: Name) -> Option<(Name, Moment)> {
         let at = self.time();
         let message = *self.ledger.message(name).unwrap();
         let (peer, immediate) = (PeerId(name.source()), Some(name.to_bits()));
         let found = Found { peer, tag: message.tag, immediate, bytes: message.len };
-        let claimed = self.ledger.claimed(rank, at, &found);
+        self.ledger.claimed(rank, at, &found)
+    }
+
+    pub(super) fn claim(&mut self, rank: u32, from: Selector, name: Name) -> u32 {
+        let claimed = self.claimed(rank, name);
         self.ask(rank, Ask::Receive { from, claimed }, 16)
     }
 
