@@ -24,7 +24,8 @@ use super::op::{Op, OpKind, Phase};
 pub enum Planted {
     /// "Packets come in the order of their numbers": one with a lower PSN than the highest seen of its lane is taken for
     /// a duplicate and dropped. Wrong as soon as rails overtake each other. Seen by liveness: what was dropped is never
-    /// acknowledged, its request never ends.
+    /// acknowledged, its request never ends; or by the check of MPI's order of matching, because what comes behind it
+    /// does arrive.
     HighWater,
     /// "What is posted first arrives first, and a FIN is only a formality": the FIN of each part of a rendezvous by put
     /// goes out before the part's writes. Seen by the check of payloads at completion, by the canary in released
@@ -41,10 +42,11 @@ pub enum Planted {
     ReplayUnfenced,
     /// "A posted acknowledgment has been posted": each 7th explicit acknowledgment of an endpoint is believed to be out
     /// and is not, and duplicates are not acknowledged again. Seen by liveness where no other packet follows that would
-    /// carry it; an endpoint that probes silent peers ([`Config::probe_after`](crate::config::Config)) heals it.
+    /// carry it, and by the check for leaks where the request was told before; an endpoint that probes silent peers ([`Config::probe_after`](crate::config::Config)) heals it.
     AckForgotten,
     /// "Shares always add up": the last stripe of a large transfer ends 64 bytes short. Seen by the check of payloads
-    /// (put), or by liveness (data segments, get).
+    /// (put), or by liveness (data segments, get), or by the check of MPI's order of matching, because what comes behind a
+    /// message that never ends is over before it.
     WeightsDontSum,
     /// "An index is a name": posts reported by rails and operations named by peers are looked up by index alone, so that
     /// a late or repeated one names what took the slot since. Seen by the checks of payloads and of untouched buffers where

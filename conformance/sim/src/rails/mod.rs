@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `gate` | around any rail: for a while it takes nothing in |
+//! | `quirks` | around any rail: what the contract allows and well-behaved rails don't do |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
 //! | `pipes` | the pipes: what kernels make of wires |
@@ -11,10 +12,12 @@
 mod gate;
 mod memory;
 mod pipes;
+mod quirks;
 mod shm;
 mod stream;
 
 pub use gate::{Gate, GateHandle};
 pub use pipes::{PipeEnd, PipeNet, Segment, State};
+pub use quirks::Quirky;
 pub use shm::{ShmHub, ShmRail};
 pub use stream::{SharedPipes, StreamRail};

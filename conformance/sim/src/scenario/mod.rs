@@ -22,6 +22,7 @@
 mod check;
 mod device;
 mod knobs;
+mod quirks;
 mod random;
 mod span;
 #[cfg(test)]
@@ -38,6 +39,7 @@ use crate::world::fault::FaultAt;
 
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use knobs::{Knobs, MultiplexWord, StripingWord};
+pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
 pub use span::{Span, SpanError};
 
@@ -70,6 +72,8 @@ pub struct Scenario {
     pub shm: ShmSpec,
     /// Rails over HCAs.
     pub verbs: VerbsSpec,
+    /// What rails do though well-behaved ones don't.
+    pub quirks: QuirkSpec,
     /// The administrative network.
     pub admin: AdminSpec,
     /// The core's knobs.
@@ -307,6 +311,7 @@ impl Default for Scenario {
             subnets: Vec::new(),
             shm: ShmSpec::default(),
             verbs: VerbsSpec::default(),
+            quirks: QuirkSpec::default(),
             admin: AdminSpec::default(),
             config: Knobs::default(),
             faults: Vec::new(),

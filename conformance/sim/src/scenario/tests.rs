@@ -42,6 +42,9 @@ jitter_ns = 2000
 [[subnets]]
 [shm]
 slots = 8
+[quirks]
+repeats = "3us"
+pinned = true
 [admin]
 latency = "1ms"
 [config]

@@ -94,7 +94,22 @@ impl fmt::Display for Menu {
 
 /// Runs one world; a panic in it is a [`Verdict::Crash`].
 pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
-    let run = std::panic::AssertUnwindSafe(|| run_checked(scenario, seed, trace));
+    caught(|| run_checked(scenario, seed, trace))
+}
+
+/// As [`run`], with a bug planted in every rank. Only with feature `planted`.
+#[cfg(feature = "planted")]
+pub fn run_planted(
+    scenario: &Scenario,
+    seed: u64,
+    trace: Trace,
+    bug: rerail_core::endpoint::Planted,
+) -> (Verdict, Report, Vec<Measured>) {
+    caught(|| crate::workload::run_prepared(scenario, seed, trace, |world| world.plant(bug)))
+}
+
+fn caught(run: impl FnOnce() -> (Verdict, Report, Vec<Measured>)) -> (Verdict, Report, Vec<Measured>) {
+    let run = std::panic::AssertUnwindSafe(run);
     match std::panic::catch_unwind(run) {
         Ok(outcome) => outcome,
         Err(panic) => {

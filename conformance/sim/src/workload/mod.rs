@@ -154,6 +154,16 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
 
 /// Builds a world, runs its workload through all phases, and says what it came to.
 pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
+    run_prepared(scenario, seed, trace, |_| {})
+}
+
+/// As [`run_checked`], with something done to the world before it runs.
+pub fn run_prepared(
+    scenario: &Scenario,
+    seed: u64,
+    trace: Trace,
+    prepare: impl FnOnce(&mut World),
+) -> (Verdict, Report, Vec<Measured>) {
     let crash = |message: String| {
         let verdict = Verdict::Crash(Crash { rank: None, at: rerail_core::time::Time(0), message });
         (verdict, Report::default(), Vec::new())
@@ -166,6 +176,7 @@ pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Re
         Ok(world) => world,
         Err(error) => return crash(error.to_string()),
     };
+    prepare(&mut world);
     let ended = world.run(&mut *job);
     let verdict = job.verdict(&world, &ended);
     (verdict, world.report().clone(), job.measured())

@@ -11,7 +11,7 @@ use rerail_linux::rail::loopback::Loopback;
 use super::fault::Kind;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
-use crate::rails::Gate;
+use crate::rails::{Gate, Quirky};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::trace::{Tap, Trace};
@@ -84,6 +84,9 @@ impl World {
                 let nth = specs[..at].iter().filter(|other| std::mem::discriminant(*other) == kind).count() as u8;
                 let rail = wires.rail(scenario, index, nth, spec);
                 let mut rail = rail.map_err(|why| BuildError::Rail { rank: index, rail: at, why })?;
+                if scenario.quirks.are_any() {
+                    rail = Quirky::around(rail, &scenario.quirks, seed, index);
+                }
                 if gated {
                     let gate;
                     (rail, gate) = Gate::before(rail);

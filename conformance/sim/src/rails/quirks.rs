@@ -1,0 +1,207 @@
+//! A rail that does what the contract of rails allows and well-behaved rails don't, to bring to light what relies on it.
+//!
+//! * Repeats: every post is reported over once more, later. Endpoints must know late reports by the generation in the
+//!   post's id.
+//! * Pinned: what was registered stays registered, with its key, until the memory goes or a subchannel of the rail
+//!   ends: a pin-down cache, as MPI libraries have. Keys that were given back don't fence then, so late writes of a
+//!   subchannel that only its other end knows to be dead do land: the ghost write of the design, section 3. The rail
+//!   still fences by what it can: when this end takes a subchannel down, no key that was given back stays.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+
+use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::rail::RailFacts;
+use rerail_core::time::Time;
+use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+
+use crate::rng::Rng;
+use crate::scenario::QuirkSpec;
+
+/// A rail with quirks.
+pub struct Quirky {
+    inner: Box<dyn Rail>,
+    quirks: QuirkSpec,
+    rng: Rng,
+    /// Reports to be repeated, by the moment and the order of their first coming.
+    repeats: BTreeMap<(Time, u64), (PostId, PostStatus)>,
+    reports: u64,
+    /// By address, bytes and whether peers may write.
+    pinned: BTreeMap<(usize, usize, bool), Pin>,
+    /// A subchannel has ended: nothing is kept any more.
+    ended: bool,
+}
+
+/// A registration.
+struct Pin {
+    key: MemoryKey,
+    /// How often it was asked for and not given back.
+    users: u32,
+}
+
+impl Quirky {
+    /// The rail, with quirks; `seed` and the rank decide when reports are repeated.
+    pub fn around(inner: Box<dyn Rail>, quirks: &QuirkSpec, seed: u64, rank: u32) -> Box<dyn Rail> {
+        let rng = Rng::new(seed, &format!("quirks of rank {rank}, {}", inner.name()));
+        let (repeats, pinned) = (BTreeMap::new(), BTreeMap::new());
+        let (quirks, reports, ended) = (quirks.clone(), 0, false);
+        Box::new(Quirky { inner, quirks, rng, repeats, reports, pinned, ended })
+    }
+
+    /// Ends what nobody uses, now and from now on.
+    fn end_pins(&mut self) {
+        self.ended = true;
+        let inner = &mut self.inner;
+        self.pinned.retain(|_, pin| {
+            if pin.users == 0 {
+                inner.deregister(pin.key);
+            }
+            pin.users > 0
+        });
+    }
+}
+
+/// Hands everything on, and remembers reports.
+struct Ear<'a> {
+    sink: &'a mut dyn Sink,
+    heard: Vec<(PostId, PostStatus)>,
+    down: bool,
+}
+
+impl Sink for Ear<'_> {
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        self.sink.arrival(peer, header)
+    }
+
+    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        self.sink.place(id, from, pieces)
+    }
+
+    fn placed(&mut self, id: PlaceId) {
+        self.sink.placed(id);
+    }
+
+    fn completed(&mut self, id: PostId, status: PostStatus) {
+        self.heard.push((id, status));
+        self.sink.completed(id, status);
+    }
+
+    fn up(&mut self, peer: PeerId) {
+        self.sink.up(peer);
+    }
+
+    fn down(&mut self, peer: PeerId, fault: RailFault) {
+        self.down = true;
+        self.sink.down(peer, fault);
+    }
+}
+
+impl Rail for Quirky {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn facts(&self) -> RailFacts {
+        self.inner.facts()
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        self.inner.add_peer(peer, address)
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.inner.connect(now, peer);
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.inner.disconnect(peer);
+        self.end_pins();
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        self.inner.post(outgoing);
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        if !self.quirks.pinned {
+            return self.inner.register(memory, write);
+        }
+        let name = (memory.start.addr(), memory.len, write);
+        if let Some(pin) = self.pinned.get_mut(&name) {
+            pin.users += 1;
+            return Ok(pin.key);
+        }
+        let key = self.inner.register(memory, write)?;
+        self.pinned.insert(name, Pin { key, users: 1 });
+        Ok(key)
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        match self.pinned.values_mut().find(|pin| pin.key == key) {
+            Some(pin) => pin.users = pin.users.saturating_sub(1),
+            None => self.inner.deregister(key),
+        }
+        if self.ended {
+            self.end_pins();
+        }
+    }
+
+    fn forget(&mut self, memory: Piece) {
+        let (start, end) = (memory.start.addr(), memory.start.addr().saturating_add(memory.len));
+        self.pinned.retain(|&(at, len, _), _| at >= end || at.saturating_add(len) <= start);
+        self.inner.forget(memory);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        let mut done = 0;
+        while let Some(repeat) = self.repeats.first_entry().filter(|repeat| repeat.key().0 <= now) {
+            let (id, status) = repeat.remove();
+            sink.completed(id, status);
+            done += 1;
+        }
+        let mut ear = Ear { sink, heard: Vec::new(), down: false };
+        done += self.inner.poll(now, &mut ear);
+        let Ear { heard, down, .. } = ear;
+        if down {
+            self.end_pins();
+        }
+        if self.quirks.repeats.0 > 0 {
+            for report in heard {
+                self.reports += 1;
+                let at = Time(now.0 + self.rng.within(1, self.quirks.repeats.0));
+                self.repeats.insert((at, self.reports), report);
+            }
+        }
+        done
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        let repeat = self.repeats.keys().next().map(|(at, _)| *at);
+        repeat.into_iter().chain(self.inner.next_timeout()).min()
+    }
+
+    fn is_closing(&self) -> bool {
+        self.inner.is_closing()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.inner.wait_fd()
+    }
+
+    fn arm(&mut self) -> bool {
+        self.inner.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.inner.disarm();
+    }
+
+    fn counters(&self) -> RailCounters {
+        self.inner.counters()
+    }
+}

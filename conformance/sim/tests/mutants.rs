@@ -1,0 +1,191 @@
+//! Planted bugs are found: every wrong belief of [`Planted`], held by all ranks of a world, is caught by a checker within a
+//! stated number of seeds, and none of these seeds raises an alarm without it.
+//!
+//! `conformance/PLANTED.md` has the table; `cargo test -p rerail-sim --test mutants -- --nocapture` prints it anew.
+//! `RERAIL_MUTANT=high-water` runs one alone and tells its finding in full.
+
+use rerail_core::endpoint::Planted;
+use rerail_sim::check::{Damage, Lost, Verdict};
+use rerail_sim::scenario::{Scenario, Span};
+use rerail_sim::soak::{Menu, is_expected, run, run_planted, world_of};
+use rerail_sim::trace::Trace;
+
+/// What is stuck is so for good, and virtual time costs as much as real time does where ranks keep trying.
+const CONVERGENCE: Span = Span::from_millis(200);
+
+/// Where a bug is looked for.
+#[derive(Clone, Copy)]
+enum Worlds {
+    /// Those that seeds draw, without faults.
+    Calm,
+    /// The same, with messages alone: findings are about them.
+    Messages,
+    /// Those that seeds draw, with faults that lose nothing.
+    Lossless,
+    /// One scenario file; the seed draws the traffic.
+    File(&'static str, &'static str),
+}
+
+impl Worlds {
+    fn menu(self) -> Menu {
+        match self {
+            Worlds::Calm | Worlds::Messages => Menu::Calm,
+            Worlds::Lossless => Menu::Lossless,
+            // What is expected of a file with faults that need recovery.
+            Worlds::File(..) => Menu::All,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Worlds::Calm => "drawn, no faults",
+            Worlds::Messages => "drawn, no faults, messages only",
+            Worlds::Lossless => "drawn, lossless faults",
+            Worlds::File(name, _) => name,
+        }
+    }
+
+    fn of(self, seed: u64) -> Scenario {
+        let mut scenario = match self {
+            Worlds::File(name, text) => Scenario::parse(name, text).expect("a scenario of this repository"),
+            drawn => world_of(seed, &drawn.menu()),
+        };
+        if let Worlds::Messages = self {
+            scenario.workload.parameters.insert("one_sided".into(), toml::Value::Boolean(false));
+        }
+        scenario.limits.convergence = CONVERGENCE;
+        scenario
+    }
+}
+
+/// A line of the table.
+struct Mutant {
+    bug: Planted,
+    worlds: Worlds,
+    /// It is found by this seed at the latest, counted from 1.
+    within: u64,
+    /// Whether a verdict is one that the bug's documentation speaks of.
+    is_finding: fn(&Verdict) -> bool,
+}
+
+const REPLAY: Worlds =
+    Worlds::File("`mutants/replay-unfenced.toml`", include_str!("../../scenarios/mutants/replay-unfenced.toml"));
+const REPEATS: Worlds =
+    Worlds::File("`mutants/no-generation.toml`", include_str!("../../scenarios/mutants/no-generation.toml"));
+
+fn mutant(bug: Planted) -> Mutant {
+    let (worlds, within, is_finding): (_, _, fn(&Verdict) -> bool) = match bug {
+        Planted::HighWater => {
+            (Worlds::Calm, 4, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Lost(_) | Verdict::Order(_)))
+        }
+        Planted::FinBeforeData => (Worlds::Calm, 4, |verdict| match verdict {
+            Verdict::Corruption(found) => {
+                matches!(found.damage, Damage::Message { .. } | Damage::Stranger { .. } | Damage::Ghost(_))
+            }
+            _ => false,
+        }),
+        Planted::CompletionOnCqe => (Worlds::Messages, 16, |verdict| match verdict {
+            Verdict::Corruption(found) => matches!(found.damage, Damage::NotPlaced { .. }),
+            Verdict::Lost(lost) => matches!(lost, Lost::Acknowledged { .. } | Lost::Put { .. }),
+            _ => false,
+        }),
+        Planted::ReplayUnfenced => (REPLAY, 4, |verdict| match verdict {
+            Verdict::Corruption(found) => matches!(found.damage, Damage::Ghost(_)),
+            _ => false,
+        }),
+        Planted::AckForgotten => (Worlds::Calm, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_))),
+        Planted::WeightsDontSum => (Worlds::Calm, 16, |verdict| {
+            matches!(verdict, Verdict::Stuck(_) | Verdict::Corruption(_) | Verdict::Order(_))
+        }),
+        Planted::NoGeneration => (REPEATS, 4, |verdict| match verdict {
+            Verdict::Corruption(found) => {
+                matches!(found.damage, Damage::Message { .. } | Damage::Stranger { .. } | Damage::Ghost(_))
+            }
+            _ => false,
+        }),
+        Planted::ArrivalOrder => (Worlds::Lossless, 16, |verdict| matches!(verdict, Verdict::Order(_))),
+        Planted::NewestFirst => (Worlds::Calm, 8, |verdict| matches!(verdict, Verdict::Order(_))),
+        Planted::CreditIgnored => (Worlds::Calm, 8, |verdict| match verdict {
+            Verdict::Corruption(found) => matches!(found.damage, Damage::Error { .. }),
+            Verdict::Lost(lost) => matches!(lost, Lost::Peer(_)),
+            _ => false,
+        }),
+        Planted::RetainedKept => (Worlds::Calm, 2, |verdict| matches!(verdict, Verdict::Leak(_))),
+    };
+    Mutant { bug, worlds, within, is_finding }
+}
+
+/// The first seed that finds it, and the verdict. `Err`: why not.
+fn hunt(mutant: &Mutant) -> Result<(u64, Verdict), String> {
+    let (name, menu) = (mutant.bug.name(), mutant.worlds.menu());
+    for seed in 1..=mutant.within {
+        let world = mutant.worlds.of(seed);
+        let (sane, ..) = run(&world, seed, Trace::off());
+        if !is_expected(&sane, &menu) {
+            return Err(format!("{name}: seed {seed} raises an alarm without the bug: {sane}"));
+        }
+        let (verdict, ..) = run_planted(&world, seed, Trace::off(), mutant.bug);
+        if is_expected(&verdict, &menu) {
+            continue;
+        }
+        return match (mutant.is_finding)(&verdict) {
+            true => Ok((seed, verdict)),
+            false => Err(format!("{name}: seed {seed} finds what the bug does not do: {verdict}")),
+        };
+    }
+    Err(format!("{name}: not found within {} seeds", mutant.within))
+}
+
+/// The checker that found it, as the table names it.
+fn checker(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Corruption(found) => match found.damage {
+            Damage::Message { .. } | Damage::Stranger { .. } => "payload at completion",
+            Damage::Ghost(_) => "memory after completion",
+            Damage::NotPlaced { .. } => "payload placed at the peer",
+            Damage::Error { .. } => "reasons of errors",
+            _ => "memory",
+        },
+        Verdict::Order(_) => "order of matching",
+        Verdict::Stuck(_) => "liveness",
+        Verdict::Leak(_) => "tables empty at rest",
+        Verdict::Lost(_) => "nothing lost",
+        Verdict::Doubled(_) => "exactly once",
+        Verdict::Crash(_) => "the world goes on",
+        Verdict::Clean | Verdict::NeedsRecovery(_) => "none",
+    }
+}
+
+#[test]
+fn every_planted_bug_is_found() {
+    let alone = std::env::var("RERAIL_MUTANT").ok();
+    let chosen = |bug: &Planted| alone.as_deref().is_none_or(|name| bug.name() == name);
+    let mut missed = Vec::new();
+    println!("| bug | worlds | found by (verdict) | within seeds | first seed |\n|---|---|---|---|---|");
+    for mutant in Planted::ALL.into_iter().filter(chosen).map(mutant) {
+        match hunt(&mutant) {
+            Ok((seed, verdict)) => {
+                let (name, worlds, within) = (mutant.bug.name(), mutant.worlds.name(), mutant.within);
+                println!("| `{name}` | {worlds} | {} ({}) | {within} | {seed} |", checker(&verdict), verdict.word());
+                if alone.is_some() {
+                    println!("\n{verdict}");
+                }
+            }
+            Err(why) => missed.push(why),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
+
+/// The table in the documentation speaks of every bug, and of the same worlds and numbers as this file.
+#[test]
+fn the_table_is_in_the_documentation() {
+    let table = include_str!("../../PLANTED.md");
+    for mutant in Planted::ALL.map(mutant) {
+        let name = format!("| `{}` |", mutant.bug.name());
+        let rows: Vec<&str> = table.lines().filter(|line| line.starts_with(&name)).collect();
+        assert_eq!(rows.len(), 1, "{name}");
+        let (worlds, within) = (format!("| {} |", mutant.worlds.name()), format!("| {} |", mutant.within));
+        assert!(rows[0].contains(&worlds) && rows[0].contains(&within), "{}", rows[0]);
+    }
+}
