@@ -1,10 +1,12 @@
 //! What came: received messages told apart, compared with what was sent, and looked for in memory.
 
+use std::collections::BTreeMap;
+
 use rerail_core::endpoint::{Done, OpError};
 use rerail_core::mem::Seg;
 use rerail_core::time::Time;
 
-use super::identity::{BLANK, Content, Name, first_not};
+use super::identity::{BLANK, Content, Difference, Name, first_not};
 use super::ledger::{Ask, Due, Ledger, Moment, Part, Request};
 use super::order::takes;
 use super::verdict::{Damage, Doubled, Lost, Verdict};
@@ -54,17 +56,26 @@ impl Ledger {
     ) -> Option<Name> {
         let is_multi = matches!(entry.ask, Ask::Multi { .. });
         let capacity = entry.len();
-        let taken: u64 = entry.parts.iter().map(|part| part.bytes).sum();
         let (peer, tag, immediate, sent, bytes, offset) = match result {
             // The end of a multi-receive without a message.
             Ok(done) if is_multi && done.released && done.bytes == 0 && done.immediate.is_none() => return None,
             Ok(done) => (done.peer.0, done.tag, done.immediate, done.bytes, done.bytes, done.offset),
             Err(OpError::Truncated { sent, capacity, peer, tag }) => (peer.0, tag, None, sent, capacity, 0),
-            // Nothing came: nothing was written, unless the peer was lost on the way.
+            // Nothing came: nothing was written behind what is told of, unless by messages that failed with their peer.
             Err(OpError::Cancelled) => {
-                if let Some(difference) = memory.get(taken as usize..).and_then(|rest| first_not(BLANK, rest)) {
+                let told: u64 = entry.parts.iter().map(|part| part.bytes).sum();
+                let taken = told.saturating_add(self.failed_bytes_max(rank, entry));
+                if let Some(rest) = memory.get(taken.min(capacity) as usize..)
+                    && let Some(difference) = first_not(BLANK, rest)
+                {
+                    let difference = Difference { at: taken + difference.at, ..difference };
                     self.corrupt(rank, now.at, Damage::Behind { receive: request, difference });
                 }
+                return None;
+            }
+            // A message of a multi-receive that goes on: it has taken its place in the buffer, which is told to nobody.
+            Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) if is_multi && entry.ended.is_none() => {
+                self.books[rank as usize].requests[request as usize].failed_parts.push(peer.0);
                 return None;
             }
             Err(_) => return None,
@@ -127,6 +138,24 @@ impl Ledger {
         if let Some((name, difference)) = damaged {
             self.corrupt(rank, at, Damage::Message { name, receive: request, difference });
         }
+    }
+
+    /// Bytes that a multi-receive's failed parts take, at most: as many as the longest messages of their peers that they
+    /// may have been.
+    fn failed_bytes_max(&self, rank: u32, entry: &Request) -> u64 {
+        let Ask::Multi { from, .. } = entry.ask else { return 0 };
+        let mut failed: BTreeMap<u32, usize> = BTreeMap::new();
+        for peer in &entry.failed_parts {
+            *failed.entry(*peer).or_default() += 1;
+        }
+        let of_peer = |(peer, count): (&u32, &usize)| -> u64 {
+            let pair = self.messages.get(&(*peer, rank)).map_or(&[][..], Vec::as_slice);
+            let unreceived = pair.iter().filter(|message| message.receipt.is_none() && takes(&from, message));
+            let mut lens: Vec<u64> = unreceived.map(|message| message.len).collect();
+            lens.sort_unstable_by(|one, other| other.cmp(one));
+            lens.iter().take(*count).sum()
+        };
+        failed.iter().map(of_peer).sum()
     }
 
     /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank, before time goes

@@ -194,6 +194,46 @@ fn truncation_is_told_with_both_lengths() {
     assert!(matches!(damage(truncate(16, 12, true)), Damage::Message { .. }));
 }
 
+/// A multi-receive of 64 bytes is taken back after messages failed with their peer and 8 bytes came behind them; the
+/// bytes `written` are somebody's.
+fn taken_back(failed: usize, written: &[usize]) -> Verdict {
+    let mut story = Story::new(3);
+    let from = rerail_core::endpoint::Selector::default();
+    let multi = story.multi(2, from, 64, 1);
+    let (lost, cut) = (story.send_at(0, 2, None, 16, Level::Placed).1, story.send_at(0, 2, None, 8, Level::Placed).1);
+    let (name, sent) = story.send_at(1, 2, None, 8, Level::Reusable);
+    story.sent(1, sent, name, 8);
+    let error = Err(OpError::PeerLost { peer: PeerId(0), why: WHY });
+    for _ in 0..failed {
+        story.part_told(2, multi, error, &[BLANK; 64]);
+    }
+    let mut memory = vec![BLANK; 64];
+    let offset = 16 * failed as u64;
+    Content::from(name).fill(0, &mut memory[offset as usize..][..8]);
+    let done = Done { offset, ..story.done(name) };
+    story.part_told(2, multi, Ok(done), &memory);
+    written.iter().for_each(|at| memory[*at] = 1);
+    for request in [lost, cut] {
+        story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(2), why: WHY }), &[]);
+    }
+    let now = story.time();
+    story.ledger.peer_lost(0, now, 2, WHY);
+    story.ledger.peer_lost(2, now, 0, WHY);
+    story.ledger.cancelled(2, now, multi);
+    story.tell(2, multi, Err(OpError::Cancelled), &memory);
+    judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory)
+}
+
+#[test]
+fn a_multi_receive_taken_back_was_written_only_where_messages_lay() {
+    assert!(matches!(taken_back(0, &[]), Verdict::NeedsRecovery(_)));
+    assert!(matches!(damage(taken_back(0, &[8])), Damage::Behind { difference, .. } if difference.at == 8));
+    // A message that failed with its peer may have been written in part, and the next one lies behind it.
+    assert!(matches!(taken_back(1, &[]), Verdict::NeedsRecovery(_)));
+    assert!(matches!(taken_back(1, &[3]), Verdict::NeedsRecovery(_)));
+    assert!(matches!(damage(taken_back(1, &[24])), Damage::Behind { difference, .. } if difference.at == 24));
+}
+
 #[test]
 fn source_buffers_are_left_alone() {
     let mut story = Story::new(2);

@@ -158,6 +158,8 @@ pub struct Request {
     pub cancelled: Option<Moment>,
     /// Receives: what came.
     pub parts: Vec<Part>,
+    /// Multi-receives: the peers of messages that failed with them. Where those lie in the buffer is not told.
+    pub failed_parts: Vec<u32>,
     /// How it ended.
     pub ended: Option<(Moment, Result<Done, OpError>)>,
 }
@@ -369,6 +371,7 @@ impl Ledger {
             submitted: now,
             cancelled: None,
             parts: Vec::new(),
+            failed_parts: Vec::new(),
             ended: None,
         });
         request

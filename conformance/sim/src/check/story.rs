@@ -98,6 +98,13 @@ impl Story {
         self.ledger.told(rank, at, &completion, &memory);
     }
 
+    /// Something is told of a message in a multi-receive buffer that goes on.
+    pub(super) fn part_told(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) {
+        let at = self.time();
+        let completion = Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: false };
+        self.ledger.told(rank, at, &completion, memory);
+    }
+
     pub(super) fn cancel(&mut self, rank: u32, request: u32) {
         let at = self.time();
         self.ledger.cancelled(rank, at, request);
