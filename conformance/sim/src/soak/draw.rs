@@ -12,8 +12,8 @@ const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
 /// The world of a seed, with faults of a menu. Small worlds, because many of them find more than few large ones.
 pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     let rng = &mut Rng::new(seed, "world");
-    let mut scenario = Scenario::default();
-    scenario.about = format!("the world of seed {seed}, faults: {menu}");
+    let about = format!("the world of seed {seed}, faults: {menu}");
+    let mut scenario = Scenario { about, ..Scenario::default() };
     (scenario.hosts, scenario.ranks_per_host) = *rng.pick(&SHAPES).unwrap_or(&(2, 1));
     let hcas = rng.within(1, 3) as usize;
     scenario.hcas = (0..hcas).map(|_| hca(rng)).collect();

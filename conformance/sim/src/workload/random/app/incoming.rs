@@ -1,0 +1,107 @@
+//! Receives: posted, and of claimed messages.
+
+use rerail_core::endpoint::Recv;
+
+use super::super::plan::Manner;
+use super::{Player, Refused, Sort};
+use crate::check::Ask;
+use crate::world::Cx;
+
+impl Player {
+    /// Posts the receives of this turn; and of the next ones, once those of this one are over. True: tables are full.
+    pub(super) fn post_receives(&mut self, cx: &mut Cx<'_>) -> bool {
+        loop {
+            let Some(&mut (turn, class, left)) = self.receives.front_mut() else { return false };
+            let posted = self.open.values().any(|open| {
+                open.class.is_some_and(|class| self.shared.borrow().plan.classes[class].manner == Manner::Posted)
+            });
+            if turn > self.turn {
+                if posted && !self.is_orphaned() {
+                    return false;
+                }
+                self.turn = turn;
+            }
+            if left == 0 || self.surplus(class) > 0 {
+                self.receives.pop_front();
+                continue;
+            }
+            let (selector, capacity, multi) = {
+                let shared = self.shared.borrow();
+                let class = &shared.plan.classes[class];
+                (class.selector, class.capacity, class.manner == Manner::Multi)
+            };
+            let Some(extents) = self.pieces(cx, true, capacity, multi) else { return true };
+            self.blank(cx, &extents);
+            let segs = self.segs(true, &extents);
+            let recv = Recv {
+                from: selector,
+                segments: &segs,
+                multi: multi.then_some(1),
+                cookie: self.cookie(),
+                ..Recv::default()
+            };
+            let outcome = cx.engine.recv(cx.now, &recv);
+            let ask = match multi {
+                true => Ask::Multi { from: selector, min: 1 },
+                false => Ask::Receive { from: selector, claimed: None },
+            };
+            match self.entered(cx, outcome, ask, (extents, true), Some(class), Sort::Receive) {
+                Ok(_) => {
+                    if let Some(front) = self.receives.front_mut() {
+                        front.2 -= 1;
+                    }
+                }
+                Err(Refused::Full) => return true,
+                // Its only sender is gone.
+                Err(Refused::Gone) => {
+                    self.receives.pop_front();
+                }
+            }
+        }
+    }
+
+    /// Looks for messages that are received by claiming them. True: tables are full.
+    pub(super) fn claim(&mut self, cx: &mut Cx<'_>) -> bool {
+        if self.claims_left == 0 {
+            return false;
+        }
+        let claims = self.claims.clone();
+        for class in claims {
+            loop {
+                let selector = self.shared.borrow().plan.classes[class].selector;
+                // Looked at first, for once claimed there must be room to receive it.
+                let Some(found) = cx.engine.probe(&selector) else { break };
+                let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return true };
+                self.blank(cx, &extents);
+                if self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found).is_none() {
+                    self.failed = true;
+                    return false;
+                }
+                let Some((message, found)) = cx.engine.claim(&selector) else {
+                    self.give_back(cx, true, &extents);
+                    break;
+                };
+                let Some(claimed) = self.shared.borrow_mut().ledger.claimed(self.rank, cx.now, &found) else {
+                    self.failed = true;
+                    return false;
+                };
+                let segs = self.segs(true, &extents);
+                loop {
+                    let recv = Recv { from: selector, segments: &segs, cookie: self.cookie(), ..Recv::default() };
+                    let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
+                    if matches!(&outcome, Err(error) if error.is_full()) {
+                        // Nothing else may be claimed meanwhile: what is claimed is this rank's to receive.
+                        cx.engine.round(cx.now);
+                        self.take_events(cx);
+                        continue;
+                    }
+                    let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
+                    let _ = self.entered(cx, outcome, ask, (extents, true), Some(class), Sort::Receive);
+                    break;
+                }
+                self.claims_left -= 1;
+            }
+        }
+        false
+    }
+}

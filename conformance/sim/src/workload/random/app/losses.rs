@@ -1,0 +1,80 @@
+//! What a rank does about lost peers: takes back what nothing can come for.
+
+use std::collections::BTreeSet;
+
+use super::super::plan::{CONSTANT, Manner, Step};
+use super::{Player, Shared};
+use crate::world::Cx;
+
+impl Player {
+    /// Whether a peer of this rank is gone, or this rank is gone for a peer.
+    pub(super) fn is_orphaned(&self) -> bool {
+        let shared = self.shared.borrow();
+        (0..shared.plan.size).any(|peer| shared.ledger.is_parted(self.rank, peer))
+    }
+
+    /// Receives of a class, posted or to be posted, that nothing can come for any more.
+    pub(super) fn surplus(&self, class: usize) -> usize {
+        let shared = self.shared.borrow();
+        let entry = &shared.plan.classes[class];
+        if entry.manner == Manner::Multi {
+            let coming = entry.members.iter().any(|index| shared.is_coming(*index, self.rank));
+            return usize::from(!coming && shared.has_parted(self.rank));
+        }
+        let coming = entry.members.iter().filter(|index| shared.is_coming(**index, self.rank)).count();
+        let posted = self.open.values().filter(|open| open.class == Some(class)).count();
+        let left = self.receives.iter().find(|(_, of, _)| *of == class).map_or(0, |(_, _, left)| *left);
+        (posted + left).saturating_sub(coming)
+    }
+
+    /// After peers were lost: what nothing can come for is taken back, and who may not know of a loss finds out.
+    pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
+        if !self.is_orphaned() {
+            return;
+        }
+        let size = self.shared.borrow().plan.size;
+        for peer in 0..size {
+            let shared = self.shared.borrow();
+            let lost = shared.ledger.book(self.rank).losses.iter().any(|loss| loss.peer == peer);
+            let ask = shared.ledger.is_parted(self.rank, peer) && !lost && peer != self.rank;
+            drop(shared);
+            if ask && !self.pinged.contains(&peer) {
+                self.pinged.insert(peer);
+                self.steps.push_front(Step::Get { target: peer, slot: CONSTANT });
+            }
+        }
+        let classes: BTreeSet<usize> = self.open.values().filter_map(|open| open.class).collect();
+        for class in classes {
+            let surplus = self.surplus(class);
+            let left = self.receives.iter_mut().find(|(_, of, _)| *of == class);
+            let unposted = left.map_or(0, |(_, _, left)| {
+                let drop = surplus.min(*left);
+                *left -= drop;
+                drop
+            });
+            let requests: Vec<u32> =
+                self.open.iter().filter(|(_, open)| open.class == Some(class)).map(|(request, _)| *request).collect();
+            for request in requests.into_iter().rev().take(surplus - unposted) {
+                self.take_back(cx, request);
+            }
+        }
+        let shared = self.shared.borrow();
+        let coming = |class: &usize| {
+            let class = &shared.plan.classes[*class];
+            class.members.iter().filter(|index| shared.is_coming(**index, self.rank)).count()
+        };
+        self.claims_left = self.claims.iter().map(coming).sum();
+    }
+}
+
+impl Shared {
+    /// Whether a message may still come: it is not received, will be sent, and no loss is between its ends.
+    pub(super) fn is_coming(&self, index: usize, rank: u32) -> bool {
+        let message = &self.plan.messages[index];
+        !self.received.contains(&index) && !self.void.contains(&index) && !self.ledger.is_parted(message.source, rank)
+    }
+
+    pub(super) fn has_parted(&self, rank: u32) -> bool {
+        (0..self.plan.size).any(|peer| self.ledger.is_parted(rank, peer))
+    }
+}

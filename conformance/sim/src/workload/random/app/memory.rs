@@ -1,0 +1,152 @@
+//! Where a rank's memory lies: windows, receive and send buffers, and how they are taken and given back.
+
+use rerail_core::endpoint::{Access, Window};
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_core::time::Time;
+
+use super::super::plan::{ALONE, CHAIN, Plan, SUM};
+use super::{Player, SENDS_MAX};
+use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
+use crate::world::Cx;
+
+/// A rank's memory.
+pub struct Memory {
+    pub window: RegionId,
+    pub receive: (RegionId, Arena),
+    pub send: (RegionId, Arena),
+}
+
+impl Player {
+    /// Memory, windows, and what the windows hold at first.
+    pub(super) fn lay_out(&mut self, cx: &mut Cx<'_>) {
+        let shared = &mut *self.shared.borrow_mut();
+        let plan = &shared.plan;
+        let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank), send_bytes(plan)];
+        let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.engine.alloc(*bytes as usize).ok()).collect();
+        let [window, receive, send] = regions[..] else {
+            panic!("the machine has no {bytes:?} bytes for a rank");
+        };
+        for slot in 0..plan.slots.len() as u32 {
+            let content = first_content(self.rank, slot);
+            let at = plan.slot_at(slot) as usize;
+            let memory = cx.engine.bytes_mut(window).expect("just made");
+            content.fill(0, &mut memory[at..at + plan.slots[slot as usize] as usize]);
+        }
+        let access = Access { read: true, write: true, atomic: true };
+        let at = MemRef { region: window, offset: 0 };
+        let window_of = Window { at, len: plan.window_bytes(), access, key: Player::window_key(self.rank) };
+        cx.engine.expose(&window_of).expect("a table for windows");
+        let receive = (receive, Arena::new(cx.engine.bytes_mut(receive).expect("just made")));
+        let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
+        shared.ranks[self.rank as usize] = Some(Memory { window, receive, send });
+    }
+
+    /// A buffer; `None`: no room now.
+    pub(super) fn take(&mut self, cx: &mut Cx<'_>, receiving: bool, len: u64, owner: u32) -> Option<Extent> {
+        let skew = cx.rng.below(8);
+        let shared = &mut *self.shared.borrow_mut();
+        let memory = shared.ranks[self.rank as usize].as_mut()?;
+        let (region, arena) = if receiving { &mut memory.receive } else { &mut memory.send };
+        match arena.take(cx.engine.bytes(*region)?, len, skew, owner) {
+            Ok(extent) => extent,
+            Err(scar) => {
+                ghost(&mut shared.ledger, self.rank, cx.now, scar);
+                self.failed = true;
+                None
+            }
+        }
+    }
+
+    pub(super) fn give_back(&mut self, cx: &mut Cx<'_>, receiving: bool, extents: &[Extent]) {
+        let shared = &mut *self.shared.borrow_mut();
+        let Some(memory) = shared.ranks[self.rank as usize].as_mut() else { return };
+        let (region, arena) = if receiving { &mut memory.receive } else { &mut memory.send };
+        for extent in extents {
+            let Some(bytes) = cx.engine.bytes_mut(*region) else { return };
+            if let Err(scar) = arena.give_back(bytes, *extent, cx.now) {
+                ghost(&mut shared.ledger, self.rank, cx.now, scar);
+                self.failed = true;
+            }
+        }
+    }
+
+    pub(super) fn region(&self, receiving: bool) -> RegionId {
+        let shared = self.shared.borrow();
+        let memory = shared.ranks[self.rank as usize].as_ref().expect("laid out at the start");
+        if receiving { memory.receive.0 } else { memory.send.0 }
+    }
+
+    /// Buffers of `len` bytes in all, in one piece or more.
+    pub(super) fn pieces(&mut self, cx: &mut Cx<'_>, receiving: bool, len: u64, one: bool) -> Option<Vec<Extent>> {
+        let owner = self.shared.borrow().ledger.next_request(self.rank);
+        let most = u64::from(cx.engine.config().segments_max).min(3);
+        let count = if one || len < 2 { 1 } else { 1 + cx.rng.below(most) };
+        let (mut extents, mut left) = (Vec::new(), len);
+        for index in 0..count {
+            let part = if index + 1 == count { left } else { cx.rng.below(left + 1) };
+            match self.take(cx, receiving, part, owner) {
+                Some(extent) => extents.push(extent),
+                None => {
+                    self.give_back(cx, receiving, &extents);
+                    return None;
+                }
+            }
+            left -= part;
+        }
+        Some(extents)
+    }
+
+    pub(super) fn segs(&self, receiving: bool, extents: &[Extent]) -> Vec<Seg> {
+        let region = self.region(receiving);
+        extents.iter().map(|extent| Seg::new(region, extent.offset, extent.len)).collect()
+    }
+
+    pub(super) fn fill(&self, cx: &mut Cx<'_>, extents: &[Extent], content: Content) {
+        let region = self.region(false);
+        let Some(bytes) = cx.engine.bytes_mut(region) else { return };
+        let mut offset = 0;
+        for extent in extents {
+            content.fill(offset, &mut bytes[extent.range()]);
+            offset += extent.len;
+        }
+    }
+
+    pub(super) fn blank(&self, cx: &mut Cx<'_>, extents: &[Extent]) {
+        let region = self.region(true);
+        if let Some(bytes) = cx.engine.bytes_mut(region) {
+            extents.iter().for_each(|extent| bytes[extent.range()].fill(BLANK));
+        }
+    }
+}
+
+/// Enters what windows hold at first. Before any rank begins, because the first may ask for memory of the last.
+pub fn open_windows(plan: &Plan, ledger: &mut Ledger) {
+    for rank in 0..plan.size {
+        for slot in 0..plan.slots.len() as u32 {
+            ledger.slots().open(rank, slot, first_content(rank, slot));
+        }
+        for cell in 0..ALONE + plan.size {
+            let rule = match cell {
+                SUM => Rule::Sum,
+                CHAIN => Rule::Chain,
+                _ => Rule::Alone,
+            };
+            ledger.cells().open(rank, cell, rule, 0);
+        }
+    }
+}
+
+/// What a slot holds at first.
+fn first_content(rank: u32, slot: u32) -> Content {
+    Content(u64::from(rank) << 32 | u64::from(slot) | 1 << 63)
+}
+
+/// Bytes of buffers for what a rank sends and puts.
+fn send_bytes(plan: &Plan) -> u64 {
+    let most = plan.messages.iter().map(|message| message.len).max().unwrap_or(0);
+    (most + 1024) * (SENDS_MAX as u64 + 1) * 2 + (1 << 16)
+}
+
+fn ghost(ledger: &mut Ledger, rank: u32, at: Time, scar: Scar) {
+    ledger.find(Verdict::Corruption(Corruption { rank, at, damage: Damage::Ghost(scar) }));
+}

@@ -1,0 +1,296 @@
+//! One rank of a random world: submits its part of the plan, as far as tables and memory let it, and enters everything
+//! into the ledger.
+
+mod incoming;
+mod losses;
+mod memory;
+mod outgoing;
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
+
+use rerail_core::endpoint::{Completion, Event, Notify, OpError};
+use rerail_core::ids::{Cookie, OpId};
+use rerail_core::time::Nanos;
+use rerail_linux::driver::RequestError;
+
+pub use self::memory::{Memory, open_windows};
+use self::outgoing::describe;
+use super::plan::{Manner, Plan, Step};
+use crate::check::{Ask, Extent, Ledger};
+use crate::world::{App, Cx, Phase};
+
+/// Sends that a rank has open, at most; and one-sided requests.
+const SENDS_MAX: usize = 6;
+const STEPS_MAX: usize = 3;
+
+/// Tables that are full are tried again after so long.
+const AGAIN: Nanos = Nanos::from_micros(20);
+
+/// How often a rank whose peers are lost looks for what can't come any more.
+const LOOK_AGAIN: Nanos = Nanos::from_micros(500);
+
+/// What all ranks of a world share: the programme, the ledger, and where memory lies.
+pub struct Shared {
+    pub plan: Plan,
+    pub ledger: Ledger,
+    /// Messages that will not be sent, because their receiver was given up before.
+    pub void: BTreeSet<usize>,
+    /// Messages received, by index in the plan.
+    pub received: BTreeSet<usize>,
+    /// By name: index in the plan.
+    pub index: BTreeMap<u64, usize>,
+    pub ranks: Vec<Option<Memory>>,
+}
+
+/// An open request.
+struct Open {
+    operation: OpId,
+    /// Its buffers, and whether they are receive buffers.
+    extents: Vec<Extent>,
+    receiving: bool,
+    class: Option<usize>,
+    sort: Sort,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sort {
+    Send,
+    Receive,
+    /// A one-sided request on a place that only one request may use at a time.
+    Step(Option<(u32, u32, bool)>),
+    Vain,
+}
+
+/// Why something was not submitted.
+enum Refused {
+    /// Later.
+    Full,
+    /// Never: the peer is gone.
+    Gone,
+}
+
+/// A rank.
+pub struct Player {
+    rank: u32,
+    shared: Rc<RefCell<Shared>>,
+    sends: VecDeque<usize>,
+    steps: VecDeque<Step>,
+    /// Classes by turn, with the receives still to be posted.
+    receives: VecDeque<(u32, usize, usize)>,
+    turn: u32,
+    claims: Vec<usize>,
+    claims_left: usize,
+    open: BTreeMap<u32, Open>,
+    values: u64,
+    pinged: BTreeSet<u32>,
+    failed: bool,
+}
+
+impl Player {
+    pub fn new(rank: u32, shared: Rc<RefCell<Shared>>) -> Self {
+        let (sends, steps, receives, claims, claims_left) = {
+            let shared = shared.borrow();
+            let plan = &shared.plan;
+            let own = || plan.classes.iter().enumerate().filter(|(_, class)| class.destination == rank);
+            let mut receives: Vec<(u32, usize, usize)> = own()
+                .filter(|(_, class)| class.manner != Manner::Claimed)
+                .map(|(index, class)| match class.manner {
+                    Manner::Multi => (0, index, 1),
+                    Manner::AtStart => (0, index, class.members.len()),
+                    _ => (class.turn, index, class.members.len()),
+                })
+                .collect();
+            // What is posted at the start comes first.
+            receives.sort_by_key(|(turn, index, _)| (*turn, plan.classes[*index].manner == Manner::Posted, *index));
+            let claims: Vec<usize> =
+                own().filter(|(_, class)| class.manner == Manner::Claimed).map(|(index, _)| index).collect();
+            let left = claims.iter().map(|index| plan.classes[*index].members.len()).sum();
+            (plan.sends[rank as usize].clone(), plan.steps[rank as usize].clone(), receives, claims, left)
+        };
+        Player {
+            rank,
+            shared,
+            sends: sends.into(),
+            steps: steps.into(),
+            receives: receives.into(),
+            turn: 0,
+            claims,
+            claims_left,
+            open: BTreeMap::new(),
+            values: 0,
+            pinged: BTreeSet::new(),
+            failed: false,
+        }
+    }
+
+    fn window_key(rank: u32) -> u64 {
+        0x5757_0000_0000 | u64::from(rank)
+    }
+
+    /// Submits what can be submitted now.
+    fn pump(&mut self, cx: &mut Cx<'_>) {
+        if self.failed {
+            return;
+        }
+        let mut full = self.post_receives(cx);
+        full |= self.claim(cx);
+        loop {
+            let count = |player: &Player, sends: bool| {
+                player.open.values().filter(|open| (open.sort == Sort::Send) == sends && !open.receiving).count()
+            };
+            let (may_send, may_step) = (
+                !self.sends.is_empty() && count(self, true) < SENDS_MAX,
+                !self.steps.is_empty() && count(self, false) < STEPS_MAX,
+            );
+            let send = match (may_send, may_step) {
+                (false, false) => break,
+                (true, true) => cx.rng.one_in(2),
+                (send, _) => send,
+            };
+            let done = if send { self.send_next(cx) } else { self.step_next(cx) };
+            if !done {
+                full = true;
+                break;
+            }
+        }
+        if full || self.claims_left > 0 {
+            cx.wake_at(cx.now + AGAIN);
+        }
+        if cx.phase != Phase::Safety && !self.is_done() {
+            cx.wake_at(cx.now + LOOK_AGAIN);
+        }
+    }
+
+    /// Enters what was accepted; or gives its buffers back.
+    #[allow(clippy::too_many_arguments, reason = "one request, in full")]
+    fn entered(
+        &mut self,
+        cx: &mut Cx<'_>,
+        outcome: Result<OpId, RequestError>,
+        ask: Ask,
+        (extents, receiving): (Vec<Extent>, bool),
+        class: Option<usize>,
+        sort: Sort,
+    ) -> Result<u32, Refused> {
+        match outcome {
+            Ok(operation) => {
+                let segs = self.segs(receiving, &extents);
+                let what = describe(&ask);
+                let request = self.shared.borrow_mut().ledger.submitted(self.rank, cx.now, ask, &segs, Notify::Event);
+                let id = operation.0.to_bits();
+                cx.trace.note(
+                    cx.now,
+                    crate::trace::Who::Rank(self.rank),
+                    format_args!("request {request}: {what}, op {}:{id:x}", self.rank),
+                );
+                self.open.insert(request, Open { operation, extents, receiving, class, sort });
+                Ok(request)
+            }
+            Err(error) => {
+                self.give_back(cx, receiving, &extents);
+                match error {
+                    error if error.is_full() => Err(Refused::Full),
+                    RequestError::Submit(rerail_core::endpoint::SubmitError::PeerGone(_)) => Err(Refused::Gone),
+                    error => panic!("rank {} submitted what is refused: {error}", self.rank),
+                }
+            }
+        }
+    }
+
+    fn cookie(&self) -> Cookie {
+        Cookie(self.shared.borrow().ledger.next_request(self.rank).into())
+    }
+
+    fn take_events(&mut self, cx: &mut Cx<'_>) {
+        while let Some(event) = cx.engine.poll_event() {
+            self.heard(cx, event);
+        }
+    }
+
+    fn heard(&mut self, cx: &mut Cx<'_>, event: Event) {
+        match event {
+            Event::Completed(completion) => self.completed(cx, &completion),
+            Event::PeerUp { .. } => {}
+            Event::PeerClosed { peer } => self.shared.borrow_mut().ledger.peer_closed(self.rank, peer.0),
+            Event::PeerLost { peer, why } => {
+                self.shared.borrow_mut().ledger.peer_lost(self.rank, cx.now, peer.0, why);
+            }
+        }
+    }
+
+    fn completed(&mut self, cx: &mut Cx<'_>, completion: &Completion) {
+        // A peer's loss is told after its requests' ends: it is entered first.
+        if let Err(OpError::PeerLost { peer, why }) = completion.result
+            && !self.shared.borrow().ledger.book(self.rank).losses.iter().any(|loss| loss.peer == peer.0)
+        {
+            self.shared.borrow_mut().ledger.peer_lost(self.rank, cx.now, peer.0, why);
+        }
+        let request = u32::try_from(completion.cookie.0).ok().filter(|request| self.open.contains_key(request));
+        let memory = request.and_then(|request| self.open.get(&request)).map_or_else(Vec::new, |open| {
+            let region = self.region(open.receiving);
+            let bytes = cx.engine.bytes(region).unwrap_or_default();
+            open.extents.iter().flat_map(|extent| &bytes[extent.range()]).copied().collect()
+        });
+        let told = self.shared.borrow_mut().ledger.told(self.rank, cx.now, completion, &memory);
+        if let Some(name) = told.name {
+            let shared = &mut *self.shared.borrow_mut();
+            if let Some(index) = shared.index.get(&name.to_bits()) {
+                shared.received.insert(*index);
+            }
+        }
+        cx.trace.note(
+            cx.now,
+            crate::trace::Who::Rank(self.rank),
+            format_args!(
+                "request {} is over: {:?}, op {}:{:x}",
+                completion.cookie.0,
+                completion.result,
+                self.rank,
+                completion.operation.0.to_bits()
+            ),
+        );
+        if told.over
+            && let Some(open) = self.open.remove(&told.request)
+        {
+            self.give_back(cx, open.receiving, &open.extents);
+        }
+        self.failed |= self.shared.borrow().ledger.has_findings();
+    }
+}
+
+impl App for Player {
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        self.lay_out(cx);
+        self.pump(cx);
+    }
+
+    fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
+        self.heard(cx, event);
+        self.pump(cx);
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>) {
+        if cx.phase != Phase::Safety {
+            self.look_after_losses(cx);
+        }
+        self.pump(cx);
+    }
+
+    fn phase(&mut self, cx: &mut Cx<'_>, phase: Phase) {
+        if phase == Phase::Liveness {
+            self.look_after_losses(cx);
+        }
+        self.pump(cx);
+    }
+
+    fn is_done(&self) -> bool {
+        self.failed
+            || self.open.is_empty()
+                && self.sends.is_empty()
+                && self.steps.is_empty()
+                && self.receives.iter().all(|(_, _, left)| *left == 0)
+                && self.claims_left == 0
+    }
+}

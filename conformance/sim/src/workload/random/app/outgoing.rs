@@ -1,0 +1,216 @@
+//! Sends, and one-sided requests.
+
+use rerail_core::endpoint::{Atomic, Flush, Get, Level, Put, Recv, Remote, Selector, Send, TagMatch};
+use rerail_core::ids::PeerId;
+use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
+
+use super::super::plan::{ALONE, CHAIN, SUM, Step};
+use super::{Player, Refused, Sort};
+use crate::check::{Ask, Content, Operation};
+use crate::rng::Rng;
+use crate::world::Cx;
+
+impl Player {
+    /// Submits the next send. False: not now.
+    pub(super) fn send_next(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(&index) = self.sends.front() else { return true };
+        let message = self.shared.borrow().plan.messages[index];
+        let name = self.shared.borrow().ledger.next_name(self.rank, message.destination);
+        let content = Content::from(name);
+        let ask =
+            Ask::Send { name, len: message.len, tag: message.tag, immediate: message.immediate, level: message.level };
+        let mut send = Send {
+            peer: PeerId(message.destination),
+            tag: message.tag,
+            immediate: message.immediate.then_some(name.to_bits()),
+            level: message.level,
+            cookie: self.cookie(),
+            ..Send::default()
+        };
+        let outcome = if message.inject {
+            let mut payload = vec![0; message.len as usize];
+            content.fill(0, &mut payload);
+            let outcome = cx.engine.inject(cx.now, &send, &payload);
+            self.entered(cx, outcome, ask, (Vec::new(), false), None, Sort::Send)
+        } else {
+            let Some(extents) = self.pieces(cx, false, message.len, false) else { return false };
+            self.fill(cx, &extents, content);
+            let segs = self.segs(false, &extents);
+            send.segments = &segs;
+            let outcome = cx.engine.send(cx.now, &send);
+            self.entered(cx, outcome, ask, (extents, false), None, Sort::Send)
+        };
+        match outcome {
+            Ok(_) => {
+                self.shared.borrow_mut().index.insert(name.to_bits(), index);
+            }
+            Err(Refused::Full) => return false,
+            Err(Refused::Gone) => {
+                self.shared.borrow_mut().void.insert(index);
+            }
+        }
+        self.sends.pop_front();
+        true
+    }
+
+    pub(super) fn remote(&self, target: u32, offset: u64) -> Remote {
+        Remote { peer: PeerId(target), window: Player::window_key(target), offset }
+    }
+
+    /// Submits the next other request. False: not now.
+    pub(super) fn step_next(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(&step) = self.steps.front() else { return true };
+        // Of one place's requests, only one is under way: puts are not ordered among each other.
+        let place = match step {
+            Step::Put { target, slot } | Step::Get { target, slot } => Some((target, slot, false)),
+            Step::Atomic { target, cell } if cell >= ALONE => Some((target, cell, true)),
+            // A target has slots for as many refusals of puts as for requests of a peer, which may be one (ARCHITECTURE.md,
+            // Known limits).
+            Step::BadPut { target, .. } => Some((target, u32::MAX, false)),
+            _ => None,
+        };
+        if place.is_some() && self.open.values().any(|open| open.sort == Sort::Step(place)) {
+            return false;
+        }
+        self.values += 1;
+        let fresh = u64::from(self.rank) << 40 | self.values << 8 | 7;
+        let outcome = match step {
+            Step::Put { target, slot } => {
+                let (bytes, at) = self.slot(slot);
+                let content = Content(fresh);
+                let Some(extents) = self.pieces(cx, false, bytes, false) else { return false };
+                self.fill(cx, &extents, content);
+                let segs = self.segs(false, &extents);
+                let put = Put { to: self.remote(target, at), segments: &segs, cookie: self.cookie(), ..Put::default() };
+                let outcome = cx.engine.put(cx.now, &put);
+                let ask = Ask::Put { target, slot, content, bad: None };
+                self.entered(cx, outcome, ask, (extents, false), None, Sort::Step(place))
+            }
+            Step::Get { target, slot } => {
+                let (bytes, at) = self.slot(slot);
+                let offset = cx.rng.below(bytes);
+                let len = cx.rng.below(bytes - offset + 1);
+                // Into receive memory, where late writes are looked for.
+                let Some(extents) = self.pieces(cx, true, len, false) else { return false };
+                self.blank(cx, &extents);
+                let segs = self.segs(true, &extents);
+                let from = self.remote(target, at + offset);
+                let get = Get { from, segments: &segs, cookie: self.cookie(), ..Get::default() };
+                let outcome = cx.engine.get(cx.now, &get);
+                let ask = Ask::Get { target, slot, offset, bad: None };
+                self.entered(cx, outcome, ask, (extents, true), None, Sort::Step(place))
+            }
+            Step::Atomic { target, cell } => {
+                let operation = self.operation(cell, fresh, cx.rng);
+                let atomic = Atomic {
+                    at: self.remote(target, u64::from(cell) * 8),
+                    kind: operation.kind,
+                    data_type: operation.data_type,
+                    operand: operation.operand,
+                    compare: operation.compare,
+                    cookie: self.cookie(),
+                    ..Atomic::default()
+                };
+                let outcome = cx.engine.atomic(cx.now, &atomic);
+                let ask = Ask::Atomic { target, cell, operation, bad: None };
+                self.entered(cx, outcome, ask, (Vec::new(), false), None, Sort::Step(place))
+            }
+            Step::Flush { target } => {
+                let flush = Flush { peer: PeerId(target), cookie: self.cookie(), ..Flush::default() };
+                let outcome = cx.engine.flush(cx.now, &flush);
+                self.entered(cx, outcome, Ask::Flush { target }, (Vec::new(), false), None, Sort::Step(None))
+            }
+            Step::BadPut { target, beyond } => {
+                let Some(extents) = self.pieces(cx, false, 32, true) else { return false };
+                let content = Content(fresh);
+                self.fill(cx, &extents, content);
+                let segs = self.segs(false, &extents);
+                let mut to = self.remote(target, self.shared.borrow().plan.window_bytes() + 8);
+                let bad = if beyond { Refusal::OutOfRange } else { Refusal::NoWindow };
+                if !beyond {
+                    to.window ^= 1 << 50;
+                    to.offset = 0;
+                }
+                let put = Put { to, segments: &segs, cookie: self.cookie(), ..Put::default() };
+                let outcome = cx.engine.put(cx.now, &put);
+                let ask = Ask::Put { target, slot: 0, content, bad: Some(bad) };
+                self.entered(cx, outcome, ask, (extents, false), None, Sort::Step(place))
+            }
+            Step::Vain => self.in_vain(cx),
+        };
+        match outcome {
+            Ok(_) | Err(Refused::Gone) => {
+                self.steps.pop_front();
+                true
+            }
+            Err(Refused::Full) => false,
+        }
+    }
+
+    /// A receive for a tag that nobody sends, taken back at once.
+    pub(super) fn in_vain(&mut self, cx: &mut Cx<'_>) -> Result<u32, Refused> {
+        let selector = Selector { source: None, tag: TagMatch::Tagged { tag: u64::MAX - self.values, ignore: 0 } };
+        let Some(extents) = self.pieces(cx, true, 16, true) else { return Err(Refused::Full) };
+        self.blank(cx, &extents);
+        let segs = self.segs(true, &extents);
+        let recv = Recv { from: selector, segments: &segs, cookie: self.cookie(), ..Recv::default() };
+        let outcome = cx.engine.recv(cx.now, &recv);
+        let ask = Ask::Receive { from: selector, claimed: None };
+        let request = self.entered(cx, outcome, ask, (extents, true), None, Sort::Vain)?;
+        self.take_back(cx, request);
+        Ok(request)
+    }
+
+    pub(super) fn take_back(&mut self, cx: &mut Cx<'_>, request: u32) {
+        let Some(open) = self.open.get(&request) else { return };
+        if cx.engine.cancel(cx.now, open.operation).is_ok() {
+            self.shared.borrow_mut().ledger.cancelled(self.rank, cx.now, request);
+        }
+    }
+
+    pub(super) fn slot(&self, slot: u32) -> (u64, u64) {
+        let shared = self.shared.borrow();
+        (shared.plan.slots[slot as usize], shared.plan.slot_at(slot))
+    }
+
+    pub(super) fn operation(&self, cell: u32, fresh: u64, rng: &mut Rng) -> Operation {
+        let u64s = |kind, operand, compare| Operation { kind, data_type: AtomicType::U64, operand, compare };
+        match cell {
+            SUM => u64s(AtomicKind::Add, rng.within(1, 1000), 0),
+            // Swaps of values that are never used twice; a comparison with one that may be there.
+            CHAIN if rng.one_in(2) => u64s(AtomicKind::Swap, fresh, 0),
+            CHAIN => u64s(AtomicKind::CompareSwap, fresh, 0),
+            _ => {
+                let kinds = [
+                    AtomicKind::Add,
+                    AtomicKind::Min,
+                    AtomicKind::Max,
+                    AtomicKind::And,
+                    AtomicKind::Or,
+                    AtomicKind::Xor,
+                ];
+                u64s(*rng.pick(&kinds).unwrap_or(&AtomicKind::Add), rng.draw(), 0)
+            }
+        }
+    }
+}
+
+/// A request, for the trace.
+pub(super) fn describe(ask: &Ask) -> String {
+    match ask {
+        Ask::Send { name, len, level, .. } => {
+            let level = match level {
+                Level::Reusable => "reusable",
+                Level::Acknowledged => "acknowledged",
+                Level::Placed => "placed",
+            };
+            format!("send msg {:x} to rank {}, {len} bytes, {level}", name.to_bits(), name.destination())
+        }
+        Ask::Receive { from, claimed: None } => format!("receive from {:?}", from),
+        Ask::Receive { claimed: Some((name, _)), .. } => format!("receive of claimed msg {:x}", name.to_bits()),
+        ask => match ask.peer() {
+            Some(peer) => format!("{} at rank {peer}", ask.word()),
+            None => ask.word().to_owned(),
+        },
+    }
+}
