@@ -7,6 +7,7 @@ use super::tables::Tables;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
 use crate::rail::sched::Candidates;
+use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, Common, Lane, Repr};
 
@@ -94,6 +95,7 @@ impl Endpoint<'_> {
             self.t.packets.remove(key);
             return;
         };
+        let ack_now = ack_now || self.is_short(op);
         let common = self.common(channel, psn.0, payload.len() as u32, ack_now);
         let slot = self.t.ops.at_mut(op);
         slot.unacked += 1;
@@ -102,6 +104,15 @@ impl Endpoint<'_> {
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+    }
+
+    /// Whether a packet that goes out now asks for its acknowledgment at once, because the tables that only
+    /// acknowledgments empty run short.
+    fn is_short(&self, op: u32) -> bool {
+        is_mark(self.t.packets.room(), self.t.packets.capacity())
+            || self.caller_ops >= self.config.operations_max
+            || self.t.ops.at(op).retained != NONE
+                && is_mark(self.t.retention.free_len(), self.config.retained_max)
     }
 
     /// Hands a remote write or read to a rail.
@@ -222,4 +233,11 @@ impl Endpoint<'_> {
         let first = if probe.0 == 0 { max } else { probe };
         self.t.timers.set(timer, now + first);
     }
+}
+
+/// Whether a table with so much room left has just come to one of the marks at which acknowledgments are asked for: at
+/// every eighth of it once half is taken, and when it is full. So a table that fills up asks a few times on the
+/// way, and a full one with every packet that takes its last place.
+const fn is_mark(room: u32, capacity: u32) -> bool {
+    room == 0 || room <= capacity / 2 && (capacity < 8 || room % (capacity / 8) == 0)
 }

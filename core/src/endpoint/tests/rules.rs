@@ -219,6 +219,30 @@ fn what_may_go_out_again_is_kept() {
     }
 }
 
+/// who runs short of what only acknowledgments give back asks for them, at marks on the way and where it is full.
+#[test]
+fn who_runs_short_asks_for_acknowledgments() {
+    let asked = |config: &Config| -> Vec<bool> {
+        let mut region = Region::of(config);
+        let mut lone = Lone::connected(&mut region, config, &[TCP]);
+        let mut asked = Vec::new();
+        for n in 0..8 {
+            lone.send(n, 10);
+            asked.extend(lone.sent().iter().map(|packet| packet.common.ack_now));
+        }
+        asked
+    };
+    let plenty = Config { packets_max: 64, retained_max: 64, operations_max: 64, ..small() };
+    assert_eq!(asked(&plenty), [false; 8]);
+    let few_packets = Config { packets_max: 8, ..plenty };
+    assert_eq!(asked(&few_packets), [false, false, false, true, true, true, true, true]);
+    // The ninth copy finds no place: it asks as ever, because its buffer is not free.
+    let few_copies = Config { retained_max: 16, ..plenty };
+    assert_eq!(asked(&few_copies), [false, false, false, false, false, false, false, true]);
+    let few_operations = Config { operations_max: 8, ..plenty };
+    assert_eq!(asked(&few_operations), [false, false, false, false, false, false, false, true]);
+}
+
 /// S-3: no more packets are under way than the lesser window holds.
 #[test]
 fn the_lesser_window_limits() {

@@ -12,11 +12,9 @@ impl Player {
     pub(super) fn post_receives(&mut self, cx: &mut Cx<'_>) -> bool {
         loop {
             let Some(&mut (turn, class, left)) = self.receives.front_mut() else { return false };
-            let posted = self.open.values().any(|open| {
-                open.class.is_some_and(|class| self.shared.borrow().plan.classes[class].manner == Manner::Posted)
-            });
+            // One turn at a time, or receives of later ones would take the room that earlier messages need.
             if turn > self.turn {
-                if posted && !self.is_orphaned() {
+                if self.is_turn_open() {
                     return false;
                 }
                 self.turn = turn;
@@ -58,6 +56,15 @@ impl Player {
                 }
             }
         }
+    }
+
+    /// Whether a receive of this turn is posted that something may still come for.
+    fn is_turn_open(&self) -> bool {
+        let shared = self.shared.borrow();
+        self.open.values().filter_map(|open| open.class).any(|class| {
+            let class = &shared.plan.classes[class];
+            class.manner == Manner::Posted && class.members.iter().any(|index| shared.is_coming(*index, self.rank))
+        })
     }
 
     /// Looks for messages that are received by claiming them. True: tables are full.
