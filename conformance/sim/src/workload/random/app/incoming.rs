@@ -19,7 +19,8 @@ impl Player {
                 }
                 self.turn = turn;
             }
-            if left == 0 || self.surplus(class) > 0 {
+            let left = left - self.surplus(class).min(left);
+            if left == 0 {
                 self.receives.pop_front();
                 continue;
             }
@@ -46,7 +47,7 @@ impl Player {
             match self.entered(cx, outcome, ask, (extents, true), Some(class), Sort::Receive) {
                 Ok(_) => {
                     if let Some(front) = self.receives.front_mut() {
-                        front.2 -= 1;
+                        front.2 = left - 1;
                     }
                 }
                 Err(Refused::Full) => return true,
