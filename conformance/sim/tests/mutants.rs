@@ -103,7 +103,7 @@ fn mutant(bug: Planted) -> Mutant {
             }
             _ => false,
         }),
-        Planted::ArrivalOrder => (Worlds::Lossless, 16, |verdict| matches!(verdict, Verdict::Order(_))),
+        Planted::ArrivalOrder => (Worlds::Calm, 16, |verdict| matches!(verdict, Verdict::Order(_))),
         Planted::NewestFirst => (Worlds::Calm, 8, |verdict| matches!(verdict, Verdict::Order(_))),
         Planted::CreditIgnored => (Worlds::Calm, 8, |verdict| match verdict {
             Verdict::Corruption(found) => matches!(found.damage, Damage::Error { .. }),

@@ -111,8 +111,7 @@ impl Endpoint<'_> {
     fn is_short(&self, op: u32) -> bool {
         is_mark(self.t.packets.room(), self.t.packets.capacity())
             || self.caller_ops >= self.config.operations_max
-            || self.t.ops.at(op).retained != NONE
-                && is_mark(self.t.retention.free_len(), self.config.retained_max)
+            || self.t.ops.at(op).retained != NONE && is_mark(self.t.retention.free_len(), self.config.retained_max)
     }
 
     /// Hands a remote write or read to a rail.

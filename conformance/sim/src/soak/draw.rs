@@ -4,7 +4,9 @@ use toml::Value;
 
 use super::Menu;
 use crate::rng::Rng;
-use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec, WorkloadSpec};
+use crate::scenario::{
+    HcaSpec, MultiplexWord, RailSpec, RandomFaults, Scenario, Span, StripingWord, SubnetSpec, WorkloadSpec,
+};
 
 /// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -22,6 +24,12 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     scenario.squeeze = rng.one_in(3);
     if rng.one_in(3) {
         scenario.cpu.slow_polls_per_thousand = rng.within(1, 50) as u32;
+    }
+    if rng.one_in(2) {
+        scenario.config.multiplex = Some(MultiplexWord::RoundRobin);
+    }
+    if rng.one_in(4) {
+        scenario.config.striping = Some(StripingWord::Binding);
     }
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
     let kinds = menu.kinds();
