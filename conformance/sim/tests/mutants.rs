@@ -20,8 +20,6 @@ enum Worlds {
     Calm,
     /// The same, with messages alone: findings are about them.
     Messages,
-    /// Those that seeds draw, with faults that lose nothing.
-    Lossless,
     /// One scenario file; the seed draws the traffic.
     File(&'static str, &'static str),
 }
@@ -30,7 +28,6 @@ impl Worlds {
     fn menu(self) -> Menu {
         match self {
             Worlds::Calm | Worlds::Messages => Menu::Calm,
-            Worlds::Lossless => Menu::Lossless,
             // What is expected of a file with faults that need recovery.
             Worlds::File(..) => Menu::All,
         }
@@ -40,7 +37,6 @@ impl Worlds {
         match self {
             Worlds::Calm => "drawn, no faults",
             Worlds::Messages => "drawn, no faults, messages only",
-            Worlds::Lossless => "drawn, lossless faults",
             Worlds::File(name, _) => name,
         }
     }
