@@ -7,7 +7,7 @@ use rerail_sim::check::Verdict;
 use rerail_sim::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span};
 use rerail_sim::soak::{self, Menu};
 use rerail_sim::trace::{Line, Trace, story};
-use rerail_sim::workload::Measured;
+use rerail_sim::workload::{self, Measured};
 use rerail_sim::world::Report;
 
 use super::report::{RunReport, replay};
@@ -22,6 +22,8 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
         write_stdout(scenario.to_toml().map_err(Failure::usage)?.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
+    // A workload that does not exist is wrong use, not a crash of the world.
+    workload::make(&scenario, args.seed).map_err(Failure::usage)?;
     let traced = args.trace || args.message.is_some();
     let trace = if traced { Trace::on() } else { Trace::off() };
     let started = Instant::now();

@@ -65,7 +65,7 @@ pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
     if let Some(folder) = &args.keep {
         keep(folder, &report.findings)?;
     }
-    let gravest = report.findings.iter().map(|finding| finding.exit_code).max().unwrap_or(0);
+    let gravest = report.findings.iter().map(|finding| finding.exit_code).min().unwrap_or(0);
     match args.json {
         true => json(&report)?,
         false => write_stdout(&render(&report))?,

@@ -127,6 +127,9 @@ impl Parameters {
     }
 }
 
+/// Workloads apart from [`graph::APPLICATIONS`].
+const NAMES: [&str; 7] = ["random", "ping-pong", "bandwidth", "all-to-all", "broadcast", "stencil", "many-to-many"];
+
 /// The workload of a scenario.
 ///
 /// # Errors
@@ -143,7 +146,9 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
         "many-to-many" => Box::new(exchange::many_to_many(scenario, seed, &mut parameters)?),
         name => {
             let Some(application) = graph::application(name) else {
-                return Err(WorkloadError { why: format!("workload.name = \"{name}\": there is no such workload") });
+                let applications: Vec<&str> = graph::APPLICATIONS.iter().map(|application| application.name).collect();
+                let known = format!("{}, {}", NAMES.join(", "), applications.join(", "));
+                return Err(WorkloadError { why: format!("workload.name = \"{name}\" is none of {known}") });
             };
             Box::new(applications::application(application, scenario, &mut parameters)?)
         }

@@ -1,0 +1,151 @@
+//! Simulated clusters and the contract suite, as a user runs them.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn rerail(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_rerail")).args(args).output().expect("the tool starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stdout)))
+}
+
+/// A scenario file of its own for a test, gone with its folder.
+struct File(tempfile::TempDir);
+
+impl File {
+    fn of(text: &str) -> File {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        std::fs::write(folder.path().join("world.toml"), text).expect("a file in it");
+        File(folder)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.0.path().join("world.toml")
+    }
+
+    fn run(&self, more: &[&str]) -> Output {
+        let path = self.path();
+        rerail(&[&["sim", "--scenario", path.to_str().expect("a path in UTF-8")], more].concat())
+    }
+}
+
+#[test]
+fn the_same_seed_tells_the_same_story() {
+    let run = || rerail(&["sim", "--seed", "11", "--faults", "all", "--trace"]);
+    let story = |output: Output| -> Vec<String> {
+        let told = text(&output.stdout);
+        told.lines().filter(|line| !line.contains(" of virtual time in ")).map(str::to_owned).collect()
+    };
+    let (first, second) = (story(run()), story(run()));
+    assert!(first.len() > 100, "{first:?}");
+    assert_eq!(first, second);
+    let other = story(rerail(&["sim", "--seed", "12", "--faults", "all", "--trace"]));
+    assert_ne!(first, other);
+}
+
+#[test]
+fn the_story_of_one_message_is_part_of_the_trace() {
+    let all = text(&rerail(&["sim", "--seed", "3", "--trace"]).stdout);
+    let line = all.lines().find(|line| line.contains(": send msg ")).expect("a message is sent");
+    let id = line.split("msg ").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("its name");
+    let output = rerail(&["sim", "--seed", "3", "--message", id]);
+    let story = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{story}");
+    assert!(story.lines().next().is_some_and(|line| line.contains(" send msg ")), "{story}");
+    assert!(story.contains("is over: Ok("), "{story}");
+    assert!(story.lines().count() < all.lines().count() / 2);
+    let none = rerail(&["sim", "--seed", "3", "--message", "ffffffffff"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(text(&none.stderr).contains("does not occur in this world"), "{}", text(&none.stderr));
+}
+
+/// What `--print` prints is the same world as a file.
+#[test]
+fn a_drawn_world_is_printed_as_a_file_and_read_again() {
+    let file = File::of(&text(&rerail(&["sim", "--seed", "5", "--print"]).stdout));
+    let (drawn, read) = (json(&rerail(&["sim", "--seed", "5", "--json"])), json(&file.run(&["--seed", "5", "--json"])));
+    for field in ["verdict", "events", "virtual_ns", "faults", "ranks"] {
+        assert_eq!(drawn[field], read[field], "{field}");
+    }
+    assert_eq!(drawn["verdict"], "clean");
+}
+
+#[test]
+fn exit_codes_tell_verdicts_apart() {
+    let world = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
+    let clean = File::of(world).run(&["--json"]);
+    assert_eq!((clean.status.code(), json(&clean)["verdict"].as_str()), (Some(0), Some("clean")));
+    // A device that is gone and never comes back: the peer is lost, and only recovery could have answered.
+    let fault = "[[faults]]\nat = \"5us\"\nwhat = \"device-fatal\"\nwhere = \"host1.hca0\"\n";
+    let lost = File::of(&format!("{world}{fault}")).run(&["--json"]);
+    assert_eq!((lost.status.code(), json(&lost)["verdict"].as_str()), (Some(10), Some("needs recovery")));
+    // A world that is not given the time that it needs.
+    let limits = "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n";
+    let stuck = File::of(&format!("{world}{limits}")).run(&["--json"]);
+    assert_eq!((stuck.status.code(), json(&stuck)["verdict"].as_str()), (Some(26), Some("stuck")));
+    assert!(json(&stuck)["facts"].as_str().is_some_and(|facts| facts.contains("are not over at")));
+}
+
+#[test]
+fn wrong_use_says_what_would_be_right() {
+    let unknown = rerail(&["sim", "--faults", "gremlins"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("ghost-write"), "the kinds are named: {}", text(&unknown.stderr));
+    let misspelt = File::of("hosts = 2\nhcsa = []\n").run(&[]);
+    assert_eq!(misspelt.status.code(), Some(2));
+    let told = text(&misspelt.stderr);
+    assert!(told.contains("line 2") && told.contains("`hcas`"), "{told}");
+    let workload = File::of("hosts = 2\n[workload]\nname = \"sort\"\n").run(&[]);
+    assert_eq!(workload.status.code(), Some(2));
+    assert!(text(&workload.stderr).contains("random"), "the workloads are named: {}", text(&workload.stderr));
+    let absent = rerail(&["sim", "--scenario", "no/such/file.toml"]);
+    assert_eq!(absent.status.code(), Some(2));
+    assert!(text(&absent.stderr).contains("no/such/file.toml"));
+}
+
+#[test]
+fn soaking_counts_worlds_and_keeps_their_number() {
+    let report = json(&rerail(&["soak", "--seeds", "24", "--from", "100", "--json"]));
+    assert_eq!((report["seeds"].as_u64(), report["first_seed"].as_u64()), (Some(24), Some(100)));
+    assert_eq!(report["verdicts"]["clean"].as_u64(), Some(24));
+    assert_eq!(report["findings"].as_array().map(Vec::len), Some(0));
+    assert!(report["events"].as_u64().is_some_and(|events| events > 1000));
+}
+
+/// Every scenario of the repository is a world that this tool understands.
+#[test]
+fn scenario_files_are_understood() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(&folder).expect("the folder of scenarios") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            let output = rerail(&["sim", "--print", "--scenario", path.to_str().expect("a path in UTF-8")]);
+            assert_eq!(output.status.code(), Some(0), "{}: {}", path.display(), text(&output.stderr));
+            seen += 1;
+        }
+    }
+    assert!(seen >= 8, "{seen}");
+}
+
+#[test]
+fn the_software_hca_keeps_the_contract() {
+    let output = rerail(&["check", "--json"]);
+    assert_eq!(output.status.code(), Some(0));
+    let report = json(&output);
+    assert!(report["passed"].as_u64().is_some_and(|passed| passed >= 100), "{}", report["passed"]);
+    assert_eq!((report["failed"].as_u64(), report["unsupported"].as_u64()), (Some(0), Some(0)));
+    let cases = report["cases"].as_array().expect("cases");
+    assert!(cases.iter().all(|case| case["rule"].as_str().is_some_and(|rule| !rule.is_empty())));
+    let absent = rerail(&["check", "--device", "no_such_device0"]);
+    assert_eq!(absent.status.code(), Some(69), "{}", text(&absent.stderr));
+    assert!(text(&absent.stderr).contains("no_such_device0"));
+}
