@@ -99,6 +99,9 @@ fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     if let Some(minutes) = args.minutes {
         scenario.limits.safety = Span::from_millis(minutes.saturating_mul(60_000));
     }
+    for (key, value) in &args.set {
+        scenario = scenario.set(key, value).map_err(Failure::usage)?;
+    }
     // What was put together is checked as a file would be.
     let text = scenario.to_toml().map_err(Failure::usage)?;
     Scenario::parse("command line", &text).map_err(Failure::usage)
