@@ -1,6 +1,7 @@
 //! All sorts of requests between all ranks, drawn from the seed, under all checkers.
 
 mod app;
+mod ending;
 mod plan;
 
 use std::cell::RefCell;
@@ -15,6 +16,7 @@ use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Player, Shared};
+use ending::{Watch, Weather};
 use plan::{Plan, Terms};
 
 /// Messages of a world, unless its parameters say otherwise.
@@ -27,6 +29,7 @@ const BYTES_MAX: u64 = 100_000;
 pub struct Random {
     shared: Rc<RefCell<Shared>>,
     patience_ns: u64,
+    watch: Watch,
 }
 
 impl Random {
@@ -61,7 +64,7 @@ impl Random {
             ranks: (0..size).map(|_| None).collect(),
         };
         let patience_ns = scenario.limits.convergence.nanos().0;
-        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns })
+        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns, watch: Watch::default() })
     }
 
     fn settle(&self, view: &View<'_>) -> bool {
@@ -88,6 +91,10 @@ impl Workload for Random {
         if let Moment::Killed(rank) = moment {
             self.shared.borrow_mut().ledger.killed(rank, view.now);
         }
+        // Whenever time goes on; several moments of the same time show the same tables.
+        if moment != Moment::Due {
+            self.watch.look(view, &self.shared.borrow().ledger);
+        }
         self.settle(view)
     }
 }
@@ -109,6 +116,14 @@ impl Job for Random {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
             usage.into_iter().filter(|(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
+        let rested = *ended == Ended::Done;
+        let shared = self.shared.borrow();
+        let mut bounds = self.watch.bounds();
+        if rested {
+            let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
+            let messages = |rank| shared.ledger.sent_to(rank);
+            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(world)));
+        }
         let ending = Ending {
             at: view.now,
             converged,
@@ -116,14 +131,21 @@ impl Job for Random {
             crash,
             excused: world.needs_recovery(),
             // Only a world that has come to rest has given everything back.
-            tables: if *ended == Ended::Done { tables.collect() } else { Vec::new() },
-            objects: Vec::new(),
-            bounds: Vec::new(),
-            counters: Vec::new(),
+            tables: if rested { tables.collect() } else { Vec::new() },
+            objects: if rested { ending::objects(&view) } else { Vec::new() },
+            bounds,
+            counters: ending::counters(&view),
             patience: Patience { wait_ns: self.patience_ns, others: 50 },
         };
-        let shared = self.shared.borrow();
         judge(&shared.ledger, &ending, &Looker { view: &view, shared: &shared })
+    }
+}
+
+fn weather(world: &World) -> Weather {
+    match world.faults().next() {
+        None => Weather::Calm,
+        Some(_) if !world.needs_recovery() => Weather::Lossless,
+        Some(_) => Weather::Rough,
     }
 }
 
