@@ -112,12 +112,16 @@ impl Job for Random {
             _ => None,
         };
         let empty = |name: &str| !["channels", "windows", "timers"].contains(&name);
-        let tables = (0..view.size()).filter(|rank| view.is_alive(*rank)).flat_map(|rank| {
+        let shared = self.shared.borrow();
+        // What a rank has under way to one that gave it up, and does not know of, stays until the peer's silence is noticed,
+        // which nobody asks for here (G-9).
+        let given_up = |rank: &u32| (0..view.size()).any(|peer| shared.ledger.is_given_up_unawares(*rank, peer));
+        let living = (0..view.size()).filter(|rank| view.is_alive(*rank) && !given_up(rank));
+        let tables = living.flat_map(|rank| {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
             usage.into_iter().filter(|(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
-        let shared = self.shared.borrow();
         let mut bounds = self.watch.bounds();
         if rested {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));

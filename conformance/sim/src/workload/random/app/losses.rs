@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use rerail_core::endpoint::{Selector, TagMatch};
+use rerail_core::ids::PeerId;
+
 use super::super::plan::{CONSTANT, Manner, Step};
+use super::incoming::Claimed;
 use super::{Player, Shared};
 use crate::world::Cx;
 
@@ -58,12 +62,35 @@ impl Player {
                 self.take_back(cx, request);
             }
         }
+        self.sweep(cx);
         let shared = self.shared.borrow();
         let coming = |class: &usize| {
             let class = &shared.plan.classes[*class];
             class.members.iter().filter(|index| shared.is_coming(**index, self.rank)).count()
         };
         self.claims_left = self.claims.iter().map(coming).sum();
+        let messages = shared.plan.messages.iter().enumerate();
+        let awaited =
+            messages.filter(|(index, message)| message.destination == self.rank && shared.is_coming(*index, self.rank));
+        self.awaited = awaited.count();
+    }
+
+    /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and where nothing else is
+    /// to be received any more, those of other peers, whose receives went to messages of a lost one.
+    fn sweep(&mut self, cx: &mut Cx<'_>) {
+        let size = self.shared.borrow().plan.size;
+        let lost = |peer: &u32| self.shared.borrow().ledger.is_parted(self.rank, *peer);
+        let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
+        let waiting = self.open.values().any(|open| open.class.is_some());
+        if !waiting && self.receives.iter().all(|(_, _, left)| *left == 0) {
+            sources.push(None);
+        }
+        for source in sources {
+            for tag in [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }] {
+                let selector = Selector { source, tag };
+                while self.claim_one(cx, selector, None) == Claimed::One {}
+            }
+        }
     }
 }
 

@@ -82,6 +82,8 @@ pub struct Player {
     turn: u32,
     claims: Vec<usize>,
     claims_left: usize,
+    /// After losses: messages that still have to come.
+    awaited: usize,
     open: BTreeMap<u32, Open>,
     values: u64,
     pinged: BTreeSet<u32>,
@@ -118,6 +120,7 @@ impl Player {
             turn: 0,
             claims,
             claims_left,
+            awaited: 0,
             open: BTreeMap::new(),
             values: 0,
             pinged: BTreeSet::new(),
@@ -267,12 +270,16 @@ impl App for Player {
     }
 
     fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
+        let lost = matches!(event, Event::PeerLost { .. });
         self.heard(cx, event);
+        if lost && cx.phase == Phase::Liveness {
+            self.look_after_losses(cx);
+        }
         self.pump(cx);
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>) {
-        if cx.phase != Phase::Safety {
+        if cx.phase == Phase::Liveness {
             self.look_after_losses(cx);
         }
         self.pump(cx);
@@ -292,5 +299,6 @@ impl App for Player {
                 && self.steps.is_empty()
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
+                && self.awaited == 0
     }
 }
