@@ -14,6 +14,8 @@ use super::{Job, Parameters, WorkloadError};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
+use crate::world::fault::Kind;
+use crate::world::place::Place;
 use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Player, Shared};
 use ending::{Watch, Weather};
@@ -62,6 +64,7 @@ impl Random {
             received: BTreeSet::new(),
             index: BTreeMap::new(),
             ranks: (0..size).map(|_| None).collect(),
+            telling: Rng::new(seed, "how requests are told"),
         };
         let patience_ns = scenario.limits.convergence.nanos().0;
         Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns, watch: Watch::default() })
@@ -117,9 +120,13 @@ impl Job for Random {
         // which nobody asks for here (G-9).
         let given_up = |rank: &u32| (0..view.size()).any(|peer| shared.ledger.is_given_up_unawares(*rank, peer));
         let living = (0..view.size()).filter(|rank| view.is_alive(*rank) && !given_up(rank));
+        let unheard = |rank: u32| move |name: &str| has_lost_completions(world, rank) && HELD_BY_POSTS.contains(&name);
         let tables = living.flat_map(|rank| {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
-            usage.into_iter().filter(|(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
+            usage
+                .into_iter()
+                .filter(move |(name, _)| empty(name) && !unheard(rank)(name))
+                .map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
         let mut bounds = self.watch.bounds();
@@ -143,6 +150,18 @@ impl Job for Random {
         };
         judge(&shared.ledger, &ending, &Looker { view: &view, shared: &shared })
     }
+}
+
+/// Tables whose entries a post holds until its completion, which a fault may keep back for ever.
+const HELD_BY_POSTS: [&str; 8] =
+    ["frames", "packets", "operations", "serving", "refusals", "retained", "stripe_sets", "key_sets"];
+
+/// Whether completions of a rank's requests were lost: as long as nobody watches over them, what they held stays held.
+fn has_lost_completions(world: &World, rank: u32) -> bool {
+    let mut faults = world.faults().map(|(at, _)| at.fault);
+    faults.any(|fault| {
+        fault.kind == Kind::NeverCompletes && matches!(fault.place, Place::RankHca { rank: at, .. } if at == rank)
+    })
 }
 
 fn weather(world: &World) -> Weather {

@@ -3,7 +3,7 @@
 use rerail_core::endpoint::{Recv, Selector};
 
 use super::super::plan::Manner;
-use super::{Player, Refused, Sort};
+use super::{Player, Refused, Sort, Telling};
 use crate::check::Ask;
 use crate::world::Cx;
 
@@ -32,10 +32,12 @@ impl Player {
             let Some(extents) = self.pieces(cx, true, capacity, multi) else { return true };
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
+            let notify = self.notify(cx, Telling::Event);
             let recv = Recv {
                 from: selector,
                 segments: &segs,
                 multi: multi.then_some(1),
+                notify,
                 cookie: self.cookie(),
                 ..Recv::default()
             };
@@ -44,7 +46,7 @@ impl Player {
                 true => Ask::Multi { from: selector, min: 1 },
                 false => Ask::Receive { from: selector, claimed: None },
             };
-            match self.entered(cx, outcome, ask, (extents, true), Some(class), Sort::Receive) {
+            match self.entered(cx, outcome, ask, (extents, true), Some(class), (Sort::Receive, notify, None)) {
                 Ok(_) => {
                     if let Some(front) = self.receives.front_mut() {
                         front.2 = left - 1;
@@ -109,8 +111,9 @@ impl Player {
             return Claimed::None;
         };
         let segs = self.segs(true, &extents);
+        let notify = self.notify(cx, Telling::Event);
         loop {
-            let recv = Recv { from: selector, segments: &segs, cookie: self.cookie(), ..Recv::default() };
+            let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
             let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
             if matches!(&outcome, Err(error) if error.is_full()) {
                 // Nothing else may be claimed meanwhile: what is claimed is this rank's to receive.
@@ -119,7 +122,7 @@ impl Player {
                 continue;
             }
             let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
-            let _ = self.entered(cx, outcome, ask, (extents, true), class, Sort::Receive);
+            let _ = self.entered(cx, outcome, ask, (extents, true), class, (Sort::Receive, notify, None));
             return Claimed::One;
         }
     }
