@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use rerail_core::endpoint::{Selector, TagMatch};
+use rerail_core::endpoint::{Get, Selector, TagMatch};
 use rerail_core::ids::PeerId;
 
-use super::super::plan::{CONSTANT, Manner, Step};
+use super::super::plan::{CONSTANT, Manner};
 use super::incoming::Claimed;
-use super::{Player, Shared};
+use super::{Player, Refused, Shared, Sort};
+use crate::check::Ask;
 use crate::world::Cx;
 
 impl Player {
@@ -42,9 +43,8 @@ impl Player {
             let lost = shared.ledger.book(self.rank).losses.iter().any(|loss| loss.peer == peer);
             let ask = shared.ledger.is_parted(self.rank, peer) && !lost && peer != self.rank;
             drop(shared);
-            if ask && !self.pinged.contains(&peer) {
+            if ask && !self.pinged.contains(&peer) && self.ping(cx, peer) {
                 self.pinged.insert(peer);
-                self.steps.push_front(Step::Get { target: peer, slot: CONSTANT });
             }
         }
         let classes: BTreeSet<usize> = self.open.values().filter_map(|open| open.class).collect();
@@ -73,6 +73,19 @@ impl Player {
         let awaited =
             messages.filter(|(index, message)| message.destination == self.rank && shared.is_coming(*index, self.rank));
         self.awaited = awaited.count();
+    }
+
+    /// Asks a peer for nothing of importance, whatever else is under way to it. False: not now.
+    fn ping(&mut self, cx: &mut Cx<'_>, peer: u32) -> bool {
+        let (bytes, at) = self.slot(CONSTANT);
+        let Some(extents) = self.pieces(cx, true, bytes, false) else { return false };
+        self.blank(cx, &extents);
+        let segs = self.segs(true, &extents);
+        let get = Get { from: self.remote(peer, at), segments: &segs, cookie: self.cookie(), ..Get::default() };
+        let outcome = cx.engine.get(cx.now, &get);
+        let ask = Ask::Get { target: peer, slot: CONSTANT, offset: 0, bad: None };
+        let told = (Sort::Step(None), get.notify, None);
+        !matches!(self.entered(cx, outcome, ask, (extents, true), None, told), Err(Refused::Full))
     }
 
     /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and where nothing else is
