@@ -18,7 +18,8 @@ fn every_sort_of_object_that_is_left_shows() {
     let right = expected(DEVICES, Some(HOLDS));
     assert_eq!((right.mrs, right.qps, right.ahs), (7, 5, 1));
     assert!(differ(&right, &right).is_empty());
-    let more: [(&str, fn(&mut Objects)); 8] = [
+    type Add = fn(&mut Objects);
+    let more: [(&str, Add); 8] = [
         ("devices", |it| it.contexts += 1),
         ("protection domains", |it| it.pds += 1),
         ("memory regions", |it| it.mrs += 1),

@@ -33,14 +33,8 @@ impl Player {
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
             let notify = self.notify(cx, Telling::Event);
-            let recv = Recv {
-                from: selector,
-                segments: &segs,
-                multi: multi.then_some(1),
-                notify,
-                cookie: self.cookie(),
-                ..Recv::default()
-            };
+            let recv =
+                Recv { from: selector, segments: &segs, multi: multi.then_some(1), notify, cookie: self.cookie() };
             let outcome = cx.engine.recv(cx.now, &recv);
             let ask = match multi {
                 true => Ask::Multi { from: selector, min: 1 },

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use rerail_core::endpoint::{Get, Selector, TagMatch};
+use rerail_core::endpoint::{Level, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
 
-use super::super::plan::{CONSTANT, Manner};
+use super::super::plan::Manner;
 use super::incoming::Claimed;
 use super::{Player, Refused, Shared, Sort};
 use crate::check::Ask;
@@ -75,17 +75,16 @@ impl Player {
         self.awaited = awaited.count();
     }
 
-    /// Asks a peer for nothing of importance, whatever else is under way to it. False: not now.
+    /// Sends an empty message to a peer that can't receive it any more, so that this rank finds out. A message, because
+    /// requests that the peer left unanswered may be as many as it allows. False: not now.
     fn ping(&mut self, cx: &mut Cx<'_>, peer: u32) -> bool {
-        let (bytes, at) = self.slot(CONSTANT);
-        let Some(extents) = self.pieces(cx, true, bytes, false) else { return false };
-        self.blank(cx, &extents);
-        let segs = self.segs(true, &extents);
-        let get = Get { from: self.remote(peer, at), segments: &segs, cookie: self.cookie(), ..Get::default() };
-        let outcome = cx.engine.get(cx.now, &get);
-        let ask = Ask::Get { target: peer, slot: CONSTANT, offset: 0, bad: None };
-        let told = (Sort::Step(None), get.notify, None);
-        !matches!(self.entered(cx, outcome, ask, (extents, true), None, told), Err(Refused::Full))
+        let (tag, level) = (Some(u64::MAX), Level::Acknowledged);
+        let name = self.shared.borrow().ledger.next_name(self.rank, peer);
+        let send = Send { peer: PeerId(peer), tag, level, cookie: self.cookie(), ..Send::default() };
+        let outcome = cx.engine.send(cx.now, &send);
+        let ask = Ask::Send { name, len: 0, tag, immediate: false, level };
+        let told = (Sort::Send, send.notify, None);
+        !matches!(self.entered(cx, outcome, ask, (Vec::new(), false), None, told), Err(Refused::Full))
     }
 
     /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and where nothing else is

@@ -112,7 +112,7 @@ impl Player {
                 self.blank(cx, &extents);
                 let segs = self.segs(true, &extents);
                 let from = self.remote(target, at + offset);
-                let get = Get { from, segments: &segs, notify, cookie: self.cookie(), ..Get::default() };
+                let get = Get { from, segments: &segs, notify, cookie: self.cookie() };
                 let outcome = cx.engine.get(cx.now, &get);
                 let ask = Ask::Get { target, slot, offset, bad: None };
                 self.entered(cx, outcome, ask, (extents, true), None, told)
@@ -127,14 +127,13 @@ impl Player {
                     compare: operation.compare,
                     notify,
                     cookie: self.cookie(),
-                    ..Atomic::default()
                 };
                 let outcome = cx.engine.atomic(cx.now, &atomic);
                 let ask = Ask::Atomic { target, cell, operation, bad: None };
                 self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
             }
             Step::Flush { target } => {
-                let flush = Flush { peer: PeerId(target), notify, cookie: self.cookie(), ..Flush::default() };
+                let flush = Flush { peer: PeerId(target), notify, cookie: self.cookie() };
                 let outcome = cx.engine.flush(cx.now, &flush);
                 self.entered(
                     cx,
