@@ -25,7 +25,7 @@ pub struct Ending {
     pub excused: bool,
     /// Entries in use of the ranks' tables that should be empty: rank, table, entries.
     pub tables: Vec<(u32, &'static str, u32)>,
-    /// Objects of devices: what, before the run, after it.
+    /// Objects of devices: what, how many should be left, how many are.
     pub objects: Vec<(String, u64, u64)>,
     /// What is bounded: what, the largest seen, the bound.
     pub bounds: Vec<(String, u64, u64)>,

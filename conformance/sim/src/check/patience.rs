@@ -1,5 +1,6 @@
 //! Nobody waits for ever, and nobody waits long while others go on.
 
+use rerail_core::endpoint::Notify;
 use rerail_core::time::Time;
 
 use super::ledger::{Ask, Ledger, Request};
@@ -20,7 +21,11 @@ pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
     for (rank, book) in (0..).zip(&ledger.books) {
         if book.killed.is_none() {
             let requests = book.requests.iter().zip(0..);
-            open.extend(requests.filter(|(entry, _)| entry.ended.is_none() && entry.is_told()).map(|(_, n)| (rank, n)));
+            open.extend(
+                requests
+                    .filter(|(entry, _)| entry.ended.is_none() && entry.notify != Notify::Silent)
+                    .map(|(_, n)| (rank, n)),
+            );
         }
     }
     let count = open.len();

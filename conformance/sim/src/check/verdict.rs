@@ -385,7 +385,7 @@ pub enum Leak {
     Objects {
         /// Which: "hca 3: queue pairs".
         what: String,
-        /// How many there were before the run.
+        /// How many should be left.
         before: u64,
         /// How many there are.
         after: u64,
@@ -542,7 +542,7 @@ impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Leak::Table { rank, table, used } => write!(f, "rank {rank}: {used} {table} are left in use"),
-            Leak::Objects { what, before, after } => write!(f, "{what}: {before} before, {after} after"),
+            Leak::Objects { what, before, after } => write!(f, "{what}: {after} are left, {before} should be"),
             Leak::Bound { what, reached, bound } => write!(f, "{what}: {reached}, over the bound of {bound}"),
         }
     }

@@ -188,7 +188,7 @@ impl World {
 
     /// A look at it.
     pub fn view(&self) -> View<'_> {
-        View { now: self.now, phase: self.phase, ranks: &self.ranks, objects: self.wires.objects() }
+        View { now: self.now, phase: self.phase, ranks: &self.ranks, wires: &self.wires }
     }
 
     /// Runs all phases. A world runs once.
