@@ -17,8 +17,9 @@ use super::memory::Scar;
 pub enum Verdict {
     /// Everything was done, and done right.
     Clean,
-    /// Peers were lost by faults that only recovery can heal; everything else was done right.
-    NeedsRecovery(Vec<PeerLoss>),
+    /// Faults that only recovery can heal took peers away, or left requests waiting for what nobody will tell; everything
+    /// else was done right.
+    NeedsRecovery(Unhealed),
     /// A rank panicked or could not start, or the world could not go on.
     Crash(Crash),
     /// Something that was promised never happened.
@@ -71,6 +72,15 @@ impl Verdict {
     pub const fn is_good(&self) -> bool {
         matches!(self, Verdict::Clean | Verdict::NeedsRecovery(_))
     }
+}
+
+/// What only recovery could have healed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unhealed {
+    /// Peers that were lost.
+    pub losses: Vec<PeerLoss>,
+    /// Requests that wait for a killed process, or for a completion that a device kept back.
+    pub waiting: Vec<RequestFacts>,
 }
 
 /// A peer that a rank gave up.
@@ -567,7 +577,10 @@ impl fmt::Display for Verdict {
         write!(f, "{}", self.word())?;
         match self {
             Verdict::Clean => Ok(()),
-            Verdict::NeedsRecovery(losses) => losses.iter().try_for_each(|loss| write!(f, "\n  {loss}")),
+            Verdict::NeedsRecovery(Unhealed { losses, waiting }) => {
+                losses.iter().try_for_each(|loss| write!(f, "\n  {loss}"))?;
+                waiting.iter().try_for_each(|request| write!(f, "\n  {request}, waits for what nobody tells"))
+            }
             Verdict::Crash(Crash { rank: Some(rank), at, message }) => {
                 write!(f, ": rank {rank} at {} ns: {message}", at.0)
             }

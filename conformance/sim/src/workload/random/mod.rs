@@ -141,6 +141,7 @@ impl Job for Random {
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
             excused: world.needs_recovery(),
+            unheard: (0..view.size()).filter(|rank| has_lost_completions(world, *rank)).collect(),
             // Only a world that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
             objects: if rested { ending::objects(&view) } else { Vec::new() },
