@@ -64,7 +64,8 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         let healable = |entry: &Request, rank: u32| {
             let cut = |rank: u32| ending.unheard.contains(&rank);
             let peer = entry.ask.peer();
-            cut(rank) || peer.is_some_and(|peer| cut(peer) || ledger.book(peer).killed.is_some())
+            let deaf = |peer| ledger.book(peer).killed.is_some() || ledger.is_given_up_unawares(rank, peer);
+            cut(rank) || peer.is_some_and(|peer| cut(peer) || deaf(peer))
         };
         match waiting(ledger, ending.at, &|entry, rank| !(ending.excused && healable(entry, rank))) {
             Some(stuck) => findings.push(stuck),

@@ -79,7 +79,8 @@ impl Verdict {
 pub struct Unhealed {
     /// Peers that were lost.
     pub losses: Vec<PeerLoss>,
-    /// Requests that wait for a killed process, or for a completion that a device kept back.
+    /// Requests that wait for a process that was killed or has given the rank up, or for a completion that a device kept
+    /// back.
     pub waiting: Vec<RequestFacts>,
 }
 

@@ -120,12 +120,14 @@ impl Job for Random {
         // which nobody asks for here (G-9).
         let given_up = |rank: &u32| (0..view.size()).any(|peer| shared.ledger.is_given_up_unawares(*rank, peer));
         let living = (0..view.size()).filter(|rank| view.is_alive(*rank) && !given_up(rank));
-        let unheard = |rank: u32| move |name: &str| has_lost_completions(world, rank) && HELD_BY_POSTS.contains(&name);
+        // Nor does anybody watch over what waits for a completion that was kept back, here or at a peer.
+        let unheard: Vec<u32> = (0..view.size()).filter(|rank| has_lost_completions(world, *rank)).collect();
+        let held = !unheard.is_empty();
         let tables = living.flat_map(|rank| {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
             usage
                 .into_iter()
-                .filter(move |(name, _)| empty(name) && !unheard(rank)(name))
+                .filter(move |(name, _)| empty(name) && !(held && HELD_BY_POSTS.contains(name)))
                 .map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
@@ -141,7 +143,7 @@ impl Job for Random {
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
             excused: world.needs_recovery(),
-            unheard: (0..view.size()).filter(|rank| has_lost_completions(world, *rank)).collect(),
+            unheard,
             // Only a world that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
             objects: if rested { ending::objects(&view) } else { Vec::new() },
