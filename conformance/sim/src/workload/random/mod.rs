@@ -156,8 +156,8 @@ impl Job for Random {
 }
 
 /// Tables whose entries a post holds until its completion, which a fault may keep back for ever.
-const HELD_BY_POSTS: [&str; 8] =
-    ["frames", "packets", "operations", "serving", "refusals", "retained", "stripe_sets", "key_sets"];
+const HELD_BY_POSTS: [&str; 9] =
+    ["frames", "packets", "unacknowledged", "operations", "serving", "refusals", "retained", "stripe_sets", "key_sets"];
 
 /// Whether completions of a rank's requests were lost: as long as nobody watches over them, what they held stays held.
 fn has_lost_completions(world: &World, rank: u32) -> bool {
