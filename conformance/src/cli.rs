@@ -245,7 +245,7 @@ pub struct SimArgs {
 #[derive(Clone, Debug, Args)]
 pub struct SoakArgs {
     /// Worlds.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
