@@ -14,7 +14,7 @@ use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
 use rerail_core::wire::HEADER_BYTES_MAX;
 
-use super::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 use crate::memory::copy_pieces;
 
 /// The address that every process has on this rail.
@@ -201,6 +201,10 @@ impl Rail for Loopback {
 
     fn counters(&self) -> RailCounters {
         self.counters
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }
 

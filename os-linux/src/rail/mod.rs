@@ -164,8 +164,6 @@ pub trait Rail {
     fn disarm(&mut self);
     /// Counters.
     fn counters(&self) -> RailCounters;
-    /// What it holds of a device; the default is for rails without one.
-    fn usage(&self) -> RailUsage {
-        RailUsage::default()
-    }
+    /// What it holds of a device; nothing, where it has none.
+    fn usage(&self) -> RailUsage;
 }

@@ -21,8 +21,9 @@ pub struct Ending {
     pub quiet: bool,
     /// What made it impossible to go on.
     pub crash: Option<Crash>,
-    /// The world has had faults that only recovery can heal: peers may be lost.
-    pub excused: bool,
+    /// When each rank was first hit by a fault that only recovery can heal, as of [`World::blows`](crate::world::World::blows):
+    /// from then on it may lose peers, and be lost.
+    pub blows: Vec<Time>,
     /// Ranks whose devices kept back completions: what waits for these, waits until there is a deadline for it.
     pub unheard: Vec<u32>,
     /// Entries in use of the ranks' tables that should be empty: rank, table, entries.
@@ -48,7 +49,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     findings.extend((0..ranks).filter_map(|rank| unexplained(ledger, rank)));
     let losses = losses(ledger);
     let mut unhealed = Vec::new();
-    if let Some(loss) = losses.first().filter(|_| !ending.excused) {
+    if let Some(loss) = losses.iter().find(|loss| !ending.excuses(loss)) {
         findings.push(Verdict::Lost(Lost::Peer(*loss)));
     }
     if ending.converged {
@@ -67,7 +68,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
             let deaf = |peer| ledger.book(peer).killed.is_some() || ledger.is_given_up_unawares(rank, peer);
             cut(rank) || peer.is_some_and(|peer| cut(peer) || deaf(peer))
         };
-        match waiting(ledger, ending.at, &|entry, rank| !(ending.excused && healable(entry, rank))) {
+        match waiting(ledger, ending.at, &|entry, rank| !(ending.is_hit() && healable(entry, rank))) {
             Some(stuck) => findings.push(stuck),
             None => unhealed = open(ledger, &|_, _| true),
         }
@@ -79,6 +80,22 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         None if losses.is_empty() && unhealed.is_empty() => Verdict::Clean,
         None => Verdict::NeedsRecovery(Unhealed { losses, waiting: unhealed }),
     }
+}
+
+impl Ending {
+    /// Whether a fault had hit either side when a peer was given up.
+    fn excuses(&self, loss: &PeerLoss) -> bool {
+        excuses(&self.blows, loss)
+    }
+
+    fn is_hit(&self) -> bool {
+        self.blows.iter().any(|blow| *blow < Time(u64::MAX))
+    }
+}
+
+/// Whether a fault that only recovery can heal had hit either side when a peer was given up.
+pub fn excuses(blows: &[Time], loss: &PeerLoss) -> bool {
+    [loss.rank, loss.peer].into_iter().filter_map(|rank| blows.get(rank as usize)).any(|blow| *blow <= loss.at)
 }
 
 /// Memory of windows, at the end.

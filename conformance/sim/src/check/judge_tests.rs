@@ -92,7 +92,8 @@ fn what_waits_for_nobody_is_told_apart_from_what_is_stuck() {
             let now = story.time();
             story.ledger.killed(1, now);
         }
-        let ending = Ending { converged: false, quiet: false, excused, unheard: unheard.to_vec(), ..story.ending() };
+        let blows = if excused { vec![Time(0); 2] } else { Vec::new() };
+        let ending = Ending { converged: false, quiet: false, blows, unheard: unheard.to_vec(), ..story.ending() };
         judge(&story.ledger, &ending, &NoMemory)
     };
     let waits = |verdict: Verdict| match verdict {
@@ -246,7 +247,7 @@ fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     story.ledger.peer_lost(2, now, 0, WHY);
     story.ledger.cancelled(2, now, multi);
     story.tell(2, multi, Err(OpError::Cancelled), &memory);
-    judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory)
+    judge(&story.ledger, &Ending { blows: vec![Time(0); 3], ..story.ending() }, &NoMemory)
 }
 
 #[test]
@@ -452,7 +453,7 @@ fn peers_are_lost_by_faults_only_and_take_only_their_own_along() {
     let mut story = good();
     let (_, request) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
     story.tell(0, request, lost(1), &[0; 16]);
-    let excused = Ending { excused: true, ..story.ending() };
+    let excused = Ending { blows: vec![Time(0); 3], ..story.ending() };
     assert!(matches!(damage(judge(&story.ledger, &excused, &NoMemory)), Damage::Error { .. }), "not heard of");
     let at = story.time();
     story.ledger.peer_lost(0, at, 1, WHY);
@@ -494,7 +495,7 @@ fn acknowledged_outlives_the_sender() {
             // The receive that is open to the end is told of nothing: that alone is wrong of it.
             Asked::ToTheEnd | Asked::No | Asked::TakenBackBefore => {}
         }
-        judge(&story.ledger, &Ending { excused: true, ..story.ending() }, &NoMemory)
+        judge(&story.ledger, &Ending { blows: vec![Time(0); 3], ..story.ending() }, &NoMemory)
     };
     let is_lost = |verdict| matches!(verdict, Verdict::Lost(Lost::Acknowledged { .. }));
     assert!(is_lost(story(Level::Acknowledged, Asked::TakenBackAfter)));

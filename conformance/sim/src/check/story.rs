@@ -138,7 +138,7 @@ impl Story {
             converged: true,
             quiet: true,
             crash: None,
-            excused: false,
+            blows: Vec::new(),
             unheard: Vec::new(),
             tables: Vec::new(),
             objects: Vec::new(),

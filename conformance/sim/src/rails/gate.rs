@@ -4,14 +4,12 @@
 //! queue is looked at less often than another, and what a network with one slow rail looks like from its end.
 
 use std::cell::Cell;
-use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use rerail_core::endpoint::RailFault;
-use rerail_core::ids::PeerId;
-use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
-use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use rerail_linux::rail::{Rail, Sink};
+
+use super::forward::forward;
 
 /// A rail behind a gate.
 pub struct Gate {
@@ -46,45 +44,10 @@ impl Gate {
 }
 
 impl Rail for Gate {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn facts(&self) -> RailFacts {
-        self.inner.facts()
-    }
-
-    fn address(&self) -> String {
-        self.inner.address()
-    }
-
-    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        self.inner.add_peer(peer, address)
-    }
-
-    fn connect(&mut self, now: Time, peer: PeerId) {
-        self.inner.connect(now, peer);
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        self.inner.disconnect(peer);
-    }
-
-    fn post(&mut self, outgoing: Outgoing<'_>) {
-        self.inner.post(outgoing);
-    }
-
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        self.inner.register(memory, write)
-    }
-
-    fn deregister(&mut self, key: MemoryKey) {
-        self.inner.deregister(key);
-    }
-
-    fn forget(&mut self, memory: Piece) {
-        self.inner.forget(memory);
-    }
+    forward!(
+        name, facts, address, add_peer, connect, disconnect, post, register, deregister, forget, is_closing, wait_fd,
+        arm, disarm, counters, usage
+    );
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
@@ -103,29 +66,5 @@ impl Rail for Gate {
             true => Some(inner.map_or(closed_until, |at| at.max(closed_until))),
             false => inner,
         }
-    }
-
-    fn is_closing(&self) -> bool {
-        self.inner.is_closing()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.inner.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-
-    fn counters(&self) -> RailCounters {
-        self.inner.counters()
-    }
-
-    fn usage(&self) -> RailUsage {
-        self.inner.usage()
     }
 }

@@ -9,6 +9,7 @@
 //! | `pipes` | the pipes: what kernels make of wires |
 //! | `memory` | raw memory: that of the rings, and copies between packets and places |
 
+pub(crate) mod forward;
 mod gate;
 mod memory;
 mod pipes;

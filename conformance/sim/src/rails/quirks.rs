@@ -8,14 +8,13 @@
 //!   still fences by what it can: when this end takes a subchannel down, no key that was given back stays.
 
 use std::collections::BTreeMap;
-use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
-use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
-use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use rerail_linux::rail::{MemoryKey, Piece, Rail, Sink};
 
+use super::forward::forward;
 use crate::rng::Rng;
 use crate::scenario::QuirkSpec;
 
@@ -98,33 +97,11 @@ impl Sink for Ear<'_> {
 }
 
 impl Rail for Quirky {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn facts(&self) -> RailFacts {
-        self.inner.facts()
-    }
-
-    fn address(&self) -> String {
-        self.inner.address()
-    }
-
-    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        self.inner.add_peer(peer, address)
-    }
-
-    fn connect(&mut self, now: Time, peer: PeerId) {
-        self.inner.connect(now, peer);
-    }
+    forward!(name, facts, address, add_peer, connect, post, is_closing, wait_fd, arm, disarm, counters, usage);
 
     fn disconnect(&mut self, peer: PeerId) {
         self.inner.disconnect(peer);
         self.end_pins();
-    }
-
-    fn post(&mut self, outgoing: Outgoing<'_>) {
-        self.inner.post(outgoing);
     }
 
     fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
@@ -183,29 +160,5 @@ impl Rail for Quirky {
     fn next_timeout(&self) -> Option<Time> {
         let repeat = self.repeats.keys().next().map(|(at, _)| *at);
         repeat.into_iter().chain(self.inner.next_timeout()).min()
-    }
-
-    fn is_closing(&self) -> bool {
-        self.inner.is_closing()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.inner.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-
-    fn counters(&self) -> RailCounters {
-        self.inner.counters()
-    }
-
-    fn usage(&self) -> RailUsage {
-        self.inner.usage()
     }
 }

@@ -17,7 +17,7 @@ use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::shm::{PushError, RingConfig};
 use rerail_core::time::Time;
 use rerail_core::wire::HEADER_BYTES_MAX;
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 use super::memory::{Inbound, Outbound, copy_out, gather, pair};
 
@@ -568,5 +568,9 @@ impl Rail for ShmRail {
 
     fn counters(&self) -> RailCounters {
         self.counters
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }

@@ -14,7 +14,7 @@ use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
 use rerail_core::wire::stream;
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 use super::memory::{gather, scatter};
 use super::pipes::{PipeEnd, PipeNet, State};
@@ -352,5 +352,9 @@ impl Rail for StreamRail {
 
     fn counters(&self) -> RailCounters {
         self.counters
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }

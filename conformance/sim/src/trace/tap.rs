@@ -3,16 +3,14 @@
 //! Packets are told with what identifies their message: the immediate (which carries the identity that the workload gave
 //! it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads it back.
 
-use std::os::fd::BorrowedFd;
-
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
-use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
 use rerail_core::wire::{Body, Repr};
-use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
 
 use super::{Trace, Who};
+use crate::rails::forward::forward;
 
 /// The wrapper.
 pub struct Tap {
@@ -38,21 +36,7 @@ impl Tap {
 }
 
 impl Rail for Tap {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn facts(&self) -> RailFacts {
-        self.inner.facts()
-    }
-
-    fn address(&self) -> String {
-        self.inner.address()
-    }
-
-    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        self.inner.add_peer(peer, address)
-    }
+    forward!(name, facts, address, add_peer, forget, next_timeout, is_closing, wait_fd, arm, disarm, counters, usage);
 
     fn connect(&mut self, now: Time, peer: PeerId) {
         self.now = now;
@@ -98,40 +82,12 @@ impl Rail for Tap {
         self.inner.deregister(key);
     }
 
-    fn forget(&mut self, memory: Piece) {
-        self.inner.forget(memory);
-    }
-
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         let Tap { inner, trace, rank, .. } = self;
         // The name can't be borrowed while the rail is polled.
         let name = inner.name().to_owned();
         inner.poll(now, &mut TapSink { sink, trace, rank: *rank, now, name: &name })
-    }
-
-    fn next_timeout(&self) -> Option<Time> {
-        self.inner.next_timeout()
-    }
-
-    fn is_closing(&self) -> bool {
-        self.inner.is_closing()
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
-    }
-
-    fn arm(&mut self) -> bool {
-        self.inner.arm()
-    }
-
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-
-    fn counters(&self) -> RailCounters {
-        self.inner.counters()
     }
 }
 

@@ -16,7 +16,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_linux::driver::RequestError;
 
 use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Doubled, Lost, Name, PeerLoss};
-use crate::check::{RequestFacts, Stuck, Unhealed, Verdict};
+use crate::check::{RequestFacts, Stuck, Unhealed, Verdict, excuses};
 use crate::world::{Cx, Ended, World};
 
 /// Payloads up to so many bytes are written and compared whole.
@@ -289,10 +289,11 @@ impl Common {
         if let Some(wrong) = &state.wrong {
             return wrong.clone();
         }
-        if let Some(loss) = state.losses.first() {
-            return match world.needs_recovery() {
-                true => Verdict::NeedsRecovery(Unhealed { losses: state.losses.clone(), waiting: Vec::new() }),
-                false => Verdict::Lost(Lost::Peer(*loss)),
+        if !state.losses.is_empty() {
+            let blows = world.blows();
+            return match state.losses.iter().find(|loss| !excuses(&blows, loss)) {
+                None => Verdict::NeedsRecovery(Unhealed { losses: state.losses.clone(), waiting: Vec::new() }),
+                Some(loss) => Verdict::Lost(Lost::Peer(*loss)),
             };
         }
         match ended {

@@ -27,6 +27,7 @@ impl World {
         }
         self.trace.note(self.now, Who::World, format_args!("fault: {fault}"));
         self.report.faults += 1;
+        self.begun[index as usize] = true;
         self.events += 1;
         let until = topology::ends_at(&fault, self.now, until.map(|until| until.time()));
         if fault.kind.lasts() {

@@ -140,6 +140,7 @@ impl World {
             cpu: scenario.cpu.clone(),
             limits: scenario.limits.clone(),
             active: vec![false; faults.len()],
+            begun: vec![false; faults.len()],
             faults,
             faults_left: 0,
             rng: Rng::new(seed, "world"),

@@ -56,6 +56,7 @@ use crate::rng::Rng;
 use crate::scenario::{CpuSpec, Limits};
 use crate::trace::{Trace, Who};
 use fault::FaultAt;
+use place::Place;
 use wakes::Wakes;
 use wires::Wires;
 
@@ -93,6 +94,8 @@ pub struct World {
     faults: Vec<FaultAt>,
     /// Faults of `faults` that are not healed, by index.
     active: Vec<bool>,
+    /// Those that have happened.
+    begun: Vec<bool>,
     /// Moments of faults still in the queue.
     faults_left: usize,
     /// Ranks that live and whose app is not done.
@@ -176,9 +179,30 @@ impl World {
         self.faults.iter().zip(self.active.iter().copied())
     }
 
-    /// Whether any fault is one that today's core may answer by losing a peer.
+    /// Whether any fault has happened that today's core may answer by losing a peer.
     pub fn needs_recovery(&self) -> bool {
-        self.faults.iter().any(|at| at.fault.needs_recovery())
+        self.blows().iter().any(|blow| *blow < Time(u64::MAX))
+    }
+
+    /// When each rank was first hit by a fault that today's core may answer by losing a peer; `Time(u64::MAX)`: never. A
+    /// fault at a host, or at a rank's use of a device that its host's ranks share, hits all ranks of the host; one of a
+    /// switch hits everybody.
+    pub fn blows(&self) -> Vec<Time> {
+        let mut blows = vec![Time(u64::MAX); self.ranks.len()];
+        let begun = self.faults.iter().zip(&self.begun).filter(|(at, begun)| **begun && at.fault.needs_recovery());
+        for (at, _) in begun {
+            let host = match at.fault.place {
+                Place::Rank(rank) | Place::RankHca { rank, .. } => Some(self.wires.host_of(rank)),
+                Place::Hca { host, .. } | Place::Port { host, .. } => Some(host),
+                Place::World | Place::Subnet(_) | Place::Plane { .. } => None,
+            };
+            for (rank, blow) in (0..).zip(&mut blows) {
+                if host.is_none_or(|host| host == self.wires.host_of(rank)) {
+                    *blow = (*blow).min(at.at.time());
+                }
+            }
+        }
+        blows
     }
 
     /// Makes every rank's endpoint believe something wrong; before [`run`](Self::run). Only with feature `planted`.

@@ -27,9 +27,15 @@ pub(super) struct Wires {
     /// Where places are on the net of the pipes.
     plan: Plan,
     seed: u64,
+    ranks_per_host: u32,
 }
 
 impl Wires {
+    /// The host of a rank.
+    pub(super) fn host_of(&self, rank: u32) -> u32 {
+        rank / self.ranks_per_host.max(1)
+    }
+
     /// Those of a scenario.
     pub(super) fn build(scenario: &Scenario, seed: u64, trace: &Trace) -> Result<Self, String> {
         let hosts = (0..scenario.size()).map(|rank| scenario.host_of(rank)).collect();
@@ -40,7 +46,14 @@ impl Wires {
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
         plan.settle(&mut net);
-        Ok(Wires { shm, devices, pipes: Rc::new(RefCell::new(PipeNet::over(net))), plan, seed })
+        Ok(Wires {
+            shm,
+            devices,
+            pipes: Rc::new(RefCell::new(PipeNet::over(net))),
+            plan,
+            seed,
+            ranks_per_host: scenario.ranks_per_host,
+        })
     }
 
     /// The `nth` rail of its kind of a rank.

@@ -15,7 +15,7 @@ use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
 use crate::bootstrap::Bootstrap;
 use crate::driver::{Opening, Transport};
 use crate::rail::loopback::Loopback;
-use crate::rail::{AddressError, Outgoing, Rail, RailCounters, Sink};
+use crate::rail::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 
 on_fabrics! {
     ranks_leave_in_good_order: Shm Tcp TwoTcp;
@@ -153,6 +153,10 @@ impl Rail for Slow {
     fn disarm(&mut self) {}
     fn counters(&self) -> RailCounters {
         RailCounters::default()
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }
 

@@ -13,7 +13,7 @@ use rerail_core::time::Time;
 
 use crate::driver::{Engine, EngineOpening, StartError};
 use crate::rail::loopback::Loopback;
-use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 const ME: PeerId = PeerId(0);
 /// Larger payloads go by rendezvous, with keys where the rail offers reads.
@@ -113,6 +113,10 @@ impl Rail for Registering {
 
     fn counters(&self) -> RailCounters {
         self.inner.counters()
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }
 

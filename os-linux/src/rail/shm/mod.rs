@@ -38,7 +38,7 @@ pub use setup::host_id;
 use self::connect::Opening;
 use self::link::Link;
 use self::setup::{Dial, Peer};
-use super::{AddressError, Outgoing, Piece, Rail, RailCounters, Sink};
+use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 use crate::auth::JobKey;
 use crate::random::random;
 
@@ -394,5 +394,9 @@ impl Rail for ShmRail {
 
     fn counters(&self) -> RailCounters {
         self.counters
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }

@@ -48,7 +48,7 @@ use self::conn::{Connection, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
-use super::{AddressError, Outgoing, Rail, RailCounters, Sink};
+use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 use crate::auth::JobKey;
 
 /// Events taken from epoll at once.
@@ -459,5 +459,9 @@ impl Rail for TcpRail {
 
     fn counters(&self) -> RailCounters {
         self.counters
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
     }
 }

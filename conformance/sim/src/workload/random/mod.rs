@@ -142,7 +142,7 @@ impl Job for Random {
             converged,
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
-            excused: world.needs_recovery(),
+            blows: world.blows(),
             unheard,
             // Only a world that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
