@@ -7,20 +7,22 @@
 
 use std::fmt;
 
+use plotters::coord::Shift;
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::drawing::{DrawingArea, DrawingAreaErrorKind};
 use plotters::element::{Drawable, EmptyElement, PathElement, PointCollection};
 use plotters::prelude::{
     ChartBuilder, Color, DashedLineSeries, DrawingBackend, IntoDrawingArea, IntoFont, LineSeries, RGBColor, SVGBackend,
-    SeriesLabelPosition,
+    Text, TextStyle,
 };
 use plotters_backend::DrawingErrorKind;
 
 use rerail_sim::figures::{Axis, Figure, Scale, Series};
 
-use super::words::{heading, on_axis};
+use super::words::{heading, on_axis, quantity};
 
 /// Width and height, in pixels where nothing scales it.
-const SIZE: (u32, u32) = (760, 420);
+const SIZE: (u32, u32) = (760, 440);
 
 /// A colour, and its counterpart on a dark ground.
 type Shade = (RGBColor, &'static str);
@@ -40,6 +42,9 @@ const PALETTE: &[Shade] = &[
     (RGBColor(0x8a, 0x6d, 0x00), "#f0e442"),
     (RGBColor(0x55, 0x55, 0xaa), "#a9a9f0"),
 ];
+
+/// Where something is drawn.
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// Why a figure can't be drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -233,8 +238,9 @@ fn draw(
     y: &Range,
 ) -> Result<(), String> {
     let area = SVGBackend::with_string(text, SIZE).into_drawing_area();
-    let font = |size: i32| ("sans-serif", size).into_font().color(&INK.0);
+    let (top, area) = area.split_vertically(legend_height(figure));
     let told = |error: &dyn fmt::Display| error.to_string();
+    legend(&top, figure).map_err(|error| told(&error))?;
     let mut chart = ChartBuilder::on(&area)
         .margin(12)
         .margin_right(24)
@@ -255,33 +261,55 @@ fn draw(
         .y_label_formatter(&|place| on_axis(&figure.y, value(figure.y.scale, *place)))
         .draw()
         .map_err(|error| told(&error))?;
-    for (stated, &level) in figure.stated.iter().zip(levels) {
+    for &level in levels {
         let line = DashedLineSeries::new([(x.from, level), (x.to, level)], 6, 4, INK.0.stroke_width(1));
-        let label = format!("{} ({} {})", stated.name, on_axis(&figure.y, stated.value), figure.y.unit);
-        chart.draw_series(line).map_err(|error| told(&error))?.label(label).legend(|(x, y)| {
-            let dash = |from: i32| PathElement::new([(from, 0), (from + 7, 0)], INK.0);
-            EmptyElement::at((x, y)) + dash(0) + dash(11)
-        });
+        chart.draw_series(line).map_err(|error| told(&error))?;
     }
-    for (index, (series, points)) in figure.series.iter().zip(curves).enumerate() {
+    for (index, points) in curves.iter().enumerate() {
         let colour = PALETTE[index % PALETTE.len()].0;
         let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-        chart.draw_series(line).map_err(|error| told(&error))?.label(series.name.clone()).legend(move |(x, y)| {
-            let line = PathElement::new([(0, 0), (18, 0)], colour.stroke_width(2));
-            EmptyElement::at((x, y)) + line + Marker { at: (9, 0), index, colour }
-        });
+        chart.draw_series(line).map_err(|error| told(&error))?;
         let markers = points.iter().map(|&at| Marker { at, index, colour });
         chart.draw_series(markers).map_err(|error| told(&error))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .legend_area_size(26)
-        .margin(14)
-        .label_font(font(15))
-        .draw()
-        .map_err(|error| told(&error))?;
     area.present().map_err(|error| told(&error))
+}
+
+/// Entries of the legend beside each other.
+const LEGEND_COLUMNS: usize = 2;
+
+/// Pixels from one row of the legend to the next.
+const LEGEND_ROW: i32 = 22;
+
+/// Pixels that the legend takes above the plot.
+fn legend_height(figure: &Figure) -> i32 {
+    let entries = figure.series.len() + figure.stated.len();
+    entries.div_ceil(LEGEND_COLUMNS) as i32 * LEGEND_ROW + 10
+}
+
+/// The curves' names, then those of what the paper states; above the plot, where no curve can be below them.
+fn legend<'a>(area: &Area<'a>, figure: &Figure) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    let column = SIZE.0 as i32 / LEGEND_COLUMNS as i32;
+    let at = |entry: usize| {
+        let (row, place) = (entry / LEGEND_COLUMNS, entry % LEGEND_COLUMNS);
+        EmptyElement::<_, SVGBackend<'a>>::at((84 + place as i32 * (column - 36), 16 + row as i32 * LEGEND_ROW))
+    };
+    let name = |text: String| Text::new(text, (28, -8), font(15));
+    for (index, series) in figure.series.iter().enumerate() {
+        let colour = PALETTE[index % PALETTE.len()].0;
+        let line = PathElement::new([(0, 0), (20, 0)], colour.stroke_width(2));
+        area.draw(&(at(index) + line + Marker { at: (10, 0), index, colour } + name(series.name.clone())))?;
+    }
+    for (index, stated) in figure.stated.iter().enumerate() {
+        let dash = |from: i32| PathElement::new([(from, 0), (from + 8, 0)], INK.0);
+        let text = format!("{} ({})", stated.name, quantity(stated.value, &figure.y.unit));
+        area.draw(&(at(figure.series.len() + index) + dash(0) + dash(12) + name(text)))?;
+    }
+    Ok(())
+}
+
+fn font(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&INK.0)
 }
 
 /// The marker of a curve, by the curve's number: in turn a disc, a triangle, a square, a circle.

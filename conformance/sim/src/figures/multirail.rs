@@ -138,8 +138,8 @@ fn figure_6(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
                 improve bandwidth; no number is stated."
             .into(),
         ours: format!(
-            "{} Ours gain more than slightly: the processor that is simulated takes less time for a message than the HCA \
-             does, so that messages which alternate between two HCAs find the second one idle.",
+            "{} Ours gain more than slightly: a small message occupies a rail (adapter and bus) for longer than the \
+             processor that is simulated, so that messages which alternate find the second rail idle.",
             windows(plan, false)
         ),
         x: Axis::message_bytes(),
