@@ -2,10 +2,12 @@
 
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use rerail_sim::figures::SETS;
 use rerail_sim::soak::Menu;
 
-use crate::exit::{EXIT_CODES, SIM_EXIT_CODES};
+use crate::exit::{EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
 use crate::output::parse_bytes;
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
@@ -48,6 +50,9 @@ pub enum Command {
     /// Check a device against the verbs contract, case by case.
     #[command(after_help = EXIT_CODES)]
     Check(CheckArgs),
+    /// Run the papers' figures again in simulated clusters; write a page of plots and tables, and judge each claim.
+    #[command(after_help = REPORT_EXIT_CODES)]
+    Report(ReportArgs),
     /// Send a file to a waiting `rerail recv`.
     #[command(after_help = EXIT_CODES)]
     Send(SendArgs),
@@ -287,6 +292,33 @@ pub struct CheckArgs {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// Of `report`.
+#[derive(Clone, Debug, Args)]
+pub struct ReportArgs {
+    /// Which papers' figures; without it: all there are.
+    #[arg(value_name = "NAME", value_parser = PossibleValuesParser::new(SETS.iter().map(|set| set.name)))]
+    pub names: Vec<String>,
+    /// The folder of the page (index.html), made where it is absent.
+    #[arg(long, value_name = "FOLDER", default_value = "target/report")]
+    pub out: PathBuf,
+    /// Few and smaller messages; the same claims.
+    #[arg(long)]
+    pub quick: bool,
+    /// Threads; without it one per processor. They change nothing but the time that it takes.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub threads: Option<u32>,
+    /// Print the figures as JSON; the page is written all the same.
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl ReportArgs {
+    /// Whether a set of figures was asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+    }
 }
 
 /// A number in hexadecimal, with or without 0x.

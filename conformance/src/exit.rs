@@ -28,6 +28,13 @@ Exit codes (soak: the gravest, which is the lowest from 20 on; 0 also where peer
   25  leak: something was not given back
   26  stuck: something waits for ever";
 
+/// The exit codes of reports.
+pub const REPORT_EXIT_CODES: &str = "\
+Exit codes:
+   0  all claims hold
+   1  a claim does not hold, or a simulated cluster did not end clean
+   2  wrong use, or the page can't be written";
+
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

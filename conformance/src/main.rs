@@ -9,6 +9,7 @@ mod info;
 mod launch;
 mod output;
 mod perf;
+mod report;
 mod session;
 mod simulate;
 
@@ -44,6 +45,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sim(args) => simulate::sim(&args)?,
         Command::Soak(args) => simulate::soak(&args)?,
         Command::Check(args) => simulate::check(&args)?.into(),
+        Command::Report(args) => report::run(&args)?.into(),
         Command::Send(args) => filecopy::send(&args)?.into(),
         Command::Recv(args) => filecopy::recv(&args)?.into(),
     })

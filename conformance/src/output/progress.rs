@@ -33,6 +33,13 @@ impl Progress {
         Progress { bar: Some(bar) }
     }
 
+    /// There is more to be done than was known.
+    pub fn set_total(&self, total: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+        }
+    }
+
     /// So much is done.
     pub fn set(&self, done: u64) {
         if let Some(bar) = &self.bar {

@@ -1,0 +1,99 @@
+//! Many worlds, run on several threads.
+//!
+//! Each world is decided by its scenario and [`SEED`] alone, and results come back in the order of the runs: the number of
+//! threads changes nothing but the time that it takes.
+
+use std::num::NonZero;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use super::FigureError;
+use crate::check::Verdict;
+use crate::scenario::Scenario;
+use crate::soak;
+use crate::trace::Trace;
+use crate::workload::Measured;
+
+/// The seed of all worlds: the papers' testbeds have nothing that is drawn.
+const SEED: u64 = 1;
+
+/// A world to be run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Which, for people.
+    pub what: String,
+    /// The world.
+    pub scenario: Scenario,
+}
+
+/// How far it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// Worlds that have ended.
+    pub done: u64,
+    /// Worlds that are known of; more may follow.
+    pub total: u64,
+    /// The last that ended; empty: none has.
+    pub what: String,
+}
+
+/// Runs worlds, and tells how far it is.
+pub struct Lab<'a> {
+    threads: NonZero<usize>,
+    tell: &'a mut dyn FnMut(&Step),
+    step: Step,
+}
+
+impl<'a> Lab<'a> {
+    /// A lab that runs so many worlds at a time; `tell` is called when some begin and when one has ended.
+    pub fn new(threads: NonZero<usize>, tell: &'a mut dyn FnMut(&Step)) -> Lab<'a> {
+        Lab { threads, tell, step: Step { done: 0, total: 0, what: String::new() } }
+    }
+
+    /// Runs all; what each measured, in the order of `runs`.
+    ///
+    /// # Errors
+    /// [`FigureError::Run`] for the first of `runs` that did not end clean, [`FigureError::Nothing`] for the first that
+    /// measured nothing.
+    pub fn run(&mut self, runs: &[Run]) -> Result<Vec<Vec<Measured>>, FigureError> {
+        self.step.total += runs.len() as u64;
+        (self.tell)(&self.step);
+        let mut results: Vec<_> = runs.iter().map(|_| None).collect();
+        let (next, (sender, receiver)) = (AtomicUsize::new(0), mpsc::channel());
+        std::thread::scope(|scope| {
+            for _ in 0..self.threads.get().min(runs.len()) {
+                let (next, sender) = (&next, sender.clone());
+                scope.spawn(move || {
+                    while let Some((index, run)) = take(next, runs) {
+                        // Nobody takes results any more only where this thread's scope ends by a panic.
+                        let _ = sender.send((index, run_one(run)));
+                    }
+                });
+            }
+            drop(sender);
+            for (index, result) in receiver {
+                results[index] = Some(result);
+                self.step.done += 1;
+                self.step.what.clone_from(&runs[index].what);
+                (self.tell)(&self.step);
+            }
+        });
+        results.into_iter().map(|result| result.expect("every run ends with a result, or the scope panics")).collect()
+    }
+}
+
+/// The next run that nobody has taken.
+fn take<'r>(next: &AtomicUsize, runs: &'r [Run]) -> Option<(usize, &'r Run)> {
+    let index = next.fetch_add(1, Ordering::Relaxed);
+    Some((index, runs.get(index)?))
+}
+
+fn run_one(run: &Run) -> Result<Vec<Measured>, FigureError> {
+    let (verdict, _, measured) = soak::run(&run.scenario, SEED, Trace::off());
+    let what = run.what.clone();
+    match verdict {
+        Verdict::Clean if measured.is_empty() => Err(FigureError::Nothing { what }),
+        Verdict::Clean => Ok(measured),
+        other => Err(FigureError::Run { what, verdict: other.to_string() }),
+    }
+}

@@ -1,0 +1,73 @@
+use std::num::NonZero;
+
+use super::*;
+use crate::scenario::Scenario;
+
+fn claim(relation: Relation, measured: f64) -> Claim {
+    Claim { name: "peak".into(), expected: 100.0, relation, tolerance: 0.05, measured, unit: "MB/s" }
+}
+
+#[test]
+fn a_claim_holds_within_its_tolerance_on_its_side() {
+    for (relation, holds) in [
+        (Relation::About, [false, true, true, true, false]),
+        (Relation::AtLeast, [false, true, true, true, true]),
+        (Relation::AtMost, [true, true, true, true, false]),
+    ] {
+        let measured = [94.9, 95.1, 100.0, 104.9, 105.1];
+        assert_eq!(measured.map(|measured| claim(relation, measured).holds()), holds, "{relation}");
+    }
+}
+
+#[test]
+fn no_claim_holds_of_what_is_no_number() {
+    for relation in [Relation::About, Relation::AtLeast, Relation::AtMost] {
+        assert!(!claim(relation, f64::NAN).holds(), "{relation}");
+        assert!(!Claim { expected: f64::NAN, ..claim(relation, 1.0) }.holds(), "{relation}");
+    }
+    // What is folded from an empty series does not hold by accident.
+    let empty = Series { name: String::new(), points: Vec::new() };
+    assert!(!claim(Relation::About, empty.peak()).holds());
+    assert!(!claim(Relation::AtLeast, empty.peak()).holds());
+}
+
+#[test]
+fn curves_are_compared_where_both_have_points() {
+    let series = |points: &[(f64, f64)]| Series { name: String::new(), points: points.to_vec() };
+    let (one, two) = (series(&[(8.0, 2.0), (64.0, 4.0)]), series(&[(64.0, 6.0), (128.0, 9.0)]));
+    assert_eq!(two.over(&one).collect::<Vec<_>>(), [(64.0, 1.5)]);
+    assert_eq!((one.peak(), two.at(128.0), two.at(8.0)), (4.0, Some(9.0), None));
+}
+
+fn world(bytes: u32, more: &str) -> Run {
+    let text = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ bytes = [{bytes}], rounds = 2 }}\n{more}");
+    Run { what: format!("{bytes} bytes"), scenario: Scenario::parse("test", &text).expect("a scenario") }
+}
+
+#[test]
+fn results_come_in_the_order_of_the_runs_whatever_the_threads() {
+    let runs = [world(1 << 20, ""), world(8, ""), world(4096, ""), world(64, "")];
+    let run = |threads: usize| {
+        let mut steps = Vec::new();
+        let mut tell = |step: &Step| steps.push(step.clone());
+        let mut lab = Lab::new(NonZero::new(threads).expect("not zero"), &mut tell);
+        let results = lab.run(&runs).expect("all end clean");
+        (results, steps)
+    };
+    let (alone, steps) = run(1);
+    let bytes: Vec<u64> = alone.iter().map(|measured| measured[0].bytes).collect();
+    assert_eq!(bytes, [1 << 20, 8, 4096, 64]);
+    assert_eq!(run(3).0, alone);
+    let done: Vec<(u64, u64)> = steps.iter().map(|step| (step.done, step.total)).collect();
+    assert_eq!(done, [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]);
+}
+
+#[test]
+fn a_world_that_does_not_end_clean_has_no_figure() {
+    let starved = world(16, "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n");
+    let mut tell = |_: &Step| {};
+    let error = Lab::new(NonZero::<usize>::MIN, &mut tell).run(&[world(8, ""), starved]);
+    let Err(FigureError::Run { what, verdict }) = error else { panic!("{error:?}") };
+    assert_eq!(what, "16 bytes");
+    assert!(verdict.contains("stuck"), "{verdict}");
+}

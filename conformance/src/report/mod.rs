@@ -1,0 +1,114 @@
+//! `rerail report`: the papers' figures, run again in simulated clusters, as one page and as tables.
+//!
+//! The figures are data (`rerail_sim::figures`), the same that tests take; here they are drawn (`plot`), set (`page`) and
+//! told in the terminal.
+
+mod page;
+mod plot;
+mod words;
+
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+
+use rerail_sim::figures::{Effort, Figure, FigureError, Lab, SETS, Set, Step};
+use serde::Serialize;
+
+use crate::cli::ReportArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{Align, Progress, Table, bad, bold, good, json, write_stdout};
+use words::{expected, number, quantity};
+
+/// A set of figures that was run.
+#[derive(Clone, Debug, Serialize)]
+struct Chapter {
+    name: &'static str,
+    about: &'static str,
+    figures: Vec<Figure>,
+}
+
+/// All that was run, for programs.
+#[derive(Clone, Debug, Serialize)]
+struct Report<'a> {
+    /// Claims of all figures.
+    claims: usize,
+    /// Those that do not hold.
+    failed: usize,
+    /// The page.
+    page: &'a Path,
+    sets: &'a [Chapter],
+}
+
+/// Runs the sets that are named, or all; writes the page, tells the claims.
+///
+/// # Errors
+/// [`Exit::Verification`] where a world did not end clean, [`Exit::Usage`] where the page can't be written.
+pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
+    let wanted: Vec<&Set> = SETS.iter().filter(|set| args.wants(set.name)).collect();
+    let effort = if args.quick { Effort::Quick } else { Effort::Full };
+    let progress = Progress::steps(!args.json, 0, "worlds");
+    let mut tell = |step: &Step| {
+        progress.set_total(step.total);
+        progress.set(step.done);
+        progress.say(|| step.what.clone());
+    };
+    let mut lab = Lab::new(threads(args), &mut tell);
+    let run = |set: &&Set| {
+        let figures = (set.figures)(&mut lab, effort)?;
+        Ok(Chapter { name: set.name, about: set.about, figures })
+    };
+    let chapters: Vec<Chapter> =
+        wanted.iter().map(run).collect::<Result<_, FigureError>>().map_err(Failure::verification)?;
+    progress.finish();
+
+    let file = write(&args.out, &page::render(&chapters).map_err(Failure::verification)?)?;
+    let claims = || chapters.iter().flat_map(|chapter| &chapter.figures).flat_map(|figure| &figure.claims);
+    let failed = claims().filter(|claim| !claim.holds()).count();
+    match args.json {
+        true => json(&Report { claims: claims().count(), failed, page: &file, sets: &chapters })?,
+        false => write_stdout(&render(&chapters, &file, claims().count(), failed))?,
+    }
+    Ok(if failed == 0 { Exit::Ok } else { Exit::Verification })
+}
+
+/// As many as were asked for, else one per processor.
+fn threads(args: &ReportArgs) -> NonZero<usize> {
+    let asked = args.threads.and_then(|threads| NonZero::new(threads as usize));
+    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
+}
+
+/// Writes the page into its folder, which is made where it is absent.
+fn write(folder: &Path, page: &str) -> Result<PathBuf, Failure> {
+    let file = folder.join("index.html");
+    std::fs::create_dir_all(folder).map_err(|error| Failure::usage(format!("{}: {error}", folder.display())))?;
+    std::fs::write(&file, page).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    Ok(file)
+}
+
+/// The claims, for people.
+fn render(chapters: &[Chapter], file: &Path, claims: usize, failed: usize) -> String {
+    let mut text = String::new();
+    for figure in chapters.iter().flat_map(|chapter| &chapter.figures) {
+        let mut table = Table::new(&[
+            ("claim", Align::Left),
+            ("expected", Align::Left),
+            ("tolerance", Align::Right),
+            ("measured", Align::Right),
+            ("", Align::Left),
+        ]);
+        for claim in &figure.claims {
+            table.row([
+                claim.name.clone(),
+                expected(claim),
+                format!("{} %", number(claim.tolerance * 100.0)),
+                quantity(claim.measured, claim.unit),
+                if claim.holds() { good("holds") } else { bad("FAILS") },
+            ]);
+        }
+        text += &format!("{}  {}\n{}\n\n", bold(&figure.source), figure.title, table.render());
+    }
+    text += &match failed {
+        0 => good(&format!("all {claims} claims hold")),
+        _ => bad(&format!("{failed} of {claims} claims do not hold")),
+    };
+    text + &format!("\n{}", file.display())
+}

@@ -1,0 +1,66 @@
+//! The papers' figures as a user runs them: the page, the claims, and the same as JSON.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn report(out: &Path, more: &[&str]) -> Output {
+    let folder = out.to_str().expect("a path in UTF-8");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerail"));
+    command.args(["report", "--out", folder]).args(more).output().expect("the tool starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Figures 5 to 8 of multirail-2004 with few sizes: every claim holds, and the page says what the JSON says.
+#[test]
+fn the_claims_of_multirail_2004_hold_and_stand_on_the_page() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let out = folder.path().join("made/where/absent");
+    let output = report(&out, &["multirail", "--quick", "--json"]);
+    let json: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", text(&output.stdout), text(&output.stderr)));
+    let page = std::fs::read_to_string(out.join("index.html")).expect("the page is there");
+    let set = &json["sets"][0];
+    assert_eq!((set["name"].as_str(), json["sets"].as_array().map(Vec::len)), (Some("multirail"), Some(1)));
+    let figures = set["figures"].as_array().expect("figures");
+    let sources: Vec<&str> = figures.iter().filter_map(|figure| figure["source"].as_str()).collect();
+    let wanted = [5, 6, 7, 8].map(|number| format!("multirail-2004, figure {number}"));
+    assert_eq!(sources, wanted);
+    assert_eq!(page.matches("<svg ").count(), figures.len());
+
+    let mut claims = 0;
+    for figure in figures {
+        let source = figure["source"].as_str().expect("a source");
+        assert!(page.contains(&format!("<h3>{source}: ")), "{source} is not on the page");
+        for series in figure["series"].as_array().expect("curves") {
+            assert!(series["points"].as_array().is_some_and(|points| points.len() >= 3), "{source}: {series}");
+        }
+        for claim in figure["claims"].as_array().expect("claims") {
+            assert_eq!(claim["holds"], true, "{source}: {claim}");
+            assert!(page.contains(&format!("<td>{}</td>", claim["name"].as_str().expect("a name"))), "{claim}");
+            claims += 1;
+        }
+    }
+    assert_eq!((json["claims"].as_u64(), json["failed"].as_u64()), (Some(claims), Some(0)));
+    assert!(claims >= 8 && page.contains(&format!("All {claims} claims hold.")));
+    assert_eq!(output.status.code(), Some(0));
+
+    // The same in the terminal, from fewer threads: the same page to the byte.
+    let again = report(&out, &["--quick", "--threads", "1"]);
+    let told = text(&again.stdout);
+    assert_eq!(again.status.code(), Some(0), "{told}");
+    assert!(told.contains(&format!("all {claims} claims hold")) && !told.contains("FAILS"), "{told}");
+    assert_eq!(std::fs::read_to_string(out.join("index.html")).expect("the page is there"), page);
+}
+
+#[test]
+fn wrong_use_says_what_would_be_right() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let unknown = report(folder.path(), &["monorail"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(text(&unknown.stderr).contains("multirail"), "the names are told: {}", text(&unknown.stderr));
+}
