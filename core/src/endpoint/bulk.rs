@@ -2,6 +2,7 @@
 
 use super::action::{PostKind, Span};
 use super::channel::Shortage;
+use super::measure::Part;
 use super::op::{OpKind, Phase};
 use super::packets::Actions;
 use super::pump::Step;
@@ -24,9 +25,6 @@ impl Endpoint<'_> {
             if self.advance(now, channel, op, out) == Step::Sent {
                 if self.t.ops.at(op).all_sent {
                     self.t.dequeue(op);
-                    if !self.planted(Planted::ReplayUnfenced) {
-                        self.drop_stripes(op);
-                    }
                     self.settle(op);
                 }
                 return Step::Sent;
@@ -116,6 +114,10 @@ impl Endpoint<'_> {
                 self.t.stripes_of(set.index)[used.ilog2() as usize].end -= 64;
                 self.t.ops.at_mut(op).cursor = 64;
             }
+            for rail in 0..self.rails.len() {
+                let stripe = self.t.stripes_of(set.index)[rail];
+                self.t.parts_of(set.index)[rail] = Part::of(stripe.end - stripe.next);
+            }
             let slot = self.t.ops.at_mut(op);
             slot.stripes = set.index;
             slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
@@ -154,12 +156,12 @@ impl Endpoint<'_> {
         match slot.phase {
             Phase::Writing if len > 0 => {
                 let to = key(self.key_for(channel, slot.keys, rail));
-                self.transfer(channel, rail, op, PostKind::Write { to }, payload, out);
+                self.transfer(now, channel, rail, op, PostKind::Write { to }, payload, out);
             }
             Phase::Reading => {
                 //
                 let from = key(self.key_for(channel, slot.keys, rail));
-                self.transfer(channel, rail, op, PostKind::Read { from }, payload, out);
+                self.transfer(now, channel, rail, op, PostKind::Read { from }, payload, out);
             }
             Phase::Writing => {
                 // All of this rail's part is written: its FIN follows on the same subchannel.
@@ -185,6 +187,9 @@ impl Endpoint<'_> {
                 let data = Data { operation: slot.remote, offset };
                 self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && slot.serves(), out);
             }
+        }
+        if len > 0 {
+            self.note_moved(now, op, part);
         }
         stripe.next += len;
         let slot = self.t.ops.at_mut(op);

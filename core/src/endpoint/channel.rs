@@ -12,6 +12,7 @@ use crate::time::Time;
 use crate::wire::Connect;
 
 use super::event::LossReason;
+use super::measure::Path;
 
 /// Index of the ordered lane in pairs of windows.
 pub(crate) const ORDERED: usize = 0;
@@ -204,6 +205,7 @@ pub(crate) struct Sub {
     pub peer_rail: u8,
     /// Posts with the rail.
     pub posts: u16,
+    pub path: Path,
     pub place: Option<Place>,
     pub place_generation: u32,
 }

@@ -36,6 +36,7 @@ impl Endpoint<'_> {
                 let open = wanted || others.any(|(index, sub)| index != rail.0 && sub.state != SubState::Down);
                 if leaving {
                     // Everything of ours is acknowledged; the peer was faster in closing.
+                    self.forget_backlog(channel, rail);
                     self.t.sub(channel, rail).reset();
                     if !open {
                         self.end_channel(channel, Ending::Closed);

@@ -102,6 +102,7 @@ impl Endpoint<'_> {
         slot.tell_over = true;
         slot.wanted = 0;
         for rail in 0..self.rails.len() {
+            self.forget_backlog(channel, RailId(rail as u8));
             let sub = self.t.sub(channel, RailId(rail as u8));
             let open = sub.state != SubState::Down;
             let place = sub.place;

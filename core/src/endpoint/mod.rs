@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -18,6 +18,7 @@ mod frames;
 pub mod harness;
 mod lifecycle;
 mod matching;
+mod measure;
 mod op;
 mod packets;
 mod planted;
@@ -37,6 +38,7 @@ use core::mem::MaybeUninit;
 pub use action::{Action, Arrival, AtomicAction, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
+pub use measure::{Change, RailStats, Why};
 #[cfg(any(test, feature = "planted"))]
 pub use planted::Planted;
 pub use request::*;

@@ -286,6 +286,7 @@ impl Endpoint<'_> {
             Level::Placed => false,
         };
         let payload = self.payload(op, 0, len);
+        self.note_moved(now, op, rail);
         self.transmit(now, channel, rail, op, Body::Eager(head), payload, ack_now, out);
         if level == Level::Reusable && buffer_free {
             self.complete(op, None);

@@ -23,6 +23,7 @@ mod planted;
 mod programs;
 mod random;
 mod rules;
+mod timed;
 mod two_sided;
 
 const HEAP: RegionId = RegionId(0);

@@ -53,6 +53,7 @@ impl Endpoint<'_> {
                 PlaceTo::Message(_) => {}
             }
         }
+        self.forget_backlog(channel, dead);
         self.t.sub(channel, dead).reset();
         let fins = self.take_packets(channel, dead);
         for op in 0..self.t.ops.capacity() {
@@ -170,7 +171,7 @@ impl Endpoint<'_> {
             slot.rail = rail.0;
             slot.posted = true;
             self.t.ops.at_mut(packet.op).posts += 1;
-            self.t.sub(channel, rail).posts += 1;
+            self.note_posted(channel, rail, packet.len);
             self.stats.packets_sent += 1;
             let _ = out.push(Action::Post(Post { id: PostId(key), rail, ..post }));
             return Step::Sent;
