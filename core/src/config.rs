@@ -77,6 +77,9 @@ pub struct Config {
     /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost. `Nanos(0)`:
     /// never (the rails' own detection of dead processes and hosts remains).
     pub silence_max: Nanos,
+    /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
+    /// further ahead is decided later. Two posts it may always have.
+    pub feed_time: Nanos,
     /// Rail choice for small messages.
     pub multiplex: Multiplex,
     /// Cutting of large messages.
@@ -111,6 +114,7 @@ impl Config {
             connect_timeout: Nanos::from_millis(10_000),
             probe_after: Nanos(0),
             silence_max: Nanos(0),
+            feed_time: Nanos::from_micros(250),
             multiplex: Multiplex::Binding,
             striping: Striping::Even,
         }

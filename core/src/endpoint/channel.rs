@@ -13,6 +13,7 @@ use crate::wire::Connect;
 
 use super::event::LossReason;
 use super::measure::Path;
+use super::room::Rooms;
 
 /// Index of the ordered lane in pairs of windows.
 pub(crate) const ORDERED: usize = 0;
@@ -82,6 +83,7 @@ pub(crate) struct Channel {
     pub grants: Grants,
     pub ack: AckState,
     pub turn: ChannelTurn,
+    pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
     pub requests: List,
@@ -108,6 +110,8 @@ pub(crate) struct Channel {
     pub serving: u16,
     /// Rails to connect: bit per rail.
     pub wanted: u64,
+    /// Rails that stand and on which our Connect did not go out: bit per rail.
+    pub unsaid: u64,
     /// Rails to disconnect.
     pub unwanted: u64,
     pub heard: Time,
@@ -142,6 +146,7 @@ impl Channel {
             grants,
             ack: AckState::default(),
             turn: ChannelTurn::default(),
+            rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,
             requests: List::EMPTY,
@@ -157,6 +162,7 @@ impl Channel {
             in_doubt: false,
             serving: 0,
             wanted: 0,
+            unsaid: 0,
             unwanted: 0,
             heard: now,
             probe_due: false,

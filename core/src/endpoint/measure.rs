@@ -186,6 +186,17 @@ impl Path {
         told
     }
 
+    /// How long what it has will take; `Nanos(0)` where the rate is not known.
+    pub(crate) fn queued_time(&self) -> Nanos {
+        if self.rate == 0 { Nanos(0) } else { Nanos(self.backlog.saturating_mul(1 << 20) / u64::from(self.rate)) }
+    }
+
+    /// Whether it is through with what it has before another one is; both rates count only where both are known.
+    pub(crate) fn is_through_before(&self, other: &Path) -> bool {
+        let (mine, its) = if self.rate == 0 || other.rate == 0 { (1, 1) } else { (self.rate, other.rate) };
+        u128::from(self.backlog) * u128::from(its) < u128::from(other.backlog) * u128::from(mine)
+    }
+
     /// Takes a sample into the rate.
     fn sample(&mut self, sample: u32) -> Option<(Why, u32)> {
         let before = self.rate;
@@ -231,6 +242,7 @@ impl Endpoint<'_> {
         figures.packets += 1;
         figures.bytes += len;
         figures.backlog += len;
+        self.refresh(channel, rail);
     }
 
     /// A segment of an operation's payload has been handed to a rail.
@@ -261,6 +273,7 @@ impl Endpoint<'_> {
             sub.path.backlog = sub.path.backlog.saturating_sub(packet.len);
             let figures = &mut self.t.figures[usize::from(rail.0)];
             figures.backlog = figures.backlog.saturating_sub(packet.len);
+            self.refresh(packet.channel, rail);
             return;
         }
         let took = Nanos(u64::from(tick(now).wrapping_sub(packet.stamp)) << 4);
@@ -274,6 +287,7 @@ impl Endpoint<'_> {
             let (from, to) = (per_second(from), per_second(path.rate));
             figures.changed = Some(Change { at: now, why, from, to });
         }
+        self.refresh(packet.channel, rail);
         let set = self.t.ops.at(packet.op).stripes;
         if set != NONE && packet.len > 0 {
             let part = &mut self.t.parts_of(set)[usize::from(rail.0)];

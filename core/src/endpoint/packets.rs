@@ -7,7 +7,6 @@ use super::op::{Packet, What};
 use super::tables::Tables;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
-use crate::rail::sched::Candidates;
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, Common, Lane, Repr};
@@ -37,21 +36,6 @@ impl Endpoint<'_> {
             ack_now,
             refusing: slot.refusing > 0,
         }
-    }
-
-    /// Rails of a channel for the scheduler.
-    pub(super) fn candidates(&mut self, channel: u32) -> Candidates {
-        let (mut up, mut room) = (0, 0);
-        for (rail, (sub, facts)) in self.t.subs_of(channel).iter().zip(&self.rails).enumerate() {
-            up |= u64::from(sub.is_ready()) << rail;
-            room |= u64::from(sub.has_room(facts)) << rail;
-        }
-        Candidates { up, room }
-    }
-
-    /// Whether a subchannel takes one more post, one being kept for unsequenced frames (L-4).
-    pub(super) fn has_room(&mut self, channel: u32, rail: RailId) -> bool {
-        self.t.sub(channel, rail).has_room(&self.rails[usize::from(rail.0)])
     }
 
     /// Whether one more sequenced packet of `lane` may be under way (S-3).

@@ -102,6 +102,7 @@ impl Endpoint<'_> {
     }
 
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
         if self.pump_connections(channel, out) == Step::Sent {
             self.activate(channel);
             return;
@@ -335,7 +336,7 @@ impl Endpoint<'_> {
     }
 
     /// Answers under way pin their slots; with as many as the peer may have open, the next one waits (C-5).
-    pub(super) fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
+    pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves()
             && slot.kind != OpKind::RefusePut

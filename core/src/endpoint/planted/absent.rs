@@ -43,6 +43,11 @@ impl Endpoint<'_> {
     }
 
     #[inline(always)]
+    pub(in super::super) fn parts_to_feed(&self, channel: u32, pending: u64) -> u64 {
+        self.t.channels.at(channel).rooms.feed & pending
+    }
+
+    #[inline(always)]
     pub(in super::super) const fn replay_unfenced(&mut self, _: u32, _: RailId) -> bool {
         false
     }

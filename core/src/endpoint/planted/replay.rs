@@ -29,6 +29,17 @@ impl Endpoint<'_> {
         if mask == 0 { part } else { RailId(mask.trailing_zeros() as u8) }
     }
 
+    /// Of the parts that are not through, those whose carrier is to be fed.
+    pub(in super::super) fn parts_to_feed(&mut self, channel: u32, pending: u64) -> u64 {
+        let feed = self.t.channels.at(channel).rooms.feed;
+        if !self.planted(Planted::ReplayUnfenced) {
+            return feed & pending;
+        }
+        (0..64)
+            .filter(|part| pending >> part & 1 == 1 && feed >> self.carrier(channel, RailId(*part)).0 & 1 == 1)
+            .fold(0, |parts, part| parts | 1 << part)
+    }
+
     /// A rail of a channel has failed. `false`: the bug is not planted, or doesn't know how to go on.
     pub(in super::super) fn replay_unfenced(&mut self, channel: u32, dead: RailId) -> bool {
         if !self.planted(Planted::ReplayUnfenced) {
@@ -55,6 +66,7 @@ impl Endpoint<'_> {
         }
         self.forget_backlog(channel, dead);
         self.t.sub(channel, dead).reset();
+        self.refresh(channel, dead);
         let fins = self.take_packets(channel, dead);
         for op in 0..self.t.ops.capacity() {
             if self.t.ops.key_at(op).is_none() || self.t.ops.at(op).channel != channel {
@@ -131,6 +143,7 @@ impl Endpoint<'_> {
             let handed_over = part.next.saturating_sub(start);
             part.next = start;
             self.t.ops.at_mut(op).cursor -= handed_over;
+            self.t.stripe_sets.at_mut(slot.stripes).pending |= 1 << dead.0;
         } else if slot.single == Some(dead) {
             self.t.ops.at_mut(op).cursor = 0;
         } else {

@@ -20,9 +20,12 @@ enum Happens {
 /// A post as a rail got it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Logged {
+    pub(super) at: u64,
     pub(super) rank: usize,
     pub(super) rail: usize,
     pub(super) len: u64,
+    /// What the rail has to do since.
+    pub(super) backlog: u64,
 }
 
 pub(super) struct Timed<'m> {
@@ -37,6 +40,8 @@ pub(super) struct Timed<'m> {
     /// When requests were over: rank, cookie, time.
     pub(super) over: Vec<(usize, u64, u64)>,
     pub(super) posts: Vec<Logged>,
+    /// The most transfers that were cut at once.
+    pub(super) sets_most: u32,
 }
 
 impl<'m> Timed<'m> {
@@ -62,6 +67,7 @@ impl<'m> Timed<'m> {
             now: 0,
             over: Vec::new(),
             posts: Vec::new(),
+            sets_most: 0,
         };
         timed.run();
         timed.posts.clear();
@@ -77,7 +83,9 @@ impl<'m> Timed<'m> {
         let rail = usize::from(post.rail.0);
         let Line { bytes_per_second, latency } = self.lines[rail];
         let len = post.payload.len();
-        self.posts.push(Logged { rank, rail, len });
+        let backlog = self.endpoints[rank].rail_stats(post.rail).unwrap().backlog;
+        self.posts.push(Logged { at: self.now, rank, rail, len, backlog });
+        self.sets_most = self.sets_most.max(self.endpoints[rank].usage().stripe_sets.used);
         let bytes = len + post.header.len() as u64;
         let way = rank ^ usize::from(matches!(post.kind, PostKind::Read { .. }));
         let end = self.now.max(self.free_at[rail][way]) + (bytes * 1_000_000_000).div_ceil(bytes_per_second);
@@ -212,5 +220,43 @@ fn rails_are_measured() {
             assert!(matches!(stats.changed, Some(Change { why: Why::Measured, from: 0, .. })), "{stats:?}");
             assert_eq!(timed.endpoints[0].rail_stats(RailId(2)), None);
         }
+    }
+}
+
+/// P-3: all rails of a plan start together, and none has more ahead of it than lasts for `feed_time`.
+#[test]
+fn rails_are_fed_in_turn_and_by_time() {
+    for facts in sorts() {
+        let config = Config { window: 128, ..small() };
+        let mut regions = regions(&config, 2);
+        let facts = RailFacts { posts_max: 64, ..facts };
+        let mut timed = Timed::new(&mut regions, &config, &[facts; 3], &[line(800), line(400), line(50)]);
+        timed.stream(1, 1, 3 << 20);
+        let payload = timed.posts.iter().filter(|post| post.len >= 4096);
+        let order: Vec<_> = payload.map(|post| (post.at, post.rail)).take(9).collect();
+        let start = order[0].0;
+        let turns: Vec<_> = (0..9).map(|n| (start, n % 3)).collect();
+        assert_eq!(order, turns);
+        timed.posts.clear();
+        timed.stream(6, 6, 3 << 20);
+        for post in timed.posts.iter().filter(|post| post.len >= 4096) {
+            let rate = timed.lines[post.rail].bytes_per_second;
+            let lasts = post.backlog * 1_000_000_000 / rate;
+            let last = 16 * 1024 * 1_000_000_000 / rate;
+            assert!(lasts <= (config.feed_time.0 * 9 / 8).max(last) + last, "{post:?} lasts for {lasts} ns");
+        }
+    }
+}
+
+/// P-4: a transfer is cut when a rail would otherwise have nothing to do, not when it is ready to go.
+#[test]
+fn transfers_are_cut_late() {
+    for facts in sorts() {
+        let config = small();
+        let mut regions = regions(&config, 2);
+        let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(400), line(400)]);
+        timed.stream(7, 7, 1 << 20);
+        assert!((1..=3).contains(&timed.sets_most), "{} transfers of 7 were cut at once", timed.sets_most);
+        assert_eq!(timed.over.len(), 14);
     }
 }
