@@ -9,9 +9,9 @@ use super::packets::Actions;
 use super::pump::Step;
 use super::room::rails_of;
 use super::tables::op_queue;
-use super::{Endpoint, Planted};
+use super::{Endpoint, MessageClass, Planted};
 use crate::ids::RailId;
-use crate::rail::sched::{Class, STRIPE_BYTES_MIN, Scheduler, Stripe};
+use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -104,16 +104,17 @@ impl Endpoint<'_> {
         if mask & feed == 0 {
             return false;
         }
-        if mask.count_ones() == 1 || granted < 2 * STRIPE_BYTES_MIN {
-            let mut rails = self.candidates(channel);
-            rails.up &= mask;
-            rails.room &= feed;
-            let turn = &mut self.t.channels.at_mut(channel).turn;
-            let Some(rail) = self.policy.multiplex(turn, Class::Message, rails) else { return false };
+        let class = MessageClass::of(self.t.ops.at(op));
+        let striped = if granted < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
+        if striped.count_ones() < 2 {
+            // On the rail that striping is bound to, or on the one whose turn it is.
+            let up = if striped == 0 { mask } else { striped };
+            let rails = Candidates { up, room: feed };
+            let Some(rail) = self.multiplex(channel, class, rails) else { return false };
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
-        } else if !self.cut(channel, op, mask) {
+        } else if striped & feed == 0 || !self.cut(channel, op, class, striped) {
             return false;
         }
         let slot = self.t.ops.at_mut(op);
@@ -123,22 +124,22 @@ impl Endpoint<'_> {
     }
 
     /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
-    fn cut(&mut self, channel: u32, op: u32, mask: u64) -> bool {
+    fn cut(&mut self, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
         let granted = self.t.ops.at(op).granted;
         let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
             self.wait_for(channel, Shortage::Stripes);
             return false;
         };
         let set = set.index;
-        let stripes = self.t.stripes_of(set);
-        stripes.fill(Stripe::default());
-        self.policy.stripe(granted, mask, stripes);
+        self.t.stripes_of(set).fill(Stripe::default());
+        let weights = self.stripe(channel, class, granted, mask, set);
         self.t.parts_of(set).fill(Part::default());
         let mut used = 0;
         for rail in rails_of(mask) {
             let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
             used |= u64::from(stripe.end > stripe.next) << rail.0;
-            self.t.parts_of(set)[usize::from(rail.0)] = Part::of(stripe.end - stripe.next);
+            self.t.parts_of(set)[usize::from(rail.0)] =
+                Part::of(stripe.end - stripe.next, weights.map_or(0, |weights| weights[usize::from(rail.0)]));
         }
         self.t.stripe_sets.at_mut(set).pending = used;
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {

@@ -3,7 +3,6 @@
 use crate::ids::PeerId;
 use crate::mem::MemRef;
 use crate::rail::RailFacts;
-use crate::rail::sched::ChannelTurn;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
@@ -13,6 +12,7 @@ use crate::wire::Connect;
 
 use super::event::LossReason;
 use super::measure::Path;
+use super::policy::Turn;
 use super::room::Rooms;
 
 /// Index of the ordered lane in pairs of windows.
@@ -82,7 +82,8 @@ pub(crate) struct Channel {
     pub reorder: Reorder,
     pub grants: Grants,
     pub ack: AckState,
-    pub turn: ChannelTurn,
+    /// By [`MessageClass`](super::MessageClass).
+    pub turns: [Turn; 3],
     pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
@@ -145,7 +146,7 @@ impl Channel {
             reorder: Reorder::starting_at(first),
             grants,
             ack: AckState::default(),
-            turn: ChannelTurn::default(),
+            turns: [Turn::default(); 3],
             rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,

@@ -37,6 +37,10 @@ pub enum Why {
     /// Several samples in a row were more than a quarter off on the same side: a change and no scatter. `from` and `to`
     /// are bytes per second.
     Jump,
+    /// The times of a message's stripes moved the weight (P-7). `from` and `to` are weights.
+    Stripes,
+    /// Weights were set. `from` and `to` are weights.
+    Set,
 }
 
 /// A change of a rail's weight or rate.
@@ -61,6 +65,8 @@ pub struct RailStats {
     pub bytes: u64,
     /// Messages of which it carried a part.
     pub messages: u64,
+    /// Its weight: of all rails they sum to 65,536. Adaptive ones are those of the peer that used it last.
+    pub weight: u32,
     /// Payload bytes posted and not completed.
     pub backlog: u64,
     /// Bytes per second that it was last measured to move to the peer that used it last; 0: not measured.
@@ -81,6 +87,9 @@ pub struct RailStats {
 pub(crate) struct Path {
     /// Payload bytes posted and not completed.
     pub backlog: u64,
+    /// The first post since the rail was idle, and the bytes completed since then.
+    busy_since: Time,
+    busy_bytes: u64,
     /// The busy interval began with the completion at this time.
     since: Time,
     /// The last completion.
@@ -92,6 +101,8 @@ pub(crate) struct Path {
     pub rate: u32,
     /// In nanoseconds, at most so much; 0: not measured.
     pub latency: u32,
+    /// The adaptive weight; 0: not begun.
+    pub weight: u32,
     /// Samples in a row out of line, negative below.
     streak: i8,
     /// A busy interval is open.
@@ -109,7 +120,9 @@ pub(crate) struct Part {
     /// The rail began with it.
     begun: Time,
     /// Its last completion so far.
-    ended: Time,
+    pub ended: Time,
+    /// The rail's weight when it was cut; 0: nothing follows from its time.
+    pub weight: u32,
     /// A segment of it is completed.
     has_begun: bool,
 }
@@ -126,9 +139,9 @@ const fn per_second(rate: u32) -> u64 {
 }
 
 impl Part {
-    /// A stripe of so many bytes, not begun.
-    pub(crate) fn of(bytes: u64) -> Part {
-        Part { bytes, ..Part::default() }
+    /// A stripe of so many bytes, cut by a weight, not begun.
+    pub(crate) fn of(bytes: u64, weight: u32) -> Part {
+        Part { bytes, weight: if bytes > 0 { weight } else { 0 }, ..Part::default() }
     }
 
     /// A segment of it completed; before that, the rail's last completion was at `before`.
@@ -146,10 +159,19 @@ impl Part {
 }
 
 impl Path {
+    /// A post of `len` bytes was handed over; `is_idle`: the only one.
+    fn posted(&mut self, now: Time, len: u64, is_idle: bool) {
+        if is_idle {
+            (self.busy_since, self.busy_bytes) = (now, 0);
+        }
+        self.backlog += len;
+    }
+
     /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
     /// rate was measured, and why it is another one now, if that is worth telling.
     fn completed(&mut self, now: Time, len: u64, took: Nanos, is_busy: bool, has_bounds: bool) -> Option<(Why, u32)> {
         self.backlog = self.backlog.saturating_sub(len);
+        self.busy_bytes += len;
         let mut told = None;
         let whole = self.bytes >= SAMPLE_BYTES_MIN && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
         if self.is_open && now > self.last && self.last > self.since && whole {
@@ -163,19 +185,16 @@ impl Path {
         }
         if is_busy && !self.is_open {
             *self = Path { is_open: true, since: now, bytes: 0, posts: 0, ..*self };
-        } else if !is_busy && self.is_open {
+        }
+        if !is_busy {
             self.is_open = false;
-            let rate = rate_of(self.bytes, now - self.since);
-            if has_bounds && self.bytes >= SAMPLE_BYTES_MIN && now > self.since && rate > self.rate {
+            let rate = rate_of(self.busy_bytes, now - self.busy_since);
+            let whole = self.busy_bytes >= SAMPLE_BYTES_MIN && now > self.busy_since;
+            if has_bounds && whole && rate > self.rate {
                 told = self.sample(rate).or(told);
             }
-        } else if !is_busy {
-            // Alone from post to completion.
-            let rate = rate_of(len, took);
-            if has_bounds && len >= SAMPLE_BYTES_MIN && took.0 > 0 && rate > self.rate {
-                told = self.sample(rate).or(told);
-            }
-            if has_bounds && self.rate > 0 {
+            if has_bounds && self.rate > 0 && self.busy_bytes == len {
+                // Alone from post to completion.
                 let moving = (u128::from(len) << 20) / u128::from(self.rate);
                 let rest = u128::from(took.0).saturating_sub(moving);
                 let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
@@ -234,10 +253,10 @@ impl Endpoint<'_> {
     }
 
     /// A rail has got a packet, write or read of `len` bytes.
-    pub(super) fn note_posted(&mut self, channel: u32, rail: RailId, len: u64) {
+    pub(super) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
         let sub = self.t.sub(channel, rail);
+        sub.path.posted(now, len, sub.posts == 0);
         sub.posts += 1;
-        sub.path.backlog += len;
         let figures = &mut self.t.figures[usize::from(rail.0)];
         figures.packets += 1;
         figures.bytes += len;
@@ -304,6 +323,8 @@ impl Endpoint<'_> {
         if set == NONE || !slot.all_sent || slot.posts > 0 {
             return;
         }
+        let channel = slot.channel;
+        self.reweigh(channel, set);
         for rail in 0..self.rails.len() {
             let part = self.t.parts_of(set)[rail];
             if part.bytes > 0 {
@@ -333,7 +354,9 @@ mod tests {
     /// Completes `count` posts of a rail that is given them all at 0 and takes `each` ns for one; noticed at multiples of
     /// `poll`.
     fn run(path: &mut Path, start: u64, count: u64, each: u64, poll: u64) -> u64 {
-        path.backlog += count * LEN;
+        for n in 0..count {
+            path.posted(Time(start), LEN, n == 0);
+        }
         let mut now = start;
         for n in 1..=count {
             now = (start + n * each).next_multiple_of(poll);
@@ -363,7 +386,7 @@ mod tests {
         let now = run(&mut path, 0, 100, 10_000, 1);
         let rate = path.rate;
         for n in 1..50 {
-            path.backlog += LEN;
+            path.posted(Time(now + n * 1_000_000 - 900_000), LEN, true);
             path.completed(Time(now + n * 1_000_000), LEN, Nanos(900_000), false, true);
             assert_eq!(path.rate, rate);
         }
@@ -379,6 +402,17 @@ mod tests {
         assert!(path.rate.abs_diff(rate_of(LEN, Nanos(100_000))) < path.rate / 50, "{}", path.rate);
         run(&mut path, now, 16, 10_000, 1);
         assert!(path.rate.abs_diff(rate_of(LEN, Nanos(10_000))) < path.rate / 50, "{}", path.rate);
+    }
+
+    /// P-1: a rail that is through with everything at each poll is not taken for slow for ever.
+    #[test]
+    fn bounds_raise_a_rate_that_is_too_low() {
+        let mut path = Path::default();
+        let mut now = run(&mut path, 0, 100, 100_000, 1);
+        for _ in 0..10 {
+            now = run(&mut path, now, 2, 10_000, 50_000);
+        }
+        assert!(path.rate >= rate_of(2 * LEN, Nanos(60_000)), "{}", path.rate);
     }
 
     /// P-2: a stripe's time begins when the rail is through with what was posted before.

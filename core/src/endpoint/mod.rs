@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `room` (rails that may be posted on), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `policy` (who decides which rails), `room` (rails that may be posted on), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -22,6 +22,7 @@ mod measure;
 mod op;
 mod packets;
 mod planted;
+mod policy;
 mod pump;
 mod rendezvous;
 pub mod request;
@@ -42,6 +43,7 @@ pub use event::*;
 pub use measure::{Change, RailStats, Why};
 #[cfg(any(test, feature = "planted"))]
 pub use planted::Planted;
+pub use policy::{ClassPolicy, MessageClass, Policy};
 pub use request::*;
 pub use tables::{Sizes, sizes};
 pub use usage::{InUse, Usage};
@@ -49,7 +51,6 @@ pub use usage::{InUse, Usage};
 use crate::config::Config;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
-use crate::rail::sched::Policy;
 use crate::rel::ack::AckPolicy;
 use crate::seq::Seq;
 use crate::store::{List, Sizer};
@@ -59,6 +60,7 @@ use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
 #[cfg(not(any(test, feature = "planted")))]
 use planted::Planted;
+use policy::Policies;
 use tables::Tables;
 
 /// What a rail reports beside packets and completions.
@@ -225,7 +227,7 @@ pub struct Stats {
 pub struct Endpoint<'m> {
     config: Config,
     rails: heapless::Vec<RailFacts, 64>,
-    policy: Policy,
+    policies: Policies,
     ack_policy: AckPolicy,
     t: Tables<'m>,
     /// Channels with something to send.
@@ -285,8 +287,8 @@ impl<'m> Endpoint<'m> {
             }
         }
         let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
-        Ok(Endpoint {
-            policy: Policy { multiplex: config.multiplex, striping: config.striping },
+        let mut endpoint = Endpoint {
+            policies: Policies::new(&config, rails.len()),
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
             config,
@@ -307,7 +309,9 @@ impl<'m> Endpoint<'m> {
             stats: Stats::default(),
             #[cfg(any(test, feature = "planted"))]
             plants: planted::Plants::default(),
-        })
+        };
+        endpoint.begin_weights();
+        Ok(endpoint)
     }
 
     /// The configuration.

@@ -93,7 +93,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.unacked += 1;
         slot.posts += 1;
-        self.note_posted(channel, rail, payload.len());
+        self.note_posted(now, channel, rail, payload.len());
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
@@ -135,7 +135,7 @@ impl Endpoint<'_> {
             return;
         };
         self.t.ops.at_mut(op).posts += 1;
-        self.note_posted(channel, rail, payload.len());
+        self.note_posted(now, channel, rail, payload.len());
         let peer = self.t.channels.at(channel).peer;
         let header = heapless::Vec::new();
         let pushed = out.push(Action::Post(Post { id: PostId(key), peer, rail, kind, header, payload }));

@@ -5,7 +5,7 @@
 
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
-use super::{Endpoint, OpError, RailFault};
+use super::{Endpoint, MessageClass, OpError, RailFault};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
@@ -43,6 +43,7 @@ impl Endpoint<'_> {
         // A key names one contiguous piece.
         let contiguous = slot.segments == 1;
         let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
+        let writable = self.eligible(MessageClass::Large, writable);
         let slot = self.t.ops.at_mut(op);
         slot.fin_wanted = true;
         if slot.granted == 0 {

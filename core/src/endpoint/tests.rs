@@ -20,6 +20,7 @@ mod lone;
 mod one_sided;
 mod peers;
 mod planted;
+mod policies;
 mod programs;
 mod random;
 mod rules;

@@ -6,6 +6,7 @@ use super::super::{Endpoint, Post};
 use super::Planted;
 use crate::ids::{PostId, RailId};
 use crate::seq::Seq;
+use crate::time::Time;
 
 #[allow(clippy::unused_self, reason = "the live hooks look at the endpoint")]
 impl Endpoint<'_> {
@@ -58,7 +59,7 @@ impl Endpoint<'_> {
     }
 
     #[inline(always)]
-    pub(in super::super) const fn pump_replay(&mut self, _: u32, _: &mut Actions) -> Step {
+    pub(in super::super) const fn pump_replay(&mut self, _: Time, _: u32, _: &mut Actions) -> Step {
         Step::Idle
     }
 }

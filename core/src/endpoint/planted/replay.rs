@@ -14,6 +14,7 @@ use super::super::{Endpoint, Post};
 use super::Planted;
 use crate::ids::{Key, PostId, RailId};
 use crate::store::NONE;
+use crate::time::Time;
 use crate::wire::{Body, Repr};
 
 impl Endpoint<'_> {
@@ -161,7 +162,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends one packet of a dead rail again, as it was.
-    pub(in super::super) fn pump_replay(&mut self, channel: u32, out: &mut Actions) -> Step {
+    pub(in super::super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         for at in 0..self.plants.again.len() {
             let (of, key) = self.plants.again[at];
             if of != channel {
@@ -184,7 +185,7 @@ impl Endpoint<'_> {
             slot.rail = rail.0;
             slot.posted = true;
             self.t.ops.at_mut(packet.op).posts += 1;
-            self.note_posted(channel, rail, packet.len);
+            self.note_posted(now, channel, rail, packet.len);
             self.stats.packets_sent += 1;
             let _ = out.push(Action::Post(Post { id: PostId(key), rail, ..post }));
             return Step::Sent;

@@ -153,7 +153,7 @@ impl<'m> Timed<'m> {
 
     /// Messages of `len` bytes from rank 0 to rank 1, `window` at once, all the way; how long they took.
     pub(super) fn stream(&mut self, count: u64, window: u64, len: u64) -> u64 {
-        let start = self.now;
+        let mut took = 0;
         let mut left = count;
         while left > 0 {
             for cookie in 0..window.min(left) {
@@ -161,9 +161,12 @@ impl<'m> Timed<'m> {
                 self.send(cookie, len);
             }
             left -= window.min(left);
+            // The last acknowledgments take their time.
+            let start = self.now;
             self.run();
+            took += self.over.last().map_or(0, |&(.., at)| at) - start;
         }
-        self.now - start
+        took
     }
 
     pub(super) fn send(&mut self, cookie: u64, len: u64) {
@@ -174,6 +177,12 @@ impl<'m> Timed<'m> {
     pub(super) fn recv(&mut self, cookie: u64, len: u64) {
         let recv = Recv { segments: &seg(0, len), cookie: Cookie(cookie), ..Recv::default() };
         self.endpoints[1].recv(Time(self.now), &recv).unwrap();
+    }
+
+    /// Payload bytes that each rail got since the log was cleared.
+    pub(super) fn carried(&self) -> Vec<u64> {
+        let sum = |rail| self.posts.iter().filter(|post| post.rail == rail).map(|post| post.len).sum();
+        (0..self.lines.len()).map(sum).collect()
     }
 }
 

@@ -84,7 +84,7 @@ impl WeightedRoundRobin {
     pub fn pick(&mut self, rails: Candidates, weights: &[u16]) -> Option<RailId> {
         let weight = |rail: u8| weights.get(usize::from(rail)).copied().unwrap_or(0);
         let mut ready = heavier(rails.up & rails.room, 0, weight);
-        let mut above = |round| heavier(ready, round, weight);
+        let above = |round| heavier(ready, round, weight);
         let (round, rail) = if ready == 0 {
             // Who is up and weighs something, but has no room, is waited for.
             if heavier(rails.up, 0, weight) != 0 {
