@@ -61,18 +61,6 @@ impl<'a> Fluid<'a> {
         drained_ns.saturating_add(wait_ns(state)).saturating_add(effective(state).min(limit).time_ns(bytes))
     }
 
-    /// What groups have room for until `at_ns`, backlogs deducted.
-    pub(super) fn room(&self, at_ns: u64) -> Room {
-        let mut room = Room([u64::MAX; GROUPS_MAX]);
-        for (index, group) in self.forest.groups().iter().enumerate() {
-            let Some(capacity) = self.capacity(index) else { continue };
-            let backlogs = rails_of(group.rails & self.backlogged).filter_map(|rail| self.rails.get(rail));
-            let backlog = backlogs.map(|state| state.backlog_bytes).fold(0, u64::saturating_add);
-            room.0[index] = capacity.bytes_in(at_ns).saturating_sub(backlog);
-        }
-        room
-    }
-
     fn capacity(&self, group: usize) -> Option<Rate> {
         self.capacities.get(group).copied().filter(|capacity| *capacity != Rate::NONE)
     }
@@ -153,21 +141,6 @@ impl<'a> Fluid<'a> {
 
 /// The whole, as a 32-bit fraction; one unit less than it would be, so that products of two fit 64 bits.
 const ONE: u64 = u32::MAX as u64;
-
-/// What groups can still carry by some moment, in bytes.
-pub(super) struct Room([u64; GROUPS_MAX]);
-
-impl Room {
-    /// How much of `bytes` the groups around `rail` have room for.
-    pub(super) fn of(&self, fluid: &Fluid<'_>, rail: u8, bytes: u64) -> u64 {
-        fluid.forest.around(rail.into()).map(|group| self.0[group]).fold(bytes, u64::min)
-    }
-
-    /// Gives `bytes` to `rail`.
-    pub(super) fn take(&mut self, fluid: &Fluid<'_>, rail: u8, bytes: u64) {
-        fluid.forest.around(rail.into()).for_each(|group| self.0[group] = self.0[group].saturating_sub(bytes));
-    }
-}
 
 /// What a chunk waits for on a rail whose backlog is drained.
 pub(super) fn wait_ns(rail: &RailState) -> u64 {

@@ -15,8 +15,8 @@
 //! after the other, until those that have entered are done before the next would enter: a closed form and one pass, and
 //! the optimum. Where the number of chunks is limited (by a knob, or because the message has too few smallest chunks),
 //! the best set is found by Newton's steps from the best single rail: the time decreases with each, at most
-//! [`ROUNDS_MAX`] of them. Where a group is in the way, [`super::fluid`] plays the model from event to event for a set
-//! that a greedy choice proposes, group by group; that is near the optimum, not proven to be it.
+//! [`ROUNDS_MAX`] of them. Where a group is in the way, `fluid` plays the model from event to event, first with all rails,
+//! then leaving out those that can be missed best; that is near the optimum, not proven to be it.
 //!
 //! Invariants: chunks are disjoint, in the rails' order, sum to the message, none is shorter than its rail's smallest;
 //! all cuts lie on the alignment asked for; the prediction is never later than the best single rail's.
@@ -358,6 +358,9 @@ fn best_single_shared(ask: &Ask, rails: &[RailState], fluid: &Fluid<'_>) -> Opti
 }
 
 /// A split near the optimum where groups are in the way; `None` if one rail is best.
+///
+/// More rails never lengthen the relaxed time (rails share what there is, and nobody waits), so the search starts from
+/// all and leaves out one after the other, until smallest chunks and the number of rails are kept.
 fn together_shared(
     ask: &Ask,
     all: &Lines,
@@ -365,52 +368,65 @@ fn together_shared(
     fluid: &Fluid<'_>,
     chunks: &mut Vec<Chunk, RAILS_MAX>,
 ) -> Option<u64> {
+    let mut set: Lines = all.iter().filter(|line| line.moved(single.finish_ns) > 0).copied().collect();
+    let smallest = set.iter().map(|line| line.min).min().unwrap_or(1);
+    let used_max = u64::from(ask.rails_used_max).min(ask.bytes / smallest) as usize;
     let mut best_ns = u64::MAX;
     let mut trial = Vec::new();
-    let mut at_ns = single.finish_ns;
-    let mut set = choose_shared(all, ask, fluid, at_ns);
-    for _ in 0..ROUNDS_MAX {
-        if set.len() < 2 {
+    // Each round ends the search or leaves out a rail.
+    for _ in 0..RAILS_MAX {
+        // What is relaxed bounds what is allowed: with fewer rails it only gets later.
+        if set.len() < 2 || fluid.together(&mut set, ask.bytes) >= best_ns {
             break;
         }
-        at_ns = fluid.together(&mut set, ask.bytes);
-        // The rail furthest below its smallest chunk, if any is.
-        let short = |line: &&Line| line.bytes < line.min;
-        let worst = set.iter().filter(short).min_by_key(|line| (rate::scale(line.bytes, 1 << 16, line.min), line.rail));
-        let worst = worst.map(|line| line.rail);
-        apportion(&mut set, ask, &mut trial);
-        let finish_ns = fluid.finish_ns(&trial);
-        let better = finish_ns < best_ns;
-        if better {
-            best_ns = finish_ns;
-            core::mem::swap(chunks, &mut trial);
+        let least = set.iter().map(|line| line.min).fold(0, u64::saturating_add);
+        if set.len() <= used_max && least <= ask.bytes {
+            let mut raised = set.clone();
+            apportion(&mut raised, ask, &mut trial);
+            let finish_ns = fluid.finish_ns(&trial);
+            if finish_ns < best_ns {
+                best_ns = finish_ns;
+                core::mem::swap(chunks, &mut trial);
+            }
         }
-        match worst {
-            Some(rail) => set.retain(|line| line.rail != rail),
-            None if better && set.len() < all.len() => set = choose_shared(all, ask, fluid, at_ns),
-            None => break,
+        if !leave_out(&mut set, ask, used_max, fluid) {
+            break;
         }
     }
     (best_ns != u64::MAX).then_some(best_ns)
 }
 
-/// The rails that add most by `at_ns`, one after the other, each judged by what its groups still have room for.
-fn choose_shared(all: &Lines, ask: &Ask, fluid: &Fluid<'_>, at_ns: u64) -> Lines {
-    let mut room = fluid.room(at_ns);
-    let (mut left, mut set, mut least) = (all.clone(), Lines::new(), 0u64);
-    while set.len() < ask.rails_used_max.into() {
-        let gain = |line: &Line| room.of(fluid, line.rail, line.moved(at_ns));
-        let fits = |line: &Line| least.saturating_add(line.min) <= ask.bytes && gain(line) >= line.min;
-        let candidates = left.iter().enumerate().filter(|(_, line)| fits(line));
-        let best = candidates.max_by_key(|(_, line)| (gain(line), core::cmp::Reverse(line.rail)));
-        let Some((index, gain)) = best.map(|(index, line)| (index, gain(line))) else { break };
-        let line = left.swap_remove(index);
-        room.take(fluid, line.rail, gain);
-        least += line.min;
-        let _ = set.push(line);
+/// Leaves out what can be missed best; false where nothing has to be left out. Many rails too many go in bulk, by what
+/// they move; of a few, those that matter least are each tried.
+fn leave_out(set: &mut Lines, ask: &Ask, used_max: usize, fluid: &Fluid<'_>) -> bool {
+    let too_many = set.len() > used_max;
+    if !too_many && set.iter().all(|line| line.bytes >= line.min) {
+        return false;
     }
-    set
+    let worth = |line: &Line| if too_many { line.bytes } else { rate::scale(line.bytes, 1 << 16, line.min) };
+    set.sort_unstable_by_key(|line| (core::cmp::Reverse(worth(line)), line.rail));
+    let excess = set.len().saturating_sub(used_max);
+    if excess > BULK {
+        set.truncate(set.len() - excess / 4);
+        return true;
+    }
+    let without = |index: usize| {
+        let mut rest = set.clone();
+        rest.swap_remove(index);
+        (fluid.together(&mut rest, ask.bytes), index)
+    };
+    let tried = (0..set.len()).rev().take(TRIED);
+    if let Some((_, index)) = tried.map(without).min() {
+        set.swap_remove(index);
+    }
+    true
 }
+
+/// Rails too many from which they are left out a quarter at a time.
+const BULK: usize = 8;
+
+/// Rails that are each tried before one is left out.
+const TRIED: usize = 3;
 
 #[cfg(test)]
 #[path = "split_tests.rs"]
