@@ -47,11 +47,15 @@ pub enum Striping {
     /// In proportion to weights that follow the times of the stripes (multirail-2004, 4.5, equation 4). They begin as
     /// [`Config::weights`].
     Adaptive,
+    /// So that all parts end together, by what is known of each rail: rate, latency, what lies on it already. On one rail
+    /// where cutting does not pay.
+    Balanced,
 }
 
 impl Striping {
     /// All of them, in the order of their names in settings.
-    pub const ALL: [Striping; 4] = [Striping::Binding, Striping::Even, Striping::Weighted, Striping::Adaptive];
+    pub const ALL: [Striping; 5] =
+        [Striping::Binding, Striping::Even, Striping::Weighted, Striping::Adaptive, Striping::Balanced];
 
     /// Its name in settings and on command lines.
     pub const fn name(self) -> &'static str {
@@ -60,6 +64,7 @@ impl Striping {
             Striping::Even => "even",
             Striping::Weighted => "weighted",
             Striping::Adaptive => "adaptive",
+            Striping::Balanced => "balanced",
         }
     }
 }

@@ -147,6 +147,10 @@ impl Endpoint<'_> {
             self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;
             self.t.ops.at_mut(op).cursor = 64;
         }
+        for rail in rails_of(used) {
+            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
+            self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;
+        }
         let slot = self.t.ops.at_mut(op);
         slot.stripes = set;
         slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
@@ -212,6 +216,10 @@ impl Endpoint<'_> {
         }
         if len > 0 {
             self.note_moved(now, op, part);
+            if self.t.ops.at(op).stripes != NONE {
+                let path = &mut self.t.sub(channel, part).path;
+                path.planned = path.planned.saturating_sub(len);
+            }
         }
         stripe.next += len;
         let slot = self.t.ops.at_mut(op);

@@ -87,6 +87,8 @@ pub struct RailStats {
 pub(crate) struct Path {
     /// Payload bytes posted and not completed.
     pub backlog: u64,
+    /// Payload bytes of transfers that are cut and not posted yet.
+    pub planned: u64,
     /// The first post since the rail was idle, and the bytes completed since then.
     busy_since: Time,
     busy_bytes: u64,

@@ -63,11 +63,13 @@ pub enum Policy {
     Weighted,
     /// [`Striping::Adaptive`].
     Adaptive,
+    /// [`Striping::Balanced`].
+    Balanced,
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 7] = [
+    pub const ALL: [Policy; 8] = [
         Policy::Binding,
         Policy::RoundRobin,
         Policy::WeightedRoundRobin,
@@ -75,6 +77,7 @@ impl Policy {
         Policy::Even,
         Policy::Weighted,
         Policy::Adaptive,
+        Policy::Balanced,
     ];
 
     /// How it has packets choose a rail, if it says so.
@@ -84,7 +87,7 @@ impl Policy {
             Policy::RoundRobin => Some(Multiplex::RoundRobin),
             Policy::WeightedRoundRobin => Some(Multiplex::WeightedRoundRobin),
             Policy::WindowRoundRobin => Some(Multiplex::WindowRoundRobin),
-            Policy::Even | Policy::Weighted | Policy::Adaptive => None,
+            Policy::Even | Policy::Weighted | Policy::Adaptive | Policy::Balanced => None,
         }
     }
 
@@ -95,6 +98,7 @@ impl Policy {
             Policy::Even => Some(Striping::Even),
             Policy::Weighted => Some(Striping::Weighted),
             Policy::Adaptive => Some(Striping::Adaptive),
+            Policy::Balanced => Some(Striping::Balanced),
             Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::WindowRoundRobin => None,
         }
     }
@@ -262,7 +266,7 @@ impl Endpoint<'_> {
                 let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
                 bound.map_or(0, |rail| 1 << rail.0)
             }
-            Striping::Even | Striping::Weighted | Striping::Adaptive => usable,
+            Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
         }
     }
 
@@ -277,6 +281,9 @@ impl Endpoint<'_> {
         set: u32,
     ) -> Option<[u32; RAILS_MAX]> {
         let striping = self.policies.classes[class as usize].striping;
+        if striping == Striping::Balanced && self.balance(channel, bytes, mask, set) {
+            return None;
+        }
         let mut weights = self.policies.shares;
         if striping == Striping::Adaptive {
             for rail in rails_of(mask) {
@@ -290,7 +297,7 @@ impl Endpoint<'_> {
         }
         let stripes: &mut [Stripe] = self.t.stripes_of(set);
         match striping {
-            Striping::Binding | Striping::Even => striping::even(bytes, mask, stripes),
+            Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
             Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, &weights, stripes),
         }
         (striping == Striping::Adaptive).then_some(weights)

@@ -23,8 +23,8 @@ const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin", "weighted_round_rob
 const MULTIPLEX: [Multiplex; 4] = Multiplex::ALL;
 
 /// Names of [`Striping`], in the order of [`STRIPING`].
-const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive"];
-const STRIPING: [Striping; 4] = Striping::ALL;
+const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive", "balanced"];
+const STRIPING: [Striping; 5] = Striping::ALL;
 
 /// The kinds of rails that can be asked for.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "tcp"];

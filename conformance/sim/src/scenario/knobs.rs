@@ -33,6 +33,8 @@ pub enum StripingWord {
     Weighted,
     /// [`Striping::Adaptive`].
     Adaptive,
+    /// [`Striping::Balanced`].
+    Balanced,
 }
 
 macro_rules! knobs {
@@ -82,6 +84,7 @@ macro_rules! knobs {
                     Some(StripingWord::Even) => config.striping = Striping::Even,
                     Some(StripingWord::Weighted) => config.striping = Striping::Weighted,
                     Some(StripingWord::Adaptive) => config.striping = Striping::Adaptive,
+                    Some(StripingWord::Balanced) => config.striping = Striping::Balanced,
                     None => {}
                 }
             }

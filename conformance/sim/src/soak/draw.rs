@@ -62,7 +62,7 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
         MultiplexWord::WeightedRoundRobin,
         MultiplexWord::WindowRoundRobin,
     ];
-    let striping = [StripingWord::Even, StripingWord::Weighted, StripingWord::Adaptive];
+    let striping = [StripingWord::Even, StripingWord::Weighted, StripingWord::Adaptive, StripingWord::Balanced];
     let config = &mut scenario.config;
     config.multiplex = rng.pick(&multiplex).copied();
     config.striping = rng.pick(&striping).copied();

@@ -141,3 +141,32 @@ fn weights_can_be_set() {
         assert!(matches!(stats.changed, Some(Change { why: Why::Set | Why::Measured, .. })), "{stats:?} {quarter}");
     });
 }
+
+/// P-8: balanced striping gets the sum of the rails' rates after the first message, leaves a rail alone that does not pay,
+/// and follows when a rail slows down ten-fold and recovers.
+#[test]
+fn balanced_parts_end_together() {
+    let config = Config { striping: Striping::Balanced, ..small() };
+    for facts in sorts() {
+        for window in [1, 6] {
+            let mut regions = regions(&config, 2);
+            let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(800), line(200)]);
+            for (fast, slow) in [(800, 200), (80, 200), (800, 200)] {
+                timed.lines = vec![line(fast), line(slow)];
+                timed.stream(10, window, 4 << 20);
+                let took = timed.stream(12, window, 4 << 20);
+                let best = 12 * (4 << 20) * 1_000_000_000 / ((fast + slow) * MB);
+                assert!(
+                    took < best + best * 3 / 100 + 12 * 30_000,
+                    "{window} at once, {fast}:{slow}: {took} for {best}"
+                );
+            }
+        }
+        let mut regions = regions(&config, 2);
+        let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(1000), line(10)]);
+        timed.stream(4, 1, 1 << 20);
+        timed.posts.clear();
+        timed.stream(8, 1, 64 << 10);
+        assert_eq!(shares(&timed), [100, 0]);
+    }
+}

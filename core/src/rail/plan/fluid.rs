@@ -134,7 +134,7 @@ impl<'a> Fluid<'a> {
         for (flow, rate) in flows.iter().zip(rates) {
             let share = self.forest.innermost(flow.rail.into()).map_or(ONE, |group| share[group]);
             // What moves at all never stands still, or the game would not end.
-            *rate = (u64::from(flow.wants().0) * share >> 32).max(flow.wants().0.min(1).into());
+            *rate = ((u64::from(flow.wants().0) * share) >> 32).max(flow.wants().0.min(1).into());
         }
     }
 }
