@@ -4,6 +4,8 @@
 //! A policy sees the rails of one channel as bit masks and facts, and answers; it sends nothing. A new policy is a new
 //! `impl Scheduler` and a variant of [`Multiplex`] or [`Striping`].
 
+pub mod multiplex;
+
 use crate::config::{Multiplex, Striping};
 use crate::ids::RailId;
 
