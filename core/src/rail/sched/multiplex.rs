@@ -4,7 +4,7 @@
 //! usually dominates".
 //!
 //! Invariants:
-//! * A rail that is not up is never looked at; at most one pass over the bits of `up & room` is made per message.
+//! * A rail that is not up is never looked at: O(1) per message, weighted round robin O(rails that are up).
 //! * The answer is a rail that is up and has room, or `None`: wait for room.
 //! * `None` leaves the state as it was, and so does no answer at all: the states are `Copy`, and a caller that could not
 //!   use its rail after all puts the old state back.
@@ -77,33 +77,28 @@ pub struct WeightedRoundRobin {
 }
 
 impl WeightedRoundRobin {
-    /// The rail for the next message; `None`: no rail has room. O(rails with room).
+    /// The rail for the next message; `None`: wait for room. O(rails that are up).
     ///
     /// `weights[rail]`: messages per cycle. A rail of weight 0, or beyond the list's end, carries nothing as long as
     /// another one is up that has a weight; where none has, all count as one.
     pub fn pick(&mut self, rails: Candidates, weights: &[u16]) -> Option<RailId> {
         let weight = |rail: u8| weights.get(usize::from(rail)).copied().unwrap_or(0);
-        let mut ready = heavier(rails.up & rails.room, 0, weight);
-        let mut above = |round| heavier(ready, round, weight);
-        let (round, rail) = if ready == 0 {
-            // Who is up and weighs something, but has no room, is waited for.
-            if heavier(rails.up, 0, weight) != 0 {
-                return None;
-            }
-            ready = rails.up & rails.room;
+        let weighty = heavier(rails.up, 0, weight);
+        let ready = if weighty != 0 { weighty } else { rails.up } & rails.room;
+        if ready == 0 {
+            return None;
+        }
+        let now = heavier(ready, self.round, weight) & from(self.next);
+        let (round, rail) = if weighty == 0 {
             (0, next_from(ready, self.next)?)
+        } else if now != 0 {
+            (self.round, now.trailing_zeros() as u8)
         } else {
-            let here = above(self.round);
-            let later = here & from(self.next);
-            if later != 0 {
-                (self.round, later.trailing_zeros() as u8)
-            } else {
-                // The round is over; and the cycle, where no weight reaches into the next one.
-                let round = self.round.saturating_add(1);
-                let there = above(round);
-                let (round, there) = if there != 0 { (round, there) } else { (0, ready) };
-                (round, there.trailing_zeros() as u8)
-            }
+            // The round is over; and the cycle with it, where no weight reaches into the next round.
+            let round = self.round.saturating_add(1);
+            let next = heavier(ready, round, weight);
+            let (round, turns) = if next != 0 { (round, next) } else { (0, ready) };
+            (round, turns.trailing_zeros() as u8)
         };
         *self = WeightedRoundRobin { round, next: rail + 1 };
         Some(RailId(rail))
