@@ -5,6 +5,7 @@
 //! `impl Scheduler` and a variant of [`Multiplex`] or [`Striping`].
 
 pub mod multiplex;
+pub mod service;
 pub mod weights;
 
 use crate::config::{Multiplex, Striping};

@@ -47,7 +47,8 @@ pub struct StripeTime {
     /// Its length *as it was cut*, in bytes.
     pub bytes: u64,
     /// From when it was handed to the rail until its completion was noticed, in any unit that is the same for all
-    /// stripes of the message; 0 counts as 1.
+    /// stripes of the message; 0 counts as 1. Waiting behind earlier messages must not be counted:
+    /// [`ServiceClock`](super::service::ServiceClock).
     pub ticks: u64,
 }
 

@@ -1,0 +1,154 @@
+//! How long a rail took for a stripe, when messages follow each other closely.
+//!
+//! multirail-2004, 4.5 counts from handing the stripe over. With one message at a time that is right. With several under
+//! way it counts the waiting behind earlier messages too: a rail looks slow because it was given much, gets little, looks
+//! fast, gets much, and the weights swing for ever (a window of 8 messages on rails of 4:1 takes half as long again; see
+//! the tests). So here the time starts when the rail came free for the stripe: at hand-over, or when the stripe before it
+//! was complete, whichever is later. With one message at a time both are the same.
+
+use super::weights::StripeTime;
+use crate::ids::RailId;
+use crate::time::Time;
+
+/// When a rail began with the stripe that it will complete next; one per rail of a channel.
+///
+/// Stripes are expected to be complete in the order in which they were handed over, as on a subchannel they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceClock {
+    /// Start of the span that ended at `until`.
+    from: Time,
+    /// When the last completion was noticed.
+    until: Time,
+    /// Bytes noticed as complete at `until`.
+    bytes: u64,
+}
+
+impl ServiceClock {
+    /// A stripe of `bytes`, handed over at `handed`, is noticed to be complete at `now`. Answers what to tell
+    /// [`Weights::adapt`](super::weights::Weights::adapt), in ticks of 1 ns, once all stripes of its message are in.
+    ///
+    /// Stripes of several messages that one poll finds complete share the span since the poll before: each is told with
+    /// the bytes found so far, because a span of 0 ns would be an endless rate.
+    pub fn completed(&mut self, rail: RailId, handed: Time, now: Time, bytes: u64) -> StripeTime {
+        if now != self.until || self.bytes == 0 {
+            *self = ServiceClock { from: handed.max(self.until), until: now, bytes: 0 };
+        }
+        self.bytes = self.bytes.saturating_add(bytes);
+        StripeTime { rail, bytes: self.bytes, ticks: (now - self.from).0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Stripe;
+    use super::super::weights::{Alpha, CutRule, TOTAL, Weights};
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::VecDeque;
+    use std::vec::Vec;
+
+    const BYTES: u64 = 1 << 18;
+    const RULE: CutRule = CutRule { bytes_min: 16 * 1024, align: 64 };
+
+    /// Two rails, `fast` bytes and 1 byte per ns; `window` messages under way, each cut by the weights of its moment, its
+    /// stripes queued. Polls come `pauses` ns apart, in turn. Answers how long the second half of the messages took in
+    /// percent of what the rails can, and the weight of the slow rail at the end.
+    fn stream(fast: u64, window: usize, pauses: &[u64], clocks: bool) -> (u64, u32) {
+        let (mut weights, mut clock, mut free) = (Weights::even(0b11), [ServiceClock::default(); 2], [0u64; 2]);
+        // Per message: hand-over, bytes per rail, finish per rail, and what was noticed.
+        let mut under_way: VecDeque<(u64, [u64; 2], [u64; 2], [Option<StripeTime>; 2])> = VecDeque::new();
+        let messages = 40 * window as u64;
+        let (mut sent, mut half, mut now, mut pauses) = (0, 0, 0, pauses.iter().cycle());
+        while sent < 2 * messages {
+            for (handed, bytes, finish, seen) in &mut under_way {
+                for rail in 0..2 {
+                    if seen[rail].is_none() && finish[rail] <= now {
+                        let id = RailId(rail as u8);
+                        let by_clock = clock[rail].completed(id, Time(*handed), Time(now), bytes[rail]);
+                        let by_hand = StripeTime { rail: id, bytes: bytes[rail], ticks: now - *handed };
+                        seen[rail] = Some(if clocks { by_clock } else { by_hand });
+                    }
+                }
+            }
+            while let Some((.., [Some(one), Some(other)])) = under_way.front() {
+                weights.adapt(Alpha::HALF, &[*one, *other]);
+                under_way.pop_front();
+            }
+            while under_way.len() < window {
+                if sent == messages {
+                    half = now;
+                }
+                sent += 1;
+                let mut stripes = [Stripe::default(); 2];
+                weights.cut(BYTES, RULE, &mut stripes);
+                let bytes = stripes.map(|stripe| stripe.end - stripe.next);
+                for (rail, rate) in [fast, 1].into_iter().enumerate() {
+                    free[rail] = free[rail].max(now) + bytes[rail].div_ceil(rate);
+                }
+                let seen = [0, 1].map(|rail: usize| {
+                    let empty = StripeTime { rail: RailId(rail as u8), bytes: 0, ticks: 0 };
+                    (bytes[rail] == 0).then_some(empty)
+                });
+                under_way.push_back((now, bytes, free, seen));
+            }
+            now += pauses.next().unwrap();
+        }
+        let took = free.iter().max().unwrap() - half;
+        (took * 100 / ((messages + window as u64) * BYTES / (fast + 1)), weights.of(RailId(1)))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// With prompt polling the weights stand at the ratio of the rates, however many messages are under way.
+        #[test]
+        fn messages_under_way_do_not_upset_the_balance(fast in 1u64..=8, window in 1usize..=32) {
+            let (percent, slow) = stream(fast, window, &[1000], true);
+            prop_assert!(percent <= 105, "{} %", percent);
+            let balance = TOTAL / (fast as u32 + 1);
+            prop_assert!(slow.abs_diff(balance) * 20 <= balance, "{} instead of {}", slow, balance);
+        }
+
+        /// Late polls, about as far apart as messages, blur the weights, but don't let them run away. (Half of each
+        /// message's blur goes into the weights: an unlucky rhythm of polls costs a third of the time.)
+        #[test]
+        fn late_polls_cost_little(
+            fast in 1u64..=4,
+            window in 8usize..=32,
+            pauses in prop::collection::vec(1000u64..100_000, 1..50),
+        ) {
+            let (percent, slow) = stream(fast, window, &pauses, true);
+            prop_assert!(percent <= 150, "{} %, {} of {}", percent, slow, TOTAL);
+        }
+
+        /// However late polls are, a span is never shorter than the time since the poll before, and bytes are never lost:
+        /// over a busy spell the spans are the spell and the bytes are the bytes.
+        #[test]
+        fn spans_add_up(polls in prop::collection::vec((1u64..1 << 40, prop::collection::vec(1u64..1 << 40, 1..4)), 1..50)) {
+            let (mut clock, mut now, mut spans, mut bytes) = (ServiceClock::default(), 0, 0, 0);
+            for (pause, stripes) in &polls {
+                now += pause;
+                let told: Vec<_> = stripes.iter().map(|it| clock.completed(RailId(0), Time(0), Time(now), *it)).collect();
+                prop_assert!(told.iter().all(|it| it.ticks == *pause));
+                spans += told.last().unwrap().ticks;
+                bytes += told.last().unwrap().bytes;
+            }
+            prop_assert_eq!(spans, now);
+            prop_assert_eq!(bytes, polls.iter().flat_map(|poll| &poll.1).sum::<u64>());
+        }
+    }
+
+    /// Why there is a clock: counted from hand-over, weights swing and the rails idle in turn.
+    #[test]
+    fn time_since_hand_over_swings() {
+        let [by_hand, by_clock] = [false, true].map(|clocks| stream(4, 8, &[1000], clocks).0);
+        assert!(by_hand > 115 && by_clock <= 102, "{by_hand} % against {by_clock} %");
+    }
+
+    #[test]
+    fn one_message_at_a_time_counts_from_hand_over() {
+        let mut clock = ServiceClock::default();
+        let mut told = |handed, now| clock.completed(RailId(0), Time(handed), Time(now), 10).ticks;
+        assert_eq!([told(100, 150), told(200, 270), told(200, 300)], [50, 70, 30]);
+    }
+}
