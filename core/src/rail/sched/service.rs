@@ -10,16 +10,15 @@ use super::weights::StripeTime;
 use crate::ids::RailId;
 use crate::time::Time;
 
-/// When a rail began with the stripe that it will complete next; one per rail of a channel.
+/// Since when a rail has been at the stripe that it will complete next; one per rail of a channel.
 ///
 /// Stripes are expected to be complete in the order in which they were handed over, as on a subchannel they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServiceClock {
-    /// Start of the span that ended at `until`.
-    from: Time,
     /// When the last completion was noticed.
     until: Time,
-    /// Bytes noticed as complete at `until`.
+    /// The span that ended then, with what counts of the spans before it, and what was complete in it.
+    span_ns: u64,
     bytes: u64,
 }
 
@@ -27,14 +26,17 @@ impl ServiceClock {
     /// A stripe of `bytes`, handed over at `handed`, is noticed to be complete at `now`. Answers what to tell
     /// [`Weights::adapt`](super::weights::Weights::adapt), in ticks of 1 ns, once all stripes of its message are in.
     ///
-    /// Stripes of several messages that one poll finds complete share the span since the poll before: each is told with
-    /// the bytes found so far, because a span of 0 ns would be an endless rate.
+    /// Where completions are noticed late, one span is too long and the next too short, down to nothing. So as long as the
+    /// rail goes from stripe to stripe, half of the sums so far count with each new span: bytes and time separately,
+    /// so that a short span has little to say. Stripes that one poll finds complete share their span.
     pub fn completed(&mut self, rail: RailId, handed: Time, now: Time, bytes: u64) -> StripeTime {
         if now != self.until || self.bytes == 0 {
-            *self = ServiceClock { from: handed.max(self.until), until: now, bytes: 0 };
+            let (past_ns, past_bytes) = if handed < self.until { (self.span_ns / 2, self.bytes / 2) } else { (0, 0) };
+            let span = now - handed.max(self.until);
+            *self = ServiceClock { until: now, span_ns: past_ns.saturating_add(span.0), bytes: past_bytes };
         }
         self.bytes = self.bytes.saturating_add(bytes);
-        StripeTime { rail, bytes: self.bytes, ticks: (now - self.from).0 }
+        StripeTime { rail, bytes: self.bytes, ticks: self.span_ns }
     }
 }
 
@@ -110,7 +112,7 @@ mod tests {
         }
 
         /// Late polls, about as far apart as messages, blur the weights, but don't let them run away. (Half of each
-        /// message's blur goes into the weights: an unlucky rhythm of polls costs a third of the time.)
+        /// message's blur goes into the weights: an unlucky rhythm of polls costs a fifth of the time.)
         #[test]
         fn late_polls_cost_little(
             fast in 1u64..=4,
@@ -118,23 +120,25 @@ mod tests {
             pauses in prop::collection::vec(1000u64..100_000, 1..50),
         ) {
             let (percent, slow) = stream(fast, window, &pauses, true);
-            prop_assert!(percent <= 150, "{} %, {} of {}", percent, slow, TOTAL);
+            prop_assert!(percent <= 130, "{} %, {} of {}", percent, slow, TOTAL);
         }
 
-        /// However late polls are, a span is never shorter than the time since the poll before, and bytes are never lost:
-        /// over a busy spell the spans are the spell and the bytes are the bytes.
+        /// The rate told lies between the rates of the spans that it is made of, however late polls are.
         #[test]
-        fn spans_add_up(polls in prop::collection::vec((1u64..1 << 40, prop::collection::vec(1u64..1 << 40, 1..4)), 1..50)) {
-            let (mut clock, mut now, mut spans, mut bytes) = (ServiceClock::default(), 0, 0, 0);
+        fn rates_are_averages(
+            polls in prop::collection::vec((1u64..1 << 30, prop::collection::vec(1u64..1 << 20, 1..4)), 1..50),
+        ) {
+            let (mut clock, mut now, mut spans) = (ServiceClock::default(), 0, Vec::new());
             for (pause, stripes) in &polls {
                 now += pause;
-                let told: Vec<_> = stripes.iter().map(|it| clock.completed(RailId(0), Time(0), Time(now), *it)).collect();
-                prop_assert!(told.iter().all(|it| it.ticks == *pause));
-                spans += told.last().unwrap().ticks;
-                bytes += told.last().unwrap().bytes;
+                spans.push((stripes.iter().sum::<u64>(), *pause));
+                let tell = |it: &u64| clock.completed(RailId(0), Time(0), Time(now), *it);
+                let told = stripes.iter().map(tell).last().unwrap();
+                // Halves are rounded down, a byte or a ns each time.
+                let faster = |(bytes, ns): &(u64, u64)| (told.bytes.saturating_sub(2)) * ns <= bytes * (told.ticks + 2);
+                let slower = |(bytes, ns): &(u64, u64)| (told.bytes + 2) * ns >= bytes * told.ticks.saturating_sub(2);
+                prop_assert!(spans.iter().any(faster) && spans.iter().any(slower));
             }
-            prop_assert_eq!(spans, now);
-            prop_assert_eq!(bytes, polls.iter().flat_map(|poll| &poll.1).sum::<u64>());
         }
     }
 
@@ -149,6 +153,6 @@ mod tests {
     fn one_message_at_a_time_counts_from_hand_over() {
         let mut clock = ServiceClock::default();
         let mut told = |handed, now| clock.completed(RailId(0), Time(handed), Time(now), 10).ticks;
-        assert_eq!([told(100, 150), told(200, 270), told(200, 300)], [50, 70, 30]);
+        assert_eq!([told(100, 150), told(200, 270), told(270, 300)], [50, 70, 30]);
     }
 }
