@@ -1,5 +1,6 @@
 //! Rails: what they can do, and how work is spread over them.
 
+pub mod rate;
 pub mod sched;
 
 /// What a rail can do; the core adapts.
