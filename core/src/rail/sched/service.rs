@@ -65,13 +65,15 @@ mod tests {
         PathRate,
     }
 
+    /// A message under way: hand-over, bytes per rail, finish per rail, and what was noticed.
+    type Message = (u64, [u64; 2], [u64; 2], [Option<StripeTime>; 2]);
+
     /// Two rails, `fast` bytes and 1 byte per ns; `window` messages under way, each cut by the weights of its moment, its
     /// stripes queued. Polls come `pauses` ns apart, in turn. Answers how long the second half of the messages took in
     /// percent of what the rails can, and the weight of the slow rail at the end.
     fn stream(fast: u64, window: usize, pauses: &[u64], by: By) -> (u64, u32) {
         let (mut weights, mut clock, mut free) = (Weights::even(0b11), [ServiceClock::default(); 2], [0u64; 2]);
-        // Per message: hand-over, bytes per rail, finish per rail, and what was noticed.
-        let mut under_way: VecDeque<(u64, [u64; 2], [u64; 2], [Option<StripeTime>; 2])> = VecDeque::new();
+        let mut under_way: VecDeque<Message> = VecDeque::new();
         let messages = 40 * window as u64;
         let (mut rates, mut polled) = ([PathRate::default(); 2], 0);
         let (mut sent, mut half, mut now, mut pauses) = (0, 0, 0, pauses.iter().cycle());
