@@ -24,8 +24,8 @@ for menu in lossless all; do
         for build in debug release release; do
             # The verdict is another matter: worlds with all faults may need recovery.
             "$target/$build/rerail" sim --seed "$seed" --faults "$menu" --trace >"$folder/$build-new" || true
-            # The last lines tell what the run took in real time.
-            grep -v ' of virtual time in ' "$folder/$build-new" >"$folder/new" || true
+            # Two of the last lines tell what the run took of the real machine.
+            grep -v -e ' of virtual time in ' -e '^peak memory of this process ' "$folder/$build-new" >"$folder/new" || true
             if [ -e "$folder/old" ] && ! cmp "$folder/old" "$folder/new"; then
                 echo "seed $seed, faults $menu: the $build build tells another story" >&2
                 diff "$folder/old" "$folder/new" | head -5 >&2

@@ -224,6 +224,9 @@ pub struct SimArgs {
     /// How long faults happen, in minutes of virtual time.
     #[arg(long, value_name = "MINUTES")]
     pub minutes: Option<u64>,
+    /// One value of the scenario, by its path in the file: workload.name=ping-pong, config.bulk_max=64. Again and again.
+    #[arg(long, value_name = "KEY=VALUE", value_parser = parse_assignment)]
+    pub set: Vec<(String, String)>,
     /// Tell everything that happened, line by line.
     #[arg(long)]
     pub trace: bool,
@@ -242,7 +245,7 @@ pub struct SimArgs {
 #[derive(Clone, Debug, Args)]
 pub struct SoakArgs {
     /// Worlds.
-    #[arg(long, default_value_t = 1000)]
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     pub seeds: u64,
     /// The first seed.
     #[arg(long, default_value_t = 1)]
@@ -342,6 +345,12 @@ pub struct TransferArgs {
     /// Give up when nothing at all has happened for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
+}
+
+/// `KEY=VALUE`.
+fn parse_assignment(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("\"{text}\" is not KEY=VALUE"))?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `rerail sim`, `rerail soak` and `rerail check`: simulated clusters, one or many, and the device contract.
 
 mod check;
+mod memory;
 mod one;
 mod report;
 mod soak;

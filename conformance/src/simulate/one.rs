@@ -10,7 +10,8 @@ use rerail_sim::trace::{Line, Trace, story};
 use rerail_sim::workload::{self, Measured};
 use rerail_sim::world::Report;
 
-use super::report::{RunReport, replay};
+use super::memory::peak_resident_bytes;
+use super::report::{RunReport, Took, replay};
 use crate::cli::{RailWord, SimArgs};
 use crate::exit::Failure;
 use crate::output::{Align, Table, bad, bold, bytes, dim, good, json, write_stdout};
@@ -28,14 +29,14 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
     let trace = if traced { Trace::on() } else { Trace::off() };
     let started = Instant::now();
     let (verdict, report, measured) = soak::run(&scenario, args.seed, trace.clone());
-    let seconds = started.elapsed().as_secs_f64();
+    let took = Took { seconds: started.elapsed().as_secs_f64(), peak_bytes: peak_resident_bytes() };
     if traced {
         tell(&trace.take(), args.message)?;
     }
     match args.json {
-        true => json(&RunReport::new(args.seed, &verdict, &report, &measured, seconds))?,
+        true => json(&RunReport::new(args.seed, &verdict, &report, &measured, took))?,
         false => {
-            write_stdout(&render(args.seed, &scenario, &verdict, &report, seconds))?;
+            write_stdout(&render(args.seed, &scenario, &verdict, &report, took))?;
             if !measured.is_empty() {
                 write_stdout(&measurements(&measured))?;
             }
@@ -99,6 +100,9 @@ fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     if let Some(minutes) = args.minutes {
         scenario.limits.safety = Span::from_millis(minutes.saturating_mul(60_000));
     }
+    for (key, value) in &args.set {
+        scenario = scenario.set(key, value).map_err(Failure::usage)?;
+    }
     // What was put together is checked as a file would be.
     let text = scenario.to_toml().map_err(Failure::usage)?;
     Scenario::parse("command line", &text).map_err(Failure::usage)
@@ -123,12 +127,12 @@ fn set_rails(scenario: &mut Scenario, words: &[RailWord]) {
     }
 }
 
-fn render(seed: u64, scenario: &Scenario, verdict: &Verdict, report: &Report, seconds: f64) -> String {
+fn render(seed: u64, scenario: &Scenario, verdict: &Verdict, report: &Report, took: Took) -> String {
     let told = verdict.to_string();
     let (head, facts) = told.split_once('\n').unwrap_or((&told, ""));
     let head = if verdict.is_good() { good(head) } else { bad(head) };
     let ms = report.virtual_ns as f64 / 1e6;
-    let rate = if seconds > 0.0 { report.events as f64 / seconds / 1e6 } else { 0.0 };
+    let (seconds, rate) = (took.seconds, took.events_per_second(report) / 1e6);
     let mut text = String::new();
     if !scenario.about.is_empty() {
         text += &format!("{}\n", dim(&scenario.about));
@@ -141,8 +145,15 @@ fn render(seed: u64, scenario: &Scenario, verdict: &Verdict, report: &Report, se
         "{} ranks, {} faults, {ms:.3} ms of virtual time in {seconds:.2} s: {} events, {rate:.2} million a second\n",
         report.ranks, report.faults, report.events
     );
-    text +=
-        &format!("a rank's tables take {}, its payload pool {}", bytes(report.state_bytes), bytes(report.pool_bytes));
+    text += &format!(
+        "a rank's tables take {}, its payload pool {}, its rings {}",
+        bytes(report.state_bytes),
+        bytes(report.pool_bytes),
+        bytes(report.ring_bytes_per_rank())
+    );
+    if let (Some(peak), Some(of_rank)) = (took.peak_bytes, took.peak_bytes_per_rank(report)) {
+        text += &format!("\npeak memory of this process {}: {} a rank", bytes(peak), bytes(of_rank));
+    }
     text
 }
 

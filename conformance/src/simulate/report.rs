@@ -5,6 +5,27 @@ use rerail_sim::workload::Measured;
 use rerail_sim::world::Report;
 use serde::Serialize;
 
+/// What a run took of the real machine: the only facts about it that differ from time to time.
+#[derive(Clone, Copy, Debug)]
+pub struct Took {
+    /// Real time, in seconds.
+    pub seconds: f64,
+    /// Most bytes of the process that were in memory at once.
+    pub peak_bytes: Option<u64>,
+}
+
+impl Took {
+    /// Events per real second.
+    pub fn events_per_second(self, report: &Report) -> f64 {
+        if self.seconds > 0.0 { report.events as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Bytes in memory per rank, all that ranks share and the tool itself among them.
+    pub fn peak_bytes_per_rank(self, report: &Report) -> Option<u64> {
+        self.peak_bytes?.checked_div(report.ranks.into())
+    }
+}
+
 /// One run, for programs.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunReport {
@@ -28,6 +49,12 @@ pub struct RunReport {
     pub events_per_second: f64,
     /// Bytes of state and payload pool of one rank.
     pub rank_bytes: u64,
+    /// Bytes of ring memory per rank.
+    pub ring_bytes_per_rank: u64,
+    /// Most bytes of this process that were in memory at once.
+    pub peak_bytes: Option<u64>,
+    /// The same per rank.
+    pub peak_bytes_per_rank: Option<u64>,
     /// What the workload measured, in virtual time.
     pub measured: Vec<MeasuredLine>,
 }
@@ -47,7 +74,7 @@ pub struct MeasuredLine {
 
 impl RunReport {
     /// From a run.
-    pub fn new(seed: u64, verdict: &Verdict, report: &Report, measured: &[Measured], seconds: f64) -> Self {
+    pub fn new(seed: u64, verdict: &Verdict, report: &Report, measured: &[Measured], took: Took) -> Self {
         let line = |&Measured { what, bytes, value, unit }: &Measured| MeasuredLine { what, bytes, value, unit };
         RunReport {
             seed,
@@ -57,9 +84,12 @@ impl RunReport {
             virtual_ns: report.virtual_ns,
             events: report.events,
             faults: report.faults,
-            seconds,
-            events_per_second: if seconds > 0.0 { report.events as f64 / seconds } else { 0.0 },
+            seconds: took.seconds,
+            events_per_second: took.events_per_second(report),
             rank_bytes: report.state_bytes + report.pool_bytes,
+            ring_bytes_per_rank: report.ring_bytes_per_rank(),
+            peak_bytes: took.peak_bytes,
+            peak_bytes_per_rank: took.peak_bytes_per_rank(report),
             measured: measured.iter().map(line).collect(),
         }
     }

@@ -16,7 +16,7 @@ use super::card::{Card, CardError};
 use super::drive::Scratch;
 use super::{MemoryError, StartError};
 use crate::memory::{Core, CoreError, Memory};
-use crate::rail::{Rail, RailCounters};
+use crate::rail::{Rail, RailCounters, RailUsage};
 
 /// A message transport that its owner drives and tells the time.
 ///
@@ -97,6 +97,8 @@ pub struct RailInfo<'a> {
     pub address: &'a str,
     /// What it counted since the start.
     pub counters: RailCounters,
+    /// What it holds of its device.
+    pub usage: RailUsage,
 }
 
 impl Engine {
@@ -123,6 +125,7 @@ impl Engine {
             kind: slot.kind,
             address: &slot.address,
             counters: slot.rail.counters(),
+            usage: slot.rail.usage(),
         })
     }
 
@@ -160,6 +163,11 @@ impl Engine {
     /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
     pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.core.is_quiet(peer)
+    }
+
+    /// Registrations that rails hold for requests of this process: none where no request is open.
+    pub fn registrations(&self) -> usize {
+        self.registrations
     }
 
     /// The core's endpoint, to look at.

@@ -88,6 +88,17 @@ pub struct RailCounters {
     pub system_calls: u64,
 }
 
+/// What a rail holds at the moment: for whoever looks for leaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailUsage {
+    /// Connections with objects of a device of their own, those on their way up or down included.
+    pub connections: u32,
+    /// Registrations of payload memory, those kept for later included; the rail's own buffers not.
+    pub registrations: u32,
+    /// Datagrams on their way out, each of which holds an address handle.
+    pub datagrams: u32,
+}
+
 /// Why a peer's address can't be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressError {
@@ -153,4 +164,8 @@ pub trait Rail {
     fn disarm(&mut self);
     /// Counters.
     fn counters(&self) -> RailCounters;
+    /// What it holds of a device; the default is for rails without one.
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
+    }
 }

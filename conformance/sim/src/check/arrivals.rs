@@ -21,6 +21,23 @@ pub trait Peek {
 }
 
 impl Ledger {
+    /// Messages submitted so far, over all ranks.
+    pub fn sent(&self) -> u64 {
+        self.messages.values().map(|pair| pair.len() as u64).sum()
+    }
+
+    /// Whether a peer, itself alive, has given a rank up, and the rank has not heard of it.
+    pub fn is_given_up_unawares(&self, rank: u32, peer: u32) -> bool {
+        let lost = |of: u32, whom: u32| self.book(of).losses.iter().any(|loss| loss.peer == whom);
+        self.book(peer).killed.is_none() && lost(peer, rank) && !lost(rank, peer)
+    }
+
+    /// Messages submitted so far to one rank.
+    pub fn sent_to(&self, rank: u32) -> u64 {
+        let to = self.messages.iter().filter(|((_, destination), _)| *destination == rank);
+        to.map(|(_, pair)| pair.len() as u64).sum()
+    }
+
     /// The message that a completion or probe tells of: by its immediate data, by the front of its payload, or, where
     /// both are missing, as the oldest of its pair with this tag and length that was not received (messages of one pair
     /// with one tag are matched in order, so no other is allowed).

@@ -5,9 +5,9 @@ use rerail_core::time::Time;
 
 use super::arrivals::Peek;
 use super::identity::Difference;
-use super::ledger::Ledger;
-use super::patience::{Patience, starved, waiting};
-use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Verdict};
+use super::ledger::{Ledger, Request};
+use super::patience::{Patience, open, starved, waiting};
+use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Unhealed, Verdict};
 use super::{once, order};
 
 /// How a run ended, beside what the ledger knows: what the world saw.
@@ -23,9 +23,11 @@ pub struct Ending {
     pub crash: Option<Crash>,
     /// The world has had faults that only recovery can heal: peers may be lost.
     pub excused: bool,
+    /// Ranks whose devices kept back completions: what waits for these, waits until there is a deadline for it.
+    pub unheard: Vec<u32>,
     /// Entries in use of the ranks' tables that should be empty: rank, table, entries.
     pub tables: Vec<(u32, &'static str, u32)>,
-    /// Objects of devices: what, before the run, after it.
+    /// Objects of devices: what, how many should be left, how many are.
     pub objects: Vec<(String, u64, u64)>,
     /// What is bounded: what, the largest seen, the bound.
     pub bounds: Vec<(String, u64, u64)>,
@@ -45,6 +47,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     findings.extend((0..ranks).filter_map(|rank| order::check(ledger, rank)));
     findings.extend((0..ranks).filter_map(|rank| unexplained(ledger, rank)));
     let losses = losses(ledger);
+    let mut unhealed = Vec::new();
     if let Some(loss) = losses.first().filter(|_| !ending.excused) {
         findings.push(Verdict::Lost(Lost::Peer(*loss)));
     }
@@ -58,14 +61,23 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         findings.extend(leaks(ledger, ending));
     } else {
         findings.extend(once::waited_for(ledger).filter(|_| ending.quiet));
-        findings.push(waiting(ledger, ending.at));
+        let healable = |entry: &Request, rank: u32| {
+            let cut = |rank: u32| ending.unheard.contains(&rank);
+            let peer = entry.ask.peer();
+            let deaf = |peer| ledger.book(peer).killed.is_some() || ledger.is_given_up_unawares(rank, peer);
+            cut(rank) || peer.is_some_and(|peer| cut(peer) || deaf(peer))
+        };
+        match waiting(ledger, ending.at, &|entry, rank| !(ending.excused && healable(entry, rank))) {
+            Some(stuck) => findings.push(stuck),
+            None => unhealed = open(ledger, &|_, _| true),
+        }
     }
     findings.extend(bounds(ending));
     let gravest = findings.into_iter().min_by_key(gravity);
     match gravest {
         Some(finding) => finding,
-        None if losses.is_empty() => Verdict::Clean,
-        None => Verdict::NeedsRecovery(losses),
+        None if losses.is_empty() && unhealed.is_empty() => Verdict::Clean,
+        None => Verdict::NeedsRecovery(Unhealed { losses, waiting: unhealed }),
     }
 }
 

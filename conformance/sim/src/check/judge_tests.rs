@@ -34,7 +34,7 @@ fn exit_codes_differ_and_verdicts_speak() {
     let loss = PeerLoss { rank: 0, peer: 1, why: WHY, at, requests: 2 };
     let all = [
         Verdict::Clean,
-        Verdict::NeedsRecovery(vec![loss]),
+        Verdict::NeedsRecovery(Unhealed { losses: vec![loss], waiting: Vec::new() }),
         Verdict::Crash(Crash { rank: Some(3), at, message: "out of bounds".into() }),
         Verdict::Lost(Lost::Message { name, sent: at, completed: None }),
         Verdict::Doubled(Doubled::Message { name, first: 1, second: 2, at }),
@@ -80,6 +80,31 @@ fn a_message_that_never_comes_is_lost() {
     // Things still move: then it is only late.
     let ending = Ending { quiet: false, ..ending };
     assert!(matches!(judge(&story.ledger, &ending, &NoMemory), Verdict::Stuck(Stuck::Waiting { count: 1, .. })));
+}
+
+/// What waits for a killed process, or for a completion that a device kept back, is recovery's work; nothing else is.
+#[test]
+fn what_waits_for_nobody_is_told_apart_from_what_is_stuck() {
+    let verdict = |killed: bool, unheard: &[u32], excused: bool| {
+        let mut story = good();
+        story.send_at(0, 1, Some(5), 8, Level::Acknowledged);
+        if killed {
+            let now = story.time();
+            story.ledger.killed(1, now);
+        }
+        let ending = Ending { converged: false, quiet: false, excused, unheard: unheard.to_vec(), ..story.ending() };
+        judge(&story.ledger, &ending, &NoMemory)
+    };
+    let waits = |verdict: Verdict| match verdict {
+        Verdict::NeedsRecovery(Unhealed { waiting, .. }) => waiting.len() == 1,
+        _ => false,
+    };
+    assert!(matches!(verdict(false, &[], true), Verdict::Stuck(Stuck::Waiting { count: 1, .. })));
+    assert!(waits(verdict(true, &[], true)));
+    assert!(waits(verdict(false, &[0], true)));
+    assert!(waits(verdict(false, &[1], true)));
+    assert!(matches!(verdict(false, &[2], true), Verdict::Stuck(_)));
+    assert!(matches!(verdict(true, &[], false), Verdict::Stuck(_)));
 }
 
 #[test]
@@ -433,7 +458,7 @@ fn peers_are_lost_by_faults_only_and_take_only_their_own_along() {
     story.ledger.peer_lost(0, at, 1, WHY);
     assert!(matches!(story.verdict(), Verdict::Lost(Lost::Peer(_))), "no fault, no excuse");
     match judge(&story.ledger, &excused, &NoMemory) {
-        Verdict::NeedsRecovery(losses) => assert_eq!((losses.len(), losses[0].requests), (1, 1)),
+        Verdict::NeedsRecovery(Unhealed { losses, .. }) => assert_eq!((losses.len(), losses[0].requests), (1, 1)),
         other => panic!("{other}"),
     }
     // Somebody else's request.

@@ -195,6 +195,8 @@ impl Graph<'_> {
                     self.nodes[node].after.extend(before);
                 }
                 (None, None) if receive.entry.failed_with_peer() || !receive.entry.is_told() => {}
+                // The process was killed before it could be told what was matched.
+                (_, None) if !over && self.has_untold(receive) => {}
                 _ => {
                     let younger = self.nodes[node].receive;
                     return Err(Disorder::PassedBy { receive: receive.number, younger, name });
@@ -202,6 +204,13 @@ impl Graph<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether the rank was killed while a message that the receive takes may have been on its way into its buffer.
+    fn has_untold(&self, receive: &Posted<'_>) -> bool {
+        let mut to_it = self.ledger.messages.iter().filter(|((_, destination), _)| *destination == self.rank);
+        let untold = |message: &Message| message.receipt.is_none() && takes(&receive.from, message);
+        self.ledger.book(self.rank).killed.is_some() && to_it.any(|(_, pair)| pair.iter().any(untold))
     }
 
     fn is_claim(&self, at: usize) -> bool {

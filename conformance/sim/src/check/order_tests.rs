@@ -73,6 +73,27 @@ fn an_older_receive_is_not_passed_by() {
 }
 
 #[test]
+fn what_a_killed_rank_had_matched_is_not_known() {
+    let story = |killed, untold| {
+        let mut story = Story::new(2);
+        let (_, second) = (story.recv(1, tagged(Some(0), 5, 0)), story.recv(1, tagged(Some(0), 5, 0)));
+        if untold {
+            story.send(0, 1, 5);
+        }
+        let name = story.send(0, 1, 5);
+        story.got(second, name);
+        if killed {
+            let at = story.time();
+            story.ledger.killed(1, at);
+        }
+        order(&story)
+    };
+    assert_eq!(story(true, true), None);
+    assert!(matches!(story(true, false), Some(Disorder::PassedBy { .. })), "nothing can have gone there");
+    assert!(story(false, true).is_some(), "its end is told, or it is free");
+}
+
+#[test]
 fn a_receive_posted_later_cannot_have_come_first() {
     // The older message went to a receive that was posted when the younger one had been told already.
     let mut story = Story::new(2);

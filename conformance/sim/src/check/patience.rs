@@ -1,9 +1,10 @@
 //! Nobody waits for ever, and nobody waits long while others go on.
 
+use rerail_core::endpoint::Notify;
 use rerail_core::time::Time;
 
 use super::ledger::{Ask, Ledger, Request};
-use super::verdict::{Stuck, Verdict};
+use super::verdict::{RequestFacts, Stuck, Verdict};
 
 /// How long a request may wait while others of its kind go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,20 +15,28 @@ pub struct Patience {
     pub others: usize,
 }
 
-/// Everything that is not over.
-pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
-    let mut open: Vec<(u32, u32)> = Vec::new();
-    for (rank, book) in (0..).zip(&ledger.books) {
-        if book.killed.is_none() {
-            let requests = book.requests.iter().zip(0..);
-            open.extend(requests.filter(|(entry, _)| entry.ended.is_none() && entry.is_told()).map(|(_, n)| (rank, n)));
-        }
+/// Requests that are not over, oldest first, as far as `counts` says.
+pub(super) fn open(ledger: &Ledger, counts: &dyn Fn(&Request, u32) -> bool) -> Vec<RequestFacts> {
+    let mut requests = Vec::new();
+    for (rank, book) in (0..).zip(&ledger.books).filter(|(_, book)| book.killed.is_none()) {
+        let entries = (0..).zip(&book.requests).filter(|(_, entry)| entry.ended.is_none());
+        let entries = entries.filter(|(_, entry)| entry.notify != Notify::Silent && counts(entry, rank));
+        requests.extend(entries.map(|(number, _)| ledger.facts(rank, number)));
     }
-    let count = open.len();
-    let mut requests: Vec<_> = open.into_iter().map(|(rank, request)| ledger.facts(rank, request)).collect();
     requests.sort_by_key(|request| (request.since, request.rank, request.request));
+    requests
+}
+
+/// Everything that is not over, as far as `counts` says. `None`: there was something that is not over, and nothing of it
+/// counts.
+pub(super) fn waiting(ledger: &Ledger, at: Time, counts: &dyn Fn(&Request, u32) -> bool) -> Option<Verdict> {
+    let mut requests = open(ledger, counts);
+    let count = requests.len();
+    if count == 0 && !open(ledger, &|_, _| true).is_empty() {
+        return None;
+    }
     requests.truncate(Stuck::SHOWN_MAX);
-    Verdict::Stuck(Stuck::Waiting { at, requests, count })
+    Some(Verdict::Stuck(Stuck::Waiting { at, requests, count }))
 }
 
 /// A request that waited too long though its time had come. The time of a message begins when both sides have asked: the

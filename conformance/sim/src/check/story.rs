@@ -139,6 +139,7 @@ impl Story {
             quiet: true,
             crash: None,
             excused: false,
+            unheard: Vec::new(),
             tables: Vec::new(),
             objects: Vec::new(),
             bounds: Vec::new(),

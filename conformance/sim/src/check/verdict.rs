@@ -17,8 +17,9 @@ use super::memory::Scar;
 pub enum Verdict {
     /// Everything was done, and done right.
     Clean,
-    /// Peers were lost by faults that only recovery can heal; everything else was done right.
-    NeedsRecovery(Vec<PeerLoss>),
+    /// Faults that only recovery can heal took peers away, or left requests waiting for what nobody will tell; everything
+    /// else was done right.
+    NeedsRecovery(Unhealed),
     /// A rank panicked or could not start, or the world could not go on.
     Crash(Crash),
     /// Something that was promised never happened.
@@ -71,6 +72,16 @@ impl Verdict {
     pub const fn is_good(&self) -> bool {
         matches!(self, Verdict::Clean | Verdict::NeedsRecovery(_))
     }
+}
+
+/// What only recovery could have healed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Unhealed {
+    /// Peers that were lost.
+    pub losses: Vec<PeerLoss>,
+    /// Requests that wait for a process that was killed or has given the rank up, or for a completion that a device kept
+    /// back.
+    pub waiting: Vec<RequestFacts>,
 }
 
 /// A peer that a rank gave up.
@@ -385,7 +396,7 @@ pub enum Leak {
     Objects {
         /// Which: "hca 3: queue pairs".
         what: String,
-        /// How many there were before the run.
+        /// How many should be left.
         before: u64,
         /// How many there are.
         after: u64,
@@ -542,7 +553,7 @@ impl fmt::Display for Leak {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Leak::Table { rank, table, used } => write!(f, "rank {rank}: {used} {table} are left in use"),
-            Leak::Objects { what, before, after } => write!(f, "{what}: {before} before, {after} after"),
+            Leak::Objects { what, before, after } => write!(f, "{what}: {after} are left, {before} should be"),
             Leak::Bound { what, reached, bound } => write!(f, "{what}: {reached}, over the bound of {bound}"),
         }
     }
@@ -567,7 +578,10 @@ impl fmt::Display for Verdict {
         write!(f, "{}", self.word())?;
         match self {
             Verdict::Clean => Ok(()),
-            Verdict::NeedsRecovery(losses) => losses.iter().try_for_each(|loss| write!(f, "\n  {loss}")),
+            Verdict::NeedsRecovery(Unhealed { losses, waiting }) => {
+                losses.iter().try_for_each(|loss| write!(f, "\n  {loss}"))?;
+                waiting.iter().try_for_each(|request| write!(f, "\n  {request}, waits for what nobody tells"))
+            }
             Verdict::Crash(Crash { rank: Some(rank), at, message }) => {
                 write!(f, ": rank {rank} at {} ns: {message}", at.0)
             }

@@ -2,7 +2,7 @@
 
 use rerail_verbs::contract::QpKind;
 
-use super::fabric::Fabric;
+use super::fabric::{Fabric, Objects};
 use crate::net::HcaId;
 
 impl Fabric {
@@ -16,6 +16,26 @@ impl Fabric {
                 }
             });
         }
+    }
+
+    /// What a process has on all HCAs together. Of devices only those that work: a broken one has nothing, and its handle
+    /// stays open until the process lets go of it.
+    pub fn objects_of(&self, owner: u32) -> Objects {
+        let mut all = Objects::default();
+        for hca in (0..self.hca_count()).map(|hca| self.hca(HcaId(hca))) {
+            let owned = |context: u32| hca.contexts.get(context).is_some_and(|context| context.owner == owner);
+            let mrs = || hca.mrs.iter().filter(|(_, mr)| owned(mr.context));
+            all.contexts += hca.contexts.iter().filter(|(_, it)| it.owner == owner && !it.gone).count() as u32;
+            all.pds += hca.pds.iter().filter(|(_, it)| owned(it.context)).count() as u32;
+            all.mrs += mrs().count() as u32;
+            all.cqs += hca.cqs.iter().filter(|(_, it)| owned(it.context)).count() as u32;
+            all.qps += hca.qp_names.iter().filter(|(_, it)| owned(it.context)).count() as u32;
+            all.srqs += hca.srqs.iter().filter(|(_, it)| owned(it.context)).count() as u32;
+            all.ahs += hca.handles.iter().filter(|(_, it)| owned(it.context)).count() as u32;
+            all.xrcds += hca.domain_names.iter().filter(|(_, it)| owned(it.context)).count() as u32;
+            all.registered_bytes += mrs().map(|(_, mr)| mr.bytes).sum::<u64>();
+        }
+        all
     }
 
     /// Numbers of the connected queue pairs that a process has on an HCA, in the order of their numbers.

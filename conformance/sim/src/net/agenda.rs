@@ -196,6 +196,9 @@ pub(super) struct Agenda<B> {
     /// Outcomes of this moment, not told yet.
     pub told: VecDeque<Outcome<B>>,
     heap: BinaryHeap<Entry>,
+    /// Timers, which can't be called off: most of them are of queue pairs that have long gone on. They stay in their own
+    /// heap until they are due, so that what happens all the time passes through a heap that is as small as the fabric.
+    timers: BinaryHeap<Entry>,
     sequence: u64,
     slots: Vec<Slot<B>>,
     free: u32,
@@ -209,6 +212,7 @@ impl<B> Agenda<B> {
             clock: 0,
             told: VecDeque::new(),
             heap: BinaryHeap::new(),
+            timers: BinaryHeap::new(),
             sequence: 0,
             slots: Vec::new(),
             free: NONE,
@@ -234,7 +238,7 @@ impl<B> Agenda<B> {
         &mut self.slots[index as usize]
     }
 
-    /// Most moments in the heap at once.
+    /// Most moments in the heaps at once.
     pub fn waiting_max(&self) -> usize {
         self.waiting_max
     }
@@ -270,16 +274,24 @@ impl<B> Agenda<B> {
     pub fn schedule(&mut self, due: Ps, event: Event) {
         let sequence = self.sequence;
         self.sequence += 1;
-        self.heap.push(Entry { due: due.max(self.clock), sequence, event });
-        self.waiting_max = self.waiting_max.max(self.heap.len());
+        let heap = if matches!(event, Event::Timer(_)) { &mut self.timers } else { &mut self.heap };
+        heap.push(Entry { due: due.max(self.clock), sequence, event });
+        self.count_waiting();
+    }
+
+    fn count_waiting(&mut self) {
+        self.waiting_max = self.waiting_max.max(self.heap.len() + self.timers.len());
     }
 
     /// The next event, if it is due by then; the clock is at it.
     pub fn take(&mut self, until: Ps) -> Option<Event> {
-        if self.heap.peek()?.due > until {
+        // Greater is earlier.
+        let from_timers = self.timers.peek() > self.heap.peek();
+        let heap = if from_timers { &mut self.timers } else { &mut self.heap };
+        if heap.peek()?.due > until {
             return None;
         }
-        let entry = self.heap.pop()?;
+        let entry = heap.pop()?;
         self.clock = self.clock.max(entry.due);
         Some(entry.event)
     }
@@ -293,7 +305,7 @@ impl<B> Agenda<B> {
 
     /// When the next event is due.
     pub fn next_due(&self) -> Option<Ps> {
-        self.heap.peek().map(|entry| entry.due)
+        self.heap.peek().max(self.timers.peek()).map(|entry| entry.due)
     }
 
     /// Appends to a queue that waits for no moment.
@@ -329,7 +341,7 @@ impl<B> Agenda<B> {
         (slot.due, slot.sequence) = (due, sequence);
         if chain.is_empty() {
             self.heap.push(Entry { due, sequence, event });
-            self.waiting_max = self.waiting_max.max(self.heap.len());
+            self.count_waiting();
         }
         self.append(chain, index);
         due

@@ -11,7 +11,7 @@ use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
-use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 /// A rail behind a gate.
 pub struct Gate {
@@ -123,5 +123,9 @@ impl Rail for Gate {
 
     fn counters(&self) -> RailCounters {
         self.inner.counters()
+    }
+
+    fn usage(&self) -> RailUsage {
+        self.inner.usage()
     }
 }

@@ -14,7 +14,7 @@ use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
-use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 use crate::rng::Rng;
 use crate::scenario::QuirkSpec;
@@ -203,5 +203,9 @@ impl Rail for Quirky {
 
     fn counters(&self) -> RailCounters {
         self.inner.counters()
+    }
+
+    fn usage(&self) -> RailUsage {
+        self.inner.usage()
     }
 }

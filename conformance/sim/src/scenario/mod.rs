@@ -24,6 +24,7 @@ mod device;
 mod knobs;
 mod quirks;
 mod random;
+mod set;
 mod span;
 #[cfg(test)]
 mod tests;

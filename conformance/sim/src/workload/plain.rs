@@ -16,7 +16,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_linux::driver::RequestError;
 
 use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Doubled, Lost, Name, PeerLoss};
-use crate::check::{RequestFacts, Stuck, Verdict};
+use crate::check::{RequestFacts, Stuck, Unhealed, Verdict};
 use crate::world::{Cx, Ended, World};
 
 /// Payloads up to so many bytes are written and compared whole.
@@ -291,7 +291,7 @@ impl Common {
         }
         if let Some(loss) = state.losses.first() {
             return match world.needs_recovery() {
-                true => Verdict::NeedsRecovery(state.losses.clone()),
+                true => Verdict::NeedsRecovery(Unhealed { losses: state.losses.clone(), waiting: Vec::new() }),
                 false => Verdict::Lost(Lost::Peer(*loss)),
             };
         }

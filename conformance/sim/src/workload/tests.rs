@@ -77,6 +77,23 @@ fn more_ranks_than_channels_meet_where_peers_are_closed() {
     run(world, "all-to-all", "close = true");
 }
 
+/// The same schedule and the same tables as in `scenarios/all-to-all-4096.toml`, with fewer ranks: every rank meets more
+/// peers than it has channels, one after another, each over a queue pair of its own that is gone afterwards.
+#[test]
+fn the_large_all_to_all_is_clean_with_fewer_ranks() {
+    let text = include_str!("../../../scenarios/all-to-all-4096.toml");
+    let large = Scenario::parse("all-to-all-4096.toml", text).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(large.size(), 4096);
+    let small = Scenario { hosts: 4, ..large };
+    let (verdict, report, _) = run_checked(&small, 1, Trace::off());
+    assert_eq!((verdict, report.ranks), (Verdict::Clean, 64), "{report:?}");
+    let channels = small.core_config(0, 1).channels_max;
+    assert!(channels < report.ranks, "{channels} channels are enough to keep all peers");
+    // From every rank to every other a message of its own and its acknowledgment at least, and hello and goodbye.
+    let pairs = u64::from(report.ranks) * u64::from(report.ranks - 1);
+    assert!(report.packets >= 4 * pairs, "{report:?}");
+}
+
 #[test]
 fn an_application_is_clean() {
     let world = "hosts = 8\nranks_per_host = 8\ndevice = \"connectx\"";

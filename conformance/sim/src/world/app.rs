@@ -10,7 +10,9 @@ use rerail_core::time::Time;
 use rerail_linux::driver::Engine;
 
 use super::admin::AdminNet;
+use super::wires::Wires;
 use super::{Phase, RankState};
+use crate::hca::Objects;
 use crate::rng::Rng;
 use crate::trace::Trace;
 
@@ -114,7 +116,7 @@ pub struct View<'a> {
     /// The phase.
     pub phase: Phase,
     pub(super) ranks: &'a [RankState],
-    pub(super) objects: usize,
+    pub(super) wires: &'a Wires,
 }
 
 impl View<'_> {
@@ -151,7 +153,12 @@ impl View<'_> {
 
     /// Objects of all devices (queue pairs, memory regions, ...) that exist now.
     pub fn device_objects(&self) -> usize {
-        self.objects
+        self.wires.objects()
+    }
+
+    /// Those of a rank's process, on all devices that it has opened.
+    pub fn objects_of(&self, rank: u32) -> Objects {
+        self.wires.objects_of(rank)
     }
 
     /// As a rank's id in the core.

@@ -113,7 +113,7 @@ impl World {
     fn kill(&mut self, index: u32) {
         let Some(rank) = self.ranks.get_mut(index as usize).filter(|rank| rank.alive) else { return };
         rank.alive = false;
-        rank.wake = None;
+        self.wakes.clear(index);
         if !rank.done {
             self.undone -= 1;
         }

@@ -9,6 +9,7 @@ use rerail_linux::rail::Rail;
 use rerail_linux::rail::loopback::Loopback;
 
 use super::fault::Kind;
+use super::wakes::Wakes;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
 use crate::rails::{Gate, Quirky};
@@ -119,7 +120,6 @@ impl World {
                 done: false,
                 paused_until: Time(0),
                 busy_until: Time(0),
-                wake: None,
                 app_wake: None,
                 telling: false,
                 copied: 0,
@@ -129,6 +129,7 @@ impl World {
         }
         let mut world = World {
             undone: ranks.len(),
+            wakes: Wakes::new(ranks.len()),
             ranks,
             wires,
             admin: AdminNet::new(scenario.admin.latency.0),

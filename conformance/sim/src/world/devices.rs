@@ -6,7 +6,7 @@ use rerail_verbs::Gid;
 use super::fault::{Fault, Kind};
 use super::place::Place;
 use super::topology::{Ground, NOTICED_AFTER, Plan, direction, is_of_wires};
-use crate::hca::{self, Fabric, HcaOptions, SharedFabric, SimDevice};
+use crate::hca::{self, Fabric, HcaOptions, Objects, SharedFabric, SimDevice};
 use crate::net::{self, BusId, BusModel, HcaId, HcaModel, HostId, LinkModel, PortId, SubnetId, SubnetModel};
 use crate::rng::Rng;
 use crate::scenario::{HcaSpec, Scenario, preset};
@@ -112,6 +112,11 @@ impl Devices {
         let fabric = self.fabric.borrow();
         let objects = (0..fabric.hca_count()).map(|hca| fabric.objects(HcaId(hca)));
         objects.map(|it| (it.pds + it.mrs + it.cqs + it.qps + it.srqs + it.ahs + it.xrcds) as usize).sum()
+    }
+
+    /// Objects of one process on all HCAs.
+    pub(super) fn objects_of(&self, rank: u32) -> Objects {
+        self.fabric.borrow().objects_of(rank)
     }
 
     /// A process is gone, and its devices with it.

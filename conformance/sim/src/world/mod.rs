@@ -26,6 +26,7 @@
 //! | `wires` | rings and wires together, as the loop sees them |
 //! | `fault`, `place` | the menu of faults |
 //! | `admin` | the administrative network |
+//! | `wakes` | when ranks wake |
 //! | `report` | what a world took |
 //! | `pingpong` | the simplest workload: pairs of ranks, payload checked |
 
@@ -42,6 +43,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 mod topology;
+mod wakes;
 mod wires;
 
 use std::cmp::Reverse;
@@ -54,6 +56,7 @@ use crate::rng::Rng;
 use crate::scenario::{CpuSpec, Limits};
 use crate::trace::{Trace, Who};
 use fault::FaultAt;
+use wakes::Wakes;
 use wires::Wires;
 
 pub use admin::{AdminNet, Datagram};
@@ -78,7 +81,9 @@ pub struct World {
     ranks: Vec<RankState>,
     wires: Wires,
     admin: AdminNet,
+    /// Faults that happen or end.
     queue: BinaryHeap<Reverse<Entry>>,
+    wakes: Wakes,
     /// Entries made so far: the last word in their order.
     sequence: u64,
     now: Time,
@@ -117,8 +122,6 @@ struct RankState {
     paused_until: Time,
     /// The processor is busy until then.
     busy_until: Time,
-    /// The queue's entry that counts.
-    wake: Option<Time>,
     /// The application's timer.
     app_wake: Option<Time>,
     /// Between a round and telling the application.
@@ -145,8 +148,6 @@ enum What {
     Heal(u32),
     /// A fault happens.
     Fault(u32),
-    /// A rank wakes.
-    Wake(u32),
 }
 
 /// Why the loop stopped.
@@ -188,7 +189,7 @@ impl World {
 
     /// A look at it.
     pub fn view(&self) -> View<'_> {
-        View { now: self.now, phase: self.phase, ranks: &self.ranks, objects: self.wires.objects() }
+        View { now: self.now, phase: self.phase, ranks: &self.ranks, wires: &self.wires }
     }
 
     /// Runs all phases. A world runs once.
@@ -291,10 +292,11 @@ impl World {
     /// When the next thing happens.
     fn next_event(&self) -> Option<Time> {
         let queue = self.queue.peek().map(|Reverse(entry)| entry.at);
-        queue.into_iter().chain(self.wires.next_event()).chain(self.admin.next_event()).min()
+        let wake = self.wakes.first().map(|(at, _)| at);
+        queue.into_iter().chain(wake).chain(self.wires.next_event()).chain(self.admin.next_event()).min()
     }
 
-    /// What happens at `next`, one entry of the queue at most: wires first, then datagrams, then the queue.
+    /// What happens at `next`: wires first, then datagrams, then one fault or else one rank that wakes.
     fn step(&mut self, next: Time) {
         self.now = next;
         if self.wires.next_event().is_some_and(|at| at <= next) {
@@ -314,8 +316,10 @@ impl World {
             match entry.what {
                 What::Heal(index) => self.end_fault(index),
                 What::Fault(index) => self.begin_fault(index),
-                What::Wake(rank) => self.wake(rank, entry.at),
             }
+        } else if let Some((at, rank)) = self.wakes.first().filter(|(at, _)| *at <= next) {
+            self.wakes.clear(rank);
+            self.wake(rank, at);
         }
     }
 

@@ -65,3 +65,10 @@ pub struct Report {
     /// Rounds of ranks.
     pub rounds: u64,
 }
+
+impl Report {
+    /// Bytes of ring memory per rank, on average.
+    pub fn ring_bytes_per_rank(&self) -> u64 {
+        self.ring_bytes.checked_div(self.ranks.into()).unwrap_or(0)
+    }
+}

@@ -2,7 +2,7 @@
 
 use rerail_core::time::Time;
 
-use super::{Cx, Phase, RankState, What, World};
+use super::{Cx, Phase, RankState, World};
 use crate::trace::Who;
 
 impl World {
@@ -18,13 +18,12 @@ impl World {
 
     /// A rank wakes at a moment, or later where it is busy or paused, or earlier where it wakes anyway.
     pub(super) fn schedule(&mut self, index: u32, at: Time) {
-        let Some(rank) = self.ranks.get_mut(index as usize).filter(|rank| rank.alive) else { return };
+        let Some(rank) = self.ranks.get(index as usize).filter(|rank| rank.alive) else { return };
         let at = at.max(rank.busy_until).max(rank.paused_until);
-        if at.0 == u64::MAX || rank.wake.is_some_and(|wake| wake <= at) {
+        if at.0 == u64::MAX || self.wakes.of(index).is_some_and(|wake| wake <= at) {
             return;
         }
-        rank.wake = Some(at);
-        self.push(at, What::Wake(index));
+        self.wakes.set(index, at);
     }
 
     /// Wakes everybody to whom something becomes visible on the wires.
@@ -37,14 +36,9 @@ impl World {
         self.woken = woken;
     }
 
-    /// The entry of the queue.
+    /// A rank's moment has come.
     pub(super) fn wake(&mut self, index: u32, at: Time) {
-        let Some(rank) = self.ranks.get_mut(index as usize) else { return };
-        if rank.wake != Some(at) || !rank.alive {
-            // Another entry took this one's place.
-            return;
-        }
-        rank.wake = None;
+        let Some(rank) = self.ranks.get(index as usize).filter(|rank| rank.alive) else { return };
         if rank.paused_until > at {
             self.schedule(index, at);
             return;

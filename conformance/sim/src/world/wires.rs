@@ -13,6 +13,7 @@ use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
 use super::place::Place;
 use super::topology::{Plan, carries_streams, is_of_wires};
+use crate::hca::Objects;
 use crate::net::Net;
 use crate::rails::{PipeNet, SharedPipes, ShmHub, StreamRail};
 use crate::scenario::{RailSpec, Scenario, preset};
@@ -137,6 +138,11 @@ impl Wires {
     /// Objects of all devices.
     pub(super) fn objects(&self) -> usize {
         self.devices.objects()
+    }
+
+    /// Objects of one process on all devices.
+    pub(super) fn objects_of(&self, rank: u32) -> Objects {
+        self.devices.objects_of(rank)
     }
 
     /// A process is gone: its devices, pipes and rings with it.

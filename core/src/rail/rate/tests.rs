@@ -210,6 +210,34 @@ fn a_path_that_runs_low_is_not_slow() {
     assert_eq!(estimate.rate(), per_tick(rate));
 }
 
+/// A sample that begins while little is under way contains a break, even if it ends in plenty.
+#[test]
+fn a_break_at_the_beginning_is_not_slowness() {
+    let mut path = known(1000);
+    path.set_latency(Nanos(640 * 16));
+    (0..12).for_each(|_| path.posted(tick(0), 64_000));
+    (0..11).for_each(|_| path.completed(tick(0), tick(1000), 64_000));
+    // One post is left: the path stands idle until these come.
+    (0..20).for_each(|_| path.posted(tick(1000), 64_000));
+    (0..5).for_each(|_| path.completed(tick(1000), tick(3000), 64_000));
+    path.posted(tick(3000), 64_000);
+    assert_eq!(path.rate(), per_tick(1000));
+}
+
+/// What is posted late in a sample can't have been done early in it: that it wasn't done yet says nothing of the rate.
+#[test]
+fn a_break_in_between_is_not_slowness() {
+    let (mut path, mut busy) = (known(1000), known(1000));
+    for (path, second) in [(&mut path, 600), (&mut busy, 0)] {
+        path.set_latency(Nanos(640 * 16));
+        path.posted(tick(0), 64_000);
+        path.posted(tick(second), 64_000);
+        (0..2).for_each(|_| path.completed(tick(1290), tick(1300), 64_000));
+    }
+    assert_eq!(path.rate(), per_tick(1000));
+    assert!(busy.rate() < per_tick(1000), "both posted at once would have been done: it is slower");
+}
+
 #[test]
 fn unknown_and_endless_rates_saturate() {
     assert_eq!(Rate(0).time_of(1), None);

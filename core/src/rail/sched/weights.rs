@@ -15,10 +15,12 @@
 //! for its cases 1 (noticed at once) and 3 (all noticed together: [`Weights::adapt`] then changes nothing), and for case
 //! 2 as long as the stripe that finished last is noticed when it finishes. Where *it* is noticed late, the rail looks
 //! slower than it is, and the new weights can be worse than the old ones; the tests have the numbers. A scheduler that
-//! must not fall for this has to look at [`PathRate`](super::super::rate::PathRate) instead.
+//! must not fall for this measures by [`PathRate`](super::super::rate::PathRate), and has the weights
+//! [follow](Weights::follow) that.
 
 use super::Stripe;
 use crate::ids::RailId;
+use crate::rail::rate::Rate;
 
 /// The sum of all weights, W_total of multirail-2004, 4.5: a unit is about 15 millionths of a message.
 pub const TOTAL: u32 = 1 << 16;
@@ -180,13 +182,31 @@ impl Weights {
         if carried.is_simultaneous() {
             return false;
         }
-        let rates = carried.rates();
+        self.blend(alpha, carried.rails, &carried.rates())
+    }
+
+    /// Adapts the weights to measured rates: equation 4 with BW_i of equation 2 measured in another way, as by
+    /// [`PathRate`](super::super::rate::PathRate), which late polling doesn't mislead. Tells whether any weight has
+    /// changed. Rails that have no weight or whose rate is unknown take no part, and keep theirs.
+    pub fn follow(&mut self, alpha: Alpha, measured: &[(RailId, Rate)]) -> bool {
+        let (mut rails, mut rates) = (0, [0; RAILS_MAX]);
+        for (rail, rate) in measured {
+            if self.of(*rail) > 0 && rate.0 > 0 {
+                rails |= 1 << rail.0;
+                rates[usize::from(rail.0)] = rate.0;
+            }
+        }
+        self.blend(alpha, rails, &rates)
+    }
+
+    /// Equation 4, for the rails of a mask, by their rates; all of it in integers.
+    fn blend(&mut self, alpha: Alpha, rails: u64, rates: &[u32; RAILS_MAX]) -> bool {
         let old = *self;
-        let total: u32 = bits(carried.rails).map(|rail| old.at(rail)).sum();
-        let sum: u64 = bits(carried.rails).map(|rail| u64::from(rates[usize::from(rail)])).sum();
+        let total: u32 = bits(rails).map(|rail| old.at(rail)).sum();
+        let sum: u64 = bits(rails).map(|rail| u64::from(rates[usize::from(rail)])).sum();
         let [stay, moved] = [256 - alpha.0, alpha.0].map(u64::from);
-        // Both terms times 256 * sum: below 2^8 * 2^17 * 2^38.
-        self.apportion(total, carried.rails, |rail| {
+        // Both terms times 256 * sum: below 2^8 * 2^16 * 2^38.
+        self.apportion(total, rails, |rail| {
             stay * u64::from(old.at(rail)) * sum + moved * u64::from(total) * u64::from(rates[usize::from(rail)])
         });
         *self != old

@@ -49,6 +49,11 @@ impl Datagrams {
         self.failed = true;
     }
 
+    /// Messages that are on their way out.
+    pub fn under_way(&self) -> u32 {
+        self.handles.iter().flatten().count() as u32
+    }
+
     /// Whether it has given everything back since.
     fn is_empty(&self) -> bool {
         self.free_receives.len() == self.receives && self.free_sends.len() == self.handles.len()

@@ -147,6 +147,11 @@ impl Links {
         self.slots.get_mut(index as usize)?.as_mut()
     }
 
+    /// How many there are.
+    pub fn len(&self) -> u32 {
+        (self.slots.len() - self.free.len()) as u32
+    }
+
     /// All numbers in use.
     pub fn numbers(&self) -> Vec<u32> {
         (0..self.slots.len() as u32).filter(|index| self.get(*index).is_some()).collect()

@@ -65,7 +65,7 @@ use self::receive::Receives;
 use self::registry::Registry;
 use self::send::Works;
 use self::slab::Slab;
-use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, Sink};
+use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 /// Completions taken from the queue at once.
 const BATCH: usize = 64;
@@ -412,5 +412,13 @@ impl<D: Device> Rail for VerbsRail<D> {
 
     fn counters(&self) -> RailCounters {
         self.counters
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage {
+            connections: self.links.len(),
+            registrations: self.registry.len(),
+            datagrams: self.datagrams.under_way(),
+        }
     }
 }

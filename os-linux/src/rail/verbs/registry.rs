@@ -161,6 +161,11 @@ impl Registry {
         }
     }
 
+    /// Registrations that are with the device.
+    pub fn len(&self) -> u32 {
+        self.entries.iter().flatten().count() as u32
+    }
+
     /// Ends everything: the device is broken, or nobody uses it any more.
     pub fn clear(&mut self, device: &mut impl Device) {
         for entry in self.entries.drain(..).flatten() {

@@ -1,6 +1,7 @@
 //! All sorts of requests between all ranks, drawn from the seed, under all checkers.
 
 mod app;
+mod ending;
 mod plan;
 
 use std::cell::RefCell;
@@ -13,8 +14,11 @@ use super::{Job, Parameters, WorkloadError};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
+use crate::world::fault::Kind;
+use crate::world::place::Place;
 use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Player, Shared};
+use ending::{Watch, Weather};
 use plan::{Plan, Terms};
 
 /// Messages of a world, unless its parameters say otherwise.
@@ -27,6 +31,7 @@ const BYTES_MAX: u64 = 100_000;
 pub struct Random {
     shared: Rc<RefCell<Shared>>,
     patience_ns: u64,
+    watch: Watch,
 }
 
 impl Random {
@@ -59,9 +64,10 @@ impl Random {
             received: BTreeSet::new(),
             index: BTreeMap::new(),
             ranks: (0..size).map(|_| None).collect(),
+            telling: Rng::new(seed, "how requests are told"),
         };
         let patience_ns = scenario.limits.convergence.nanos().0;
-        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns })
+        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns, watch: Watch::default() })
     }
 
     fn settle(&self, view: &View<'_>) -> bool {
@@ -88,6 +94,10 @@ impl Workload for Random {
         if let Moment::Killed(rank) = moment {
             self.shared.borrow_mut().ledger.killed(rank, view.now);
         }
+        // Whenever time goes on; several moments of the same time show the same tables.
+        if moment != Moment::Due {
+            self.watch.look(view, &self.shared.borrow().ledger);
+        }
         self.settle(view)
     }
 }
@@ -105,25 +115,63 @@ impl Job for Random {
             _ => None,
         };
         let empty = |name: &str| !["channels", "windows", "timers"].contains(&name);
-        let tables = (0..view.size()).filter(|rank| view.is_alive(*rank)).flat_map(|rank| {
+        let shared = self.shared.borrow();
+        // What a rank has under way to one that gave it up, and does not know of, stays until the peer's silence is noticed,
+        // which nobody asks for here (G-9).
+        let given_up = |rank: &u32| (0..view.size()).any(|peer| shared.ledger.is_given_up_unawares(*rank, peer));
+        let living = (0..view.size()).filter(|rank| view.is_alive(*rank) && !given_up(rank));
+        // Nor does anybody watch over what waits for a completion that was kept back, here or at a peer.
+        let unheard: Vec<u32> = (0..view.size()).filter(|rank| has_lost_completions(world, *rank)).collect();
+        let held = !unheard.is_empty();
+        let tables = living.flat_map(|rank| {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
-            usage.into_iter().filter(|(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
+            usage
+                .into_iter()
+                .filter(move |(name, _)| empty(name) && !(held && HELD_BY_POSTS.contains(name)))
+                .map(move |(name, table)| (rank, name, table.used))
         });
+        let rested = *ended == Ended::Done;
+        let mut bounds = self.watch.bounds();
+        if rested {
+            let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
+            let messages = |rank| shared.ledger.sent_to(rank);
+            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(world)));
+        }
         let ending = Ending {
             at: view.now,
             converged,
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
             excused: world.needs_recovery(),
+            unheard,
             // Only a world that has come to rest has given everything back.
-            tables: if *ended == Ended::Done { tables.collect() } else { Vec::new() },
-            objects: Vec::new(),
-            bounds: Vec::new(),
-            counters: Vec::new(),
+            tables: if rested { tables.collect() } else { Vec::new() },
+            objects: if rested { ending::objects(&view) } else { Vec::new() },
+            bounds,
+            counters: ending::counters(&view),
             patience: Patience { wait_ns: self.patience_ns, others: 50 },
         };
-        let shared = self.shared.borrow();
         judge(&shared.ledger, &ending, &Looker { view: &view, shared: &shared })
+    }
+}
+
+/// Tables whose entries a post holds until its completion, which a fault may keep back for ever.
+const HELD_BY_POSTS: [&str; 9] =
+    ["frames", "packets", "unacknowledged", "operations", "serving", "refusals", "retained", "stripe_sets", "key_sets"];
+
+/// Whether completions of a rank's requests were lost: as long as nobody watches over them, what they held stays held.
+fn has_lost_completions(world: &World, rank: u32) -> bool {
+    let mut faults = world.faults().map(|(at, _)| at.fault);
+    faults.any(|fault| {
+        fault.kind == Kind::NeverCompletes && matches!(fault.place, Place::RankHca { rank: at, .. } if at == rank)
+    })
+}
+
+fn weather(world: &World) -> Weather {
+    match world.faults().next() {
+        None => Weather::Calm,
+        Some(_) if !world.needs_recovery() => Weather::Lossless,
+        Some(_) => Weather::Rough,
     }
 }
 

@@ -107,6 +107,7 @@ enum Step {
     Rails(u64),
     Fixed(u64, Vec<u32>),
     Adapt(Alpha, Vec<(u8, u64, u64)>),
+    Follow(Alpha, Vec<(u8, u32)>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -117,6 +118,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(rails, shares)| Step::Fixed(rails, shares)),
         (alpha(), prop::collection::vec((any::<u8>(), number(), number()), 0..100))
             .prop_map(|(alpha, stripes)| Step::Adapt(alpha, stripes)),
+        (alpha(), prop::collection::vec((any::<u8>(), prop_oneof![0u32..4, any::<u32>()]), 0..100))
+            .prop_map(|(alpha, rates)| Step::Follow(alpha, rates)),
         (alpha(), prop::collection::vec((0u8..64, number(), number()), 0..100))
             .prop_map(|(alpha, stripes)| Step::Adapt(alpha, stripes)),
     ]
@@ -135,6 +138,12 @@ proptest! {
                     prop_assert_eq!(weights.rails(), rails);
                 }
                 Step::Fixed(rails, shares) => weights = Weights::fixed(rails, &shares),
+                Step::Follow(alpha, rates) => {
+                    let before = weights;
+                    let rates: Vec<_> = rates.into_iter().map(|(rail, rate)| (RailId(rail), Rate(rate))).collect();
+                    prop_assert_eq!(weights.follow(alpha, &rates), weights != before);
+                    prop_assert_eq!(weights.rails(), before.rails());
+                }
                 Step::Adapt(alpha, stripes) => {
                     let before = weights;
                     let stripe = |(rail, bytes, ticks)| StripeTime { rail: RailId(rail), bytes, ticks };
@@ -466,6 +475,17 @@ fn background_load_comes_and_goes() {
         assert!((end - now) * 100 <= rails.best(1 << 20) * 105, "{rate}: {:?}", list(&weights));
         now = end;
     }
+}
+
+/// Rates that are measured count as stripe times of one message do; where none is known nothing changes.
+#[test]
+fn rates_are_followed() {
+    let mut weights = Weights::even(0b111);
+    let rates = [(0, 300), (1, 0), (2, 100), (9, 5)].map(|(rail, rate)| (RailId(rail), Rate(rate)));
+    assert!(weights.follow(Alpha::from_256ths(256), &rates));
+    assert_eq!(list(&weights), [32768, 21845, 10923], "rail 1 keeps its third");
+    assert!(!weights.follow(Alpha::HALF, &[(RailId(0), Rate(0))]));
+    assert!(!weights.follow(Alpha::HALF, &[]));
 }
 
 /// A rail that is left out of a message, because its part would be too short, keeps its weight.

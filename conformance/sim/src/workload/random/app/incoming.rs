@@ -1,9 +1,9 @@
 //! Receives: posted, and of claimed messages.
 
-use rerail_core::endpoint::Recv;
+use rerail_core::endpoint::{Recv, Selector};
 
 use super::super::plan::Manner;
-use super::{Player, Refused, Sort};
+use super::{Player, Refused, Sort, Telling};
 use crate::check::Ask;
 use crate::world::Cx;
 
@@ -32,19 +32,15 @@ impl Player {
             let Some(extents) = self.pieces(cx, true, capacity, multi) else { return true };
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
-            let recv = Recv {
-                from: selector,
-                segments: &segs,
-                multi: multi.then_some(1),
-                cookie: self.cookie(),
-                ..Recv::default()
-            };
+            let notify = self.notify(cx, Telling::Event);
+            let recv =
+                Recv { from: selector, segments: &segs, multi: multi.then_some(1), notify, cookie: self.cookie() };
             let outcome = cx.engine.recv(cx.now, &recv);
             let ask = match multi {
                 true => Ask::Multi { from: selector, min: 1 },
                 false => Ask::Receive { from: selector, claimed: None },
             };
-            match self.entered(cx, outcome, ask, (extents, true), Some(class), Sort::Receive) {
+            match self.entered(cx, outcome, ask, (extents, true), Some(class), (Sort::Receive, notify, None)) {
                 Ok(_) => {
                     if let Some(front) = self.receives.front_mut() {
                         front.2 = left - 1;
@@ -75,41 +71,64 @@ impl Player {
         }
         let claims = self.claims.clone();
         for class in claims {
+            let selector = self.shared.borrow().plan.classes[class].selector;
             loop {
-                let selector = self.shared.borrow().plan.classes[class].selector;
-                // Looked at first, for once claimed there must be room to receive it.
-                let Some(found) = cx.engine.probe(&selector) else { break };
-                let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return true };
-                self.blank(cx, &extents);
-                if self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found).is_none() {
-                    self.failed = true;
+                match self.claim_one(cx, selector, Some(class)) {
+                    Claimed::One => self.claims_left = self.claims_left.saturating_sub(1),
+                    Claimed::None => break,
+                    Claimed::Full => return true,
+                }
+                if self.failed {
                     return false;
                 }
-                let Some((message, found)) = cx.engine.claim(&selector) else {
-                    self.give_back(cx, true, &extents);
-                    break;
-                };
-                let Some(claimed) = self.shared.borrow_mut().ledger.claimed(self.rank, cx.now, &found) else {
-                    self.failed = true;
-                    return false;
-                };
-                let segs = self.segs(true, &extents);
-                loop {
-                    let recv = Recv { from: selector, segments: &segs, cookie: self.cookie(), ..Recv::default() };
-                    let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
-                    if matches!(&outcome, Err(error) if error.is_full()) {
-                        // Nothing else may be claimed meanwhile: what is claimed is this rank's to receive.
-                        cx.engine.round(cx.now);
-                        self.take_events(cx);
-                        continue;
-                    }
-                    let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
-                    let _ = self.entered(cx, outcome, ask, (extents, true), Some(class), Sort::Receive);
-                    break;
-                }
-                self.claims_left -= 1;
             }
         }
         false
     }
+
+    /// Claims a message that this selector takes, and receives it.
+    pub(super) fn claim_one(&mut self, cx: &mut Cx<'_>, selector: Selector, class: Option<usize>) -> Claimed {
+        // Looked at first, for once claimed there must be room to receive it.
+        let Some(found) = cx.engine.probe(&selector) else { return Claimed::None };
+        let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return Claimed::Full };
+        self.blank(cx, &extents);
+        if self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found).is_none() {
+            self.failed = true;
+            return Claimed::None;
+        }
+        let Some((message, found)) = cx.engine.claim(&selector) else {
+            self.give_back(cx, true, &extents);
+            return Claimed::None;
+        };
+        let Some(claimed) = self.shared.borrow_mut().ledger.claimed(self.rank, cx.now, &found) else {
+            self.failed = true;
+            return Claimed::None;
+        };
+        let segs = self.segs(true, &extents);
+        let notify = self.notify(cx, Telling::Event);
+        loop {
+            let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
+            let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
+            if matches!(&outcome, Err(error) if error.is_full()) {
+                // Nothing else may be claimed meanwhile: what is claimed is this rank's to receive.
+                cx.engine.round(cx.now);
+                self.take_events(cx);
+                continue;
+            }
+            let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
+            let _ = self.entered(cx, outcome, ask, (extents, true), class, (Sort::Receive, notify, None));
+            return Claimed::One;
+        }
+    }
+}
+
+/// What came of looking for a message to claim.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Claimed {
+    /// There was one.
+    One,
+    /// There was none, or what there was is wrong.
+    None,
+    /// There was no room for it.
+    Full,
 }

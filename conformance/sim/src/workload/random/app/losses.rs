@@ -2,8 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::super::plan::{CONSTANT, Manner, Step};
-use super::{Player, Shared};
+use rerail_core::endpoint::{Level, Selector, Send, TagMatch};
+use rerail_core::ids::PeerId;
+
+use super::super::plan::Manner;
+use super::incoming::Claimed;
+use super::{Player, Refused, Shared, Sort};
+use crate::check::Ask;
 use crate::world::Cx;
 
 impl Player {
@@ -38,9 +43,8 @@ impl Player {
             let lost = shared.ledger.book(self.rank).losses.iter().any(|loss| loss.peer == peer);
             let ask = shared.ledger.is_parted(self.rank, peer) && !lost && peer != self.rank;
             drop(shared);
-            if ask && !self.pinged.contains(&peer) {
+            if ask && !self.pinged.contains(&peer) && self.ping(cx, peer) {
                 self.pinged.insert(peer);
-                self.steps.push_front(Step::Get { target: peer, slot: CONSTANT });
             }
         }
         let classes: BTreeSet<usize> = self.open.values().filter_map(|open| open.class).collect();
@@ -58,12 +62,47 @@ impl Player {
                 self.take_back(cx, request);
             }
         }
+        self.sweep(cx);
         let shared = self.shared.borrow();
         let coming = |class: &usize| {
             let class = &shared.plan.classes[*class];
             class.members.iter().filter(|index| shared.is_coming(**index, self.rank)).count()
         };
         self.claims_left = self.claims.iter().map(coming).sum();
+        let messages = shared.plan.messages.iter().enumerate();
+        let awaited =
+            messages.filter(|(index, message)| message.destination == self.rank && shared.is_coming(*index, self.rank));
+        self.awaited = awaited.count();
+    }
+
+    /// Sends an empty message to a peer that can't receive it any more, so that this rank finds out. A message, because
+    /// requests that the peer left unanswered may be as many as it allows. False: not now.
+    fn ping(&mut self, cx: &mut Cx<'_>, peer: u32) -> bool {
+        let (tag, level) = (Some(u64::MAX), Level::Acknowledged);
+        let name = self.shared.borrow().ledger.next_name(self.rank, peer);
+        let send = Send { peer: PeerId(peer), tag, level, cookie: self.cookie(), ..Send::default() };
+        let outcome = cx.engine.send(cx.now, &send);
+        let ask = Ask::Send { name, len: 0, tag, immediate: false, level };
+        let told = (Sort::Send, send.notify, None);
+        !matches!(self.entered(cx, outcome, ask, (Vec::new(), false), None, told), Err(Refused::Full))
+    }
+
+    /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and where nothing else is
+    /// to be received any more, those of other peers, whose receives went to messages of a lost one.
+    fn sweep(&mut self, cx: &mut Cx<'_>) {
+        let size = self.shared.borrow().plan.size;
+        let lost = |peer: &u32| self.shared.borrow().ledger.is_parted(self.rank, *peer);
+        let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
+        let waiting = self.open.values().any(|open| open.class.is_some());
+        if !waiting && self.receives.iter().all(|(_, _, left)| *left == 0) {
+            sources.push(None);
+        }
+        for source in sources {
+            for tag in [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }] {
+                let selector = Selector { source, tag };
+                while self.claim_one(cx, selector, None) == Claimed::One {}
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ mod incoming;
 mod losses;
 mod memory;
 mod outgoing;
+mod quiet;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,8 +18,10 @@ use rerail_linux::driver::RequestError;
 
 pub use self::memory::{Memory, open_windows};
 use self::outgoing::describe;
+use self::quiet::Telling;
 use super::plan::{Manner, Plan, Step};
 use crate::check::{Ask, Extent, Ledger};
+use crate::rng::Rng;
 use crate::world::{App, Cx, Phase};
 
 /// Sends that a rank has open, at most; and one-sided requests.
@@ -42,6 +45,8 @@ pub struct Shared {
     /// By name: index in the plan.
     pub index: BTreeMap<u64, usize>,
     pub ranks: Vec<Option<Memory>>,
+    /// How requests are told is drawn from here.
+    pub telling: Rng,
 }
 
 /// An open request.
@@ -52,6 +57,9 @@ struct Open {
     receiving: bool,
     class: Option<usize>,
     sort: Sort,
+    notify: Notify,
+    /// What its counter showed before, where nothing else tells of it.
+    counted: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -60,6 +68,8 @@ enum Sort {
     Receive,
     /// A one-sided request on a place that only one request may use at a time.
     Step(Option<(u32, u32, bool)>),
+    /// At whom.
+    Flush(u32),
     Vain,
 }
 
@@ -82,6 +92,8 @@ pub struct Player {
     turn: u32,
     claims: Vec<usize>,
     claims_left: usize,
+    /// After losses: messages that still have to come.
+    awaited: usize,
     open: BTreeMap<u32, Open>,
     values: u64,
     pinged: BTreeSet<u32>,
@@ -118,6 +130,7 @@ impl Player {
             turn: 0,
             claims,
             claims_left,
+            awaited: 0,
             open: BTreeMap::new(),
             values: 0,
             pinged: BTreeSet::new(),
@@ -134,11 +147,14 @@ impl Player {
         if self.failed {
             return;
         }
+        self.look_at_counters(cx);
         let mut full = self.post_receives(cx);
         full |= self.claim(cx);
         loop {
             let count = |player: &Player, sends: bool| {
-                player.open.values().filter(|open| (open.sort == Sort::Send) == sends && !open.receiving).count()
+                // What waits for a flush must not keep it from being submitted.
+                let counts = |open: &&Open| !open.receiving && open.notify != Notify::Silent;
+                player.open.values().filter(counts).filter(|open| (open.sort == Sort::Send) == sends).count()
             };
             let (may_send, may_step) = (
                 !self.sends.is_empty() && count(self, true) < SENDS_MAX,
@@ -172,20 +188,23 @@ impl Player {
         ask: Ask,
         (extents, receiving): (Vec<Extent>, bool),
         class: Option<usize>,
-        sort: Sort,
+        (sort, notify, counted): (Sort, Notify, Option<u64>),
     ) -> Result<u32, Refused> {
         match outcome {
             Ok(operation) => {
                 let segs = self.segs(receiving, &extents);
                 let what = describe(&ask);
-                let request = self.shared.borrow_mut().ledger.submitted(self.rank, cx.now, ask, &segs, Notify::Event);
+                let request = self.shared.borrow_mut().ledger.submitted(self.rank, cx.now, ask, &segs, notify);
                 let id = operation.0.to_bits();
                 cx.trace.note(
                     cx.now,
                     crate::trace::Who::Rank(self.rank),
-                    format_args!("request {request}: {what}, op {}:{id:x}", self.rank),
+                    format_args!("request {request}: {what}, told by {notify:?}, op {}:{id:x}", self.rank),
                 );
-                self.open.insert(request, Open { operation, extents, receiving, class, sort });
+                // Nobody asks what becomes of a message that was copied.
+                if notify != Notify::Silent || sort != Sort::Send {
+                    self.open.insert(request, Open { operation, extents, receiving, class, sort, notify, counted });
+                }
                 Ok(request)
             }
             Err(error) => {
@@ -255,6 +274,9 @@ impl Player {
             && let Some(open) = self.open.remove(&told.request)
         {
             self.give_back(cx, open.receiving, &open.extents);
+            if let Sort::Flush(target) = open.sort {
+                self.flushed(cx, target, told.request, told.well);
+            }
         }
         self.failed |= self.shared.borrow().ledger.has_findings();
     }
@@ -267,12 +289,16 @@ impl App for Player {
     }
 
     fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
+        let lost = matches!(event, Event::PeerLost { .. });
         self.heard(cx, event);
+        if lost && cx.phase == Phase::Liveness {
+            self.look_after_losses(cx);
+        }
         self.pump(cx);
     }
 
     fn timer(&mut self, cx: &mut Cx<'_>) {
-        if cx.phase != Phase::Safety {
+        if cx.phase == Phase::Liveness {
             self.look_after_losses(cx);
         }
         self.pump(cx);
@@ -292,5 +318,6 @@ impl App for Player {
                 && self.steps.is_empty()
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
+                && self.awaited == 0
     }
 }

@@ -1,11 +1,11 @@
 //! Sends, and one-sided requests.
 
-use rerail_core::endpoint::{Atomic, Flush, Get, Level, Put, Recv, Remote, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Atomic, Flush, Get, Level, Notify, Put, Recv, Remote, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::super::plan::{ALONE, CHAIN, SUM, Step};
-use super::{Player, Refused, Sort};
+use super::{Player, Refused, Sort, Telling};
 use crate::check::{Ask, Content, Operation};
 use crate::rng::Rng;
 use crate::world::Cx;
@@ -19,7 +19,10 @@ impl Player {
         let content = Content::from(name);
         let ask =
             Ask::Send { name, len: message.len, tag: message.tag, immediate: message.immediate, level: message.level };
+        let notify = self.notify(cx, if message.inject { Telling::Silent } else { Telling::Counter });
+        let told = (Sort::Send, notify, Self::counted(cx, notify));
         let mut send = Send {
+            notify,
             peer: PeerId(message.destination),
             tag: message.tag,
             immediate: message.immediate.then_some(name.to_bits()),
@@ -31,14 +34,14 @@ impl Player {
             let mut payload = vec![0; message.len as usize];
             content.fill(0, &mut payload);
             let outcome = cx.engine.inject(cx.now, &send, &payload);
-            self.entered(cx, outcome, ask, (Vec::new(), false), None, Sort::Send)
+            self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
         } else {
             let Some(extents) = self.pieces(cx, false, message.len, false) else { return false };
             self.fill(cx, &extents, content);
             let segs = self.segs(false, &extents);
             send.segments = &segs;
             let outcome = cx.engine.send(cx.now, &send);
-            self.entered(cx, outcome, ask, (extents, false), None, Sort::Send)
+            self.entered(cx, outcome, ask, (extents, false), None, told)
         };
         match outcome {
             Ok(_) => {
@@ -74,6 +77,14 @@ impl Player {
         }
         self.values += 1;
         let fresh = u64::from(self.rank) << 40 | self.values << 8 | 7;
+        let may = match step {
+            // A flush behind it tells.
+            Step::Put { .. } | Step::BadPut { .. } => Telling::Silent,
+            Step::Get { .. } | Step::Flush { .. } => Telling::Counter,
+            Step::Atomic { .. } | Step::Vain => Telling::Event,
+        };
+        let notify = self.notify(cx, may);
+        let told = (Sort::Step(place), notify, Self::counted(cx, notify));
         let outcome = match step {
             Step::Put { target, slot } => {
                 let (bytes, at) = self.slot(slot);
@@ -81,10 +92,16 @@ impl Player {
                 let Some(extents) = self.pieces(cx, false, bytes, false) else { return false };
                 self.fill(cx, &extents, content);
                 let segs = self.segs(false, &extents);
-                let put = Put { to: self.remote(target, at), segments: &segs, cookie: self.cookie(), ..Put::default() };
+                let put = Put {
+                    to: self.remote(target, at),
+                    segments: &segs,
+                    notify,
+                    cookie: self.cookie(),
+                    ..Put::default()
+                };
                 let outcome = cx.engine.put(cx.now, &put);
                 let ask = Ask::Put { target, slot, content, bad: None };
-                self.entered(cx, outcome, ask, (extents, false), None, Sort::Step(place))
+                self.entered(cx, outcome, ask, (extents, false), None, told)
             }
             Step::Get { target, slot } => {
                 let (bytes, at) = self.slot(slot);
@@ -95,10 +112,10 @@ impl Player {
                 self.blank(cx, &extents);
                 let segs = self.segs(true, &extents);
                 let from = self.remote(target, at + offset);
-                let get = Get { from, segments: &segs, cookie: self.cookie(), ..Get::default() };
+                let get = Get { from, segments: &segs, notify, cookie: self.cookie() };
                 let outcome = cx.engine.get(cx.now, &get);
                 let ask = Ask::Get { target, slot, offset, bad: None };
-                self.entered(cx, outcome, ask, (extents, true), None, Sort::Step(place))
+                self.entered(cx, outcome, ask, (extents, true), None, told)
             }
             Step::Atomic { target, cell } => {
                 let operation = self.operation(cell, fresh, cx.rng);
@@ -108,17 +125,24 @@ impl Player {
                     data_type: operation.data_type,
                     operand: operation.operand,
                     compare: operation.compare,
+                    notify,
                     cookie: self.cookie(),
-                    ..Atomic::default()
                 };
                 let outcome = cx.engine.atomic(cx.now, &atomic);
                 let ask = Ask::Atomic { target, cell, operation, bad: None };
-                self.entered(cx, outcome, ask, (Vec::new(), false), None, Sort::Step(place))
+                self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
             }
             Step::Flush { target } => {
-                let flush = Flush { peer: PeerId(target), cookie: self.cookie(), ..Flush::default() };
+                let flush = Flush { peer: PeerId(target), notify, cookie: self.cookie() };
                 let outcome = cx.engine.flush(cx.now, &flush);
-                self.entered(cx, outcome, Ask::Flush { target }, (Vec::new(), false), None, Sort::Step(None))
+                self.entered(
+                    cx,
+                    outcome,
+                    Ask::Flush { target },
+                    (Vec::new(), false),
+                    None,
+                    (Sort::Flush(target), told.1, told.2),
+                )
             }
             Step::BadPut { target, beyond } => {
                 let Some(extents) = self.pieces(cx, false, 32, true) else { return false };
@@ -131,16 +155,23 @@ impl Player {
                     to.window ^= 1 << 50;
                     to.offset = 0;
                 }
-                let put = Put { to, segments: &segs, cookie: self.cookie(), ..Put::default() };
+                let put = Put { to, segments: &segs, notify, cookie: self.cookie(), ..Put::default() };
                 let outcome = cx.engine.put(cx.now, &put);
                 let ask = Ask::Put { target, slot: 0, content, bad: Some(bad) };
-                self.entered(cx, outcome, ask, (extents, false), None, Sort::Step(place))
+                self.entered(cx, outcome, ask, (extents, false), None, told)
             }
-            Step::Vain => self.in_vain(cx),
+            Step::Vain => self.in_vain(cx, notify),
         };
         match outcome {
             Ok(_) | Err(Refused::Gone) => {
                 self.steps.pop_front();
+                match (outcome, step) {
+                    (Ok(_), Step::Put { target, .. } | Step::BadPut { target, .. }) if notify == Notify::Silent => {
+                        self.steps.push_front(Step::Flush { target });
+                    }
+                    (Err(_), Step::Flush { target }) => self.flushed(cx, target, u32::MAX, false),
+                    _ => {}
+                }
                 true
             }
             Err(Refused::Full) => false,
@@ -148,15 +179,15 @@ impl Player {
     }
 
     /// A receive for a tag that nobody sends, taken back at once.
-    pub(super) fn in_vain(&mut self, cx: &mut Cx<'_>) -> Result<u32, Refused> {
+    pub(super) fn in_vain(&mut self, cx: &mut Cx<'_>, notify: Notify) -> Result<u32, Refused> {
         let selector = Selector { source: None, tag: TagMatch::Tagged { tag: u64::MAX - self.values, ignore: 0 } };
         let Some(extents) = self.pieces(cx, true, 16, true) else { return Err(Refused::Full) };
         self.blank(cx, &extents);
         let segs = self.segs(true, &extents);
-        let recv = Recv { from: selector, segments: &segs, cookie: self.cookie(), ..Recv::default() };
+        let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
         let outcome = cx.engine.recv(cx.now, &recv);
         let ask = Ask::Receive { from: selector, claimed: None };
-        let request = self.entered(cx, outcome, ask, (extents, true), None, Sort::Vain)?;
+        let request = self.entered(cx, outcome, ask, (extents, true), None, (Sort::Vain, notify, None))?;
         self.take_back(cx, request);
         Ok(request)
     }

@@ -1,0 +1,91 @@
+//! Requests that are over without an event: told by a counter alone, or by nothing but a flush behind them.
+//!
+//! A counter says how many, not which: so of the requests that are told by a counter alone, each has one to itself for its
+//! time. All that are told both ways share the last one. A put that is told not at all is over with a flush submitted
+//! after it; its buffer stays taken until then. A message that is told not at all is one whose bytes were copied at once.
+
+use rerail_core::endpoint::{Completion, Done, Notify};
+use rerail_core::ids::CounterId;
+use rerail_core::time::Nanos;
+
+use super::{Open, Player, Sort};
+use crate::world::Cx;
+
+/// How often counters are looked at, where any is waited for.
+const LOOK: Nanos = Nanos::from_micros(100);
+
+/// How a request may be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Telling {
+    /// What its end says is wanted.
+    Event,
+    /// That it is over is enough to know.
+    Counter,
+    /// The caller finds out in other ways, or need not know.
+    Silent,
+}
+
+impl Player {
+    /// Draws how a request is told.
+    pub(super) fn notify(&self, cx: &Cx<'_>, may: Telling) -> Notify {
+        let Some(last) = cx.engine.config().counters_max.checked_sub(1) else { return Notify::Event };
+        let free = |lane: &u16| !self.open.values().any(|open| open.notify == Notify::Counter(CounterId(*lane)));
+        match (self.shared.borrow_mut().telling.below(5), may) {
+            (0, _) => Notify::Both(CounterId(last)),
+            (1, Telling::Counter | Telling::Silent) => {
+                (0..last).find(free).map_or(Notify::Event, |lane| Notify::Counter(CounterId(lane)))
+            }
+            (2, Telling::Silent) => Notify::Silent,
+            _ => Notify::Event,
+        }
+    }
+
+    /// What the request's counter shows, where only that tells of it.
+    pub(super) fn counted(cx: &Cx<'_>, notify: Notify) -> Option<u64> {
+        match notify {
+            Notify::Counter(counter) => cx.engine.endpoint().counter(counter),
+            Notify::Event | Notify::Both(_) | Notify::Silent => None,
+        }
+    }
+
+    /// Looks at the counters that are waited for.
+    pub(super) fn look_at_counters(&mut self, cx: &mut Cx<'_>) {
+        let moved = |open: &Open| open.counted.is_some_and(|before| Self::counted(cx, open.notify) != Some(before));
+        let over: Vec<u32> = self.open.iter().filter(|(_, open)| moved(open)).map(|(request, _)| *request).collect();
+        if !over.is_empty() {
+            // A counter of a flush must not be believed before the errors of the puts before it are heard of.
+            self.take_events(cx);
+        }
+        for request in over {
+            self.over(cx, request);
+        }
+        if self.open.values().any(|open| open.counted.is_some()) {
+            cx.wake_at(cx.now + LOOK);
+        }
+    }
+
+    /// A flush is over: with it the puts before it that nobody tells of. One that failed went with its peer, and so did
+    /// they, those told of excepted that failed before.
+    pub(super) fn flushed(&mut self, cx: &mut Cx<'_>, target: u32, flush: u32, well: bool) {
+        let before = |open: &Open| {
+            open.notify == Notify::Silent && matches!(open.sort, Sort::Step(Some((at, ..))) if at == target)
+        };
+        let over: Vec<u32> =
+            self.open.range(..flush).filter(|(_, open)| before(open)).map(|(request, _)| *request).collect();
+        for request in over {
+            if well {
+                self.over(cx, request);
+            } else if let Some(open) = self.open.remove(&request) {
+                self.give_back(cx, open.receiving, &open.extents);
+            }
+        }
+    }
+
+    /// Enters the good end of a request that no event tells.
+    fn over(&mut self, cx: &mut Cx<'_>, request: u32) {
+        let Some(operation) = self.open.get(&request).map(|open| open.operation) else { return };
+        let cookie = rerail_core::ids::Cookie(request.into());
+        let result = Ok(Done::default());
+        self.completed(cx, &Completion { operation, cookie, result, last: true });
+    }
+}

@@ -1,0 +1,192 @@
+//! What a world shows of itself, for the checkers: objects of devices, how full tables became, what was counted.
+//!
+//! Each figure comes from two sides that know nothing of each other: the devices count what exists, rails what they hold;
+//! the core counts packets where they leave and where they come; the ledger counts messages.
+
+use std::collections::BTreeMap;
+
+use rerail_core::endpoint::{Stats, Usage};
+use rerail_core::ids::CounterId;
+use rerail_linux::rail::RailUsage;
+use rerail_linux::rail::verbs::VerbsOptions;
+
+use crate::check::Ledger;
+use crate::hca::Objects;
+use crate::world::View;
+
+/// What is there, what should be, or may be: for [`Ending`](crate::check::Ending)'s lists.
+type Facts = Vec<(String, u64, u64)>;
+
+/// Objects of devices: what should be left, and what is.
+pub fn objects(view: &View<'_>) -> Facts {
+    let mut all = Facts::new();
+    let mut owned = 0;
+    for rank in 0..view.size() {
+        let found = view.objects_of(rank);
+        owned += count(&found);
+        let holds =
+            view.engine(rank).filter(|_| view.is_alive(rank)).map(|engine| held(engine.rails().map(|it| it.usage)));
+        let alive = holds.is_some();
+        compare(&mut all, rank, &expected(found.contexts, holds), &found);
+        if let Some(engine) = view.engine(rank).filter(|_| alive) {
+            all.push((format!("rank {rank}: registrations for requests"), 0, engine.registrations() as u64));
+        }
+    }
+    all.push(("objects of devices in all, and those of processes".into(), owned, view.device_objects() as u64));
+    all
+}
+
+fn count(objects: &Objects) -> u64 {
+    let Objects { pds, mrs, cqs, qps, srqs, ahs, xrcds, .. } = *objects;
+    [pds, mrs, cqs, qps, srqs, ahs, xrcds].into_iter().map(u64::from).sum()
+}
+
+/// What a process's rails say that they hold, together.
+fn held(rails: impl Iterator<Item = RailUsage>) -> RailUsage {
+    rails.fold(RailUsage::default(), |sum, rail| RailUsage {
+        connections: sum.connections + rail.connections,
+        registrations: sum.registrations + rail.registrations,
+        datagrams: sum.datagrams + rail.datagrams,
+    })
+}
+
+/// What a process may have of devices, `devices` of which work: what each verbs rail makes once, and what it holds.
+/// `None`: the process was killed.
+fn expected(devices: u32, holds: Option<RailUsage>) -> Objects {
+    let Some(holds) = holds else { return Objects::default() };
+    Objects {
+        contexts: devices,
+        pds: devices,
+        // One for the buffers, ...
+        mrs: devices + holds.registrations,
+        cqs: devices,
+        // ... one for datagrams.
+        qps: devices + holds.connections,
+        srqs: devices,
+        ahs: holds.datagrams,
+        xrcds: 0,
+        registered_bytes: 0,
+    }
+}
+
+fn compare(all: &mut Facts, rank: u32, expected: &Objects, found: &Objects) {
+    let sorts = [
+        ("devices", expected.contexts, found.contexts),
+        ("protection domains", expected.pds, found.pds),
+        ("memory regions", expected.mrs, found.mrs),
+        ("completion queues", expected.cqs, found.cqs),
+        ("queue pairs", expected.qps, found.qps),
+        ("shared receive queues", expected.srqs, found.srqs),
+        ("address handles", expected.ahs, found.ahs),
+        ("XRC domains", expected.xrcds, found.xrcds),
+    ];
+    all.extend(sorts.map(|(what, wanted, there)| (format!("rank {rank}: {what}"), wanted.into(), there.into())));
+}
+
+/// What is bounded, at its worst moment: watched all the time.
+#[derive(Debug, Default)]
+pub struct Watch {
+    /// By rank (`None`: all together) and what: the most that was seen, and the bound at that time.
+    worst: BTreeMap<(Option<u32>, &'static str), (u64, u64)>,
+}
+
+impl Watch {
+    /// Looks at every living rank.
+    pub fn look(&mut self, view: &View<'_>, ledger: &Ledger) {
+        let mut messages = 0;
+        for rank in (0..view.size()).filter(|rank| view.is_alive(*rank)) {
+            let Some(engine) = view.engine(rank) else { continue };
+            let usage = engine.endpoint().usage();
+            messages += u64::from(usage.messages.used);
+            self.tables(rank, &usage);
+            let found = view.objects_of(rank);
+            if found.contexts == 0 {
+                continue;
+            }
+            let peers = u64::from(engine.size() - 1);
+            let devices = u64::from(found.contexts);
+            self.note(Some(rank), "queue pairs", found.qps.into(), devices * (1 + peers));
+            let kept = u64::from(VerbsOptions::new(engine.size(), 0).registrations_kept);
+            let pieces = u64::from(usage.packets.used) * u64::from(engine.config().segments_max);
+            let regions = devices * (1 + kept) + engine.registrations() as u64 + pieces;
+            self.note(Some(rank), "memory regions", found.mrs.into(), regions);
+        }
+        // Whatever waits at a receiver was sent, and was not received.
+        self.note(None, "messages held", messages, ledger.sent() - ledger.received());
+    }
+
+    fn tables(&mut self, rank: u32, usage: &Usage) {
+        for (name, table) in usage.tables() {
+            self.note(Some(rank), name, table.used.into(), table.capacity.into());
+        }
+    }
+
+    /// Keeps what came closest to its bound, or went furthest beyond.
+    fn note(&mut self, rank: Option<u32>, what: &'static str, reached: u64, bound: u64) {
+        let beyond = |(reached, bound): (u64, u64)| i128::from(reached) - i128::from(bound);
+        let worst = self.worst.entry((rank, what)).or_insert((reached, bound));
+        if beyond((reached, bound)) > beyond(*worst) {
+            *worst = (reached, bound);
+        }
+    }
+
+    /// All of it.
+    pub fn bounds(&self) -> Facts {
+        let name =
+            |rank: Option<u32>, what| rank.map_or_else(|| what_of_all(what), |rank| format!("rank {rank}: {what}"));
+        self.worst.iter().map(|(&(rank, what), &(reached, bound))| (name(rank, what), reached, bound)).collect()
+    }
+}
+
+fn what_of_all(what: &str) -> String {
+    format!("all ranks: {what}")
+}
+
+/// How honest the world was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weather {
+    /// No fault happened.
+    Calm,
+    /// Only faults that lose nothing happened.
+    Lossless,
+    /// Anything.
+    Rough,
+}
+
+/// What every rank counted, in a world that has come to rest. `messages`: those sent to a rank.
+pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather: Weather) -> Facts {
+    let mut all = Facts::new();
+    for &(rank, stats) in stats {
+        let mut bound = |what: &str, reached, bound| all.push((format!("rank {rank}: {what}"), reached, bound));
+        bound("messages before their receive", stats.unexpected, messages(rank));
+        // Peers here keep to the protocol, and no rail delivers what its checksums tell to be wrong.
+        bound("malformed packets", stats.malformed_dropped, 0);
+        if weather != Weather::Rough {
+            bound("packets that came twice", stats.duplicates_dropped, 0);
+        }
+    }
+    if weather == Weather::Calm {
+        let sum = |of: fn(&Stats) -> u64| stats.iter().map(|(_, stats)| of(stats)).sum::<u64>();
+        let (sent, received) = (sum(|stats| stats.packets_sent), sum(|stats| stats.packets_received));
+        all.push(("packets received, of those sent".into(), received, sent));
+        all.push(("packets sent, of those received".into(), sent, received));
+    }
+    all
+}
+
+/// What every completion counter of every living rank shows.
+pub fn counters(view: &View<'_>) -> Vec<(u32, u16, u64)> {
+    let living =
+        (0..view.size()).filter(|rank| view.is_alive(*rank)).filter_map(|rank| Some((rank, view.engine(rank)?)));
+    living
+        .flat_map(|(rank, engine)| {
+            let endpoint = engine.endpoint();
+            let shown = move |counter| Some((rank, counter, endpoint.counter(CounterId(counter))?));
+            (0..endpoint.config().counters_max).filter_map(shown)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "ending_tests.rs"]
+mod tests;

@@ -1,0 +1,79 @@
+//! Each figure can be wrong, and is seen to be.
+
+use rerail_core::endpoint::InUse;
+
+use super::*;
+
+const DEVICES: u32 = 2;
+const HOLDS: RailUsage = RailUsage { connections: 3, registrations: 5, datagrams: 1 };
+
+fn differ(expected: &Objects, found: &Objects) -> Vec<String> {
+    let mut all = Facts::new();
+    compare(&mut all, 4, expected, found);
+    all.into_iter().filter(|(_, expected, found)| expected != found).map(|(what, ..)| what).collect()
+}
+
+#[test]
+fn every_sort_of_object_that_is_left_shows() {
+    let right = expected(DEVICES, Some(HOLDS));
+    assert_eq!((right.mrs, right.qps, right.ahs), (7, 5, 1));
+    assert!(differ(&right, &right).is_empty());
+    type Add = fn(&mut Objects);
+    let more: [(&str, Add); 8] = [
+        ("devices", |it| it.contexts += 1),
+        ("protection domains", |it| it.pds += 1),
+        ("memory regions", |it| it.mrs += 1),
+        ("completion queues", |it| it.cqs += 1),
+        ("queue pairs", |it| it.qps += 1),
+        ("shared receive queues", |it| it.srqs += 1),
+        ("address handles", |it| it.ahs += 1),
+        ("XRC domains", |it| it.xrcds += 1),
+    ];
+    for (what, add) in more {
+        let mut found = right;
+        add(&mut found);
+        assert_eq!(differ(&right, &found), [format!("rank 4: {what}")]);
+        // What rails believe to hold and is not there is wrong too.
+        assert_eq!(differ(&found, &right), [format!("rank 4: {what}")]);
+        let mut one = Objects::default();
+        add(&mut one);
+        assert_eq!(differ(&expected(1, None), &one), [format!("rank 4: {what}")], "of a killed process");
+    }
+}
+
+#[test]
+fn the_worst_moment_counts() {
+    let mut watch = Watch::default();
+    let mut usage = Usage::default();
+    for used in [1, 4, 2] {
+        usage.packets = InUse { used, capacity: 3 };
+        watch.tables(0, &usage);
+    }
+    watch.note(None, "messages held", 5, 9);
+    watch.note(None, "messages held", 3, 2);
+    watch.note(None, "messages held", 6, 9);
+    let over: Facts = watch.bounds().into_iter().filter(|(_, reached, bound)| reached > bound).collect();
+    assert_eq!(over, [("all ranks: messages held".to_owned(), 3, 2), ("rank 0: packets".to_owned(), 4, 3)]);
+}
+
+#[test]
+fn every_count_that_is_wrong_shows() {
+    let right = Stats { packets_sent: 10, packets_received: 10, unexpected: 2, ..Stats::default() };
+    let over = |stats: Stats, weather| {
+        let facts = statistics(&[(0, right), (1, stats)], |_| 2, weather);
+        facts.into_iter().filter(|(_, reached, bound)| reached > bound).map(|(what, ..)| what).collect::<Vec<_>>()
+    };
+    assert!(over(right, Weather::Calm).is_empty());
+    let unexpected = Stats { unexpected: 3, ..right };
+    assert_eq!(over(unexpected, Weather::Rough), ["rank 1: messages before their receive"]);
+    let malformed = Stats { malformed_dropped: 1, ..right };
+    assert_eq!(over(malformed, Weather::Rough), ["rank 1: malformed packets"]);
+    let twice = Stats { duplicates_dropped: 1, ..right };
+    assert_eq!(over(twice, Weather::Lossless), ["rank 1: packets that came twice"]);
+    assert!(over(twice, Weather::Rough).is_empty(), "a message sent again over another rail comes twice, rightly");
+    let fewer = Stats { packets_received: 9, ..right };
+    assert_eq!(over(fewer, Weather::Calm), ["packets sent, of those received"]);
+    let more = Stats { packets_received: 11, ..right };
+    assert_eq!(over(more, Weather::Calm), ["packets received, of those sent"]);
+    assert!(over(more, Weather::Lossless).is_empty());
+}
