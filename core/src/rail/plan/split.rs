@@ -363,12 +363,13 @@ fn best_single_shared(ask: &Ask, rails: &[RailState], fluid: &Fluid<'_>) -> Opti
 /// all and leaves out one after the other, until smallest chunks and the number of rails are kept.
 fn together_shared(
     ask: &Ask,
-    all: &Lines,
+    candidates: &Lines,
     single: Single,
     fluid: &Fluid<'_>,
     chunks: &mut Vec<Chunk, RAILS_MAX>,
 ) -> Option<u64> {
-    let mut set: Lines = all.iter().filter(|line| line.moved(single.finish_ns) > 0).copied().collect();
+    let all: Lines = candidates.iter().filter(|line| line.moved(single.finish_ns) > 0).copied().collect();
+    let mut set = all.clone();
     let smallest = set.iter().map(|line| line.min).min().unwrap_or(1);
     let used_max = u64::from(ask.rails_used_max).min(ask.bytes / smallest) as usize;
     let mut best_ns = u64::MAX;
@@ -376,7 +377,13 @@ fn together_shared(
     // Each round ends the search or leaves out a rail.
     for _ in 0..RAILS_MAX {
         // What is relaxed bounds what is allowed: with fewer rails it only gets later.
-        if set.len() < 2 || fluid.together(&mut set, ask.bytes) >= best_ns {
+        if set.len() < 2 {
+            break;
+        }
+        if set.len() == used_max && all.len() > used_max && all.len() <= SWAP_RAILS_MAX {
+            swap(&mut set, &all, ask.bytes, fluid);
+        }
+        if fluid.together(&mut set, ask.bytes) >= best_ns {
             break;
         }
         let least = set.iter().map(|line| line.min).fold(0, u64::saturating_add);
@@ -421,6 +428,28 @@ fn leave_out(set: &mut Lines, ask: &Ask, used_max: usize, fluid: &Fluid<'_>) -> 
     }
     true
 }
+
+/// Mends what leaving out greedily got wrong: takes a rail from outside for one of the set wherever the set gains.
+fn swap(set: &mut Lines, all: &Lines, bytes: u64, fluid: &Fluid<'_>) {
+    let mut at_ns = fluid.together(set, bytes);
+    for outsider in all {
+        if set.iter().any(|line| line.rail == outsider.rail) {
+            continue;
+        }
+        for place in 0..set.len() {
+            let mut other = set.clone();
+            other[place] = *outsider;
+            let other_ns = fluid.together(&mut other, bytes);
+            if other_ns < at_ns {
+                (*set, at_ns) = (other, other_ns);
+                break;
+            }
+        }
+    }
+}
+
+/// Rails among which swaps are tried: with more it would cost too much.
+const SWAP_RAILS_MAX: usize = 8;
 
 /// Rails too many from which they are left out a quarter at a time.
 const BULK: usize = 8;
