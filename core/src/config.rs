@@ -3,25 +3,77 @@
 use crate::ids::PeerId;
 use crate::time::Nanos;
 
-/// How small and control messages choose a rail (multirail-2004, 4.4).
+/// How packets choose a rail: messages that are not cut, requests, announcements (multirail-2004, 4.4). All but
+/// [`Binding`](Self::Binding) pass over a rail that takes nothing at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Multiplex {
-    /// All on the first rail that is up.
+    /// All on one rail: see [`Config::bind`].
     #[default]
     Binding,
     /// One rail after the other.
     RoundRobin,
+    /// Of each round, every rail gets as many messages as its weight says ([`Config::weights`]).
+    WeightedRoundRobin,
+    /// A rail gets [`Config::window_messages`] messages before the next one has its turn.
+    WindowRoundRobin,
+}
+
+impl Multiplex {
+    /// All of them, in the order of their names in settings.
+    pub const ALL: [Multiplex; 4] =
+        [Multiplex::Binding, Multiplex::RoundRobin, Multiplex::WeightedRoundRobin, Multiplex::WindowRoundRobin];
+
+    /// Its name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Multiplex::Binding => "binding",
+            Multiplex::RoundRobin => "round-robin",
+            Multiplex::WeightedRoundRobin => "weighted-round-robin",
+            Multiplex::WindowRoundRobin => "window-round-robin",
+        }
+    }
 }
 
 /// How large messages are cut (multirail-2004, 4.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Striping {
-    /// Not at all: the first rail that is up.
+    /// Not at all: all on one rail, see [`Config::bind`].
     Binding,
-    /// Equal parts on all rails that are up.
+    /// Equal parts on all rails.
     #[default]
     Even,
+    /// In proportion to [`Config::weights`].
+    Weighted,
+    /// In proportion to weights that follow the times of the stripes (multirail-2004, 4.5, equation 4). They begin as
+    /// [`Config::weights`].
+    Adaptive,
+    /// So that all parts end together, by what is known of each rail: rate, latency, what lies on it already. On one rail
+    /// where cutting does not pay.
+    Balanced,
 }
+
+impl Striping {
+    /// All of them, in the order of their names in settings.
+    pub const ALL: [Striping; 5] =
+        [Striping::Binding, Striping::Even, Striping::Weighted, Striping::Adaptive, Striping::Balanced];
+
+    /// Its name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Striping::Binding => "binding",
+            Striping::Even => "even",
+            Striping::Weighted => "weighted",
+            Striping::Adaptive => "adaptive",
+            Striping::Balanced => "balanced",
+        }
+    }
+}
+
+/// Most rails of an endpoint.
+pub const RAILS_MAX: usize = 64;
+
+/// `alpha` of equation 4 that follows the last message alone.
+pub const ALPHA_ONE: u16 = 256;
 
 /// Sizes and knobs. All memory follows from it before anything starts:
 /// [`memory_bytes`](Self::memory_bytes) for the core's state, [`pool_bytes`](Self::pool_bytes) for payloads.
@@ -77,10 +129,27 @@ pub struct Config {
     /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost. `Nanos(0)`:
     /// never (the rails' own detection of dead processes and hosts remains).
     pub silence_max: Nanos,
-    /// Rail choice for small messages.
+    /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
+    /// further ahead is decided later. Two posts it may always have.
+    pub feed_time: Nanos,
+    /// Rail choice for what is not cut; of all classes, until
+    /// [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise.
     pub multiplex: Multiplex,
-    /// Cutting of large messages.
+    /// Cutting of large messages; of all classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy) says
+    /// otherwise.
     pub striping: Striping,
+    /// Rails that may carry messages, bit per rail; where none of them stands, all may (P-6).
+    pub rails_eligible: u64,
+    /// How many of these carry messages at most; 1 to 64 (P-6).
+    pub rails_used: u8,
+    /// Where binding binds: to the first rail from this one on that may carry the message, in a circle.
+    pub bind: u8,
+    /// Weight by rail, relative to each other; a rail of weight 0 gets nothing while another has one.
+    pub weights: [u16; RAILS_MAX],
+    /// Equation 4's alpha in parts of [`ALPHA_ONE`]: what the newest message's times count against the weights before.
+    pub alpha: u16,
+    /// Messages that a rail gets before the next one has its turn, by [`Multiplex::WindowRoundRobin`].
+    pub window_messages: u16,
 }
 
 impl Config {
@@ -111,8 +180,15 @@ impl Config {
             connect_timeout: Nanos::from_millis(10_000),
             probe_after: Nanos(0),
             silence_max: Nanos(0),
+            feed_time: Nanos::from_micros(250),
             multiplex: Multiplex::Binding,
             striping: Striping::Even,
+            rails_eligible: u64::MAX,
+            rails_used: RAILS_MAX as u8,
+            bind: 0,
+            weights: [1; RAILS_MAX],
+            alpha: ALPHA_ONE / 2,
+            window_messages: 16,
         }
     }
 }
@@ -172,6 +248,10 @@ impl Config {
             within("windows_max", self.windows_max as u64, 0, TABLE_MAX),
             power_of_two("match_buckets", self.match_buckets as u64, 1, TABLE_MAX),
             within("ack_packets", self.ack_packets as u64, 1, self.window as u64 / 2),
+            within("rails_used", self.rails_used as u64, 1, RAILS_MAX as u64),
+            within("bind", self.bind as u64, 0, RAILS_MAX as u64 - 1),
+            within("alpha", self.alpha as u64, 0, ALPHA_ONE as u64),
+            within("window_messages", self.window_messages as u64, 1, u16::MAX as u64),
             within("ack_bytes", self.ack_bytes as u64, 1, u32::MAX as u64),
         );
         Ok(())

@@ -114,6 +114,7 @@ impl Endpoint<'_> {
         }
         sub.connect_seen = true;
         sub.peer_rail = connect.rail;
+        self.refresh(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
             slot.terms = Some(*connect); // G-3, G-4

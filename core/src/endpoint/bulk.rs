@@ -1,32 +1,47 @@
-//! Payload on its way: a transfer is planned over rails once, then moved segment by segment as rails have room.
+//! Payload on its way. A transfer is cut over rails once, when a rail that is to carry it has nothing else to do (P-4),
+//! then moved segment by segment, on all its rails in turn (P-3).
 
 use super::action::{PostKind, Span};
 use super::channel::Shortage;
-use super::op::{OpKind, Phase};
+use super::measure::Part;
+use super::op::{Op, OpKind, Phase};
 use super::packets::Actions;
 use super::pump::Step;
+use super::room::rails_of;
 use super::tables::op_queue;
-use super::{Endpoint, Planted};
+use super::{Endpoint, MessageClass, Planted};
 use crate::ids::RailId;
-use crate::rail::sched::{Class, STRIPE_BYTES_MIN, Scheduler, Stripe};
+use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
 use crate::wire::{self, Body, Data, Fin, Lane};
 
+/// A transfer that is cut: one stripe for each rail, in a table of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StripeSet {
+    /// Rails that have bytes or a FIN of it still to carry.
+    pub pending: u64,
+}
+
 impl Endpoint<'_> {
     /// One segment of payload, of the first transfer that can move.
     pub(super) fn pump_bulk(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
-        let mut op = self.t.channels.at(channel).bulk.head();
+        let slot = self.t.channels.at(channel);
+        let mut op = slot.bulk.head();
+        if op == NONE || slot.rooms.feed == 0 {
+            return Step::Idle;
+        }
+        if self.t.packets.room() == 0 {
+            self.wait_for(channel, Shortage::Packets);
+            return Step::Idle;
+        }
+        let list = slot.bulk;
         while op != NONE {
-            let list = self.t.channels.at(channel).bulk;
             let next = list.next(&mut By(&mut self.t.ops, op_queue), op);
             if self.advance(now, channel, op, out) == Step::Sent {
                 if self.t.ops.at(op).all_sent {
                     self.t.dequeue(op);
-                    if !self.planted(Planted::ReplayUnfenced) {
-                        self.drop_stripes(op);
-                    }
                     self.settle(op);
                 }
                 return Step::Sent;
@@ -38,91 +53,107 @@ impl Endpoint<'_> {
 
     /// Moves one segment of a transfer, if a rail that carries a part of it has room.
     fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
-        let slot = *self.t.ops.at(op);
-        let packets = slot.phase == Phase::Data;
-        if self.t.packets.room() == 0 {
-            self.wait_for(channel, Shortage::Packets);
+        let slot = self.t.ops.at(op);
+        if slot.phase == Phase::Data && !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
-        if packets && !self.may_send(channel, Lane::Unordered) {
-            return Step::Idle;
-        }
-        if slot.cursor == 0 && self.must_wait_to_serve(channel, &slot) {
+        let slot = self.t.ops.at(op);
+        if slot.cursor == 0 && self.must_wait_to_serve(channel, slot) {
             return Step::Idle;
         }
         if !self.plan(channel, op) {
             return Step::Idle;
         }
-        let slot = *self.t.ops.at(op);
-        if let Some(rail) = slot.single {
-            let mut stripe = Stripe { next: slot.cursor, end: slot.granted };
+        let &Op { single, stripes: set, cursor, granted, .. } = self.t.ops.at(op);
+        if let Some(rail) = single {
+            let mut stripe = Stripe { next: cursor, end: granted };
             return self.move_part(now, channel, op, rail, &mut stripe, out);
         }
-        for index in 0..self.rails.len() as u8 {
-            let mut stripe = self.t.stripes_of(slot.stripes)[usize::from(index)];
-            let fin_due = slot.fins_due >> index & 1 == 1;
-            if stripe.next >= stripe.end && !fin_due {
-                continue;
-            }
-            let step = self.move_part(now, channel, op, RailId(index), &mut stripe, out);
-            if step == Step::Sent {
-                self.t.stripes_of(slot.stripes)[usize::from(index)] = stripe;
+        let mut parts = self.parts_to_feed(channel, self.t.stripe_sets.at(set).pending);
+        while parts != 0 {
+            let part = self.idlest(channel, parts);
+            let mut stripe = self.t.stripes_of(set)[usize::from(part.0)];
+            if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
+                self.t.stripes_of(set)[usize::from(part.0)] = stripe;
+                let is_through = stripe.next >= stripe.end && self.t.ops.at(op).fins_due >> part.0 & 1 == 0;
+                self.t.stripe_sets.at_mut(set).pending &= !(u64::from(is_through) << part.0);
                 return Step::Sent;
             }
+            parts &= !(1 << part.0);
         }
         Step::Idle
     }
 
-    /// Decides which rails carry a transfer, once; `false`: not possible at the moment.
+    /// Decides which rails carry a transfer, once; `false`: not possible at the moment, or too early.
     fn plan(&mut self, channel: u32, op: u32) -> bool {
-        let slot = *self.t.ops.at(op);
-        if slot.single.is_some() || slot.stripes != NONE {
+        let &Op { single, stripes, phase, keys, granted, .. } = self.t.ops.at(op);
+        if single.is_some() || stripes != NONE {
             return true;
         }
-        let mask = match slot.phase {
-            Phase::Writing => {
-                let mask = self.ready_with(channel, |caps| caps.write);
-                self.with_keys(channel, slot.keys, mask)
-            }
-            Phase::Reading => {
-                let mask = self.ready_with(channel, |caps| caps.read);
-                self.with_keys(channel, slot.keys, mask)
-            }
+        let mask = match phase {
+            Phase::Writing => self.ready_with(channel, |caps| caps.write),
+            Phase::Reading => self.ready_with(channel, |caps| caps.read),
             _ => self.ready(channel),
         };
-        if mask == 0 {
+        let feed = self.t.channels.at(channel).rooms.feed;
+        // P-4
+        if mask & feed == 0 {
             return false;
         }
-        if mask.count_ones() == 1 || slot.granted < 2 * STRIPE_BYTES_MIN {
-            let mut rails = self.candidates(channel);
-            rails.up &= mask;
-            let turn = &mut self.t.channels.at_mut(channel).turn;
-            let Some(rail) = self.policy.multiplex(turn, Class::Message, rails) else { return false };
+        let mask = if keys == NONE { mask } else { self.with_keys(channel, keys, mask) };
+        if mask & feed == 0 {
+            return false;
+        }
+        let class = MessageClass::of(self.t.ops.at(op));
+        let striped = if granted < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
+        if striped.count_ones() < 2 {
+            // On the rail that striping is bound to, or on the one whose turn it is.
+            let up = if striped == 0 { mask } else { striped };
+            let rails = Candidates { up, room: feed };
+            let Some(rail) = self.multiplex(channel, class, rails) else { return false };
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
-        } else {
-            let Ok(set) = self.t.stripe_sets.insert(()) else {
-                self.wait_for(channel, Shortage::Stripes);
-                return false;
-            };
-            let stripes = self.t.stripes_of(set.index);
-            stripes.fill(Stripe::default());
-            self.policy.stripe(slot.granted, mask, stripes);
-            let used = self.t.stripes_of(set.index).iter().enumerate();
-            let used = used.fold(0u64, |used, (rail, stripe)| used | u64::from(stripe.end > stripe.next) << rail);
-            if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
-                // As if they were with a rail already.
-                self.t.stripes_of(set.index)[used.ilog2() as usize].end -= 64;
-                self.t.ops.at_mut(op).cursor = 64;
-            }
-            let slot = self.t.ops.at_mut(op);
-            slot.stripes = set.index;
-            slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
+        } else if striped & feed == 0 || !self.cut(channel, op, class, striped) {
+            return false;
         }
         let slot = self.t.ops.at_mut(op);
         slot.fins_expected = slot.fins_due.count_ones() as u16;
         self.begin_serving(channel, op);
+        true
+    }
+
+    /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
+    fn cut(&mut self, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
+        let granted = self.t.ops.at(op).granted;
+        let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
+            self.wait_for(channel, Shortage::Stripes);
+            return false;
+        };
+        let set = set.index;
+        self.t.stripes_of(set).fill(Stripe::default());
+        let weights = self.stripe(channel, class, granted, mask, set);
+        self.t.parts_of(set).fill(Part::default());
+        let mut used = 0;
+        for rail in rails_of(mask) {
+            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
+            used |= u64::from(stripe.end > stripe.next) << rail.0;
+            self.t.parts_of(set)[usize::from(rail.0)] =
+                Part::of(stripe.end - stripe.next, weights.map_or(0, |weights| weights[usize::from(rail.0)]));
+        }
+        self.t.stripe_sets.at_mut(set).pending = used;
+        if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
+            // As if they were with a rail already.
+            self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;
+            self.t.ops.at_mut(op).cursor = 64;
+        }
+        for rail in rails_of(used) {
+            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
+            self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;
+        }
+        let slot = self.t.ops.at_mut(op);
+        slot.stripes = set;
+        slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
         true
     }
 
@@ -137,53 +168,57 @@ impl Endpoint<'_> {
         out: &mut Actions,
     ) -> Step {
         let rail = self.carrier(channel, part); // planted: ReplayUnfenced
-        if !self.t.sub(channel, rail).is_ready() || !self.has_room(channel, rail) {
+        if self.t.channels.at(channel).rooms.feed >> rail.0 & 1 == 0 {
             return Step::Idle;
         }
-        let slot = *self.t.ops.at(op);
+        let slot = self.t.ops.at(op);
+        let &Op { kind, phase, keys, remote, granted, fins_due, fins_expected, .. } = slot;
+        let (serves, remote_offset) = (slot.serves(), slot.remote_offset);
         let facts = self.rails[usize::from(rail.0)];
         let offset = stripe.next;
-        let fin_first = slot.fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
+        let fin_first = fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
         let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(facts.segment_bytes_max.into()) };
         let payload = self.payload(op, offset, len);
         let key = |key: Option<wire::RemoteKey>| {
             let key = key.unwrap_or_default();
             wire::RemoteKey { address: key.address.wrapping_add(offset), ..key }
         };
-        let is_last = slot.cursor + len >= slot.granted;
-        match slot.phase {
+        let is_last = self.t.ops.at(op).cursor + len >= granted;
+        match phase {
             Phase::Writing if len > 0 => {
-                let to = key(self.key_for(channel, slot.keys, rail));
-                self.transfer(channel, rail, op, PostKind::Write { to }, payload, out);
+                let to = key(self.key_for(channel, keys, rail));
+                self.transfer(now, channel, rail, op, PostKind::Write { to }, payload, out);
             }
             Phase::Reading => {
                 //
-                let from = key(self.key_for(channel, slot.keys, rail));
-                self.transfer(channel, rail, op, PostKind::Read { from }, payload, out);
+                let from = key(self.key_for(channel, keys, rail));
+                self.transfer(now, channel, rail, op, PostKind::Read { from }, payload, out);
             }
             Phase::Writing => {
                 // All of this rail's part is written: its FIN follows on the same subchannel.
                 if !self.may_send(channel, Lane::Unordered) {
                     return Step::Idle;
                 }
-                let fin = Fin {
-                    operation: slot.remote,
-                    count: slot.fins_expected,
-                    refused: None,
-                    placed_bytes: slot.granted,
-                };
+                let fin = Fin { operation: remote, count: fins_expected, refused: None, placed_bytes: granted };
                 self.t.ops.at_mut(op).fins_due &= !(1 << part.0);
                 self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
             }
-            _ if slot.kind == OpKind::Put => {
+            _ if kind == OpKind::Put => {
                 //
                 let operation = self.t.op_id(op).0.to_bits();
-                let put = wire::Put { window: slot.remote, offset: slot.remote_offset.wrapping_add(offset), operation };
+                let put = wire::Put { window: remote, offset: remote_offset.wrapping_add(offset), operation };
                 self.transmit(now, channel, rail, op, Body::Put(put), payload, is_last, out);
             }
             _ => {
-                let data = Data { operation: slot.remote, offset };
-                self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && slot.serves(), out);
+                let data = Data { operation: remote, offset };
+                self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && serves, out);
+            }
+        }
+        if len > 0 {
+            self.note_moved(now, op, part);
+            if self.t.ops.at(op).stripes != NONE {
+                let path = &mut self.t.sub(channel, part).path;
+                path.planned = path.planned.saturating_sub(len);
             }
         }
         stripe.next += len;

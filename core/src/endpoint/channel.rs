@@ -3,7 +3,6 @@
 use crate::ids::PeerId;
 use crate::mem::MemRef;
 use crate::rail::RailFacts;
-use crate::rail::sched::ChannelTurn;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
@@ -12,6 +11,9 @@ use crate::time::Time;
 use crate::wire::Connect;
 
 use super::event::LossReason;
+use super::measure::Path;
+use super::policy::Turn;
+use super::room::Rooms;
 
 /// Index of the ordered lane in pairs of windows.
 pub(crate) const ORDERED: usize = 0;
@@ -80,7 +82,9 @@ pub(crate) struct Channel {
     pub reorder: Reorder,
     pub grants: Grants,
     pub ack: AckState,
-    pub turn: ChannelTurn,
+    /// By [`MessageClass`](super::MessageClass).
+    pub turns: [Turn; 3],
+    pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
     pub requests: List,
@@ -107,6 +111,8 @@ pub(crate) struct Channel {
     pub serving: u16,
     /// Rails to connect: bit per rail.
     pub wanted: u64,
+    /// Rails that stand and on which our Connect did not go out: bit per rail.
+    pub unsaid: u64,
     /// Rails to disconnect.
     pub unwanted: u64,
     pub heard: Time,
@@ -140,7 +146,8 @@ impl Channel {
             reorder: Reorder::starting_at(first),
             grants,
             ack: AckState::default(),
-            turn: ChannelTurn::default(),
+            turns: [Turn::default(); 3],
+            rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,
             requests: List::EMPTY,
@@ -156,6 +163,7 @@ impl Channel {
             in_doubt: false,
             serving: 0,
             wanted: 0,
+            unsaid: 0,
             unwanted: 0,
             heard: now,
             probe_due: false,
@@ -204,6 +212,7 @@ pub(crate) struct Sub {
     pub peer_rail: u8,
     /// Posts with the rail.
     pub posts: u16,
+    pub path: Path,
     pub place: Option<Place>,
     pub place_generation: u32,
 }

@@ -29,6 +29,8 @@ impl Endpoint<'_> {
                 let carried = sub.is_ready() || sub.place.is_some();
                 if !carried {
                     sub.reset();
+                    self.refresh(channel, rail);
+                    self.t.channels.at_mut(channel).unsaid &= !(1 << rail.0);
                 }
                 let slot = self.t.channels.at(channel);
                 let (leaving, wanted) = (slot.state == ChannelState::Leaving, slot.wanted & !(1 << rail.0) != 0);
@@ -36,7 +38,9 @@ impl Endpoint<'_> {
                 let open = wanted || others.any(|(index, sub)| index != rail.0 && sub.state != SubState::Down);
                 if leaving {
                     // Everything of ours is acknowledged; the peer was faster in closing.
+                    self.forget_backlog(channel, rail);
                     self.t.sub(channel, rail).reset();
+                    self.refresh(channel, rail);
                     if !open {
                         self.end_channel(channel, Ending::Closed);
                     }
@@ -77,7 +81,10 @@ impl Endpoint<'_> {
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
         let sub = self.t.sub(channel, rail);
         sub.state = SubState::Up;
-        self.t.channels.at_mut(channel).wanted &= !(1 << rail.0);
+        let (unsaid, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
+        slot.wanted &= !(1 << rail.0);
+        slot.unsaid |= u64::from(unsaid) << rail.0;
+        self.refresh(channel, rail);
         self.activate(channel);
     }
 

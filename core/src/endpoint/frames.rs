@@ -2,22 +2,23 @@
 
 use super::Endpoint;
 use super::action::Action;
-use super::channel::{ChannelState, Ending, SubState};
+use super::channel::{Channel, ChannelState, Ending, SubState};
 use super::op::OpKind;
 use super::packets::Actions;
 use super::pump::{STEP, Step};
+use super::room::rails_of;
 use crate::ids::RailId;
 use crate::wire::{self, Body, Connect, Probe};
 
 impl Endpoint<'_> {
     /// Subchannels to open and close, and the Connect that comes first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
-        let peer = self.t.channels.at(channel).peer;
-        for index in 0..self.rails.len() as u8 {
+        let &Channel { peer, wanted, unwanted, unsaid, .. } = self.t.channels.at(channel);
+        for rail in rails_of(wanted | unwanted | unsaid) {
+            let index = rail.0;
             if out.len() + STEP > out.capacity() {
                 return Step::Sent;
             }
-            let rail = RailId(index);
             let slot = self.t.channels.at_mut(channel);
             if slot.unwanted >> index & 1 == 1 {
                 slot.unwanted &= !(1 << index);
@@ -42,6 +43,8 @@ impl Endpoint<'_> {
                     });
                     if self.send_frame(channel, rail, body, out) {
                         self.t.sub(channel, rail).connect_sent = true;
+                        self.t.channels.at_mut(channel).unsaid &= !(1 << index);
+                        self.refresh(channel, rail);
                     }
                 }
             }
@@ -55,11 +58,7 @@ impl Endpoint<'_> {
         if slot.probe_answer.is_none() && !slot.probe_due && !slot.ack.is_due() {
             return;
         }
-        let ready = self.ready(channel);
-        for rail in 0..self.rails.len() as u8 {
-            if ready >> rail & 1 == 0 {
-                continue;
-            }
+        for rail in rails_of(self.ready(channel)) {
             if out.len() + STEP > out.capacity() {
                 self.activate(channel);
                 return;
@@ -85,7 +84,7 @@ impl Endpoint<'_> {
                 return; // planted: AckForgotten
             }
             let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
-            if self.send_frame(channel, RailId(rail), body, out) {
+            if self.send_frame(channel, rail, body, out) {
                 self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
                 if slot.probe_answer.take().is_none() {

@@ -2,6 +2,7 @@
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, SubState, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
+use super::room::Rooms;
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
@@ -101,7 +102,10 @@ impl Endpoint<'_> {
         slot.state = ChannelState::Over(ending);
         slot.tell_over = true;
         slot.wanted = 0;
+        slot.unsaid = 0;
+        slot.rooms = Rooms::default();
         for rail in 0..self.rails.len() {
+            self.forget_backlog(channel, RailId(rail as u8));
             let sub = self.t.sub(channel, RailId(rail as u8));
             let open = sub.state != SubState::Down;
             let place = sub.place;

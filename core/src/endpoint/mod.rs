@@ -2,11 +2,12 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `policy` (who decides which rails; `balanced`), `room` (rails that may be posted on), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
 mod arrive;
+mod balanced;
 mod bulk;
 mod channel;
 mod debug;
@@ -18,12 +19,15 @@ mod frames;
 pub mod harness;
 mod lifecycle;
 mod matching;
+mod measure;
 mod op;
 mod packets;
 mod planted;
+mod policy;
 mod pump;
 mod rendezvous;
 pub mod request;
+mod room;
 mod serve;
 mod settle;
 mod submit;
@@ -37,8 +41,10 @@ use core::mem::MaybeUninit;
 pub use action::{Action, Arrival, AtomicAction, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
+pub use measure::{Change, RailStats, Why};
 #[cfg(any(test, feature = "planted"))]
 pub use planted::Planted;
+pub use policy::{ClassPolicy, MessageClass, Policy};
 pub use request::*;
 pub use tables::{Sizes, sizes};
 pub use usage::{InUse, Usage};
@@ -46,7 +52,6 @@ pub use usage::{InUse, Usage};
 use crate::config::Config;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
-use crate::rail::sched::Policy;
 use crate::rel::ack::AckPolicy;
 use crate::seq::Seq;
 use crate::store::{List, Sizer};
@@ -56,6 +61,7 @@ use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
 #[cfg(not(any(test, feature = "planted")))]
 use planted::Planted;
+use policy::Policies;
 use tables::Tables;
 
 /// What a rail reports beside packets and completions.
@@ -222,7 +228,7 @@ pub struct Stats {
 pub struct Endpoint<'m> {
     config: Config,
     rails: heapless::Vec<RailFacts, 64>,
-    policy: Policy,
+    policies: Policies,
     ack_policy: AckPolicy,
     t: Tables<'m>,
     /// Channels with something to send.
@@ -282,8 +288,8 @@ impl<'m> Endpoint<'m> {
             }
         }
         let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
-        Ok(Endpoint {
-            policy: Policy { multiplex: config.multiplex, striping: config.striping },
+        let mut endpoint = Endpoint {
+            policies: Policies::new(&config, rails.len()),
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
             config,
@@ -304,7 +310,9 @@ impl<'m> Endpoint<'m> {
             stats: Stats::default(),
             #[cfg(any(test, feature = "planted"))]
             plants: planted::Plants::default(),
-        })
+        };
+        endpoint.begin_weights();
+        Ok(endpoint)
     }
 
     /// The configuration.

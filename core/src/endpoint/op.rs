@@ -265,6 +265,8 @@ pub(crate) enum MessageState {
 pub(crate) struct Packet {
     pub op: u32,
     pub channel: u32,
+    /// When it was handed over, in ticks.
+    pub stamp: u32,
     pub rail: u8,
     pub what: What,
     pub len: u64,

@@ -2,11 +2,11 @@
 
 use super::action::{Action, Post, PostKind, Span};
 use super::channel::{ORDERED, Shortage, SubState, Timer, UNORDERED};
+use super::measure::tick;
 use super::op::{Packet, What};
 use super::tables::Tables;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
-use crate::rail::sched::Candidates;
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Body, Common, Lane, Repr};
@@ -36,21 +36,6 @@ impl Endpoint<'_> {
             ack_now,
             refusing: slot.refusing > 0,
         }
-    }
-
-    /// Rails of a channel for the scheduler.
-    pub(super) fn candidates(&mut self, channel: u32) -> Candidates {
-        let (mut up, mut room) = (0, 0);
-        for (rail, (sub, facts)) in self.t.subs_of(channel).iter().zip(&self.rails).enumerate() {
-            up |= u64::from(sub.is_ready()) << rail;
-            room |= u64::from(sub.has_room(facts)) << rail;
-        }
-        Candidates { up, room }
-    }
-
-    /// Whether a subchannel takes one more post, one being kept for unsequenced frames (L-4).
-    pub(super) fn has_room(&mut self, channel: u32, rail: RailId) -> bool {
-        self.t.sub(channel, rail).has_room(&self.rails[usize::from(rail.0)])
     }
 
     /// Whether one more sequenced packet of `lane` may be under way (S-3).
@@ -83,8 +68,16 @@ impl Endpoint<'_> {
             Some(Lane::Ordered) => ORDERED,
             _ => UNORDERED,
         };
-        let record =
-            Packet { op, channel, rail: rail.0, what: What::Packet, len: payload.len(), posted: true, unacked: true };
+        let record = Packet {
+            op,
+            channel,
+            stamp: tick(now),
+            rail: rail.0,
+            what: What::Packet,
+            len: payload.len(),
+            posted: true,
+            unacked: true,
+        };
         let Ok(key) = self.t.packets.insert(record) else {
             debug_assert!(false, "asked before");
             return;
@@ -100,7 +93,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.unacked += 1;
         slot.posts += 1;
-        self.t.sub(channel, rail).posts += 1;
+        self.note_posted(now, channel, rail, payload.len());
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
@@ -118,6 +111,7 @@ impl Endpoint<'_> {
     #[allow(clippy::too_many_arguments)]
     pub(super) fn transfer(
         &mut self,
+        now: Time,
         channel: u32,
         rail: RailId,
         op: u32,
@@ -126,13 +120,22 @@ impl Endpoint<'_> {
         out: &mut Actions,
     ) {
         let what = if matches!(kind, PostKind::Read { .. }) { What::Read } else { What::Write };
-        let record = Packet { op, channel, rail: rail.0, what, len: payload.len(), posted: true, unacked: false };
+        let record = Packet {
+            op,
+            channel,
+            stamp: tick(now),
+            rail: rail.0,
+            what,
+            len: payload.len(),
+            posted: true,
+            unacked: false,
+        };
         let Ok(key) = self.t.packets.insert(record) else {
             debug_assert!(false, "asked before");
             return;
         };
         self.t.ops.at_mut(op).posts += 1;
-        self.t.sub(channel, rail).posts += 1;
+        self.note_posted(now, channel, rail, payload.len());
         let peer = self.t.channels.at(channel).peer;
         let header = heapless::Vec::new();
         let pushed = out.push(Action::Post(Post { id: PostId(key), peer, rail, kind, header, payload }));
@@ -151,6 +154,7 @@ impl Endpoint<'_> {
         let key = Key { index: self.config.packets_max + index as u32, generation: sub.frame_generation };
         let common = self.common(channel, 0, 0, false);
         self.stats.packets_sent += 1;
+        self.t.figures[usize::from(rail.0)].packets += 1;
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, Span::EMPTY, out);
         true
     }
@@ -168,7 +172,6 @@ impl Endpoint<'_> {
 
     /// A rail is through with a post. A late or repeated report is counted and dropped.
     pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
-        let _ = now;
         let id = self.post_named(id); // planted: NoGeneration
         if id.0.index >= self.config.packets_max {
             let index = (id.0.index - self.config.packets_max) as usize;
@@ -192,8 +195,7 @@ impl Endpoint<'_> {
             self.t.packets.remove(id.0);
             self.wake(Shortage::Packets);
         }
-        let sub = self.t.sub(packet.channel, RailId(packet.rail));
-        sub.posts = sub.posts.saturating_sub(1);
+        self.note_completed(now, &packet, status);
         if self.t.channels.at(packet.channel).wants_room() || self.has_replays(packet.channel) {
             self.activate(packet.channel);
         }
@@ -202,6 +204,7 @@ impl Endpoint<'_> {
         if packet.what == What::Read && status == PostStatus::Done {
             slot.moved += packet.len;
         }
+        self.conclude(packet.op);
         // A failed post's subchannel is reported down; what follows is decided there.
         self.settle(packet.op);
     }

@@ -7,10 +7,10 @@ use super::channel::{ChannelState, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::rendezvous::first_rails;
+use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
-use super::{Endpoint, Level, Planted};
+use super::{Endpoint, Level, MessageClass, Planted};
 use crate::ids::RailId;
-use crate::rail::sched::{Class, Scheduler};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -102,6 +102,7 @@ impl Endpoint<'_> {
     }
 
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
         if self.pump_connections(channel, out) == Step::Sent {
             self.activate(channel);
             return;
@@ -118,7 +119,7 @@ impl Endpoint<'_> {
                     self.activate(channel);
                     return;
                 }
-                let sent = self.pump_replay(channel, out) == Step::Sent // planted: ReplayUnfenced
+                let sent = self.pump_replay(now, channel, out) == Step::Sent // planted: ReplayUnfenced
                     || self.pump_control(now, channel, out) == Step::Sent
                     || self.pump_message(now, channel, out) == Step::Sent
                     || self.pump_request(now, channel, out) == Step::Sent
@@ -135,9 +136,8 @@ impl Endpoint<'_> {
         self.pump_goodbye(channel, out);
     }
 
-    fn choose(&mut self, channel: u32, class: Class) -> Option<RailId> {
-        let rails = self.candidates(channel);
-        self.policy.multiplex(&mut self.t.channels.at_mut(channel).turn, class, rails)
+    fn choose(&mut self, channel: u32, class: MessageClass) -> Option<RailId> {
+        self.multiplex(channel, class, self.candidates(channel))
     }
 
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
@@ -156,7 +156,7 @@ impl Endpoint<'_> {
         if !self.may_send(channel, Lane::Unordered) || self.must_wait_to_serve(channel, &slot) {
             return Step::Idle;
         }
-        let Some(rail) = self.choose(channel, Class::Control) else { return Step::Idle };
+        let Some(rail) = rails_of(self.t.channels.at(channel).rooms.room).next() else { return Step::Idle };
         let body = match slot.control {
             Control::Cts => {
                 let keys = match slot.keys {
@@ -212,8 +212,8 @@ impl Endpoint<'_> {
         if send.registering != 0 && send.to_register == 0 {
             return Step::Idle;
         }
-        let turn = self.t.channels.at(channel).turn;
-        let Some(rail) = self.choose(channel, Class::Message) else { return Step::Idle };
+        let turns = self.t.channels.at(channel).turns;
+        let Some(rail) = self.choose(channel, MessageClass::Small) else { return Step::Idle };
         let facts = self.rails[usize::from(rail.0)];
         let eager_max = self.config.eager_bytes_max.min(facts.eager_bytes_max).min(terms.eager_bytes_max);
         let operation = self.t.op_id(op).0.to_bits();
@@ -234,6 +234,7 @@ impl Endpoint<'_> {
         // A key names one contiguous piece.
         let contiguous = send.segments == 1 || send.retained != NONE;
         let readable = if contiguous { self.ready_with(channel, |caps| caps.read) } else { 0 };
+        let readable = self.eligible(MessageClass::Large, readable);
         if readable != 0
             && keys == NONE
             && to_register == 0
@@ -247,7 +248,7 @@ impl Endpoint<'_> {
         }
         if self.t.ops.at(op).to_register != 0 {
             // The message keeps its place; the turn goes to whichever is sent.
-            self.t.channels.at_mut(channel).turn = turn;
+            self.t.channels.at_mut(channel).turns = turns;
             self.register(op, out);
             return Step::Sent;
         }
@@ -286,6 +287,7 @@ impl Endpoint<'_> {
             Level::Placed => false,
         };
         let payload = self.payload(op, 0, len);
+        self.note_moved(now, op, rail);
         self.transmit(now, channel, rail, op, Body::Eager(head), payload, ack_now, out);
         if level == Level::Reusable && buffer_free {
             self.complete(op, None);
@@ -304,7 +306,7 @@ impl Endpoint<'_> {
         if op == NONE || slot.requests_out >= requests_max || !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
-        let Some(rail) = self.choose(channel, Class::Message) else { return Step::Idle };
+        let Some(rail) = self.choose(channel, MessageClass::OneSided) else { return Step::Idle };
         let request = *self.t.ops.at(op);
         let operation = self.t.op_id(op).0.to_bits();
         let body = if request.kind == OpKind::Get {
@@ -334,7 +336,7 @@ impl Endpoint<'_> {
     }
 
     /// Answers under way pin their slots; with as many as the peer may have open, the next one waits (C-5).
-    pub(super) fn must_wait_to_serve(&mut self, channel: u32, slot: &Op) -> bool {
+    pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves()
             && slot.kind != OpKind::RefusePut

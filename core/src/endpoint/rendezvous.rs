@@ -3,37 +3,15 @@
 //! The receiver chooses when it has matched: *get* where the sender's memory can be read over a rail that both use,
 //! else *put* where its own memory can be written, else *data segments*.
 
-use super::channel::Sub;
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
-use super::{Endpoint, OpError, RailFault};
+use super::{Endpoint, MessageClass, OpError, RailFault};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey};
 
 impl Endpoint<'_> {
-    /// Rails of a channel on which packets may be posted: bit per rail.
-    pub(super) fn ready(&mut self, channel: u32) -> u64 {
-        let rails = self.rails.len();
-        let mut mask = 0;
-        for (rail, sub) in self.t.subs_of(channel).iter().take(rails).enumerate() {
-            mask |= u64::from(sub.is_ready()) << rail;
-        }
-        mask
-    }
-
-    /// Rails of a channel that are ready and have what `wanted` asks for.
-    pub(super) fn ready_with(&mut self, channel: u32, wanted: impl Fn(&crate::rail::Caps) -> bool) -> u64 {
-        let mut mask = self.ready(channel);
-        for (rail, facts) in self.rails.iter().enumerate() {
-            if !wanted(&facts.caps) {
-                mask &= !(1 << rail);
-            }
-        }
-        mask
-    }
-
     /// The key of a set that goes with our rail `rail`.
     pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
         let peer_rail = self.t.sub(channel, rail).peer_rail;
@@ -65,6 +43,7 @@ impl Endpoint<'_> {
         // A key names one contiguous piece.
         let contiguous = slot.segments == 1;
         let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
+        let writable = self.eligible(MessageClass::Large, writable);
         let slot = self.t.ops.at_mut(op);
         slot.fin_wanted = true;
         if slot.granted == 0 {
@@ -239,10 +218,4 @@ impl Endpoint<'_> {
 pub(super) fn first_rails(mask: u64, count: usize) -> u64 {
     let rest = (0..count).fold(mask, |rest, _| rest & rest.wrapping_sub(1));
     mask & !rest
-}
-
-impl Sub {
-    pub(super) const fn is_ready(&self) -> bool {
-        matches!(self.state, super::channel::SubState::Up) && self.connect_sent && self.connect_seen
-    }
 }

@@ -3,6 +3,7 @@
 
 use super::channel::{ChannelState, Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
+use super::room::rails_of;
 use super::tables::{channel_event, key_set_link, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError, Planted};
 use crate::ids::RailId;
@@ -207,7 +208,16 @@ impl Endpoint<'_> {
     }
 
     pub(super) fn drop_stripes(&mut self, op: u32) {
-        let set = core::mem::replace(&mut self.t.ops.at_mut(op).stripes, NONE);
+        let slot = self.t.ops.at_mut(op);
+        let (set, channel) = (core::mem::replace(&mut slot.stripes, NONE), slot.channel);
+        if set != NONE && channel != NONE {
+            // What is left of a transfer that ends before its time.
+            for rail in rails_of(self.t.stripe_sets.at(set).pending) {
+                let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
+                let path = &mut self.t.sub(channel, rail).path;
+                path.planned = path.planned.saturating_sub(stripe.end.saturating_sub(stripe.next));
+            }
+        }
         if set != NONE
             && let Some(key) = self.t.stripe_sets.key_at(set)
         {

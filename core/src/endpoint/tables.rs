@@ -4,7 +4,9 @@
 use core::mem::{MaybeUninit, size_of};
 
 use super::action::{Span, SpanOf};
+use super::bulk::StripeSet;
 use super::channel::{Channel, Place, Sub, TIMERS, Timer};
+use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
 use crate::config::Config;
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
@@ -77,8 +79,12 @@ pub(crate) struct Tables<'m> {
     pub blocks: Blocks<'m>,
     pub retention: Retention<'m>,
     /// Which stripe sets are taken.
-    pub stripe_sets: Slab<'m, ()>,
+    pub stripe_sets: Slab<'m, StripeSet>,
     pub stripes: &'m mut [Stripe],
+    /// As many, for their times.
+    pub parts: &'m mut [Part],
+    /// By rail.
+    pub figures: &'m mut [RailStats],
     pub key_sets: Slab<'m, KeySet>,
     pub windows: Slab<'m, WindowSlot>,
     /// Window slots in order of their keys.
@@ -160,7 +166,8 @@ impl<'m> Tables<'m> {
         let s = Slab::<Message>::layout(s, c.messages_max());
         let s = Blocks::layout(s, c.blocks_max());
         let s = Retention::layout(s, c.retained_max);
-        let s = Slab::<()>::layout(s, c.bulk_max).take::<Stripe>(c.bulk_max as usize * c.rails_max as usize);
+        let s = Slab::<StripeSet>::layout(s, c.bulk_max).take::<Stripe>(c.bulk_max as usize * c.rails_max as usize);
+        let s = s.take::<Part>(c.bulk_max as usize * c.rails_max as usize).take::<RailStats>(c.rails_max as usize);
         let s = Slab::<KeySet>::layout(s, c.bulk_max);
         let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
         let s = s.take::<u64>(c.counters_max as usize);
@@ -188,8 +195,10 @@ impl<'m> Tables<'m> {
             messages: Slab::carve(a, c.messages_max(), Message::default())?,
             blocks: Blocks::carve(a, c.blocks_max())?,
             retention: Retention::carve(a, c.retained_max, c.retained_base(), c.retained_stride())?,
-            stripe_sets: Slab::carve(a, c.bulk_max, ())?,
+            stripe_sets: Slab::carve(a, c.bulk_max, StripeSet::default())?,
             stripes: a.take(c.bulk_max as usize * usize::from(c.rails_max), Stripe::default())?,
+            parts: a.take(c.bulk_max as usize * usize::from(c.rails_max), Part::default())?,
+            figures: a.take(usize::from(c.rails_max), RailStats::default())?,
             key_sets: Slab::carve(a, c.bulk_max, KeySet::default())?,
             windows: Slab::carve(a, c.windows_max, WindowSlot::default())?,
             windows_by_key: a.take(c.windows_max as usize, NONE)?,
@@ -237,6 +246,10 @@ impl<'m> Tables<'m> {
 
     pub(crate) fn stripes_of(&mut self, set: u32) -> &mut [Stripe] {
         &mut self.stripes[set as usize * self.rails_max..][..self.rails_max]
+    }
+
+    pub(crate) fn parts_of(&mut self, set: u32) -> &mut [Part] {
+        &mut self.parts[set as usize * self.rails_max..][..self.rails_max]
     }
 
     pub(crate) const fn timer(channel: u32, timer: Timer) -> u32 {

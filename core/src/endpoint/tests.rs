@@ -20,9 +20,11 @@ mod lone;
 mod one_sided;
 mod peers;
 mod planted;
+mod policies;
 mod programs;
 mod random;
 mod rules;
+mod timed;
 mod two_sided;
 
 const HEAP: RegionId = RegionId(0);

@@ -1,6 +1,9 @@
 //! Rails: what they can do, and how work is spread over them.
 
+pub mod plan;
+pub mod rate;
 pub mod sched;
+pub mod weights;
 
 /// What a rail can do; the core adapts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

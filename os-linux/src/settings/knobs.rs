@@ -19,12 +19,12 @@ pub(super) struct Knob {
 }
 
 /// Names of [`Multiplex`], in the order of [`MULTIPLEX`].
-const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin"];
-const MULTIPLEX: [Multiplex; 2] = [Multiplex::Binding, Multiplex::RoundRobin];
+const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin", "weighted_round_robin", "window_round_robin"];
+const MULTIPLEX: [Multiplex; 4] = Multiplex::ALL;
 
 /// Names of [`Striping`], in the order of [`STRIPING`].
-const STRIPING_NAMES: &[&str] = &["binding", "even"];
-const STRIPING: [Striping; 2] = [Striping::Binding, Striping::Even];
+const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive", "balanced"];
+const STRIPING: [Striping; 5] = Striping::ALL;
 
 /// The kinds of rails that can be asked for.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "tcp"];
@@ -189,9 +189,9 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(silence_max: time Kind::Span { min: 0, max: DAY },
         "A peer that owes an answer is lost after this time of silence; 0: never (a dead process or host is still noticed)."),
     knob!(multiplex: choice MULTIPLEX_NAMES, MULTIPLEX,
-        "Rail of a small message: always the first that is up, or one after the other."),
+        "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each."),
     knob!(striping: choice STRIPING_NAMES, STRIPING,
-        "Cutting of a large message: not at all, or in equal parts over all rails."),
+        "Cutting of a large message: not at all, in equal parts over all rails, by weight, or by what rails are seen to do."),
 ];
 
 fn is_interface(word: &str) -> bool {

@@ -168,7 +168,11 @@ fn bad_values_say_what_is_allowed() {
         ),
         ("RERAIL_ACK_DELAY", "5", "RERAIL_ACK_DELAY=5: without a unit (ns, us, ms or s); allowed: 0s to 10s"),
         ("RERAIL_ACK_DELAY", "11s", "RERAIL_ACK_DELAY=11s: more than 10s; allowed: 0s to 10s"),
-        ("RERAIL_STRIPING", "evn", "RERAIL_STRIPING=evn: not one of the choices, maybe even?; allowed: binding, even"),
+        (
+            "RERAIL_STRIPING",
+            "evn",
+            "RERAIL_STRIPING=evn: not one of the choices, maybe even?; allowed: binding, even, weighted, adaptive, balanced",
+        ),
         ("RERAIL_TCP_BESIDE_SHM", "perhaps", "RERAIL_TCP_BESIDE_SHM=perhaps: neither yes nor no; allowed: yes or no"),
         (
             "RERAIL_RAILS",

@@ -15,6 +15,10 @@ pub enum MultiplexWord {
     Binding,
     /// [`Multiplex::RoundRobin`].
     RoundRobin,
+    /// [`Multiplex::WeightedRoundRobin`].
+    WeightedRoundRobin,
+    /// [`Multiplex::WindowRoundRobin`].
+    WindowRoundRobin,
 }
 
 /// Cutting of large messages.
@@ -25,6 +29,12 @@ pub enum StripingWord {
     Binding,
     /// [`Striping::Even`].
     Even,
+    /// [`Striping::Weighted`].
+    Weighted,
+    /// [`Striping::Adaptive`].
+    Adaptive,
+    /// [`Striping::Balanced`].
+    Balanced,
 }
 
 macro_rules! knobs {
@@ -49,6 +59,9 @@ macro_rules! knobs {
             /// `Config::striping`.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub striping: Option<StripingWord>,
+            /// `Config::weights`, from rail 0 on; rails beyond weigh nothing.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub weights: Option<Vec<u16>>,
         }
 
         impl Knobs {
@@ -59,11 +72,19 @@ macro_rules! knobs {
                 match self.multiplex {
                     Some(MultiplexWord::Binding) => config.multiplex = Multiplex::Binding,
                     Some(MultiplexWord::RoundRobin) => config.multiplex = Multiplex::RoundRobin,
+                    Some(MultiplexWord::WeightedRoundRobin) => config.multiplex = Multiplex::WeightedRoundRobin,
+                    Some(MultiplexWord::WindowRoundRobin) => config.multiplex = Multiplex::WindowRoundRobin,
                     None => {}
+                }
+                if let Some(weights) = &self.weights {
+                    config.weights = std::array::from_fn(|rail| weights.get(rail).copied().unwrap_or(0));
                 }
                 match self.striping {
                     Some(StripingWord::Binding) => config.striping = Striping::Binding,
                     Some(StripingWord::Even) => config.striping = Striping::Even,
+                    Some(StripingWord::Weighted) => config.striping = Striping::Weighted,
+                    Some(StripingWord::Adaptive) => config.striping = Striping::Adaptive,
+                    Some(StripingWord::Balanced) => config.striping = Striping::Balanced,
                     None => {}
                 }
             }
@@ -89,12 +110,18 @@ knobs! {
     match_buckets: u32,
     ack_packets: u16,
     ack_bytes: u32,
+    rails_eligible: u64,
+    rails_used: u8,
+    bind: u8,
+    alpha: u16,
+    window_messages: u16,
     ;
     spans:
     ack_delay,
     connect_timeout,
     probe_after,
     silence_max,
+    feed_time,
 }
 
 /// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.

@@ -31,6 +31,8 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     if rng.one_in(4) {
         scenario.config.striping = Some(StripingWord::Binding);
     }
+    // Dice of its own: what the others draw stays as it was.
+    policies(&mut scenario, &mut Rng::new(seed, "policies"));
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
     let kinds = menu.kinds();
     // One world in four is calm: it should be clean whatever the menu.
@@ -47,6 +49,29 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
     scenario.workload = WorkloadSpec { name: "random".into(), parameters };
     scenario
+}
+
+/// The policies that come after the first two: any of them with any, on some of the rails.
+fn policies(scenario: &mut Scenario, rng: &mut Rng) {
+    if rng.one_in(2) {
+        return;
+    }
+    let multiplex = [
+        MultiplexWord::Binding,
+        MultiplexWord::RoundRobin,
+        MultiplexWord::WeightedRoundRobin,
+        MultiplexWord::WindowRoundRobin,
+    ];
+    let striping = [StripingWord::Even, StripingWord::Weighted, StripingWord::Adaptive, StripingWord::Balanced];
+    let config = &mut scenario.config;
+    config.multiplex = rng.pick(&multiplex).copied();
+    config.striping = rng.pick(&striping).copied();
+    config.weights = Some((0..8).map(|_| rng.below(5) as u16).collect());
+    config.alpha = Some(rng.within(0, 256) as u16);
+    config.window_messages = Some(rng.within(1, 8) as u16);
+    config.bind = Some(rng.below(4) as u8);
+    config.rails_used = Some(rng.within(1, 4) as u8);
+    config.rails_eligible = Some(rng.below(15) + 1);
 }
 
 /// Hosts, and ranks on each.

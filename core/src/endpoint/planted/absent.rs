@@ -6,6 +6,7 @@ use super::super::{Endpoint, Post};
 use super::Planted;
 use crate::ids::{PostId, RailId};
 use crate::seq::Seq;
+use crate::time::Time;
 
 #[allow(clippy::unused_self, reason = "the live hooks look at the endpoint")]
 impl Endpoint<'_> {
@@ -43,6 +44,11 @@ impl Endpoint<'_> {
     }
 
     #[inline(always)]
+    pub(in super::super) fn parts_to_feed(&self, channel: u32, pending: u64) -> u64 {
+        self.t.channels.at(channel).rooms.feed & pending
+    }
+
+    #[inline(always)]
     pub(in super::super) const fn replay_unfenced(&mut self, _: u32, _: RailId) -> bool {
         false
     }
@@ -53,7 +59,7 @@ impl Endpoint<'_> {
     }
 
     #[inline(always)]
-    pub(in super::super) const fn pump_replay(&mut self, _: u32, _: &mut Actions) -> Step {
+    pub(in super::super) const fn pump_replay(&mut self, _: Time, _: u32, _: &mut Actions) -> Step {
         Step::Idle
     }
 }

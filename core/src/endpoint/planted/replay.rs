@@ -14,6 +14,7 @@ use super::super::{Endpoint, Post};
 use super::Planted;
 use crate::ids::{Key, PostId, RailId};
 use crate::store::NONE;
+use crate::time::Time;
 use crate::wire::{Body, Repr};
 
 impl Endpoint<'_> {
@@ -27,6 +28,17 @@ impl Endpoint<'_> {
         let alike = self.ready_with(channel, |caps| caps.write || !writes);
         let mask = if alike == 0 { self.ready(channel) } else { alike };
         if mask == 0 { part } else { RailId(mask.trailing_zeros() as u8) }
+    }
+
+    /// Of the parts that are not through, those whose carrier is to be fed.
+    pub(in super::super) fn parts_to_feed(&mut self, channel: u32, pending: u64) -> u64 {
+        let feed = self.t.channels.at(channel).rooms.feed;
+        if !self.planted(Planted::ReplayUnfenced) {
+            return feed & pending;
+        }
+        (0..64)
+            .filter(|part| pending >> part & 1 == 1 && feed >> self.carrier(channel, RailId(*part)).0 & 1 == 1)
+            .fold(0, |parts, part| parts | 1 << part)
     }
 
     /// A rail of a channel has failed. `false`: the bug is not planted, or doesn't know how to go on.
@@ -53,7 +65,9 @@ impl Endpoint<'_> {
                 PlaceTo::Message(_) => {}
             }
         }
+        self.forget_backlog(channel, dead);
         self.t.sub(channel, dead).reset();
+        self.refresh(channel, dead);
         let fins = self.take_packets(channel, dead);
         for op in 0..self.t.ops.capacity() {
             if self.t.ops.key_at(op).is_none() || self.t.ops.at(op).channel != channel {
@@ -130,6 +144,7 @@ impl Endpoint<'_> {
             let handed_over = part.next.saturating_sub(start);
             part.next = start;
             self.t.ops.at_mut(op).cursor -= handed_over;
+            self.t.stripe_sets.at_mut(slot.stripes).pending |= 1 << dead.0;
         } else if slot.single == Some(dead) {
             self.t.ops.at_mut(op).cursor = 0;
         } else {
@@ -147,7 +162,7 @@ impl Endpoint<'_> {
     }
 
     /// Sends one packet of a dead rail again, as it was.
-    pub(in super::super) fn pump_replay(&mut self, channel: u32, out: &mut Actions) -> Step {
+    pub(in super::super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         for at in 0..self.plants.again.len() {
             let (of, key) = self.plants.again[at];
             if of != channel {
@@ -170,7 +185,7 @@ impl Endpoint<'_> {
             slot.rail = rail.0;
             slot.posted = true;
             self.t.ops.at_mut(packet.op).posts += 1;
-            self.t.sub(channel, rail).posts += 1;
+            self.note_posted(now, channel, rail, packet.len);
             self.stats.packets_sent += 1;
             let _ = out.push(Action::Post(Post { id: PostId(key), rail, ..post }));
             return Step::Sent;

@@ -1,0 +1,431 @@
+//! What rails are seen to do: bytes under way, rates, latencies, the time that each stripe of a message took.
+//!
+//! Everything comes from posts and their completions, with the driver's time as argument. A driver may notice a
+//! completion late, so times between a post and its completion are upper bounds. What is exact all the same is a *busy
+//! interval*: from one completion to a later one, the rail having had something to do after either, it moved just the
+//! bytes that completed in between (P-1). Only such intervals lower a measured rate; what is seen of a rail that ran
+//! dry is a lower bound and can only raise it.
+//!
+//! What a completion stands for is the rail's affair: the peer's device has the bytes (InfiniBand), or the kernel has
+//! taken them (TCP). The latter says nothing about a rate before the socket is full, so such rails are measured in busy
+//! intervals alone.
+
+use super::op::Packet;
+use super::{Endpoint, PostStatus};
+use crate::ids::RailId;
+use crate::rail::RailKind;
+use crate::store::NONE;
+use crate::time::{Nanos, Time};
+
+/// A busy interval is a sample of the rate once so many bytes were moved in it.
+const SAMPLE_BYTES_MIN: u64 = 32 * 1024;
+
+/// And once they were so many on average for each post: small packets cost their number, not their bytes.
+const POST_BYTES_MIN: u64 = 4 * 1024;
+
+/// A sample further than a quarter off is out of line; after so many in a row on one side the rate has changed.
+const OUT_OF_LINE_MAX: i8 = 3;
+
+/// What a sample counts in the average: one part of 2^3.
+const SAMPLE_SHIFT: u32 = 3;
+
+/// Why a weight or a rate of a rail was last changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The rate was measured for the first time. `from` and `to` are bytes per second.
+    Measured,
+    /// Several samples in a row were more than a quarter off on the same side: a change and no scatter. `from` and `to`
+    /// are bytes per second.
+    Jump,
+    /// The times of a message's stripes moved the weight (P-7). `from` and `to` are weights.
+    Stripes,
+    /// Weights were set. `from` and `to` are weights.
+    Set,
+}
+
+/// A change of a rail's weight or rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// When.
+    pub at: Time,
+    /// Why, and in which unit the values are.
+    pub why: Why,
+    /// The value before.
+    pub from: u64,
+    /// The value since.
+    pub to: u64,
+}
+
+/// What was counted and measured of a rail, over all peers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RailStats {
+    /// Packets, writes and reads handed to it, unsequenced packets included.
+    pub packets: u64,
+    /// Bytes of their payloads.
+    pub bytes: u64,
+    /// Messages of which it carried a part.
+    pub messages: u64,
+    /// Its weight: of all rails they sum to 65,536. Adaptive ones are those of the peer that used it last.
+    pub weight: u32,
+    /// Payload bytes posted and not completed.
+    pub backlog: u64,
+    /// Bytes per second that it was last measured to move to the peer that used it last; 0: not measured.
+    pub bytes_per_second: u64,
+    /// The least time from the post of a lone packet to its completion that was not the payload's; `Nanos(0)`: not
+    /// measured.
+    pub latency: Nanos,
+    /// Bytes of the last stripe that it carried to the end.
+    pub stripe_bytes: u64,
+    /// The time that this stripe took (P-2).
+    pub stripe_time: Nanos,
+    /// The last change of its weight or rate.
+    pub changed: Option<Change>,
+}
+
+/// What is known of one subchannel as a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Path {
+    /// Payload bytes posted and not completed.
+    pub backlog: u64,
+    /// Payload bytes of transfers that are cut and not posted yet.
+    pub planned: u64,
+    /// The first post since the rail was idle, and the bytes completed since then.
+    busy_since: Time,
+    busy_bytes: u64,
+    /// The busy interval began with the completion at this time.
+    since: Time,
+    /// The last completion.
+    pub last: Time,
+    /// Bytes and posts completed in the busy interval.
+    bytes: u64,
+    posts: u32,
+    /// Bytes in 2^20 ns; 0: not measured.
+    pub rate: u32,
+    /// In nanoseconds, at most so much; 0: not measured.
+    pub latency: u32,
+    /// The adaptive weight; 0: not begun.
+    pub weight: u32,
+    /// Samples in a row out of line, negative below.
+    streak: i8,
+    /// A busy interval is open.
+    is_open: bool,
+}
+
+/// One stripe's way: what it takes to know its time when the message is through (multirail-2004, 4.5).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Part {
+    /// Bytes as cut; 0: no part of this message.
+    pub bytes: u64,
+    /// Its first post.
+    posted: Time,
+    is_posted: bool,
+    /// The rail began with it.
+    begun: Time,
+    /// Its last completion so far.
+    pub ended: Time,
+    /// The rail's weight when it was cut; 0: nothing follows from its time.
+    pub weight: u32,
+    /// A segment of it is completed.
+    has_begun: bool,
+}
+
+/// Bytes in 2^20 ns, never 0.
+fn rate_of(bytes: u64, time: Nanos) -> u32 {
+    let rate = (u128::from(bytes) << 20) / u128::from(time.0.max(1));
+    u32::try_from(rate).unwrap_or(u32::MAX).max(1)
+}
+
+/// In bytes per second.
+const fn per_second(rate: u32) -> u64 {
+    (rate as u64 * 1_000_000_000) >> 20
+}
+
+impl Part {
+    /// A stripe of so many bytes, cut by a weight, not begun.
+    pub(crate) fn of(bytes: u64, weight: u32) -> Part {
+        Part { bytes, weight: if bytes > 0 { weight } else { 0 }, ..Part::default() }
+    }
+
+    /// A segment of it completed; before that, the rail's last completion was at `before`.
+    fn completed(&mut self, now: Time, before: Time) {
+        if !core::mem::replace(&mut self.has_begun, true) {
+            self.begun = self.posted.max(before);
+        }
+        self.ended = now;
+    }
+
+    /// How long the rail worked on it (P-2).
+    pub(crate) fn time(&self) -> Nanos {
+        self.ended - self.begun
+    }
+}
+
+impl Path {
+    /// A post of `len` bytes was handed over; `is_idle`: the only one.
+    fn posted(&mut self, now: Time, len: u64, is_idle: bool) {
+        if is_idle {
+            (self.busy_since, self.busy_bytes) = (now, 0);
+        }
+        self.backlog += len;
+    }
+
+    /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
+    /// rate was measured, and why it is another one now, if that is worth telling.
+    fn completed(&mut self, now: Time, len: u64, took: Nanos, is_busy: bool, has_bounds: bool) -> Option<(Why, u32)> {
+        self.backlog = self.backlog.saturating_sub(len);
+        self.busy_bytes += len;
+        let mut told = None;
+        let whole = self.bytes >= SAMPLE_BYTES_MIN && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
+        if self.is_open && now > self.last && self.last > self.since && whole {
+            // Nothing at `last` can come any more, and the rail was busy before and after.
+            told = self.sample(rate_of(self.bytes, self.last - self.since));
+            (self.since, self.bytes, self.posts) = (self.last, 0, 0);
+        }
+        if self.is_open && now > self.since {
+            self.bytes += len;
+            self.posts += 1;
+        }
+        if is_busy && !self.is_open {
+            *self = Path { is_open: true, since: now, bytes: 0, posts: 0, ..*self };
+        }
+        if !is_busy {
+            self.is_open = false;
+            let rate = rate_of(self.busy_bytes, now - self.busy_since);
+            let whole = self.busy_bytes >= SAMPLE_BYTES_MIN && now > self.busy_since;
+            if has_bounds && whole && rate > self.rate {
+                told = self.sample(rate).or(told);
+            }
+            if has_bounds && self.rate > 0 && self.busy_bytes == len {
+                // Alone from post to completion.
+                let moving = (u128::from(len) << 20) / u128::from(self.rate);
+                let rest = u128::from(took.0).saturating_sub(moving);
+                let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
+                self.latency = if self.latency == 0 { rest } else { self.latency.min(rest) };
+            }
+        }
+        self.last = now;
+        told
+    }
+
+    /// How long what it has will take; `Nanos(0)` where the rate is not known.
+    pub(crate) fn queued_time(&self) -> Nanos {
+        if self.rate == 0 { Nanos(0) } else { Nanos(self.backlog.saturating_mul(1 << 20) / u64::from(self.rate)) }
+    }
+
+    /// Whether it is through with what it has before another one is; both rates count only where both are known.
+    pub(crate) fn is_through_before(&self, other: &Path) -> bool {
+        let (mine, its) = if self.rate == 0 || other.rate == 0 { (1, 1) } else { (self.rate, other.rate) };
+        u128::from(self.backlog) * u128::from(its) < u128::from(other.backlog) * u128::from(mine)
+    }
+
+    /// Takes a sample into the rate.
+    fn sample(&mut self, sample: u32) -> Option<(Why, u32)> {
+        let before = self.rate;
+        let side = if sample > before { 1 } else { -1 };
+        if before == 0 {
+            self.rate = sample;
+            return Some((Why::Measured, before));
+        }
+        if sample.abs_diff(before) <= before / 4 {
+            self.streak = 0;
+        } else {
+            self.streak = if self.streak.signum() == side { self.streak + side } else { side };
+            if self.streak.abs() >= OUT_OF_LINE_MAX {
+                self.streak = 0;
+                self.rate = sample;
+                return Some((Why::Jump, before));
+            }
+        }
+        let step = (i64::from(sample) - i64::from(before)) >> SAMPLE_SHIFT;
+        // Between both, so it fits.
+        self.rate = (i64::from(before) + step).max(1) as u32;
+        None
+    }
+}
+
+/// Time in ticks of 16 ns; wraps after 68 s.
+pub(super) const fn tick(now: Time) -> u32 {
+    (now.0 >> 4) as u32
+}
+
+impl Endpoint<'_> {
+    /// What was counted and measured of a rail; `None` where there is no such rail.
+    pub fn rail_stats(&self, rail: RailId) -> Option<RailStats> {
+        self.t.figures.get(usize::from(rail.0)).filter(|_| usize::from(rail.0) < self.rails.len()).copied()
+    }
+
+    /// A rail has got a packet, write or read of `len` bytes.
+    pub(super) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
+        let sub = self.t.sub(channel, rail);
+        sub.path.posted(now, len, sub.posts == 0);
+        sub.posts += 1;
+        let figures = &mut self.t.figures[usize::from(rail.0)];
+        figures.packets += 1;
+        figures.bytes += len;
+        figures.backlog += len;
+        self.refresh(channel, rail);
+    }
+
+    /// A segment of an operation's payload has been handed to a rail.
+    pub(super) fn note_moved(&mut self, now: Time, op: u32, rail: RailId) {
+        let slot = self.t.ops.at(op);
+        let (set, first) = (slot.stripes, slot.cursor == 0);
+        let first = if set == NONE {
+            first
+        } else {
+            let part = &mut self.t.parts_of(set)[usize::from(rail.0)];
+            let first = !core::mem::replace(&mut part.is_posted, true);
+            if first {
+                part.posted = now;
+            }
+            first
+        };
+        self.t.figures[usize::from(rail.0)].messages += u64::from(first);
+    }
+
+    /// A rail is through with it.
+    pub(super) fn note_completed(&mut self, now: Time, packet: &Packet, status: PostStatus) {
+        let rail = RailId(packet.rail);
+        let has_bounds = self.rails[usize::from(packet.rail)].kind != RailKind::Tcp;
+        let sub = self.t.sub(packet.channel, rail);
+        sub.posts = sub.posts.saturating_sub(1);
+        let (is_busy, before) = (sub.posts > 0, sub.path.last);
+        if status == PostStatus::Failed {
+            sub.path.backlog = sub.path.backlog.saturating_sub(packet.len);
+            let figures = &mut self.t.figures[usize::from(rail.0)];
+            figures.backlog = figures.backlog.saturating_sub(packet.len);
+            self.refresh(packet.channel, rail);
+            return;
+        }
+        let took = Nanos(u64::from(tick(now).wrapping_sub(packet.stamp)) << 4);
+        let told = sub.path.completed(now, packet.len, took, is_busy, has_bounds);
+        let path = sub.path;
+        let figures = &mut self.t.figures[usize::from(rail.0)];
+        figures.backlog = figures.backlog.saturating_sub(packet.len);
+        figures.bytes_per_second = per_second(path.rate);
+        figures.latency = Nanos(path.latency.into());
+        if let Some((why, from)) = told {
+            let (from, to) = (per_second(from), per_second(path.rate));
+            figures.changed = Some(Change { at: now, why, from, to });
+        }
+        self.refresh(packet.channel, rail);
+        let set = self.t.ops.at(packet.op).stripes;
+        if set != NONE && packet.len > 0 {
+            let part = &mut self.t.parts_of(set)[usize::from(rail.0)];
+            if part.bytes > 0 {
+                part.completed(now, before);
+            }
+        }
+    }
+
+    /// Where an operation's stripes are all through, their times are known, and the set is given back.
+    pub(super) fn conclude(&mut self, op: u32) {
+        let slot = self.t.ops.at(op);
+        let set = slot.stripes;
+        if set == NONE || !slot.all_sent || slot.posts > 0 {
+            return;
+        }
+        let channel = slot.channel;
+        self.reweigh(channel, set);
+        for rail in 0..self.rails.len() {
+            let part = self.t.parts_of(set)[rail];
+            if part.bytes > 0 {
+                let figures = &mut self.t.figures[rail];
+                (figures.stripe_bytes, figures.stripe_time) = (part.bytes, part.time());
+            }
+        }
+        if !self.planted(super::Planted::ReplayUnfenced) {
+            self.drop_stripes(op);
+        }
+    }
+
+    /// A subchannel's posts are void: they are not under way any more.
+    pub(super) fn forget_backlog(&mut self, channel: u32, rail: RailId) {
+        let backlog = core::mem::take(&mut self.t.sub(channel, rail).path.backlog);
+        let figures = &mut self.t.figures[usize::from(rail.0)];
+        figures.backlog = figures.backlog.saturating_sub(backlog);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 16 * 1024;
+
+    /// Completes `count` posts of a rail that is given them all at 0 and takes `each` ns for one; noticed at multiples of
+    /// `poll`.
+    fn run(path: &mut Path, start: u64, count: u64, each: u64, poll: u64) -> u64 {
+        for n in 0..count {
+            path.posted(Time(start), LEN, n == 0);
+        }
+        let mut now = start;
+        for n in 1..=count {
+            now = (start + n * each).next_multiple_of(poll);
+            path.completed(Time(now), LEN, Nanos(now - start), n < count, true);
+        }
+        now
+    }
+
+    /// P-1: a rate is measured right whatever the moments of polling, as long as the rail stays busy in between.
+    #[test]
+    fn late_polls_do_not_lower_the_rate() {
+        let true_rate = rate_of(LEN, Nanos(10_000));
+        for poll in [1, 7_000, 10_000, 35_000, 90_000] {
+            let mut path = Path::default();
+            run(&mut path, 5, 100, 10_000, poll);
+            let off = path.rate.abs_diff(true_rate);
+            // A poll may fall just before or after a completion: one of at least as many as a poll finds.
+            assert!(off * 4 <= true_rate, "polls of {poll}: {} for {true_rate}", path.rate);
+            assert_eq!(path.backlog, 0);
+        }
+    }
+
+    /// P-1: what is seen of a rail that ran dry never lowers its rate, however late it is noticed.
+    #[test]
+    fn a_rail_that_ran_dry_is_not_slow() {
+        let mut path = Path::default();
+        let now = run(&mut path, 0, 100, 10_000, 1);
+        let rate = path.rate;
+        for n in 1..50 {
+            path.posted(Time(now + n * 1_000_000 - 900_000), LEN, true);
+            path.completed(Time(now + n * 1_000_000), LEN, Nanos(900_000), false, true);
+            assert_eq!(path.rate, rate);
+        }
+        assert!(path.latency > 0);
+    }
+
+    /// A rail that slows down ten-fold is known for it after a few samples, and so is one that recovers.
+    #[test]
+    fn jumps_are_followed_at_once() {
+        let mut path = Path::default();
+        let now = run(&mut path, 0, 100, 10_000, 1);
+        let now = run(&mut path, now, 16, 100_000, 1);
+        assert!(path.rate.abs_diff(rate_of(LEN, Nanos(100_000))) < path.rate / 50, "{}", path.rate);
+        run(&mut path, now, 16, 10_000, 1);
+        assert!(path.rate.abs_diff(rate_of(LEN, Nanos(10_000))) < path.rate / 50, "{}", path.rate);
+    }
+
+    /// P-1: a rail that is through with everything at each poll is not taken for slow for ever.
+    #[test]
+    fn bounds_raise_a_rate_that_is_too_low() {
+        let mut path = Path::default();
+        let mut now = run(&mut path, 0, 100, 100_000, 1);
+        for _ in 0..10 {
+            now = run(&mut path, now, 2, 10_000, 50_000);
+        }
+        assert!(path.rate >= rate_of(2 * LEN, Nanos(60_000)), "{}", path.rate);
+    }
+
+    /// P-2: a stripe's time begins when the rail is through with what was posted before.
+    #[test]
+    fn a_stripe_does_not_pay_for_those_before_it() {
+        let mut part = Part { bytes: LEN, posted: Time(100), ..Part::default() };
+        part.completed(Time(900), Time(500));
+        part.completed(Time(1300), Time(900));
+        assert_eq!(part.time(), Nanos(800));
+        let mut alone = Part { bytes: LEN, posted: Time(100), ..Part::default() };
+        alone.completed(Time(900), Time(50));
+        assert_eq!(alone.time(), Nanos(800));
+    }
+}

@@ -1,0 +1,345 @@
+//! Which policy decides for which messages, and on which rails (rules P-5 to P-7). Policies and their knobs may be changed
+//! at any time; what is cut already stays as it is.
+
+use super::Endpoint;
+use super::measure::{Change, Why};
+use super::op::{Op, OpKind};
+use super::room::rails_of;
+use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
+use crate::ids::RailId;
+use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
+use crate::rail::sched::{Candidates, Stripe, striping};
+use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
+use crate::time::Time;
+
+/// Messages that a policy is chosen for. Control packets (CTS, FIN, answers) are no class: they keep no order and take the
+/// first rail that has room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MessageClass {
+    /// Messages that go eagerly, and the announcements of those that don't. Their striping policy is never asked.
+    Small,
+    /// Payload of announced messages.
+    Large,
+    /// One-sided requests and their payload, answers to peers' gets included.
+    OneSided,
+}
+
+impl MessageClass {
+    /// All of them.
+    pub const ALL: [MessageClass; 3] = [MessageClass::Small, MessageClass::Large, MessageClass::OneSided];
+
+    /// Its name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MessageClass::Small => "small",
+            MessageClass::Large => "large",
+            MessageClass::OneSided => "one-sided",
+        }
+    }
+
+    /// The class of payload that an operation moves.
+    pub(super) const fn of(op: &Op) -> Self {
+        match op.kind {
+            OpKind::Send | OpKind::Recv | OpKind::Part => MessageClass::Large,
+            _ => MessageClass::OneSided,
+        }
+    }
+}
+
+/// A policy by name. It says how packets choose a rail, or how messages are cut, or both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// [`Multiplex::Binding`] and [`Striping::Binding`]: everything on one rail.
+    Binding,
+    /// [`Multiplex::RoundRobin`].
+    RoundRobin,
+    /// [`Multiplex::WeightedRoundRobin`].
+    WeightedRoundRobin,
+    /// [`Multiplex::WindowRoundRobin`].
+    WindowRoundRobin,
+    /// [`Striping::Even`].
+    Even,
+    /// [`Striping::Weighted`].
+    Weighted,
+    /// [`Striping::Adaptive`].
+    Adaptive,
+    /// [`Striping::Balanced`].
+    Balanced,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Policy; 8] = [
+        Policy::Binding,
+        Policy::RoundRobin,
+        Policy::WeightedRoundRobin,
+        Policy::WindowRoundRobin,
+        Policy::Even,
+        Policy::Weighted,
+        Policy::Adaptive,
+        Policy::Balanced,
+    ];
+
+    /// How it has packets choose a rail, if it says so.
+    pub const fn multiplex(self) -> Option<Multiplex> {
+        match self {
+            Policy::Binding => Some(Multiplex::Binding),
+            Policy::RoundRobin => Some(Multiplex::RoundRobin),
+            Policy::WeightedRoundRobin => Some(Multiplex::WeightedRoundRobin),
+            Policy::WindowRoundRobin => Some(Multiplex::WindowRoundRobin),
+            Policy::Even | Policy::Weighted | Policy::Adaptive | Policy::Balanced => None,
+        }
+    }
+
+    /// How it has messages cut, if it says so.
+    pub const fn striping(self) -> Option<Striping> {
+        match self {
+            Policy::Binding => Some(Striping::Binding),
+            Policy::Even => Some(Striping::Even),
+            Policy::Weighted => Some(Striping::Weighted),
+            Policy::Adaptive => Some(Striping::Adaptive),
+            Policy::Balanced => Some(Striping::Balanced),
+            Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::WindowRoundRobin => None,
+        }
+    }
+
+    /// Its name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match (self.multiplex(), self.striping()) {
+            (Some(multiplex), _) => multiplex.name(),
+            (None, Some(striping)) => striping.name(),
+            (None, None) => "none",
+        }
+    }
+
+    /// The policy of a name; `None`: there is no such.
+    pub fn named(name: &str) -> Option<Policy> {
+        Policy::ALL.into_iter().find(|policy| policy.name() == name)
+    }
+}
+
+/// How the messages of one class find their rails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassPolicy {
+    /// Rail choice for what is not cut.
+    pub multiplex: Multiplex,
+    /// Cutting of large messages.
+    pub striping: Striping,
+    /// Rails that may carry it, bit per rail (P-6).
+    pub eligible: u64,
+    /// How many of them carry it at most (P-6).
+    pub rails_used: u8,
+}
+
+/// Policies and knobs as they are now.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policies {
+    classes: [ClassPolicy; 3],
+    weights: [u16; RAILS_MAX],
+    /// The same, so that they sum to the total: where adaptive weights begin.
+    shares: [u32; RAILS_MAX],
+    alpha: u16,
+    window_messages: u16,
+    bind: u8,
+}
+
+impl Policies {
+    pub(super) fn new(config: &crate::config::Config, rails: usize) -> Self {
+        let class = ClassPolicy {
+            multiplex: config.multiplex,
+            striping: config.striping,
+            eligible: config.rails_eligible,
+            rails_used: config.rails_used,
+        };
+        Policies {
+            classes: [class; 3],
+            weights: config.weights,
+            shares: shares(&config.weights, rails),
+            alpha: config.alpha,
+            window_messages: config.window_messages,
+            bind: config.bind,
+        }
+    }
+}
+
+/// Weights of `rails` rails that sum to the total.
+fn shares(weights: &[u16; RAILS_MAX], rails: usize) -> [u32; RAILS_MAX] {
+    let mut shares = [0; RAILS_MAX];
+    let parts = weights.map(u128::from);
+    let rails = rails.min(RAILS_MAX);
+    apportion(WEIGHT_TOTAL, &parts[..rails], &mut shares[..rails]);
+    shares
+}
+
+/// Whose turn it is in one class of one channel, by each policy.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Turn {
+    robin: RoundRobin,
+    weighted: WeightedRoundRobin,
+    window: WindowRoundRobin,
+}
+
+impl Endpoint<'_> {
+    /// How the messages of a class find their rails at the moment.
+    pub fn class_policy(&self, class: MessageClass) -> ClassPolicy {
+        self.policies.classes[class as usize]
+    }
+
+    /// From now on `policy` decides for messages of a class (P-5). What it says nothing about stays.
+    pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
+        let class = &mut self.policies.classes[class as usize];
+        class.multiplex = policy.multiplex().unwrap_or(class.multiplex);
+        class.striping = policy.striping().unwrap_or(class.striping);
+    }
+
+    /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of them do at
+    /// most (0 counts as 1; P-6).
+    pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
+        let class = &mut self.policies.classes[class as usize];
+        (class.eligible, class.rails_used) = (eligible, rails_used.max(1));
+    }
+
+    /// From now on these are the weights of rails, relative to each other; those beyond the slice's end are 0. Adaptive
+    /// weights begin anew.
+    pub fn set_weights(&mut self, now: Time, weights: &[u16]) {
+        self.policies.weights = core::array::from_fn(|rail| weights.get(rail).copied().unwrap_or(0));
+        self.policies.shares = shares(&self.policies.weights, self.rails.len());
+        for sub in self.t.subs.iter_mut() {
+            sub.path.weight = 0;
+        }
+        for (figures, &share) in self.t.figures.iter_mut().zip(&self.policies.shares) {
+            let (from, to) = (figures.weight.into(), share.into());
+            figures.weight = share;
+            figures.changed = Some(Change { at: now, why: Why::Set, from, to });
+        }
+    }
+
+    /// Equation 4's alpha from now on, in parts of [`ALPHA_ONE`]; more counts as 1.
+    pub fn set_alpha(&mut self, alpha: u16) {
+        self.policies.alpha = alpha.min(ALPHA_ONE);
+    }
+
+    /// Of the rails of a mask those that may carry messages of a class (P-6).
+    pub(super) fn eligible(&self, class: MessageClass, mask: u64) -> u64 {
+        let eligible = mask & self.policies.classes[class as usize].eligible;
+        // Better over another rail than not at all.
+        if eligible == 0 { mask } else { eligible }
+    }
+
+    /// Of the rails of a mask those that carry messages of a class (P-6).
+    fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
+        let rails_used = self.policies.classes[class as usize].rails_used;
+        let mut mask = self.eligible(class, mask);
+        while mask.count_ones() > rails_used.into() {
+            let rate = |rail: RailId| match self.t.subs[self.t.sub_index(channel, rail)].path.rate {
+                0 => (u128::from(self.rails[usize::from(rail.0)].bytes_per_second) << 20) / 1_000_000_000,
+                rate => rate.into(),
+            };
+            // The slowest goes, of equals the last.
+            let Some(slowest) = rails_of(mask).min_by_key(|&rail| (rate(rail), core::cmp::Reverse(rail.0))) else {
+                break;
+            };
+            mask &= !(1 << slowest.0);
+        }
+        mask
+    }
+
+    /// The rail for one packet of a class, of `rails`; `None`: wait for room (P-5).
+    pub(super) fn multiplex(&mut self, channel: u32, class: MessageClass, rails: Candidates) -> Option<RailId> {
+        let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
+        let policies = &self.policies;
+        let turn = &mut self.t.channels.at_mut(channel).turns[class as usize];
+        match policies.classes[class as usize].multiplex {
+            // Binding keeps to one rail even while it is busy: that is what keeps messages in order.
+            Multiplex::Binding => Binding::to(RailId(policies.bind)).pick(rails),
+            Multiplex::RoundRobin => turn.robin.pick(rails),
+            Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
+            Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
+        }
+    }
+
+    /// Of the rails of a mask those over which a large message of a class is cut.
+    pub(super) fn striped(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
+        let usable = self.usable(channel, class, mask);
+        match self.policies.classes[class as usize].striping {
+            Striping::Binding => {
+                let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
+                bound.map_or(0, |rail| 1 << rail.0)
+            }
+            Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
+        }
+    }
+
+    /// Cuts `bytes` over the rails of a mask into the stripes of a set, which are empty (P-5). Gives the weights, where
+    /// the times of the stripes are to change them.
+    pub(super) fn stripe(
+        &mut self,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        mask: u64,
+        set: u32,
+    ) -> Option<[u32; RAILS_MAX]> {
+        let striping = self.policies.classes[class as usize].striping;
+        if striping == Striping::Balanced && self.balance(channel, bytes, mask, set) {
+            return None;
+        }
+        let mut weights = self.policies.shares;
+        if striping == Striping::Adaptive {
+            for rail in rails_of(mask) {
+                let path = &mut self.t.sub(channel, rail).path;
+                if path.weight == 0 {
+                    // Weight 0 would never be measured (multirail-2004, 4.5).
+                    path.weight = weights[usize::from(rail.0)].max(1);
+                }
+                weights[usize::from(rail.0)] = path.weight;
+            }
+        }
+        let stripes: &mut [Stripe] = self.t.stripes_of(set);
+        match striping {
+            Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
+            Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, &weights, stripes),
+        }
+        (striping == Striping::Adaptive).then_some(weights)
+    }
+
+    /// The stripes of a message are through: their rails' weights follow (P-7).
+    pub(super) fn reweigh(&mut self, channel: u32, set: u32) {
+        let mut times = [StripeTime::default(); RAILS_MAX];
+        let (mut count, mut used) = (0, 0);
+        for index in 0..self.rails.len() {
+            let part = self.t.parts_of(set)[index];
+            let weight = self.t.sub(channel, RailId(index as u8)).path.weight;
+            // Weights were set anew in between, or another policy has cut.
+            if part.weight == 0 || weight == 0 {
+                continue;
+            }
+            times[count] = StripeTime { cut: part.weight, weight, nanos: part.time().0 };
+            used |= 1 << index;
+            count += 1;
+        }
+        if count < 2 {
+            return;
+        }
+        let mut weights = [0; RAILS_MAX];
+        follow(&times[..count], self.policies.alpha, &mut weights[..count]);
+        for (rail, (&weight, time)) in rails_of(used).zip(weights.iter().zip(&times)) {
+            self.t.sub(channel, rail).path.weight = weight;
+            let part = self.t.parts_of(set)[usize::from(rail.0)];
+            let figures = &mut self.t.figures[usize::from(rail.0)];
+            figures.weight = weight;
+            // Small steps are the rule and no news.
+            if weight.abs_diff(time.weight) > time.weight / 32 {
+                let (from, to) = (time.weight.into(), weight.into());
+                figures.changed = Some(Change { at: part.ended, why: Why::Stripes, from, to });
+            }
+        }
+    }
+
+    /// The weights that rails begin with, into the figures.
+    pub(super) fn begin_weights(&mut self) {
+        for (figures, &share) in self.t.figures.iter_mut().zip(&self.policies.shares) {
+            figures.weight = share;
+        }
+    }
+}

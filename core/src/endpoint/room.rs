@@ -1,0 +1,102 @@
+//! Which subchannels of a channel may be posted on: bit masks over rails, kept up to date by whoever changes a
+//! subchannel, so that nobody looks at all rails for each packet and one that is not used costs nothing.
+
+use super::Endpoint;
+use super::channel::Sub;
+use crate::ids::RailId;
+use crate::rail::sched::Candidates;
+use crate::rail::{Caps, RailFacts};
+use crate::time::Nanos;
+
+/// Posts that a rail always gets, however slow it is: one that it works on, and one to go on with.
+const FEED_POSTS_MIN: u16 = 2;
+
+/// Rails of a channel, bit per rail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rooms {
+    /// Packets may be posted: the subchannel stands and both have said Connect.
+    pub ready: u64,
+    /// Those of them that take one more post, one being kept for unsequenced frames (L-4).
+    pub room: u64,
+    /// Those of them that are to be fed payload of large transfers: what they have lasts for less than `feed_time` (P-3).
+    pub feed: u64,
+}
+
+impl Rooms {
+    fn set(&mut self, rail: RailId, sub: &Sub, facts: &RailFacts, feed_time: Nanos) {
+        let ready = sub.is_ready();
+        let room = ready && sub.has_room(facts);
+        let feed = room && (sub.posts < FEED_POSTS_MIN || sub.path.queued_time() < feed_time);
+        let bit = |value| u64::from(value) << rail.0;
+        let others = !bit(true);
+        self.ready = self.ready & others | bit(ready);
+        self.room = self.room & others | bit(room);
+        self.feed = self.feed & others | bit(feed);
+    }
+}
+
+impl Endpoint<'_> {
+    /// A subchannel has changed: state, posts, or rate.
+    pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
+        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        let facts = &self.rails[usize::from(rail.0)];
+        self.t.channels.at_mut(channel).rooms.set(rail, sub, facts, self.config.feed_time);
+    }
+
+    /// All subchannels of a channel as they are: what `refresh` must have led to.
+    pub(super) fn rooms_are_right(&self, channel: u32) -> bool {
+        let mut rooms = Rooms::default();
+        for (rail, facts) in (0..).zip(&self.rails) {
+            let sub = &self.t.subs[self.t.sub_index(channel, RailId(rail))];
+            rooms.set(RailId(rail), sub, facts, self.config.feed_time);
+        }
+        self.t.channels.at(channel).rooms == rooms
+    }
+
+    /// Rails of a channel for the scheduler.
+    pub(super) fn candidates(&self, channel: u32) -> Candidates {
+        let Rooms { ready, room, .. } = self.t.channels.at(channel).rooms;
+        Candidates { up: ready, room }
+    }
+
+    /// Whether a subchannel takes one more post, one being kept for unsequenced frames (L-4).
+    #[cfg(any(test, feature = "planted"))]
+    pub(super) fn has_room(&self, channel: u32, rail: RailId) -> bool {
+        self.t.channels.at(channel).rooms.room >> rail.0 & 1 == 1
+    }
+
+    /// Rails of a channel on which packets may be posted: bit per rail.
+    pub(super) fn ready(&self, channel: u32) -> u64 {
+        self.t.channels.at(channel).rooms.ready
+    }
+
+    /// Rails of a channel that are ready and have what `wanted` asks for.
+    pub(super) fn ready_with(&self, channel: u32, wanted: impl Fn(&Caps) -> bool) -> u64 {
+        let ready = self.ready(channel);
+        let able = rails_of(ready).filter(|rail| wanted(&self.rails[usize::from(rail.0)].caps));
+        able.fold(0, |mask, rail| mask | 1 << rail.0)
+    }
+
+    /// Of some rails the one that will be through first with what it has (P-3). `mask` has at least one bit.
+    pub(super) fn idlest(&self, channel: u32, mask: u64) -> RailId {
+        let path = |rail| &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let mut rails = rails_of(mask);
+        let first = rails.next().unwrap_or_default();
+        rails.fold(first, |best, rail| if path(rail).is_through_before(path(best)) { rail } else { best })
+    }
+}
+
+/// The rails of a mask, in order.
+pub(super) fn rails_of(mut mask: u64) -> impl Iterator<Item = RailId> {
+    core::iter::from_fn(move || {
+        let rail = (mask != 0).then(|| RailId(mask.trailing_zeros() as u8));
+        mask &= mask.wrapping_sub(1);
+        rail
+    })
+}
+
+impl Sub {
+    pub(super) const fn is_ready(&self) -> bool {
+        matches!(self.state, super::channel::SubState::Up) && self.connect_sent && self.connect_seen
+    }
+}

@@ -1,0 +1,271 @@
+//! Two endpoints over rails that take time: what is seen of rails, and how work is spread over them.
+//!
+//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody touches
+//! payloads; that they arrive whole is what the other tests are for.
+
+use super::*;
+
+/// A rail's bandwidth in bytes per second, and its latency one way.
+#[derive(Clone, Copy)]
+pub(super) struct Line {
+    pub(super) bytes_per_second: u64,
+    pub(super) latency: u64,
+}
+
+enum Happens {
+    Completed(usize, PostId),
+    Arrives(usize, RailId, Vec<u8>),
+}
+
+/// A post as a rail got it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Logged {
+    pub(super) at: u64,
+    pub(super) rank: usize,
+    pub(super) rail: usize,
+    pub(super) len: u64,
+    /// What the rail has to do since.
+    pub(super) backlog: u64,
+}
+
+pub(super) struct Timed<'m> {
+    pub(super) endpoints: Vec<Endpoint<'m>>,
+    pub(super) lines: Vec<Line>,
+    /// Completions are noticed at multiples of this.
+    pub(super) poll: u64,
+    free_at: Vec<[u64; 2]>,
+    happens: BTreeMap<(u64, u64), Happens>,
+    count: u64,
+    pub(super) now: u64,
+    /// When requests were over: rank, cookie, time.
+    pub(super) over: Vec<(usize, u64, u64)>,
+    pub(super) posts: Vec<Logged>,
+    /// The most transfers that were cut at once.
+    pub(super) sets_most: u32,
+}
+
+impl<'m> Timed<'m> {
+    pub(super) fn new(regions: &'m mut [Region], config: &Config, rails: &[RailFacts], lines: &[Line]) -> Self {
+        let mut endpoints = Vec::new();
+        for (rank, region) in regions.iter_mut().enumerate() {
+            let config = Config { rank: PeerId(rank as u32), ..*config };
+            let mut endpoint = Endpoint::new(config, rails, region.for_test(&config), Time(0)).unwrap();
+            endpoint.add_peer(PeerId(1 - rank as u32), u64::MAX >> (64 - rails.len())).unwrap();
+            for rail in 0..rails.len() as u8 {
+                let event = RailEvent::Up { peer: PeerId(1 - rank as u32), rail: RailId(rail) };
+                endpoint.handle_rail_event(Time(0), event);
+            }
+            endpoints.push(endpoint);
+        }
+        let mut timed = Timed {
+            endpoints,
+            lines: lines.to_vec(),
+            poll: 1,
+            free_at: vec![[0; 2]; lines.len()],
+            happens: BTreeMap::new(),
+            count: 0,
+            now: 0,
+            over: Vec::new(),
+            posts: Vec::new(),
+            sets_most: 0,
+        };
+        timed.run();
+        timed.posts.clear();
+        timed
+    }
+
+    fn happens(&mut self, at: u64, what: Happens) {
+        self.count += 1;
+        self.happens.insert((at.next_multiple_of(self.poll), self.count), what);
+    }
+
+    fn post(&mut self, rank: usize, post: &Post) {
+        let rail = usize::from(post.rail.0);
+        let Line { bytes_per_second, latency } = self.lines[rail];
+        let len = post.payload.len();
+        let backlog = self.endpoints[rank].rail_stats(post.rail).unwrap().backlog;
+        self.posts.push(Logged { at: self.now, rank, rail, len, backlog });
+        self.sets_most = self.sets_most.max(self.endpoints[rank].usage().stripe_sets.used);
+        let bytes = len + post.header.len() as u64;
+        let way = rank ^ usize::from(matches!(post.kind, PostKind::Read { .. }));
+        let end = self.now.max(self.free_at[rail][way]) + (bytes * 1_000_000_000).div_ceil(bytes_per_second);
+        self.free_at[rail][way] = end;
+        self.happens(end + latency, Happens::Completed(rank, post.id));
+        if post.kind == PostKind::Send {
+            self.happens(end + latency, Happens::Arrives(1 - rank, post.rail, post.header.to_vec()));
+        }
+    }
+
+    fn act(&mut self, rank: usize) {
+        let mut actions = heapless::Vec::new();
+        while self.endpoints[rank].poll_actions(Time(self.now), &mut actions) > 0 {
+            for action in actions.drain(..) {
+                match action {
+                    Action::Post(post) => self.post(rank, &post),
+                    Action::Register { operation, rail, .. } => {
+                        let key = Ok(crate::wire::RemoteKey { rail: 0, key: 1, address: 2 });
+                        self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        while let Some(event) = self.endpoints[rank].poll_event() {
+            if let Event::Completed(completion) = event {
+                completion.result.unwrap();
+                self.over.push((rank, completion.cookie.0, self.now));
+            }
+        }
+    }
+
+    /// Until nothing happens any more.
+    pub(super) fn run(&mut self) {
+        loop {
+            for rank in 0..2 {
+                self.act(rank);
+            }
+            let timeouts = self.endpoints.iter().filter_map(|endpoint| endpoint.next_timeout());
+            // The watch over the set-up is not waited for.
+            let due = timeouts.map(|at| at.0).filter(|&at| at < self.now + 1_000_000_000).min();
+            let next = self.happens.first_key_value().map(|(&(at, _), _)| at);
+            let Some(next) = next.into_iter().chain(due).min() else { return };
+            self.now = next;
+            for endpoint in &mut self.endpoints {
+                endpoint.handle_timeout(Time(next));
+            }
+            while let Some(entry) = self.happens.first_entry().filter(|entry| entry.key().0 <= next) {
+                match entry.remove() {
+                    Happens::Completed(rank, id) => {
+                        self.endpoints[rank].handle_completion(Time(next), id, PostStatus::Done);
+                    }
+                    Happens::Arrives(rank, rail, header) => {
+                        let peer = PeerId(1 - rank as u32);
+                        if let Arrival::Place { id, .. } =
+                            self.endpoints[rank].handle_arrival(Time(next), peer, rail, &header)
+                        {
+                            self.endpoints[rank].handle_placed(Time(next), id);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Messages of `len` bytes from rank 0 to rank 1, `window` at once, all the way; how long they took.
+    pub(super) fn stream(&mut self, count: u64, window: u64, len: u64) -> u64 {
+        let mut took = 0;
+        let mut left = count;
+        while left > 0 {
+            for cookie in 0..window.min(left) {
+                self.recv(cookie, len);
+                self.send(cookie, len);
+            }
+            left -= window.min(left);
+            // The last acknowledgments take their time.
+            let start = self.now;
+            self.run();
+            took += self.over.last().map_or(0, |&(.., at)| at) - start;
+        }
+        took
+    }
+
+    pub(super) fn send(&mut self, cookie: u64, len: u64) {
+        let send = Send { peer: PeerId(1), segments: &seg(0, len), cookie: Cookie(cookie), ..Send::default() };
+        self.endpoints[0].send(Time(self.now), &send).unwrap();
+    }
+
+    pub(super) fn recv(&mut self, cookie: u64, len: u64) {
+        let recv = Recv { segments: &seg(0, len), cookie: Cookie(cookie), ..Recv::default() };
+        self.endpoints[1].recv(Time(self.now), &recv).unwrap();
+    }
+
+    /// Payload bytes that each rail got since the log was cleared.
+    pub(super) fn carried(&self) -> Vec<u64> {
+        let sum = |rail| self.posts.iter().filter(|post| post.rail == rail).map(|post| post.len).sum();
+        (0..self.lines.len()).map(sum).collect()
+    }
+}
+
+pub(super) const MB: u64 = 1_000_000;
+
+/// A rail of `rate` MB/s.
+pub(super) fn line(rate: u64) -> Line {
+    Line { bytes_per_second: rate * MB, latency: 2_000 }
+}
+
+/// Rails of the sorts that move large messages by data segments, writes and reads.
+pub(super) fn sorts() -> [RailFacts; 3] {
+    let wide = RailFacts { segment_bytes_max: 16 * 1024, posts_max: 16, ..TCP };
+    let sim = |caps| RailFacts { caps, kind: crate::rail::RailKind::Sim, ..wide };
+    [sim(TCP.caps), sim(PUT.caps), sim(GET.caps)]
+}
+
+/// P-1, P-2: each rail's rate and the times of stripes come out as the rails are, whatever moves the message and however
+/// late completions are noticed; and what each carried is counted.
+#[test]
+fn rails_are_measured() {
+    for facts in sorts() {
+        for poll in [1, 5_000, 50_000] {
+            let config = small();
+            let mut regions = regions(&config, 2);
+            let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(800), line(200)]);
+            timed.poll = poll;
+            timed.stream(8, 1, 4 << 20);
+            // Reads are posted by the receiver.
+            let mover = usize::from(facts.caps.read);
+            for (rail, rate) in [(0, 800 * MB), (1, 200 * MB)] {
+                let stats = timed.endpoints[mover].rail_stats(RailId(rail)).unwrap();
+                let off = stats.bytes_per_second.abs_diff(rate);
+                assert!(off * 20 < rate, "rail {rail}, polls of {poll}: {stats:?}");
+                assert_eq!((stats.backlog, stats.messages >= 8), (0, true), "{stats:?}");
+                let carried: u64 =
+                    timed.posts.iter().filter(|p| (p.rank, p.rail) == (mover, rail.into())).map(|p| p.len).sum();
+                assert_eq!(stats.bytes, carried);
+                assert_eq!(stats.stripe_bytes, 2 << 20);
+                let time = stats.stripe_bytes * 1_000_000_000 / rate;
+                assert!(stats.stripe_time.0.abs_diff(time) <= 2 * poll + time / 100, "{stats:?}, not {time}");
+            }
+            let stats = timed.endpoints[mover].rail_stats(RailId(0)).unwrap();
+            assert!(matches!(stats.changed, Some(Change { why: Why::Measured, from: 0, .. })), "{stats:?}");
+            assert_eq!(timed.endpoints[0].rail_stats(RailId(2)), None);
+        }
+    }
+}
+
+/// P-3: all rails of a plan start together, and none has more ahead of it than lasts for `feed_time`.
+#[test]
+fn rails_are_fed_in_turn_and_by_time() {
+    for facts in sorts() {
+        let config = Config { window: 128, ..small() };
+        let mut regions = regions(&config, 2);
+        let facts = RailFacts { posts_max: 64, ..facts };
+        let mut timed = Timed::new(&mut regions, &config, &[facts; 3], &[line(800), line(400), line(50)]);
+        timed.stream(1, 1, 3 << 20);
+        let payload = timed.posts.iter().filter(|post| post.len >= 4096);
+        let order: Vec<_> = payload.map(|post| (post.at, post.rail)).take(9).collect();
+        let start = order[0].0;
+        let turns: Vec<_> = (0..9).map(|n| (start, n % 3)).collect();
+        assert_eq!(order, turns);
+        timed.posts.clear();
+        timed.stream(6, 6, 3 << 20);
+        for post in timed.posts.iter().filter(|post| post.len >= 4096) {
+            let rate = timed.lines[post.rail].bytes_per_second;
+            let lasts = post.backlog * 1_000_000_000 / rate;
+            let last = 16 * 1024 * 1_000_000_000 / rate;
+            assert!(lasts <= (config.feed_time.0 * 9 / 8).max(last) + last, "{post:?} lasts for {lasts} ns");
+        }
+    }
+}
+
+/// P-4: a transfer is cut when a rail would otherwise have nothing to do, not when it is ready to go.
+#[test]
+fn transfers_are_cut_late() {
+    for facts in sorts() {
+        let config = small();
+        let mut regions = regions(&config, 2);
+        let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(400), line(400)]);
+        timed.stream(7, 7, 1 << 20);
+        assert!((1..=3).contains(&timed.sets_most), "{} transfers of 7 were cut at once", timed.sets_most);
+        assert_eq!(timed.over.len(), 14);
+    }
+}

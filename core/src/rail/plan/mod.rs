@@ -1,0 +1,28 @@
+//! The mathematics of the `balanced` policy, and nothing else: what rails share ([`groups`]), how a message is cut so
+//! that all parts end together ([`split`]), and what is believed of each rail from measurements ([`model`]).
+//!
+//! Pure functions and small records: no clock, no table of channels, no floating point, no allocation. Every loop is
+//! bounded by the number of rails (at most [`RAILS_MAX`]) or by a constant named beside it. The same input gives the
+//! same answer on every machine.
+//!
+//! Source: multirail-2004 4.4 and 4.5 (weights by *path* bandwidth), newmadeleine-2007 3.4 (ratios from sampling, chunks
+//! above the programmed-I/O range); what goes past both is said where it stands.
+
+mod fluid;
+pub mod groups;
+pub mod model;
+pub mod rate;
+pub mod split;
+
+/// Rails of one channel: as many as a mask of 64 bits names.
+pub const RAILS_MAX: usize = 64;
+
+/// The rails of a mask, in rising order.
+pub(crate) fn rails_of(mut mask: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let rail = mask.trailing_zeros() as usize;
+        // Clears the lowest bit; an empty mask ends the walk.
+        mask &= mask.wrapping_sub(1);
+        (rail < RAILS_MAX).then_some(rail)
+    })
+}
