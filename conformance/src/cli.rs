@@ -226,8 +226,8 @@ pub struct SimArgs {
     /// unless this is given; a drawn world has the lossless ones.
     #[arg(long, value_name = "MENU")]
     pub faults: Option<Menu>,
-    /// How long faults happen, in minutes of virtual time.
-    #[arg(long, value_name = "MINUTES")]
+    /// How long faults happen, in minutes of virtual time; the workload's messages are no more for it.
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub minutes: Option<u64>,
     /// One value of the scenario, by its path in the file: workload.name=ping-pong, config.bulk_max=64. Again and again.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_assignment)]
@@ -242,7 +242,7 @@ pub struct SimArgs {
     #[arg(long, conflicts_with_all = ["trace", "message"])]
     pub print: bool,
     /// Print the result as JSON.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["trace", "message", "print"])]
     pub json: bool,
 }
 
@@ -258,8 +258,11 @@ pub struct SoakArgs {
     /// Faults: none, lossless, all, or kinds separated by commas.
     #[arg(long, value_name = "MENU", default_value = "lossless")]
     pub faults: Menu,
+    /// A world from a file, instead of one drawn by each seed.
+    #[arg(long, value_name = "FILE")]
+    pub scenario: Option<PathBuf>,
     /// Stop after so many minutes of real time.
-    #[arg(long, value_name = "MINUTES")]
+    #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub minutes: Option<u64>,
     /// Threads; without it one per processor.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]

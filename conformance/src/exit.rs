@@ -16,7 +16,8 @@ Exit codes:
 
 /// The exit codes of simulated clusters.
 pub const SIM_EXIT_CODES: &str = "\
-Exit codes (soak: the gravest, which is the lowest from 20 on; 0 also where peers were lost as expected):
+Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck and leak; 0 also where peers were lost as
+expected):
    0  clean
    2  wrong use or configuration
   10  a peer was lost by a fault that only recovery can answer

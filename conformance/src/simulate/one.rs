@@ -1,5 +1,6 @@
 //! `rerail sim`: one world, from a seed or a file.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use rerail_sim::check::Verdict;
 use rerail_sim::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span};
 use rerail_sim::soak::{self, Menu};
 use rerail_sim::trace::{Line, Trace, story};
-use rerail_sim::workload::{self, Measured};
+use rerail_sim::workload::Measured;
 use rerail_sim::world::Report;
 
 use super::memory::peak_resident_bytes;
@@ -23,13 +24,14 @@ pub fn run(args: &SimArgs) -> Result<ExitCode, Failure> {
         write_stdout(scenario.to_toml().map_err(Failure::usage)?.trim_end())?;
         return Ok(ExitCode::SUCCESS);
     }
-    // A workload that does not exist is wrong use, not a crash of the world.
-    workload::make(&scenario, args.seed).map_err(Failure::usage)?;
     let traced = args.trace || args.message.is_some();
     let trace = if traced { Trace::on() } else { Trace::off() };
     let started = Instant::now();
     let (verdict, report, measured) = soak::run(&scenario, args.seed, trace.clone());
     let took = Took { seconds: started.elapsed().as_secs_f64(), peak_bytes: peak_resident_bytes() };
+    if let Verdict::Impossible(why) = verdict {
+        return Err(Failure::usage(why));
+    }
     if traced {
         tell(&trace.take(), args.message)?;
     }
@@ -67,11 +69,7 @@ fn tell(lines: &[Line], message: Option<u64>) -> Result<(), Failure> {
 /// The world that the arguments ask for.
 fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     let mut scenario = match &args.scenario {
-        Some(file) => {
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
-            Scenario::parse(&file.display().to_string(), &text).map_err(Failure::usage)?
-        }
+        Some(file) => read(file)?,
         None => soak::world_of(args.seed, args.faults.as_ref().unwrap_or(&Menu::Lossless)),
     };
     if let (Some(_), Some(faults)) = (&args.scenario, &args.faults) {
@@ -86,13 +84,17 @@ fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
             }),
         };
     }
+    for (key, value) in &args.set {
+        scenario = scenario.set(key, value).map_err(Failure::usage)?;
+    }
     if let Some(ranks) = args.ranks {
-        // As many hosts as it takes with as many ranks on each as before.
-        scenario.ranks_per_host = scenario.ranks_per_host.min(ranks);
-        if ranks % scenario.ranks_per_host != 0 {
-            scenario.ranks_per_host = 1;
+        let each = scenario.ranks_per_host.min(ranks);
+        if !ranks.is_multiple_of(each) {
+            return Err(Failure::usage(format!(
+                "{ranks} ranks do not fill hosts of {each}: a multiple of {each} does, or another --set ranks_per_host=N"
+            )));
         }
-        scenario.hosts = ranks / scenario.ranks_per_host;
+        (scenario.hosts, scenario.ranks_per_host) = (ranks / each, each);
     }
     if !args.rails.is_empty() {
         set_rails(&mut scenario, &args.rails);
@@ -100,12 +102,15 @@ fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
     if let Some(minutes) = args.minutes {
         scenario.limits.safety = Span::from_millis(minutes.saturating_mul(60_000));
     }
-    for (key, value) in &args.set {
-        scenario = scenario.set(key, value).map_err(Failure::usage)?;
-    }
     // What was put together is checked as a file would be.
     let text = scenario.to_toml().map_err(Failure::usage)?;
     Scenario::parse("command line", &text).map_err(Failure::usage)
+}
+
+/// A scenario file.
+pub fn read(file: &Path) -> Result<Scenario, Failure> {
+    let text = std::fs::read_to_string(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    Scenario::parse(&file.display().to_string(), &text).map_err(Failure::usage)
 }
 
 /// Rails by their words: each `hca` and `stream` is a device of its own.

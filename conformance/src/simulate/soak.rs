@@ -7,13 +7,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rerail_sim::check::Verdict;
+use rerail_sim::check::{Verdict, gravity};
 use rerail_sim::scenario::Scenario;
-use rerail_sim::soak;
+use rerail_sim::soak::{self, Menu};
 use rerail_sim::trace::Trace;
 use serde::Serialize;
 
-use super::one::how_to_replay;
+use super::one::{how_to_replay, read};
 use crate::cli::SoakArgs;
 use crate::exit::Failure;
 use crate::output::{Progress, bad, dim, good, json, write_stdout};
@@ -47,6 +47,8 @@ struct Finding {
     /// The smallest world that fails so, as a scenario file.
     shrunk: Option<String>,
     exit_code: u8,
+    #[serde(skip)]
+    gravity: u8,
 }
 
 #[derive(Default)]
@@ -57,15 +59,16 @@ struct Tally {
 
 /// Runs worlds; the exit code is 0 where all are well, else that of the gravest verdict.
 pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
+    let file = args.scenario.as_deref().map(read).transpose()?;
     // Panics in worlds are verdicts; the process's own stay loud.
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let report = soak_all(args);
+    let report = soak_all(args, file.as_ref());
     std::panic::set_hook(loud);
     if let Some(folder) = &args.keep {
         keep(folder, &report.findings)?;
     }
-    let gravest = report.findings.iter().map(|finding| finding.exit_code).min().unwrap_or(0);
+    let gravest = report.findings.iter().min_by_key(|finding| finding.gravity).map_or(0, |finding| finding.exit_code);
     match args.json {
         true => json(&report)?,
         false => write_stdout(&render(&report))?,
@@ -73,7 +76,10 @@ pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(gravest))
 }
 
-fn soak_all(args: &SoakArgs) -> SoakReport {
+fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
+    let world = |seed| file.cloned().unwrap_or_else(|| soak::world_of(seed, &args.faults));
+    // A file brings its own faults.
+    let menu = if file.is_some() { &Menu::All } else { &args.faults };
     let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let tally = Mutex::new(Tally::default());
     let over = AtomicBool::new(false);
@@ -94,13 +100,13 @@ fn soak_all(args: &SoakArgs) -> SoakReport {
                         return;
                     }
                     let seed = args.from.wrapping_add(index);
-                    let (verdict, report, _) = soak::run(&soak::world_of(seed, &args.faults), seed, Trace::off());
+                    let (verdict, report, _) = soak::run(&world(seed), seed, Trace::off());
                     events.fetch_add(report.events, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
                     // A poisoned lock would mean a panic here, which the thread's scope reports.
                     let mut tally = tally.lock().expect("no thread panics with the tally");
                     *tally.verdicts.entry(verdict.word()).or_default() += 1;
-                    if !soak::is_expected(&verdict, &args.faults) {
+                    if !soak::is_expected(&verdict, menu) {
                         tally.failed.push((seed, verdict));
                         over.store(tally.failed.len() >= FINDINGS_MAX && !args.keep_going, Ordering::Relaxed);
                     }
@@ -123,12 +129,16 @@ fn soak_all(args: &SoakArgs) -> SoakReport {
     let seconds = started.elapsed().as_secs_f64();
     let Tally { verdicts, mut failed } = tally.into_inner().expect("no thread panics with the tally");
     failed.sort_by_key(|(seed, _)| *seed);
-    let findings = failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, *seed, verdict)).collect();
+    let findings =
+        failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, &world(*seed), *seed, verdict)).collect();
     let events = events.into_inner();
     SoakReport {
         seeds: done.into_inner(),
         first_seed: args.from,
-        faults: args.faults.to_string(),
+        faults: args
+            .scenario
+            .as_ref()
+            .map_or_else(|| args.faults.to_string(), |file| format!("those of {}", file.display())),
         verdicts,
         events,
         seconds,
@@ -138,10 +148,9 @@ fn soak_all(args: &SoakArgs) -> SoakReport {
 }
 
 /// Looks into a world that failed.
-fn finding(args: &SoakArgs, seed: u64, verdict: &Verdict) -> Finding {
+fn finding(args: &SoakArgs, world: &Scenario, seed: u64, verdict: &Verdict) -> Finding {
     let shrunk = (!args.no_shrink).then(|| {
-        let world = soak::world_of(seed, &args.faults);
-        let (mut least, tries) = soak::shrink(&world, seed, SHRINK_TRIES, |candidate: &Scenario| {
+        let (mut least, tries) = soak::shrink(world, seed, SHRINK_TRIES, |candidate: &Scenario| {
             soak::run(candidate, seed, Trace::off()).0.word() == verdict.word()
         });
         least.about =
@@ -152,9 +161,13 @@ fn finding(args: &SoakArgs, seed: u64, verdict: &Verdict) -> Finding {
         seed,
         verdict: verdict.word(),
         facts: verdict.to_string(),
-        replay: how_to_replay(seed, &args.faults),
+        replay: match &args.scenario {
+            Some(file) => format!("rerail sim --seed {seed} --scenario {}", file.display()),
+            None => how_to_replay(seed, &args.faults),
+        },
         shrunk,
         exit_code: verdict.exit_code(),
+        gravity: gravity(verdict),
     }
 }
 

@@ -112,8 +112,9 @@ pub trait WindowMemory: Peek {
 }
 
 /// The gravest is the least. Of what is equally grave, the first that was found counts.
-fn gravity(verdict: &Verdict) -> u8 {
+pub fn gravity(verdict: &Verdict) -> u8 {
     match verdict {
+        Verdict::Impossible(_) => 0,
         Verdict::Crash(_) => 0,
         Verdict::Corruption(_) => 1,
         Verdict::Doubled(_) => 2,

@@ -39,7 +39,7 @@ use std::rc::Rc;
 pub use arrivals::Peek;
 pub use cells::{Cells, Operation, Rule};
 pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
-pub use judge::{Ending, NoMemory, WindowMemory, excuses, judge, protected};
+pub use judge::{Ending, NoMemory, WindowMemory, excuses, gravity, judge, protected};
 pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Probe, Request, Told};
 pub use memory::{Arena, Extent, Scar};
 pub use patience::Patience;

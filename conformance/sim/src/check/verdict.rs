@@ -20,7 +20,9 @@ pub enum Verdict {
     /// Faults that only recovery can heal took peers away, or left requests waiting for what nobody will tell; everything
     /// else was done right.
     NeedsRecovery(Unhealed),
-    /// A rank panicked or could not start, or the world could not go on.
+    /// The world can't be built as it is described.
+    Impossible(String),
+    /// A rank panicked, or the world could not go on.
     Crash(Crash),
     /// Something that was promised never happened.
     Lost(Lost),
@@ -42,6 +44,7 @@ impl Verdict {
     pub const fn exit_code(&self) -> u8 {
         match self {
             Verdict::Clean => 0,
+            Verdict::Impossible(_) => 2,
             Verdict::NeedsRecovery(_) => 10,
             Verdict::Crash(_) => 20,
             Verdict::Lost(_) => 21,
@@ -57,6 +60,7 @@ impl Verdict {
     pub const fn word(&self) -> &'static str {
         match self {
             Verdict::Clean => "clean",
+            Verdict::Impossible(_) => "impossible",
             Verdict::NeedsRecovery(_) => "needs recovery",
             Verdict::Crash(_) => "crash",
             Verdict::Lost(_) => "lost",
@@ -582,6 +586,7 @@ impl fmt::Display for Verdict {
                 losses.iter().try_for_each(|loss| write!(f, "\n  {loss}"))?;
                 waiting.iter().try_for_each(|request| write!(f, "\n  {request}, waits for what nobody tells"))
             }
+            Verdict::Impossible(why) => write!(f, ": {why}"),
             Verdict::Crash(Crash { rank: Some(rank), at, message }) => {
                 write!(f, ": rank {rank} at {} ns: {message}", at.0)
             }

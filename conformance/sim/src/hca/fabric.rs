@@ -121,11 +121,6 @@ impl Fabric {
         self.places[port.0 as usize]
     }
 
-    /// The port of an HCA by its number, from 1 on.
-    pub fn port_of(&self, hca: HcaId, number: u8) -> Option<PortId> {
-        self.hcas[hca.0 as usize].port(number).ok().map(|port| port.id)
-    }
-
     /// When the next thing happens.
     pub fn next_event(&self) -> Option<Time> {
         self.net.next_event()

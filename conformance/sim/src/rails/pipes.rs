@@ -299,11 +299,6 @@ impl PipeNet {
         len
     }
 
-    /// Whether all that was written has been acknowledged.
-    pub fn is_drained(&self, end: PipeEnd) -> bool {
-        self.side(end).tx.is_empty()
-    }
-
     /// The process is through: what was written still goes out, and then the peer sees the end.
     pub fn close(&mut self, end: PipeEnd) {
         let side = self.side_mut(end);

@@ -55,6 +55,12 @@ impl Scenario {
             if !self.has_place(fault.fault.place) {
                 return Err(format!("faults[{index}].where = \"{}\": there is no such place", fault.fault.place));
             }
+            if fault.at.time() > self.limits.safety.time() {
+                let (at, safety) = (fault.at, self.limits.safety);
+                return Err(format!(
+                    "faults[{index}].at = \"{at}\" is never reached: faults happen until limits.safety = \"{safety}\""
+                ));
+            }
         }
         if let Some(random) = &self.random {
             random.check()?;

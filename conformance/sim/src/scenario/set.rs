@@ -6,10 +6,11 @@ use super::{Scenario, ScenarioError};
 
 impl Scenario {
     /// The same world with one value set: `key` is a path through the scenario file's tables, the parts joined by dots,
-    /// `value` as it would stand in the file; what is no TOML value is taken as a string.
+    /// `value` as it would stand in the file; what is no TOML value is taken as a string. Whether all values go together is
+    /// for [`check`](Self::check) to say, when all are set.
     ///
     /// # Errors
-    /// [`ScenarioError`], as of [`parse`](Self::parse), or where a part of the path names something that is no table.
+    /// [`ScenarioError`] for an unknown key, a value of another type, or where a part of the path names no table.
     pub fn set(&self, key: &str, value: &str) -> Result<Self, ScenarioError> {
         let failed = |why: String| ScenarioError { file: format!("{key}={value}"), why };
         let mut whole: Table = self.to_toml()?.parse().map_err(|error: toml::de::Error| failed(error.to_string()))?;
@@ -21,8 +22,7 @@ impl Scenario {
             table = entry.as_table_mut().ok_or_else(|| failed(format!("{part} is no table")))?;
         }
         table.insert(last.to_owned(), read(value));
-        let text = toml::to_string(&whole).map_err(|error| failed(error.to_string()))?;
-        Scenario::parse(&format!("{key}={value}"), &text)
+        whole.try_into().map_err(|error: toml::de::Error| failed(error.message().to_owned()))
     }
 }
 

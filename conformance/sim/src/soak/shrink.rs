@@ -18,7 +18,8 @@ pub fn shrink(
     let mut tries = 0;
     let mut attempt = |candidate: &Scenario| {
         tries += 1;
-        tries <= tries_max && fails(candidate)
+        // What is kept must be readable as a file.
+        tries <= tries_max && candidate.check().is_ok() && fails(candidate)
     };
     let mut best = scenario.clone();
     let explicit = Scenario { faults: scenario.schedule(seed), random: None, ..scenario.clone() };
@@ -63,11 +64,11 @@ const CUTS: &[Cut] = &[
     |scenario| half_of(scenario, "bytes_max"),
     |scenario| {
         let hosts = scenario.hosts.checked_sub(1).filter(|hosts| *hosts > 0)?;
-        Some(Scenario { hosts, ..scenario.clone() })
+        Some(without_lost_places(Scenario { hosts, ..scenario.clone() }))
     },
     |scenario| {
         let ranks_per_host = scenario.ranks_per_host.checked_sub(1).filter(|ranks| *ranks > 0)?;
-        Some(Scenario { ranks_per_host, ..scenario.clone() })
+        Some(without_lost_places(Scenario { ranks_per_host, ..scenario.clone() }))
     },
     |scenario| {
         let mut rails = scenario.rails();
@@ -91,6 +92,13 @@ const CUTS: &[Cut] = &[
     },
 ];
 
+/// Without the faults at places that are gone.
+fn without_lost_places(mut scenario: Scenario) -> Scenario {
+    let whole = scenario.clone();
+    scenario.faults.retain(|fault| whole.has_place(fault.fault.place));
+    scenario
+}
+
 fn half_of(scenario: &Scenario, parameter: &str) -> Option<Scenario> {
     let value = scenario.workload.parameters.get(parameter)?.as_integer()?;
     let mut smaller = scenario.clone();
@@ -109,7 +117,7 @@ mod tests {
         Scenario::parse("test", &text).unwrap()
     }
 
-    /// A failure that hangs on two of eight faults, two hosts and six messages shrinks to just these.
+    /// A failure that hangs on two of eight faults, two hosts and six messages shrinks to just these, and what they need.
     #[test]
     fn only_what_the_failure_needs_is_left() {
         let faults: String = (0..8)
@@ -125,7 +133,9 @@ mod tests {
             candidate.hosts >= 2 && messages(candidate) >= 6 && has(2) && has(5)
         });
         assert_eq!(least.faults.len(), 2);
-        assert_eq!((least.hosts, least.ranks_per_host, messages(&least), least.squeeze), (2, 1, 6, false));
+        // Six ranks, because a fault is at rank 5.
+        assert_eq!((least.hosts, least.ranks_per_host, messages(&least), least.squeeze), (2, 3, 6, false));
+        assert_eq!(least.check(), Ok(()));
         assert!(tries < 100, "{tries} runs");
         let (same, tries) = shrink(&start, 1, 10, |_| false);
         assert_eq!((same, tries), (start, 10));

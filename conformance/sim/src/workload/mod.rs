@@ -29,7 +29,7 @@ mod timing;
 
 use std::fmt;
 
-use crate::check::{Crash, Verdict};
+use crate::check::Verdict;
 use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
 use crate::world::{Ended, Report, Workload, World};
@@ -169,17 +169,14 @@ pub fn run_prepared(
     trace: Trace,
     prepare: impl FnOnce(&mut World),
 ) -> (Verdict, Report, Vec<Measured>) {
-    let crash = |message: String| {
-        let verdict = Verdict::Crash(Crash { rank: None, at: rerail_core::time::Time(0), message });
-        (verdict, Report::default(), Vec::new())
-    };
+    let impossible = |why: String| (Verdict::Impossible(why), Report::default(), Vec::new());
     let mut job = match make(scenario, seed) {
         Ok(job) => job,
-        Err(error) => return crash(error.to_string()),
+        Err(error) => return impossible(error.to_string()),
     };
     let mut world = match World::build(scenario, seed, &mut *job, trace) {
         Ok(world) => world,
-        Err(error) => return crash(error.to_string()),
+        Err(error) => return impossible(error.to_string()),
     };
     prepare(&mut world);
     let ended = world.run(&mut *job);
