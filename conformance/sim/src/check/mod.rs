@@ -31,6 +31,7 @@ mod patience;
 mod slots;
 #[cfg(test)]
 mod story;
+mod telling;
 mod verdict;
 
 use std::cell::RefCell;

@@ -15,7 +15,7 @@
 //! after the other, until those that have entered are done before the next would enter: a closed form and one pass, and
 //! the optimum. Where the number of chunks is limited (by a knob, or because the message has too few smallest chunks),
 //! the best set is found by Newton's steps from the best single rail: the time decreases with each, at most
-//! [`ROUNDS_MAX`] of them. Where a group is in the way, `fluid` plays the model from event to event, first with all rails,
+//! `ROUNDS_MAX` of them. Where a group is in the way, `fluid` plays the model from event to event, first with all rails,
 //! then leaving out those that can be missed best; that is near the optimum, not proven to be it.
 //!
 //! Invariants: chunks are disjoint, in the rails' order, sum to the message, none is shorter than its rail's smallest;
