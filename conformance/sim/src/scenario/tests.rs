@@ -142,6 +142,10 @@ fn errors_name_file_key_and_value() {
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\nuntil = \"2ms\"", ["2ms", "not after"]),
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\nway = \"rx\"", ["pause", "\"way\""]),
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\namount = 3", ["pause", "\"amount\""]),
+        (
+            "[[faults]]\nat = \"2ms\"\nwhat = \"slow\"\nwhere = \"host0.hca0.port0\"\namount = 1",
+            ["amount = 1", "at least 2"],
+        ),
         ("[limits]\nlook_every = \"0ns\"", ["limits.look_every = \"0ns\"", "stand still"]),
     ] {
         let error = Scenario::parse("here.toml", text).expect_err(text).to_string();

@@ -64,6 +64,8 @@ pub(super) struct Plan {
     planes: Vec<usize>,
     /// Jitter of each port that is no fault.
     jitter: BTreeMap<PortId, Nanos>,
+    /// Bytes per second of each port's link, as it is without faults.
+    rates: BTreeMap<PortId, u64>,
     /// Phantom traffic without an end ends here.
     end: Time,
 }
@@ -119,8 +121,10 @@ impl Plan {
                     let on = scenario.subnet_of(index as usize, port) as usize;
                     let base_lid = lids[on] << lmc;
                     lids[on] += 1;
-                    let id = ground.port(hca, plan.subnets[on], link_model(spec, preset.link), base_lid, spec.lmc);
+                    let link = link_model(spec, preset.link);
+                    let id = ground.port(hca, plan.subnets[on], link, base_lid, spec.lmc);
                     plan.ports.insert((host, index, port), id);
+                    plan.rates.insert(id, link.bytes_per_second);
                     let jitter = Nanos(subnet(on as u32).jitter_ns);
                     if jitter.0 > 0 {
                         plan.jitter.insert(id, jitter);
@@ -170,6 +174,10 @@ impl Plan {
                     net.add_background(port, dlid, LOAD_FRAME_BYTES, &[(now, until.unwrap_or(self.end))]);
                 }
             }
+            Kind::Slow => {
+                let rate = self.rates.get(&port).map_or(1, |rate| rate / fault.amount.max(1));
+                net.set_link_rate(now, port, rate.max(1));
+            }
             Kind::Blink => net.set_link(now, port, Direction::Both, false, None),
             Kind::LinkDown => net.set_link(now, port, direction(fault.way), false, Some(NOTICED_AFTER)),
             _ => {}
@@ -187,6 +195,7 @@ impl Plan {
         match fault.kind {
             Kind::Jitter => net.set_jitter(port, self.jitter.get(&port).copied().unwrap_or(Nanos(0))),
             Kind::Hold => net.hold(port, now),
+            Kind::Slow => self.restore_rate(net, now, port),
             Kind::Blink => net.set_link(now, port, Direction::Both, true, None),
             Kind::LinkDown => net.set_link(now, port, direction(fault.way), true, Some(NOTICED_AFTER)),
             _ => {}
@@ -199,8 +208,18 @@ impl Plan {
             self.set_switch(net, subnet, true);
             (0..*planes).for_each(|plane| net.set_plane(self.subnets[subnet as usize], plane, true));
         }
-        self.ports.values().for_each(|port| net.heal(now, *port, Some(NOTICED_AFTER)));
+        for port in self.ports.values() {
+            net.heal(now, *port, Some(NOTICED_AFTER));
+            self.restore_rate(net, now, *port);
+        }
         self.settle(net);
+    }
+
+    /// A port's link is as fast as it was laid out.
+    fn restore_rate<B>(&self, net: &mut Net<B>, now: Time, port: PortId) {
+        if let Some(rate) = self.rates.get(&port).filter(|rate| **rate != net.link(port).bytes_per_second) {
+            net.set_link_rate(now, port, *rate);
+        }
     }
 
     fn set_switch<B>(&self, net: &mut Net<B>, subnet: u32, up: bool) {
@@ -227,6 +246,7 @@ pub(super) const fn is_of_wires(kind: Kind) -> bool {
             | Kind::Lose
             | Kind::Corrupt
             | Kind::Load
+            | Kind::Slow
             | Kind::Blink
             | Kind::LinkDown
             | Kind::PlaneDown
