@@ -1,6 +1,7 @@
 //! Posting work requests (InfiniBand specification, 10.3.1 for what each state takes, 11.4.1; `ibv_post_send(3)`,
 //! `ibv_post_recv(3)`).
 
+use rerail_core::time::Time;
 use rerail_verbs::contract::{
     Kind, Payload, PostError, PostReason, QpId, QpKind, QpState, RecvRequest, SendOp, SendRequest,
 };
@@ -21,6 +22,7 @@ impl Hca {
         let Some(name) = self.qp_named(context, id) else {
             return if requests.is_empty() { Ok(()) } else { refuse(0, unknown_qp(id)) };
         };
+        let (owner, cost) = (self.contexts.get(context).map_or(0, |context| context.owner), self.cost);
         let mut outcome = Ok(());
         for (index, request) in requests.iter().enumerate() {
             match self.check_send(context, name, request) {
@@ -30,7 +32,11 @@ impl Hca {
                 }
                 Ok(datagram) => {
                     if let Some(qp) = self.qps.get_mut(name) {
-                        qp.requester.queue.push_back(send_work(request, datagram));
+                        let mut work = send_work(request, datagram);
+                        work.by_pio = cost.is_pio(work.bytes) && !work.is_read();
+                        let carried = if work.by_pio { work.bytes } else { 0 };
+                        work.rung_at = cx.processors.spend(owner, cx.now, cost.post_ps(carried));
+                        qp.requester.queue.push_back(work);
                     }
                 }
             }
@@ -182,5 +188,7 @@ fn send_work(request: &SendRequest<'_>, datagram: Option<SendDatagram>) -> SendW
         answered: 0,
         landed: 0,
         swallowed: false,
+        by_pio: false,
+        rung_at: Time(0),
     }
 }

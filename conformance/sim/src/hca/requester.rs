@@ -48,6 +48,12 @@ impl Hca {
                 }
                 return self.request_packet(cx, name, position, packet);
             }
+            if work.rung_at > cx.now {
+                let rung_at = work.rung_at;
+                self.qps.get_mut(name)?.requester.doorbell = Some(rung_at);
+                self.set_alarm(cx, name);
+                return None;
+            }
             match self.may_begin(qp, position, work) {
                 Turn::Wait => return None,
                 Turn::Fail(status) => {
@@ -142,7 +148,7 @@ impl Hca {
             self.fail_send(cx, name, position, Status::LocalProtection);
             return None;
         };
-        let read_bytes = if work.inline.is_some() { 0 } else { data.len() as u32 };
+        let read_bytes = if work.inline.is_some() || work.by_pio { 0 } else { data.len() as u32 };
         let immediate = match work.op {
             SendOp::Send { immediate } | SendOp::Write { immediate, .. } if last => immediate,
             _ => None,
@@ -360,6 +366,9 @@ impl Hca {
         }
         if qp.requester.rnr_until.is_some_and(|until| until <= cx.now) {
             qp.requester.rnr_until = None;
+            self.ring(name);
+        }
+        if self.qps.get_mut(name).is_some_and(|qp| qp.requester.doorbell.take_if(|rung| *rung <= cx.now).is_some()) {
             self.ring(name);
         }
         let Some(qp) = self.qps.get_mut(name) else { return };

@@ -1,6 +1,6 @@
 //! What a scenario must keep beyond the types of its values. Messages name key, value and what is allowed.
 
-use super::{HcaSpec, RailSpec, Scenario, device, knobs};
+use super::{CostSpec, HcaSpec, RailSpec, Scenario, device, knobs};
 use crate::world::place::Place;
 
 /// More ranks than this would not fit the LIDs of a subnet, nor this machine.
@@ -42,6 +42,11 @@ impl Scenario {
                 }
                 continue;
             };
+            if let (RailSpec::Stream { .. }, Some(spec)) = (rail, hcas.get(*hca as usize))
+                && spec.cost != (CostSpec { poll_ns: spec.cost.poll_ns, ..CostSpec::default() })
+            {
+                return Err(format!("hcas[{hca}].cost: of a card that carries streams, poll_ns alone is simulated"));
+            }
             let ports = hcas.get(*hca as usize).map(|hca| hca.ports);
             match ports {
                 None => return Err(format!("rails[{index}].hca = {hca}: hosts have {} HCAs", hcas.len())),

@@ -20,6 +20,7 @@
 //! [`Scenario::parse`] reads.
 
 mod check;
+mod cost;
 mod device;
 mod knobs;
 mod quirks;
@@ -38,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use crate::rng::Rng;
 use crate::world::fault::FaultAt;
 
+pub use cost::{CostSpec, NumaSpec};
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use knobs::{Knobs, MultiplexWord, StripingWord};
 pub use quirks::QuirkSpec;
@@ -195,6 +197,12 @@ pub struct HcaSpec {
     /// Limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<DeviceLimits>,
+    /// What it costs processors.
+    #[serde(skip_serializing_if = "CostSpec::is_none")]
+    pub cost: CostSpec,
+    /// How far it is from the processes.
+    #[serde(skip_serializing_if = "NumaSpec::is_near")]
+    pub numa: NumaSpec,
 }
 
 /// A subnet.
@@ -354,6 +362,8 @@ impl Default for HcaSpec {
             link_latency_ns: None,
             link_header_bytes: None,
             limits: None,
+            cost: CostSpec::default(),
+            numa: NumaSpec::default(),
         }
     }
 }

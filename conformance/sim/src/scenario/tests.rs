@@ -31,6 +31,8 @@ ports = 2
 lmc = 1
 subnets = [0, 1]
 latency_tx_ns = 1234
+cost = { poll_ns = 7, post_ns = 8, pio_bytes_max = 9, pio_bytes_per_second = 10, register_ns = 11, register_page_ns = 12 }
+numa = { latency_ns = 13, bytes_per_second = 14 }
 [[hcas]]
 device = "ethernet-10g"
 subnets = [2]

@@ -18,6 +18,8 @@
 //! | `graph` | the peers of each process in xrc-2008's applications |
 
 mod applications;
+#[cfg(test)]
+mod cost_tests;
 mod exchange;
 mod graph;
 mod plain;

@@ -39,8 +39,10 @@ impl<B> Ground for Net<B> {
         self.add_bus(host, model)
     }
 
-    fn hca(&mut self, bus: BusId, model: HcaModel, _spec: &HcaSpec, _name: String) -> HcaId {
-        self.add_hca(bus, model)
+    fn hca(&mut self, bus: BusId, model: HcaModel, spec: &HcaSpec, _name: String) -> HcaId {
+        let hca = self.add_hca(bus, model);
+        self.set_memory_rate(hca, spec.numa.bytes_per_second);
+        hca
     }
 
     fn subnet(&mut self, model: &SubnetModel) -> SubnetId {
@@ -277,8 +279,8 @@ fn hca_model(spec: &HcaSpec, preset: HcaModel) -> HcaModel {
         bytes_per_second: spec.bytes_per_second.unwrap_or(preset.bytes_per_second),
         ns_per_message_tx: spec.ns_per_message_tx.unwrap_or(preset.ns_per_message_tx),
         ns_per_message_rx: spec.ns_per_message_rx.unwrap_or(preset.ns_per_message_rx),
-        latency_tx_ns: spec.latency_tx_ns.unwrap_or(preset.latency_tx_ns),
-        latency_rx_ns: spec.latency_rx_ns.unwrap_or(preset.latency_rx_ns),
+        latency_tx_ns: spec.latency_tx_ns.unwrap_or(preset.latency_tx_ns).saturating_add(spec.numa.latency_ns),
+        latency_rx_ns: spec.latency_rx_ns.unwrap_or(preset.latency_rx_ns).saturating_add(spec.numa.latency_ns),
     }
 }
 

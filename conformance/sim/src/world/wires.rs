@@ -138,6 +138,11 @@ impl Wires {
         self.pipes.borrow_mut().take_woken(woken);
     }
 
+    /// Nanoseconds of its processor that a rank has spent on its devices since the last call.
+    pub(super) fn take_spent_ns(&mut self, rank: u32) -> u64 {
+        self.devices.take_spent_ns(rank)
+    }
+
     /// Events on the wires so far.
     pub(super) fn events(&self) -> u64 {
         self.devices.events() + self.pipes.borrow().net().stats().events
