@@ -70,7 +70,8 @@ impl<B> Net<B> {
             let bus = &self.buses[server as usize / 2];
             let memory = self.hcas[self.ports[port as usize].hca as usize].memory_rate;
             let frame = self.agenda.slot(slot);
-            let moved = |bytes| bus.rate.span(bytes).max(memory.span(bytes));
+            let rate = bus.rate_at(self.agenda.clock);
+            let moved = |bytes| rate.span(bytes).max(memory.span(bytes));
             let span = match side {
                 Side::Read => bus.read_ps + moved(frame.read_bytes),
                 Side::Write if frame.wire_bytes == 0 => 0,

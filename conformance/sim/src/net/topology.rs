@@ -18,7 +18,10 @@ const LID_MAX: u32 = 0xbfff;
 #[derive(Debug)]
 pub(super) struct Bus {
     pub host: u32,
+    pub bytes_per_second: u64,
     pub rate: Rate,
+    /// What loads leave of the rate, from moments on that ascend.
+    pub loaded: Vec<(Ps, Rate)>,
     pub read_ps: Ps,
     pub write_ps: Ps,
     pub half_duplex: bool,
@@ -166,7 +169,9 @@ impl<B> Net<B> {
         assert!(host.0 < self.hosts, "{host:?} is not of this fabric");
         self.buses.push(Bus {
             host: host.0,
+            bytes_per_second: model.bytes_per_second,
             rate: Rate::new(model.bytes_per_second),
+            loaded: Vec::new(),
             read_ps: ps(model.read_ns_per_frame),
             write_ps: ps(model.write_ns_per_frame),
             half_duplex: model.half_duplex,

@@ -67,6 +67,15 @@ impl Scenario {
                 ));
             }
         }
+        for (index, load) in self.loads.iter().enumerate() {
+            load.check(self, &format!("loads[{index}]"))?;
+            if self.loads[..index].iter().any(|other| other.at == load.at) {
+                return Err(format!(
+                    "loads[{index}].where = \"{}\": another load is there; give one all the steps",
+                    load.at
+                ));
+            }
+        }
         if let Some(random) = &self.random {
             random.check()?;
         }
@@ -163,6 +172,7 @@ impl Scenario {
             Place::RankHca { rank, hca } => rank < self.size() && ports_of(hca) > 0,
             Place::Hca { host, hca } => host < self.hosts && ports_of(hca) > 0,
             Place::Port { host, hca, port } => host < self.hosts && port < ports_of(hca),
+            Place::Bus { host, bus } => host < self.hosts && bus < self.bus_count(),
             Place::Subnet(subnet) => subnet < self.subnet_count(),
             Place::Plane { subnet, plane } => {
                 let planes = self.subnets.get(subnet as usize).map_or(1, |subnet| subnet.planes.len());

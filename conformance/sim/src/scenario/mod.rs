@@ -23,6 +23,7 @@ mod check;
 mod cost;
 mod device;
 mod knobs;
+mod load;
 mod quirks;
 mod random;
 mod set;
@@ -42,6 +43,7 @@ use crate::world::fault::FaultAt;
 pub use cost::{CostSpec, NumaSpec};
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use knobs::{Knobs, MultiplexWord, StripingWord};
+pub use load::{LoadSpec, LoadStep};
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
 pub use span::{Span, SpanError};
@@ -86,6 +88,9 @@ pub struct Scenario {
     /// Faults that the seed draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<RandomFaults>,
+    /// What others do to links and buses meanwhile.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<LoadSpec>,
     /// What the ranks do.
     pub workload: WorkloadSpec,
     /// How long things may take.
@@ -325,6 +330,7 @@ impl Default for Scenario {
             config: Knobs::default(),
             faults: Vec::new(),
             random: None,
+            loads: Vec::new(),
             workload: WorkloadSpec::default(),
             limits: Limits::default(),
         }

@@ -66,6 +66,7 @@ impl Devices {
         let mut fabric = Fabric::new(seed, trace.clone());
         let plan = Plan::lay_out(scenario, &mut fabric, wanted);
         plan.settle(fabric.net_mut());
+        plan.load(scenario, fabric.net_mut());
         Devices {
             fabric: fabric.shared(),
             plan,

@@ -12,7 +12,7 @@ use super::place::Place;
 use crate::net::{
     BusId, BusModel, Direction, HcaId, HcaModel, HostId, LinkModel, Net, PlaneModel, PortId, SubnetId, SubnetModel,
 };
-use crate::scenario::{BusSpec, HcaSpec, RailSpec, Scenario, SubnetSpec, preset};
+use crate::scenario::{BusSpec, HcaSpec, LoadSpec, RailSpec, Scenario, SubnetSpec, preset};
 
 /// From a link's change until the port notices.
 pub(super) const NOTICED_AFTER: Nanos = Nanos(1_000_000);
@@ -68,6 +68,8 @@ pub(super) struct Plan {
     jitter: BTreeMap<PortId, Nanos>,
     /// Bytes per second of each port's link, as it is without faults.
     rates: BTreeMap<PortId, u64>,
+    /// By host and bus.
+    buses: BTreeMap<(u32, u32), BusId>,
     /// Phantom traffic without an end ends here.
     end: Time,
 }
@@ -109,12 +111,11 @@ impl Plan {
         let mut lids = vec![1u16; plan.subnets.len()];
         for host in 0..scenario.hosts {
             let host_id = ground.host();
-            let mut buses: BTreeMap<u32, BusId> = BTreeMap::new();
             for (index, spec) in (0..).zip(&hcas).filter(|(index, _)| wanted[*index as usize]) {
                 let Some(preset) = preset(&spec.device) else { continue };
                 // Without buses in the scenario each HCA has one of its own.
                 let bus = if scenario.buses.is_empty() { index } else { spec.bus };
-                let bus = *buses.entry(bus).or_insert_with(|| {
+                let bus = *plan.buses.entry((host, bus)).or_insert_with(|| {
                     ground.bus(host_id, bus_model(scenario.buses.get(spec.bus as usize), preset.bus))
                 });
                 let hca = ground.hca(bus, hca_model(spec, preset.hca), spec, format!("host{host}.hca{index}"));
@@ -135,6 +136,34 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// Sets the programmes of a scenario's loads going, as far as their places are on this net.
+    pub(super) fn load<B>(&self, scenario: &Scenario, net: &mut Net<B>) {
+        for LoadSpec { at, to, frame_bytes, steps } in &scenario.loads {
+            let steps = |whole| steps.iter().map(|step| (step.at.time(), step.rate(whole))).collect::<Vec<_>>();
+            match *at {
+                Place::Bus { host, bus } => {
+                    if let Some(id) = self.buses.get(&(host, bus)) {
+                        net.load_bus(*id, &steps(scenario.bus_rate(bus)));
+                    }
+                }
+                at => {
+                    let Some(from) = self.port_at(at) else { continue };
+                    let to = to.map_or_else(|| self.neighbour_of(net, from), |to| self.port_at(to));
+                    let whole = self.rates.get(&from).copied().unwrap_or(0);
+                    if let Some(to) = to {
+                        net.add_load(from, net.lid(to).0, *frame_bytes, &steps(whole), self.end);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Another port of a port's subnet: the next one, or the first after the last. Itself where it is alone.
+    fn neighbour_of<B>(&self, net: &Net<B>, port: PortId) -> Option<PortId> {
+        let there = self.ports.values().filter(|other| net.subnet_of(**other) == net.subnet_of(port));
+        there.clone().find(|other| **other > port).or(there.clone().next()).copied()
     }
 
     /// Gives every port the jitter of its subnet.
@@ -168,11 +197,9 @@ impl Plan {
             Kind::Lose => net.lose_next(port, u32::try_from(fault.amount).unwrap_or(u32::MAX)),
             Kind::Corrupt => net.corrupt_next(port, u32::try_from(fault.amount).unwrap_or(u32::MAX)),
             Kind::Load => {
-                // To the next port of its subnet: any receiver will do.
-                let there = self.ports.values().filter(|other| net.subnet_of(**other) == net.subnet_of(port));
-                let to = there.clone().find(|other| **other > port).or(there.clone().next());
-                if let Some(to) = to {
-                    let dlid = net.lid(*to).0;
+                // Any receiver will do.
+                if let Some(to) = self.neighbour_of(net, port) {
+                    let dlid = net.lid(to).0;
                     net.add_background(port, dlid, LOAD_FRAME_BYTES, &[(now, until.unwrap_or(self.end))]);
                 }
             }
@@ -204,7 +231,7 @@ impl Plan {
         }
     }
 
-    /// All faults of wires are over.
+    /// All faults of wires are over, and all loads.
     pub(super) fn heal<B>(&self, net: &mut Net<B>, now: Time) {
         for (subnet, planes) in (0..).zip(&self.planes) {
             self.set_switch(net, subnet, true);
@@ -214,6 +241,7 @@ impl Plan {
             net.heal(now, *port, Some(NOTICED_AFTER));
             self.restore_rate(net, now, *port);
         }
+        net.end_loads();
         self.settle(net);
     }
 

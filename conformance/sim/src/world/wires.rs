@@ -46,6 +46,7 @@ impl Wires {
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
         plan.settle(&mut net);
+        plan.load(scenario, &mut net);
         Ok(Wires {
             shm,
             devices,
