@@ -1,7 +1,6 @@
 //! Posting work requests (InfiniBand specification, 10.3.1 for what each state takes, 11.4.1; `ibv_post_send(3)`,
 //! `ibv_post_recv(3)`).
 
-use rerail_core::time::Time;
 use rerail_verbs::contract::{
     Kind, Payload, PostError, PostReason, QpId, QpKind, QpState, RecvRequest, SendOp, SendRequest,
 };
@@ -35,7 +34,7 @@ impl Hca {
                         let mut work = send_work(request, datagram);
                         work.by_pio = cost.is_pio(work.bytes) && !work.is_read();
                         let carried = if work.by_pio { work.bytes } else { 0 };
-                        work.rung_at = cx.processors.spend(owner, cx.now, cost.post_ps(carried));
+                        work.posted_ps = cx.processors.spend(owner, cx.now, cost.post_ps(carried));
                         qp.requester.queue.push_back(work);
                     }
                 }
@@ -189,6 +188,6 @@ fn send_work(request: &SendRequest<'_>, datagram: Option<SendDatagram>) -> SendW
         landed: 0,
         swallowed: false,
         by_pio: false,
-        rung_at: Time(0),
+        posted_ps: 0,
     }
 }

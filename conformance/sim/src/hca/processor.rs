@@ -8,8 +8,9 @@
 //! CPU". Larger ones are fetched by the HCA itself (DMA), as many at once as there are HCAs.
 //!
 //! A model of its own, not a cycle of anybody's processor:
-//! * A message that goes by programmed I/O is at the HCA when its last byte is: nothing of it is sent before. The HCA does
-//!   not read it over the bus; that stores of the processor take bus time away from others is left out.
+//! * A packet of a message that goes by programmed I/O is at the HCA when its last byte is; the processor goes on with the
+//!   next one meanwhile. The HCA does not read it over the bus; that stores of the processor take bus time away from others
+//!   is left out.
 //! * Reads and atomics bring no data with them: they cost a post.
 //! * Pages are counted by bytes, never by addresses, which differ from run to run.
 //! * To end a registration costs nothing.
@@ -45,11 +46,16 @@ impl HostCost {
         bytes <= self.pio_bytes_max && self.pio_bytes_max > 0
     }
 
-    /// Picoseconds of a post that carries over so many bytes by programmed I/O.
+    /// Picoseconds of a post that has carried over so many bytes by programmed I/O.
     pub(super) fn post_ps(&self, pio_bytes: u32) -> u64 {
         let carried = u128::from(pio_bytes) * u128::from(PS_PER_NS * 1_000_000_000);
         let carried = carried.checked_div(self.pio_bytes_per_second.into()).unwrap_or(0);
         self.post_ns.saturating_mul(PS_PER_NS).saturating_add(u64::try_from(carried).unwrap_or(u64::MAX))
+    }
+
+    /// When so many bytes of a post that begins at `from_ps` are at the HCA.
+    pub(super) fn carried_at(&self, from_ps: u64, pio_bytes: u32) -> Time {
+        Time(from_ps.saturating_add(self.post_ps(pio_bytes)).div_ceil(PS_PER_NS))
     }
 
     /// Picoseconds of a registration of so many bytes.
@@ -73,16 +79,18 @@ struct Processor {
 }
 
 impl Processors {
-    /// A process does something that takes so many picoseconds, behind all that it did before; when it is done.
-    pub fn spend(&mut self, owner: u32, now: Time, span_ps: u64) -> Time {
+    /// A process does something that takes so many picoseconds, behind all that it did before: when it begins, in
+    /// picoseconds.
+    pub fn spend(&mut self, owner: u32, now: Time, span_ps: u64) -> u64 {
+        let now_ps = now.0.saturating_mul(PS_PER_NS);
         if span_ps == 0 && !self.0.contains_key(&owner) {
-            return now;
+            return now_ps;
         }
         let processor = self.0.entry(owner).or_default();
-        let start = processor.free_ps.max(now.0.saturating_mul(PS_PER_NS));
-        processor.free_ps = start.saturating_add(span_ps);
+        let from_ps = processor.free_ps.max(now_ps);
+        processor.free_ps = from_ps.saturating_add(span_ps);
         processor.spent_ps = processor.spent_ps.saturating_add(span_ps);
-        Time(processor.free_ps.div_ceil(PS_PER_NS))
+        from_ps
     }
 
     /// Nanoseconds that a process has spent since it was last asked for, rounded up.
@@ -110,6 +118,7 @@ mod tests {
             (COST.register_ps(1), COST.register_ps(4096), COST.register_ps(4097)),
             (1_010_000, 1_010_000, 1_020_000)
         );
+        assert_eq!([0, 1, 9].map(|bytes| COST.carried_at(1_500, bytes)), [102, 102, 105].map(Time));
         assert_eq!([0, 64, 65].map(|bytes| COST.is_pio(bytes)), [true, true, false]);
         let free = HostCost::default();
         assert_eq!((free.post_ps(5), free.register_ps(1 << 40), free.is_pio(0)), (0, 0, false));
@@ -118,12 +127,12 @@ mod tests {
     #[test]
     fn a_processor_does_one_thing_after_the_other() {
         let mut processors = Processors::default();
-        assert_eq!(processors.spend(1, Time(7), 0), Time(7));
-        assert_eq!(processors.spend(1, Time(10), 1_500), Time(12));
-        assert_eq!(processors.spend(1, Time(10), 1_500), Time(13), "fractions are kept");
-        assert_eq!(processors.spend(1, Time(10), 0), Time(13), "what costs nothing waits for its turn too");
-        assert_eq!(processors.spend(2, Time(10), 1_000), Time(11), "processes have a processor each");
-        assert_eq!(processors.spend(1, Time(20), 1_000), Time(21));
+        assert_eq!(processors.spend(1, Time(7), 0), 7_000);
+        assert_eq!(processors.spend(1, Time(10), 1_500), 10_000);
+        assert_eq!(processors.spend(1, Time(10), 1_500), 11_500, "fractions are kept");
+        assert_eq!(processors.spend(1, Time(10), 0), 13_000, "what costs nothing waits for its turn too");
+        assert_eq!(processors.spend(2, Time(10), 1_000), 10_000, "processes have a processor each");
+        assert_eq!(processors.spend(1, Time(20), 1_000), 20_000);
         assert_eq!((processors.take_spent_ns(1), processors.take_spent_ns(1), processors.take_spent_ns(9)), (4, 0, 0));
     }
 }

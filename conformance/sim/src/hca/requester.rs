@@ -41,18 +41,19 @@ impl Hca {
                 return None;
             }
             let work = qp.requester.at(position)?;
-            if position < qp.requester.begun {
-                if work.swallowed || packet >= work.packets {
-                    self.qps.get_mut(name)?.requester.next = (position + 1, 0);
-                    continue;
-                }
-                return self.request_packet(cx, name, position, packet);
+            let begun = position < qp.requester.begun;
+            if begun && (work.swallowed || packet >= work.packets) {
+                self.qps.get_mut(name)?.requester.next = (position + 1, 0);
+                continue;
             }
-            if work.rung_at > cx.now {
-                let rung_at = work.rung_at;
-                self.qps.get_mut(name)?.requester.doorbell = Some(rung_at);
+            let here_at = self.here_at(qp, work, packet);
+            if here_at > cx.now {
+                self.qps.get_mut(name)?.requester.doorbell = Some(here_at);
                 self.set_alarm(cx, name);
                 return None;
+            }
+            if begun {
+                return self.request_packet(cx, name, position, packet);
             }
             match self.may_begin(qp, position, work) {
                 Turn::Wait => return None,
@@ -89,6 +90,14 @@ impl Hca {
                 }
             }
         }
+    }
+
+    /// When the HCA has what it needs for a packet of a request: once it is posted, and by programmed I/O once the packet's
+    /// last byte is carried over.
+    fn here_at(&self, qp: &Qp, work: &SendWork, packet: u32) -> Time {
+        let carried =
+            if qp.kind == QpKind::Ud { work.bytes } else { packet.saturating_add(1).saturating_mul(qp.mtu()) };
+        self.cost.carried_at(work.posted_ps, if work.by_pio { carried.min(work.bytes) } else { 0 })
     }
 
     /// Whether a request that was never begun may begin (fence: 10.8.3.3; limit of reads: 9.7.3.3).

@@ -55,6 +55,18 @@ fn small_messages_of_a_process_go_one_behind_the_other() {
     assert_eq!([0, 1].map(|owner| pair.fabric.borrow_mut().take_spent_ns(owner)), [4200, 0]);
 }
 
+/// A message of several packets is on the wire while the processor carries over the rest of it.
+#[test]
+fn packets_go_as_they_are_carried_over() {
+    let cost = HostCost { pio_bytes_max: 4096, ..PIO };
+    let free_bus = HostCost::default();
+    let ([last, _], _) = arrivals(free_bus, 1024);
+    let ([whole, next], pair) = arrivals(cost, 4096);
+    // 2 ns per byte; then the last packet's own time, of which its read over the bus (256 ns) is missing.
+    assert_eq!((whole, next), (last + 100 + 8192 - 256, last + 200 + 16_384 - 256));
+    assert_eq!(pair.fabric.borrow_mut().take_spent_ns(0), 16_584);
+}
+
 #[test]
 fn large_messages_cost_a_post() {
     let ([free, next], _) = arrivals(HostCost::default(), 1001);
