@@ -34,8 +34,11 @@ pub(super) enum Every {
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     every: Option<Every>,
-    steps: Rc<RefCell<Vec<BTreeMap<u32, Vec<Step>>>>>,
+    steps: Rc<RefCell<Vec<ByRank>>>,
 }
+
+/// The steps of each rank, in their order.
+type ByRank = BTreeMap<u32, Vec<Step>>;
 
 /// Bytes that a rank heard of at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
