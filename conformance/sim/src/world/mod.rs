@@ -196,7 +196,7 @@ impl World {
         for (at, _) in begun {
             let host = match at.fault.place {
                 Place::Rank(rank) | Place::RankHca { rank, .. } => Some(self.wires.host_of(rank)),
-                Place::Hca { host, .. } | Place::Port { host, .. } => Some(host),
+                Place::Hca { host, .. } | Place::Port { host, .. } | Place::Bus { host, .. } => Some(host),
                 Place::World | Place::Subnet(_) | Place::Plane { .. } => None,
             };
             for (rank, blow) in (0..).zip(&mut blows) {
