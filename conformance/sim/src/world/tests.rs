@@ -104,8 +104,8 @@ fn a_reset_stream_loses_the_peer_today() {
         format!("{STREAM}faults = [{{ at = \"200us\", what = \"stream-reset\", where = \"host0.hca0.port0\" }}]");
     let mut workload = PingPong::new(1000, 100);
     let mut world = world(&text, 1, &mut workload, Trace::off());
-    assert!(world.needs_recovery());
     assert_eq!(world.run(&mut workload), Ended::Done);
+    assert!(world.needs_recovery());
     // Both ends of one pair, its open requests; the other pair goes on.
     assert!((2..=6).contains(&workload.failures()), "{}", workload.failures());
 }
@@ -226,8 +226,8 @@ fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
     let text = format!("{SHM}faults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]");
     let mut workload = Idlers::default();
     let mut world = world(&text, 1, &mut workload, Trace::off());
-    assert!(world.needs_recovery());
     assert_eq!(world.run(&mut workload), Ended::Done);
+    assert!(world.needs_recovery());
     let lost = workload.lost.borrow();
     let [(0, LossReason::RailFailed { fault: RailFault::Closed, .. }, at)] = lost[..] else { panic!("{lost:?}") };
     assert!((100_000..110_000).contains(&at.0), "{at:?}");
