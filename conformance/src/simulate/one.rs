@@ -170,7 +170,7 @@ fn measurements(measured: &[Measured]) -> String {
         ("value", Align::Right),
         ("unit", Align::Left),
     ]);
-    for Measured { what, bytes, value, unit } in measured {
+    for Measured { what, bytes, value, unit, .. } in measured {
         table.row([(*what).to_owned(), bytes.to_string(), format!("{value:.2}"), (*unit).to_owned()]);
     }
     table.render()

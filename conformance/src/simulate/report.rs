@@ -75,7 +75,7 @@ pub struct MeasuredLine {
 impl RunReport {
     /// From a run.
     pub fn new(seed: u64, verdict: &Verdict, report: &Report, measured: &[Measured], took: Took) -> Self {
-        let line = |&Measured { what, bytes, value, unit }: &Measured| MeasuredLine { what, bytes, value, unit };
+        let line = |&Measured { what, bytes, value, unit, .. }: &Measured| MeasuredLine { what, bytes, value, unit };
         RunReport {
             seed,
             verdict: verdict.word(),

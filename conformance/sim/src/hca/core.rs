@@ -9,6 +9,7 @@ use rerail_verbs::contract::{AsyncEvent, CqId, CreateError, Kind, Limits, QpId};
 use super::body::Body;
 use super::fault::{HcaFaults, PortFaults};
 use super::object::{Context, Cq, Domain, DomainName, Handle, MrEntry, Pd, QpName, SharedQueue};
+use super::processor::{HostCost, Processors};
 use super::qp::Qp;
 use super::slab::{NAMES_MAX, Slab, generation_of, slot_of};
 use crate::net::{Frame, HcaId, Net, PortId};
@@ -25,6 +26,8 @@ pub struct HcaOptions {
     pub mtu_bytes: u16,
     /// Entries of each port's table of GIDs; the first holds the port's own.
     pub gids: u8,
+    /// What it costs the processors of processes.
+    pub cost: HostCost,
 }
 
 impl Default for HcaOptions {
@@ -54,6 +57,7 @@ impl Default for HcaOptions {
             },
             mtu_bytes: 2048,
             gids: 4,
+            cost: HostCost::default(),
         }
     }
 }
@@ -63,6 +67,7 @@ pub(super) struct Cx<'a> {
     pub net: &'a mut Net<Body>,
     /// Owners for whom something became visible.
     pub woken: &'a mut BTreeSet<u32>,
+    pub processors: &'a mut Processors,
     pub now: Time,
     pub trace: &'a Trace,
 }
@@ -74,6 +79,7 @@ pub(super) struct Hca {
     pub name: String,
     pub limits: Limits,
     pub mtu_bytes: u16,
+    pub cost: HostCost,
     pub ports: Vec<HcaPort>,
     pub contexts: Slab<Context>,
     pub pds: Slab<Pd>,
@@ -122,6 +128,7 @@ impl Hca {
             qps_max: limits.qps,
             limits,
             mtu_bytes: options.mtu_bytes,
+            cost: options.cost,
             ports: Vec::new(),
             contexts: Slab::default(),
             pds: Slab::default(),

@@ -185,7 +185,7 @@ impl Device for SimDevice {
         // SAFETY: the caller of this promises what `Memory` asks for: until the registration ends, or the device is
         // dropped, which ends it. The value goes into the table of registrations, and goes out of it with that.
         let make = || unsafe { Memory::new(start, bytes, iova, access) };
-        self.verb(|hca, _, context| hca.register(context, pd, (start as u64, bytes, iova), access, make))
+        self.verb(|hca, cx, context| hca.register(cx, context, pd, (start as u64, bytes, iova), access, make))
     }
 
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {

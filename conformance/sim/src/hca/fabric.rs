@@ -8,6 +8,7 @@ use rerail_core::time::Time;
 
 use super::body::{Alarm, Body, Header, Landing, Load, Packet, Place, Timer};
 use super::core::{Cx, Hca, HcaOptions};
+use super::processor::Processors;
 use crate::net::{
     BusId, BusModel, HcaId, HcaModel, HostId, LinkModel, LostAt, Net, Outcome, PortId, SubnetId, SubnetModel,
 };
@@ -24,6 +25,7 @@ pub struct Fabric {
     /// By port of the net: HCA and number of the port there.
     places: Vec<(HcaId, u8)>,
     woken: BTreeSet<u32>,
+    processors: Processors,
     now: Time,
     pub(super) trace: Trace,
 }
@@ -59,6 +61,7 @@ impl Fabric {
             hcas: Vec::new(),
             places: Vec::new(),
             woken: BTreeSet::new(),
+            processors: Processors::default(),
             now: Time(0),
             trace,
         }
@@ -141,6 +144,12 @@ impl Fabric {
         out.extend(std::mem::take(&mut self.woken));
     }
 
+    /// Nanoseconds of its processor that a process has spent on HCAs since the last call; whoever runs the process lets it
+    /// do nothing else meanwhile. See [`HostCost`](super::HostCost).
+    pub fn take_spent_ns(&mut self, owner: u32) -> u64 {
+        self.processors.take_spent_ns(owner)
+    }
+
     /// What an HCA holds.
     pub fn objects(&self, hca: HcaId) -> Objects {
         let hca = &self.hcas[hca.0 as usize];
@@ -159,7 +168,8 @@ impl Fabric {
 
     /// Runs an entry into an HCA, and ends it.
     pub(super) fn on_hca<T>(&mut self, hca: HcaId, run: impl FnOnce(&mut Hca, &mut Cx<'_>) -> T) -> T {
-        let mut cx = Cx { net: &mut self.net, woken: &mut self.woken, now: self.now, trace: &self.trace };
+        let Fabric { net, woken, processors, trace, .. } = self;
+        let mut cx = Cx { net, woken, processors, now: self.now, trace };
         let hca = &mut self.hcas[hca.0 as usize];
         let result = run(hca, &mut cx);
         hca.settle(&mut cx);

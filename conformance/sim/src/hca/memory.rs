@@ -5,7 +5,7 @@ use rerail_verbs::contract::{
     Access, AddressVector, AhId, CreateError, DestroyError, Kind, ModifyError, Mr, MrId, PdId, RegisterError, Sge,
 };
 
-use super::core::{Hca, unknown};
+use super::core::{Cx, Hca, unknown};
 use super::dma::Memory;
 use super::object::{Handle, MrEntry, Pd};
 use super::slab::{generation_of, slot_of};
@@ -52,6 +52,7 @@ impl Hca {
     /// Checks a registration; `make` gives the memory once it is granted.
     pub fn register(
         &mut self,
+        cx: &mut Cx<'_>,
         context: u32,
         pd: PdId,
         range: (u64, u64, u64),
@@ -83,6 +84,8 @@ impl Hca {
         if self.mrs.len() >= self.limits.mrs {
             return Err(RegisterError::Exhausted { limit: self.limits.mrs });
         }
+        let owner = self.contexts.get(context).map_or(0, |context| context.owner);
+        cx.processors.spend(owner, cx.now, self.cost.register_ps(bytes));
         self.faults.pinned_bytes += bytes;
         let memory = make();
         let name =

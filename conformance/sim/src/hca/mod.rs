@@ -15,6 +15,7 @@
 //! | `slab`, `object`, `qp`, `body` | names with generations; objects; queue pairs; packets |
 //! | `memory`, `dma` | protection; the one place that touches registered memory |
 //! | `process` | what a process has, and its end |
+//! | `processor` | what posting and registering costs a process |
 //! | `cq`, `srq`, `create`, `modify`, `post` | the verbs |
 //! | `service` | turn taking of queue pairs at a port |
 //! | `requester`, `responder`, `reply`, `datagram` | the transports |
@@ -43,6 +44,7 @@ mod modify;
 mod object;
 mod post;
 mod process;
+mod processor;
 mod qp;
 mod reply;
 mod requester;
@@ -58,3 +60,4 @@ pub use body::{Body, Landing, Packet, Timer};
 pub use device::SimDevice;
 pub use fabric::{Fabric, Objects, SharedFabric};
 pub use fault::Fault;
+pub use processor::HostCost;

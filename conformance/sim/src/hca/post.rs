@@ -21,6 +21,7 @@ impl Hca {
         let Some(name) = self.qp_named(context, id) else {
             return if requests.is_empty() { Ok(()) } else { refuse(0, unknown_qp(id)) };
         };
+        let (owner, cost) = (self.contexts.get(context).map_or(0, |context| context.owner), self.cost);
         let mut outcome = Ok(());
         for (index, request) in requests.iter().enumerate() {
             match self.check_send(context, name, request) {
@@ -30,7 +31,11 @@ impl Hca {
                 }
                 Ok(datagram) => {
                     if let Some(qp) = self.qps.get_mut(name) {
-                        qp.requester.queue.push_back(send_work(request, datagram));
+                        let mut work = send_work(request, datagram);
+                        work.by_pio = cost.is_pio(work.bytes) && !work.is_read();
+                        let carried = if work.by_pio { work.bytes } else { 0 };
+                        work.posted_ps = cx.processors.spend(owner, cx.now, cost.post_ps(carried));
+                        qp.requester.queue.push_back(work);
                     }
                 }
             }
@@ -182,5 +187,7 @@ fn send_work(request: &SendRequest<'_>, datagram: Option<SendDatagram>) -> SendW
         answered: 0,
         landed: 0,
         swallowed: false,
+        by_pio: false,
+        posted_ps: 0,
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Requester {
     pub rnr_left: u8,
     /// Nothing is sent before this time: the peer had no receive.
     pub rnr_until: Option<Time>,
+    /// When the processor has posted the next request, or carried its next packet over, where that is waited for.
+    pub doorbell: Option<Time>,
     /// When to send again; `None`: nothing is waited for.
     pub deadline: Option<Time>,
     /// The request that is to fail once those before it are complete.
@@ -114,6 +116,10 @@ pub(super) struct SendWork {
     pub landed: u32,
     /// Swallowed by a fault.
     pub swallowed: bool,
+    /// The processor has carried it over: the HCA does not read it from memory.
+    pub by_pio: bool,
+    /// When the processor begins to post it, in picoseconds; what of it the HCA has when depends on what that costs.
+    pub posted_ps: u64,
 }
 
 #[derive(Clone, Copy, Debug)]

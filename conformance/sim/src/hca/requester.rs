@@ -41,11 +41,18 @@ impl Hca {
                 return None;
             }
             let work = qp.requester.at(position)?;
-            if position < qp.requester.begun {
-                if work.swallowed || packet >= work.packets {
-                    self.qps.get_mut(name)?.requester.next = (position + 1, 0);
-                    continue;
-                }
+            let begun = position < qp.requester.begun;
+            if begun && (work.swallowed || packet >= work.packets) {
+                self.qps.get_mut(name)?.requester.next = (position + 1, 0);
+                continue;
+            }
+            let here_at = self.here_at(qp, work, packet);
+            if here_at > cx.now {
+                self.qps.get_mut(name)?.requester.doorbell = Some(here_at);
+                self.set_alarm(cx, name);
+                return None;
+            }
+            if begun {
                 return self.request_packet(cx, name, position, packet);
             }
             match self.may_begin(qp, position, work) {
@@ -83,6 +90,14 @@ impl Hca {
                 }
             }
         }
+    }
+
+    /// When the HCA has what it needs for a packet of a request: once it is posted, and by programmed I/O once the packet's
+    /// last byte is carried over.
+    fn here_at(&self, qp: &Qp, work: &SendWork, packet: u32) -> Time {
+        let carried =
+            if qp.kind == QpKind::Ud { work.bytes } else { packet.saturating_add(1).saturating_mul(qp.mtu()) };
+        self.cost.carried_at(work.posted_ps, if work.by_pio { carried.min(work.bytes) } else { 0 })
     }
 
     /// Whether a request that was never begun may begin (fence: 10.8.3.3; limit of reads: 9.7.3.3).
@@ -142,7 +157,7 @@ impl Hca {
             self.fail_send(cx, name, position, Status::LocalProtection);
             return None;
         };
-        let read_bytes = if work.inline.is_some() { 0 } else { data.len() as u32 };
+        let read_bytes = if work.inline.is_some() || work.by_pio { 0 } else { data.len() as u32 };
         let immediate = match work.op {
             SendOp::Send { immediate } | SendOp::Write { immediate, .. } if last => immediate,
             _ => None,
@@ -360,6 +375,9 @@ impl Hca {
         }
         if qp.requester.rnr_until.is_some_and(|until| until <= cx.now) {
             qp.requester.rnr_until = None;
+            self.ring(name);
+        }
+        if self.qps.get_mut(name).is_some_and(|qp| qp.requester.doorbell.take_if(|rung| *rung <= cx.now).is_some()) {
             self.ring(name);
         }
         let Some(qp) = self.qps.get_mut(name) else { return };

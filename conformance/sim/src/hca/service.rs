@@ -118,11 +118,15 @@ impl Hca {
         self.ports.get(usize::from(qp.port()).checked_sub(1)?).map(|port| port.id)
     }
 
-    /// Sets an alarm for the earlier of the two times that a requester waits for. One alarm is in the heap as a rule: one
+    /// Sets an alarm for the earliest of the times that a requester waits for. One alarm is in the heap as a rule: one
     /// that goes off too early sets the next.
     pub fn set_alarm(&mut self, cx: &mut Cx<'_>, name: u32) {
         let Some(qp) = self.qps.get_mut(name) else { return };
-        let Some(due) = [qp.requester.deadline, qp.requester.rnr_until].into_iter().flatten().min() else { return };
+        let Some(due) =
+            [qp.requester.deadline, qp.requester.rnr_until, qp.requester.doorbell].into_iter().flatten().min()
+        else {
+            return;
+        };
         if qp.alarm.is_some_and(|alarm| alarm <= due) {
             return;
         }

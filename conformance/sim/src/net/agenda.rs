@@ -73,7 +73,7 @@ pub(super) enum Event {
     Release(u32),
     /// A port looks at its link.
     Detect(u32),
-    /// A background load's window opens.
+    /// A background load's window opens, or its next frame is due.
     Flow(u32),
 }
 

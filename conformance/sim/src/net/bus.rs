@@ -68,11 +68,14 @@ impl<B> Net<B> {
             }
             self.set_turn(side, port, Turn::Served);
             let bus = &self.buses[server as usize / 2];
+            let memory = self.hcas[self.ports[port as usize].hca as usize].memory_rate;
             let frame = self.agenda.slot(slot);
+            let rate = bus.rate_at(self.agenda.clock);
+            let moved = |bytes| rate.span(bytes).max(memory.span(bytes));
             let span = match side {
-                Side::Read => bus.read_ps + bus.rate.span(frame.read_bytes),
+                Side::Read => bus.read_ps + moved(frame.read_bytes),
                 Side::Write if frame.wire_bytes == 0 => 0,
-                Side::Write => bus.write_ps + bus.rate.span(frame.wire_bytes),
+                Side::Write => bus.write_ps + moved(frame.wire_bytes),
             };
             let state = self.server(server);
             state.serving = Some((side, port, slot));

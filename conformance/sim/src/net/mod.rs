@@ -55,7 +55,7 @@
 //! | `transmit`, `switch`, `receive` | a frame's way |
 //! | `gate` | delays, holds and damage at a place |
 //! | `fault` | links, planes and switches that go down and come back |
-//! | `background` | phantom frames that come and go |
+//! | `background` | phantom frames that come and go, buses under load |
 
 mod agenda;
 mod background;

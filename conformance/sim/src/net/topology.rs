@@ -18,7 +18,10 @@ const LID_MAX: u32 = 0xbfff;
 #[derive(Debug)]
 pub(super) struct Bus {
     pub host: u32,
+    pub bytes_per_second: u64,
     pub rate: Rate,
+    /// What loads leave of the rate, from moments on that ascend.
+    pub loaded: Vec<(Ps, Rate)>,
     pub read_ps: Ps,
     pub write_ps: Ps,
     pub half_duplex: bool,
@@ -33,6 +36,8 @@ pub(super) struct Hca {
     pub message_tx_ps: Ps,
     pub message_rx_ps: Ps,
     pub frame_ps: Ps,
+    /// Between its bus and the memory behind it.
+    pub memory_rate: Rate,
     pub latency_tx_ps: Ps,
     pub latency_rx_ps: Ps,
     pub stage_frames: u32,
@@ -164,7 +169,9 @@ impl<B> Net<B> {
         assert!(host.0 < self.hosts, "{host:?} is not of this fabric");
         self.buses.push(Bus {
             host: host.0,
+            bytes_per_second: model.bytes_per_second,
             rate: Rate::new(model.bytes_per_second),
+            loaded: Vec::new(),
             read_ps: ps(model.read_ns_per_frame),
             write_ps: ps(model.write_ns_per_frame),
             half_duplex: model.half_duplex,
@@ -182,6 +189,7 @@ impl<B> Net<B> {
             message_tx_ps: ps(model.ns_per_message_tx),
             message_rx_ps: ps(model.ns_per_message_rx),
             frame_ps: 0,
+            memory_rate: Rate::new(0),
             latency_tx_ps: ps(model.latency_tx_ns),
             latency_rx_ps: ps(model.latency_rx_ns),
             stage_frames: STAGE_FRAMES,
@@ -268,6 +276,13 @@ impl<B> Net<B> {
     /// Time of an HCA's transmit or receive engine for every frame, beside that for messages; 0 unless said otherwise.
     pub fn set_frame_cost(&mut self, hca: HcaId, ns: u64) {
         self.hcas[hca.0 as usize].frame_ps = ps(ns);
+    }
+
+    /// Bytes per second between an HCA's bus and the memory of its host, each way, where that is slower than the bus: the
+    /// memory of another NUMA node. The bus is taken for as long as the slower of the two takes. 0: no limit, as it is
+    /// unless said otherwise.
+    pub fn set_memory_rate(&mut self, hca: HcaId, bytes_per_second: u64) {
+        self.hcas[hca.0 as usize].memory_rate = Rate::new(bytes_per_second);
     }
 
     /// Bytes of a port's receive buffer: the credit that its senders share (IB spec vol. 1, 7.9; there per hop and

@@ -1,6 +1,6 @@
 //! What a scenario must keep beyond the types of its values. Messages name key, value and what is allowed.
 
-use super::{HcaSpec, RailSpec, Scenario, device, knobs};
+use super::{CostSpec, HcaSpec, RailSpec, Scenario, device, knobs};
 use crate::world::place::Place;
 
 /// More ranks than this would not fit the LIDs of a subnet, nor this machine.
@@ -42,6 +42,11 @@ impl Scenario {
                 }
                 continue;
             };
+            if let (RailSpec::Stream { .. }, Some(spec)) = (rail, hcas.get(*hca as usize))
+                && spec.cost != (CostSpec { poll_ns: spec.cost.poll_ns, ..CostSpec::default() })
+            {
+                return Err(format!("hcas[{hca}].cost: of a card that carries streams, poll_ns alone is simulated"));
+            }
             let ports = hcas.get(*hca as usize).map(|hca| hca.ports);
             match ports {
                 None => return Err(format!("rails[{index}].hca = {hca}: hosts have {} HCAs", hcas.len())),
@@ -59,6 +64,15 @@ impl Scenario {
                 let (at, safety) = (fault.at, self.limits.safety);
                 return Err(format!(
                     "faults[{index}].at = \"{at}\" is never reached: faults happen until limits.safety = \"{safety}\""
+                ));
+            }
+        }
+        for (index, load) in self.loads.iter().enumerate() {
+            load.check(self, &format!("loads[{index}]"))?;
+            if self.loads[..index].iter().any(|other| other.at == load.at) {
+                return Err(format!(
+                    "loads[{index}].where = \"{}\": another load is there; give one all the steps",
+                    load.at
                 ));
             }
         }
@@ -158,6 +172,7 @@ impl Scenario {
             Place::RankHca { rank, hca } => rank < self.size() && ports_of(hca) > 0,
             Place::Hca { host, hca } => host < self.hosts && ports_of(hca) > 0,
             Place::Port { host, hca, port } => host < self.hosts && port < ports_of(hca),
+            Place::Bus { host, bus } => host < self.hosts && bus < self.bus_count(),
             Place::Subnet(subnet) => subnet < self.subnet_count(),
             Place::Plane { subnet, plane } => {
                 let planes = self.subnets.get(subnet as usize).map_or(1, |subnet| subnet.planes.len());

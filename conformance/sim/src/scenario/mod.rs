@@ -20,8 +20,10 @@
 //! [`Scenario::parse`] reads.
 
 mod check;
+mod cost;
 mod device;
 mod knobs;
+mod load;
 mod quirks;
 mod random;
 mod set;
@@ -38,8 +40,10 @@ use serde::{Deserialize, Serialize};
 use crate::rng::Rng;
 use crate::world::fault::FaultAt;
 
+pub use cost::{CostSpec, NumaSpec};
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use knobs::{Knobs, MultiplexWord, StripingWord};
+pub use load::{LoadSpec, LoadStep};
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
 pub use span::{Span, SpanError};
@@ -84,6 +88,9 @@ pub struct Scenario {
     /// Faults that the seed draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<RandomFaults>,
+    /// What others do to links and buses meanwhile.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub loads: Vec<LoadSpec>,
     /// What the ranks do.
     pub workload: WorkloadSpec,
     /// How long things may take.
@@ -195,6 +202,12 @@ pub struct HcaSpec {
     /// Limits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<DeviceLimits>,
+    /// What it costs processors.
+    #[serde(skip_serializing_if = "CostSpec::is_none")]
+    pub cost: CostSpec,
+    /// How far it is from the processes.
+    #[serde(skip_serializing_if = "NumaSpec::is_near")]
+    pub numa: NumaSpec,
 }
 
 /// A subnet.
@@ -317,6 +330,7 @@ impl Default for Scenario {
             config: Knobs::default(),
             faults: Vec::new(),
             random: None,
+            loads: Vec::new(),
             workload: WorkloadSpec::default(),
             limits: Limits::default(),
         }
@@ -354,6 +368,8 @@ impl Default for HcaSpec {
             link_latency_ns: None,
             link_header_bytes: None,
             limits: None,
+            cost: CostSpec::default(),
+            numa: NumaSpec::default(),
         }
     }
 }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Scenario, Span};
 use crate::rng::Rng;
-use crate::world::fault::{Fault, FaultAt, Kind, Target, Way};
+use crate::world::fault::{Fault, FaultAt, KINDS, Kind, Target, Way};
 use crate::world::place::Place;
 
 /// So many faults per second of virtual time, of these kinds, at places that the seed draws, until the safety phase ends.
@@ -13,7 +13,8 @@ use crate::world::place::Place;
 pub struct RandomFaults {
     /// On the average.
     pub per_second: u32,
-    /// Which; a kind that the world has no place for is left out. Empty: every kind that today's protocols must bear.
+    /// Which; a kind that the world has no place for is left out. Empty: every kind that today's protocols must bear
+    /// and menus have ([`Kind::is_in_menus`]).
     #[serde(default)]
     pub kinds: Vec<Kind>,
     /// How long a fault lasts at most.
@@ -47,7 +48,7 @@ impl RandomFaults {
 
     /// All faults of a stream of numbers.
     pub(super) fn draw(&self, scenario: &Scenario, rng: &mut Rng) -> Vec<FaultAt> {
-        let bearable = || super::super::world::fault::KINDS.into_iter().filter(|kind| !kind.needs_recovery());
+        let bearable = || KINDS.into_iter().filter(|kind| kind.is_in_menus() && !kind.needs_recovery());
         let kinds: Vec<Kind> = if self.kinds.is_empty() { bearable().collect() } else { self.kinds.clone() };
         let end = self.until.unwrap_or(scenario.limits.safety).min(scenario.limits.safety);
         let mean_ns = 1_000_000_000 / u64::from(self.per_second).max(1);
@@ -66,7 +67,7 @@ impl RandomFaults {
                 fault.way = *rng.pick(&[Way::Both, Way::Tx, Way::Rx]).unwrap_or(&Way::Both);
             }
             if let Some(usual) = kind.amount() {
-                fault.amount = rng.within(1, 2 * usual);
+                fault.amount = rng.within(kind.amount_min().max(1), 2 * usual);
             }
             let until = kind.lasts().then(|| Span(at.saturating_add(rng.within(1, self.lasts_max.0))));
             faults.push(FaultAt { at: Span(at), fault, until });

@@ -31,6 +31,8 @@ ports = 2
 lmc = 1
 subnets = [0, 1]
 latency_tx_ns = 1234
+cost = { poll_ns = 7, post_ns = 8, pio_bytes_max = 9, pio_bytes_per_second = 10, register_ns = 11, register_page_ns = 12 }
+numa = { latency_ns = 13, bytes_per_second = 14 }
 [[hcas]]
 device = "ethernet-10g"
 subnets = [2]
@@ -142,6 +144,10 @@ fn errors_name_file_key_and_value() {
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\nuntil = \"2ms\"", ["2ms", "not after"]),
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\nway = \"rx\"", ["pause", "\"way\""]),
         ("[[faults]]\nat = \"2ms\"\nwhat = \"pause\"\nwhere = \"rank0\"\namount = 3", ["pause", "\"amount\""]),
+        (
+            "[[faults]]\nat = \"2ms\"\nwhat = \"slow\"\nwhere = \"host0.hca0.port0\"\namount = 1",
+            ["amount = 1", "at least 2"],
+        ),
         ("[limits]\nlook_every = \"0ns\"", ["limits.look_every = \"0ns\"", "stand still"]),
     ] {
         let error = Scenario::parse("here.toml", text).expect_err(text).to_string();

@@ -28,7 +28,7 @@ pub enum Menu {
     Calm,
     /// Those that lose nothing that retries don't bring back: all that today's protocols must bear.
     Lossless,
-    /// All.
+    /// All that menus have ([`Kind::is_in_menus`]).
     All,
     /// These.
     Only(Vec<Kind>),
@@ -39,8 +39,8 @@ impl Menu {
     pub fn kinds(&self) -> Vec<Kind> {
         match self {
             Menu::Calm => Vec::new(),
-            Menu::Lossless => KINDS.into_iter().filter(|kind| !kind.needs_recovery()).collect(),
-            Menu::All => KINDS.to_vec(),
+            Menu::Lossless => KINDS.into_iter().filter(|kind| kind.is_in_menus() && !kind.needs_recovery()).collect(),
+            Menu::All => KINDS.into_iter().filter(|kind| kind.is_in_menus()).collect(),
             Menu::Only(kinds) => kinds.clone(),
         }
     }

@@ -18,8 +18,12 @@
 //! | `graph` | the peers of each process in xrc-2008's applications |
 
 mod applications;
+#[cfg(test)]
+mod cost_tests;
 mod exchange;
 mod graph;
+#[cfg(test)]
+mod load_tests;
 mod plain;
 mod random;
 mod steps;
@@ -55,6 +59,17 @@ pub struct Measured {
     pub value: f64,
     /// Of what: "MB/s" (10^6), "us".
     pub unit: &'static str,
+    /// How it was over virtual time, in the same unit, where the workload was asked for that.
+    pub series: Vec<Sample>,
+}
+
+/// A value at a moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// The end of the time that it is of, in nanoseconds of virtual time.
+    pub at_ns: u64,
+    /// How much.
+    pub value: f64,
 }
 
 /// Why a scenario's workload can't be made.
@@ -115,6 +130,15 @@ impl Parameters {
         value.as_bool().ok_or_else(|| WorkloadError {
             why: format!("workload.parameters.{key} = {value}: {} takes true or false", self.workload),
         })
+    }
+
+    /// A text; `None` where it is absent.
+    pub(crate) fn text(&mut self, key: &str) -> Result<Option<String>, WorkloadError> {
+        let Some(value) = self.left.remove(key) else { return Ok(None) };
+        let text = value.as_str().map(str::to_owned).ok_or_else(|| WorkloadError {
+            why: format!("workload.parameters.{key} = {value}: {} takes a text", self.workload),
+        })?;
+        Ok(Some(text))
     }
 
     fn end(self) -> Result<(), WorkloadError> {

@@ -170,3 +170,43 @@ fn one_rail_is_as_fast_as_on_the_testbed() {
         assert!(off < 0.05, "{workload} {parameters}: {value:.2} instead of {published}");
     }
 }
+
+/// A value measured on the testbed of newmadeleine-2007, over these of its two rails: 0 is Myri-10G, 1 is Quadrics. The
+/// first rail carries all that is not striped.
+fn on_two_networks(rails: &[u32], parameters: &str) -> f64 {
+    let text = include_str!("../../../scenarios/newmadeleine-2007.toml");
+    let mut scenario = Scenario::parse("newmadeleine-2007.toml", text).unwrap();
+    scenario.rails = rails.iter().map(|hca| crate::scenario::RailSpec::Hca { hca: *hca, port: 0 }).collect();
+    let spec = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ {parameters} }}\n");
+    scenario.workload = Scenario::parse("test", &spec).unwrap().workload;
+    let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());
+    assert_eq!(verdict, Verdict::Clean);
+    measured[0].value
+}
+
+const SMALL: &str = "bytes = [4]";
+const LARGE: &str = "bytes = [8388608], rounds = 2, warm_up = 1";
+
+/// newmadeleine-2007, 3.1: what each rail brings alone in a ping-pong, within 5 %.
+#[test]
+fn two_networks_are_as_fast_as_on_the_testbed() {
+    for (rail, latency_us, mb_per_second) in [(0, 2.8, 1200.0), (1, 1.7, 850.0)] {
+        let small = on_two_networks(&[rail], SMALL);
+        let large = 8_388_608.0 / on_two_networks(&[rail], LARGE);
+        println!("rail {rail}: {small:.2} us, published {latency_us}; {large:.0} MB/s, published {mb_per_second}");
+        assert!((small / latency_us - 1.0).abs() < 0.05, "rail {rail}: {small:.2} us instead of {latency_us}");
+        assert!((large / mb_per_second - 1.0).abs() < 0.05, "rail {rail}: {large:.0} MB/s instead of {mb_per_second}");
+    }
+}
+
+/// newmadeleine-2007, 3.3 and figure 6: with a second network that carries nothing of them, small messages take a poll of
+/// it longer. And 3.2: the bus carries more than either network alone (even striping: twice the slower one, 1675 MB/s).
+#[test]
+fn a_second_network_costs_a_poll_and_brings_bandwidth() {
+    let gap_us = on_two_networks(&[1, 0], SMALL) - on_two_networks(&[1], SMALL);
+    println!("a poll of the other network: {gap_us:.3} us");
+    assert!((0.29..0.5).contains(&gap_us), "{gap_us}");
+    let both = 8_388_608.0 / on_two_networks(&[0, 1], LARGE);
+    println!("both: {both:.0} MB/s");
+    assert!((both / 1675.0 - 1.0).abs() < 0.05, "{both}");
+}

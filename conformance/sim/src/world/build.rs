@@ -14,7 +14,7 @@ use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
 use crate::rails::{Gate, Quirky};
 use crate::rng::Rng;
-use crate::scenario::Scenario;
+use crate::scenario::{RailSpec, Scenario};
 use crate::trace::{Tap, Trace};
 
 /// Why no world can be made of a scenario.
@@ -138,6 +138,7 @@ impl World {
             now: Time(0),
             phase: Phase::Safety,
             cpu: scenario.cpu.clone(),
+            poll_rails_ns: poll_rails_ns(scenario),
             limits: scenario.limits.clone(),
             active: vec![false; faults.len()],
             begun: vec![false; faults.len()],
@@ -164,4 +165,14 @@ impl World {
             self.report.rail_bytes += rank.engine.rails().map(|rail| rail.counters.bytes_sent).sum::<u64>();
         }
     }
+}
+
+/// What a rank's polls of all its rails take beside the round itself.
+fn poll_rails_ns(scenario: &Scenario) -> u64 {
+    let hcas = scenario.hcas();
+    let poll_ns = |rail: RailSpec| match rail {
+        RailSpec::Shm {} => 0,
+        RailSpec::Hca { hca, .. } | RailSpec::Stream { hca, .. } => hcas[hca as usize].cost.poll_ns,
+    };
+    scenario.rails().into_iter().map(poll_ns).fold(0, u64::saturating_add)
 }

@@ -38,7 +38,7 @@ impl Ground for Fabric {
     }
 
     fn hca(&mut self, bus: BusId, model: HcaModel, spec: &HcaSpec, name: String) -> HcaId {
-        let mut options = HcaOptions { name, ..HcaOptions::default() };
+        let mut options = HcaOptions { name, cost: spec.cost.host_cost(), ..HcaOptions::default() };
         if let Some(limits) = spec.limits.or(preset(&spec.device).map(|preset| preset.limits)) {
             let own = |limit: u32, usual: u32| if limit == 0 { usual } else { limit };
             options.limits.qps = own(limits.queue_pairs, options.limits.qps);
@@ -46,7 +46,9 @@ impl Ground for Fabric {
             options.limits.cq_depth = own(limits.completion_entries, options.limits.cq_depth);
             options.mtu_bytes = limits.mtu;
         }
-        self.add_hca(bus, model, options)
+        let hca = self.add_hca(bus, model, options);
+        self.net_mut().set_memory_rate(hca, spec.numa.bytes_per_second);
+        hca
     }
 
     fn subnet(&mut self, model: &SubnetModel) -> SubnetId {
@@ -64,6 +66,7 @@ impl Devices {
         let mut fabric = Fabric::new(seed, trace.clone());
         let plan = Plan::lay_out(scenario, &mut fabric, wanted);
         plan.settle(fabric.net_mut());
+        plan.load(scenario, fabric.net_mut());
         Devices {
             fabric: fabric.shared(),
             plan,
@@ -100,6 +103,11 @@ impl Devices {
         fabric.take_woken(&mut self.woken);
         let now = fabric.now();
         woken.extend(self.woken.drain(..).map(|rank| (rank, now)));
+    }
+
+    /// Nanoseconds of its processor that a rank has spent on its devices since the last call.
+    pub(super) fn take_spent_ns(&mut self, rank: u32) -> u64 {
+        self.fabric.borrow_mut().take_spent_ns(rank)
     }
 
     /// Events so far.

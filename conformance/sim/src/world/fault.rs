@@ -40,6 +40,8 @@ pub enum Kind {
     Corrupt,
     /// Phantom traffic shares a port's link.
     Load,
+    /// A port's link has 1/`amount` of its data rate (at least 2): a link that retrained to fewer lanes or a lower speed.
+    Slow,
     /// A process does not poll.
     Pause,
     /// Rails of a process do not take in what came, one of them only: reordering between rails.
@@ -89,12 +91,13 @@ pub enum Kind {
 }
 
 /// Every kind, in the order of the menu.
-pub const KINDS: [Kind; 27] = [
+pub const KINDS: [Kind; 28] = [
     Kind::Jitter,
     Kind::Hold,
     Kind::Lose,
     Kind::Corrupt,
     Kind::Load,
+    Kind::Slow,
     Kind::Pause,
     Kind::Lag,
     Kind::AdminCut,
@@ -128,6 +131,7 @@ impl Kind {
             Kind::Lose => "lose",
             Kind::Corrupt => "corrupt",
             Kind::Load => "load",
+            Kind::Slow => "slow",
             Kind::Pause => "pause",
             Kind::Lag => "lag",
             Kind::AdminCut => "admin-cut",
@@ -162,6 +166,7 @@ impl Kind {
             | Kind::Lose
             | Kind::Corrupt
             | Kind::Load
+            | Kind::Slow
             | Kind::Pause
             | Kind::Lag
             | Kind::AdminCut
@@ -199,6 +204,7 @@ impl Kind {
             | Kind::Lose
             | Kind::Corrupt
             | Kind::Load
+            | Kind::Slow
             | Kind::Blink
             | Kind::PortEvents
             | Kind::LinkDown
@@ -242,8 +248,24 @@ impl Kind {
             // More than a queue pair repeats.
             Kind::AckLost => Some(100),
             Kind::PortEvents => Some(5_000_000),
+            // Ten-fold.
+            Kind::Slow => Some(10),
             _ => None,
         }
+    }
+
+    /// The smallest amount that means something.
+    pub const fn amount_min(self) -> u64 {
+        match self {
+            Kind::Slow => 2,
+            _ => 0,
+        }
+    }
+
+    /// Whether menus of faults that nobody listed one by one have it. Seeds draw by place in the menu, so a kind that came
+    /// later stays out: the worlds of all seeds stay what they were.
+    pub const fn is_in_menus(self) -> bool {
+        !matches!(self, Kind::Slow)
     }
 }
 
@@ -275,7 +297,7 @@ pub struct Fault {
     pub place: Place,
     /// Which way, for [`Kind::LinkDown`].
     pub way: Way,
-    /// Nanoseconds of jitter, frames to lose: see the kinds.
+    /// Nanoseconds of jitter, frames to lose, parts of a rate: see the kinds.
     pub amount: u64,
 }
 
@@ -338,6 +360,13 @@ pub enum FaultError {
         /// The key.
         key: &'static str,
     },
+    /// An amount too small to mean anything.
+    Amount {
+        /// The kind.
+        kind: Kind,
+        /// What stands there.
+        found: u64,
+    },
     /// A word after kind and place that says nothing.
     Word {
         /// The word.
@@ -367,6 +396,9 @@ impl fmt::Display for FaultError {
             }
             FaultError::Until { at, until } => write!(f, "until = \"{until}\" is not after at = \"{at}\""),
             FaultError::Useless { kind, key } => write!(f, "{} has no use for \"{key}\"", kind.word()),
+            FaultError::Amount { kind, found } => {
+                write!(f, "amount = {found} is too small for {}: at least {}", kind.word(), kind.amount_min())
+            }
             FaultError::Word { found } => write!(f, "\"{found}\" says nothing: tx, rx or an amount may stand there"),
         }
     }
@@ -446,6 +478,9 @@ impl Fault {
         }
         if amount != 0 && kind.amount().is_none() {
             return Err(FaultError::Useless { kind, key: "amount" });
+        }
+        if amount < kind.amount_min() {
+            return Err(FaultError::Amount { kind, found: amount });
         }
         Ok(self)
     }

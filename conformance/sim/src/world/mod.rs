@@ -8,7 +8,8 @@
 //! A polling process sees what became visible `poll_ns` later. It then makes a round of its engine; what that did costs
 //! time (`cpu` of the scenario), after which the application hears of events and submits; that costs time too. Until
 //! then the process sees nothing. What a round does to rails happens at its start, so costs lie between a message's
-//! coming and the answer to it, not within a round. A process polls again as long as rounds bring something; else it sleeps
+//! coming and the answer to it, not within a round; but for posts, where an HCA's `cost` says that they take the
+//! processor time: these go out one behind the other, and the round's other costs follow. A process polls again as long as rounds bring something; else it sleeps
 //! until something becomes visible to it or a deadline comes, for polling in vain is not worth simulating.
 //!
 //! # Phases
@@ -90,6 +91,8 @@ pub struct World {
     now: Time,
     phase: Phase,
     cpu: CpuSpec,
+    /// Added to each round: polls of the rails.
+    poll_rails_ns: u64,
     limits: Limits,
     faults: Vec<FaultAt>,
     /// Faults of `faults` that are not healed, by index.
@@ -193,7 +196,7 @@ impl World {
         for (at, _) in begun {
             let host = match at.fault.place {
                 Place::Rank(rank) | Place::RankHca { rank, .. } => Some(self.wires.host_of(rank)),
-                Place::Hca { host, .. } | Place::Port { host, .. } => Some(host),
+                Place::Hca { host, .. } | Place::Port { host, .. } | Place::Bus { host, .. } => Some(host),
                 Place::World | Place::Subnet(_) | Place::Plane { .. } => None,
             };
             for (rank, blow) in (0..).zip(&mut blows) {

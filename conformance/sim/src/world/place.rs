@@ -1,4 +1,5 @@
-//! Places in a world, as words: `rank3`, `rank3.hca0`, `host0.hca1.port0`, `subnet0.plane1`, `world`.
+//! Places in a world, as words: `rank3`, `rank3.hca0`, `host0.hca1.port0`, `host0.bus1`,
+//! `subnet0.plane1`, `world`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,6 +34,13 @@ pub enum Place {
         /// The port.
         port: u32,
     },
+    /// An I/O bus.
+    Bus {
+        /// The host.
+        host: u32,
+        /// The bus.
+        bus: u32,
+    },
     /// A switch.
     Subnet(u32),
     /// A path through a switch.
@@ -54,7 +62,7 @@ impl fmt::Display for PlaceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" is no place: rank3, rank3.hca0, host0.hca1, host0.hca1.port0, subnet0, subnet0.plane1 or world",
+            "\"{}\" is no place: rank3, rank3.hca0, host0.hca1, host0.hca1.port0, host0.bus1, subnet0, subnet0.plane1 or world",
             self.found
         )
     }
@@ -70,6 +78,7 @@ impl fmt::Display for Place {
             Place::RankHca { rank, hca } => write!(f, "rank{rank}.hca{hca}"),
             Place::Hca { host, hca } => write!(f, "host{host}.hca{hca}"),
             Place::Port { host, hca, port } => write!(f, "host{host}.hca{hca}.port{port}"),
+            Place::Bus { host, bus } => write!(f, "host{host}.bus{bus}"),
             Place::Subnet(subnet) => write!(f, "subnet{subnet}"),
             Place::Plane { subnet, plane } => write!(f, "subnet{subnet}.plane{plane}"),
         }
@@ -97,6 +106,7 @@ impl FromStr for Place {
             [("rank", rank), ("hca", hca)] => Ok(Place::RankHca { rank, hca }),
             [("host", host), ("hca", hca)] => Ok(Place::Hca { host, hca }),
             [("host", host), ("hca", hca), ("port", port)] => Ok(Place::Port { host, hca, port }),
+            [("host", host), ("bus", bus)] => Ok(Place::Bus { host, bus }),
             [("subnet", subnet)] => Ok(Place::Subnet(subnet)),
             [("subnet", subnet), ("plane", plane)] => Ok(Place::Plane { subnet, plane }),
             _ => Err(error()),
@@ -110,7 +120,16 @@ mod tests {
 
     #[test]
     fn places_read_back_as_written() {
-        for text in ["world", "rank0", "rank31.hca1", "host2.hca0", "host2.hca0.port1", "subnet0", "subnet1.plane3"] {
+        for text in [
+            "world",
+            "rank0",
+            "rank31.hca1",
+            "host2.hca0",
+            "host2.hca0.port1",
+            "host0.bus2",
+            "subnet0",
+            "subnet1.plane3",
+        ] {
             assert_eq!(text.parse::<Place>().map(|place| place.to_string()), Ok(text.to_owned()));
         }
         for text in

@@ -57,15 +57,16 @@ impl World {
         let done = rank.engine.round(now) as u64;
         self.report.rounds += 1;
         let mut cost = self.cpu.round_ns + done * self.cpu.thing_ns;
+        cost = cost.saturating_add(self.poll_rails_ns).saturating_add(self.wires.take_spent_ns(index));
         if let Some(rate) = Some(self.cpu.copy_bytes_per_second).filter(|rate| *rate > 0) {
             let copied = rank.engine.stats().bytes_copied;
             let bytes = copied - std::mem::replace(&mut rank.copied, copied);
-            cost += (u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64;
+            cost = cost.saturating_add((u128::from(bytes) * 1_000_000_000 / u128::from(rate)) as u64);
         }
         let mut tell = rank.engine.has_event() || !rank.datagrams.is_empty();
         // The first event's price comes before the application's answer to it, that of the others after.
-        cost += u64::from(tell) * self.cpu.event_ns;
-        rank.busy_until = Time(now.0 + cost);
+        cost = cost.saturating_add(u64::from(tell) * self.cpu.event_ns);
+        rank.busy_until = Time(now.0.saturating_add(cost));
         tell |= rank.app_wake.is_some_and(|due| due <= rank.busy_until);
         rank.telling = tell;
         let again = (tell || done > 0).then_some(rank.busy_until);
@@ -121,6 +122,7 @@ impl World {
         let told = what(Called { app: &mut **app, datagrams, timer_due }, cx);
         let actions = rank.engine.carry_out(now) as u64;
         let cost = told.saturating_sub(1) * self.cpu.event_ns + actions * self.cpu.thing_ns;
+        let cost = cost.saturating_add(self.wires.take_spent_ns(index));
         // A change of phase is told to busy ranks too.
         rank.busy_until = Time(rank.busy_until.max(now).0.saturating_add(cost).saturating_add(spent_ns));
         let done = rank.app.is_done();

@@ -104,8 +104,8 @@ fn a_reset_stream_loses_the_peer_today() {
         format!("{STREAM}faults = [{{ at = \"200us\", what = \"stream-reset\", where = \"host0.hca0.port0\" }}]");
     let mut workload = PingPong::new(1000, 100);
     let mut world = world(&text, 1, &mut workload, Trace::off());
-    assert!(world.needs_recovery());
     assert_eq!(world.run(&mut workload), Ended::Done);
+    assert!(world.needs_recovery());
     // Both ends of one pair, its open requests; the other pair goes on.
     assert!((2..=6).contains(&workload.failures()), "{}", workload.failures());
 }
@@ -226,8 +226,8 @@ fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
     let text = format!("{SHM}faults = [{{ at = \"100us\", what = \"kill\", where = \"rank1\" }}]");
     let mut workload = Idlers::default();
     let mut world = world(&text, 1, &mut workload, Trace::off());
-    assert!(world.needs_recovery());
     assert_eq!(world.run(&mut workload), Ended::Done);
+    assert!(world.needs_recovery());
     let lost = workload.lost.borrow();
     let [(0, LossReason::RailFailed { fault: RailFault::Closed, .. }, at)] = lost[..] else { panic!("{lost:?}") };
     assert!((100_000..110_000).contains(&at.0), "{at:?}");
@@ -409,4 +409,29 @@ fn the_testbed_of_multirail_2004_is_as_fast_as_the_paper_says() {
     let large_ns = (took(3, 8_000_000) - took(1, 8_000_000)) / 4;
     let mb_per_second = 8_000_000_000 / large_ns;
     assert!((840..=928).contains(&mb_per_second), "{mb_per_second} MB/s");
+}
+
+/// A link at a tenth of its rate takes ten times as long, loses nothing, and is as it was when the fault is over.
+#[test]
+fn a_slow_port_is_slow_until_the_fault_is_over() {
+    let took = |faults: &str, bytes: u64| {
+        let mut workload = PingPong::new(4, bytes);
+        let text = format!("device = \"connectx\"\n{faults}");
+        let mut world = world(&text, 1, &mut workload, Trace::off());
+        assert_eq!((world.run(&mut workload), workload.failures()), (Ended::Done, 0), "{faults}");
+        world.report().done_ns
+    };
+    let slow =
+        |more: &str| format!("[[faults]]\nat = \"0ns\"\nwhat = \"slow\"\nwhere = \"host0.hca0.port0\"\n{more}\n");
+    let bytes = 1_000_000;
+    let usual = took("", bytes);
+    let all_along = took(&slow(""), bytes);
+    let twice = took(&slow("amount = 2"), bytes);
+    // Time of each: a constant part, and 8 messages over the port, whose link counts alone when it is slow.
+    assert!((8..11).contains(&(all_along / usual)), "{usual} {all_along}");
+    assert!((3..5).contains(&(2 * twice / usual)), "{usual} {twice}");
+    // A fifth of the work at a tenth of the rate, the rest at full rate.
+    let partly = took(&slow(&format!("until = \"{}ns\"", all_along / 5)), bytes);
+    let expected = all_along / 5 + usual * 4 / 5;
+    assert!((expected * 9 / 10..expected * 11 / 10).contains(&partly), "{usual} {all_along} {partly} {expected}");
 }

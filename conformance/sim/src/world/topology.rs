@@ -12,7 +12,7 @@ use super::place::Place;
 use crate::net::{
     BusId, BusModel, Direction, HcaId, HcaModel, HostId, LinkModel, Net, PlaneModel, PortId, SubnetId, SubnetModel,
 };
-use crate::scenario::{BusSpec, HcaSpec, RailSpec, Scenario, SubnetSpec, preset};
+use crate::scenario::{BusSpec, HcaSpec, LoadSpec, RailSpec, Scenario, SubnetSpec, preset};
 
 /// From a link's change until the port notices.
 pub(super) const NOTICED_AFTER: Nanos = Nanos(1_000_000);
@@ -39,8 +39,10 @@ impl<B> Ground for Net<B> {
         self.add_bus(host, model)
     }
 
-    fn hca(&mut self, bus: BusId, model: HcaModel, _spec: &HcaSpec, _name: String) -> HcaId {
-        self.add_hca(bus, model)
+    fn hca(&mut self, bus: BusId, model: HcaModel, spec: &HcaSpec, _name: String) -> HcaId {
+        let hca = self.add_hca(bus, model);
+        self.set_memory_rate(hca, spec.numa.bytes_per_second);
+        hca
     }
 
     fn subnet(&mut self, model: &SubnetModel) -> SubnetId {
@@ -64,6 +66,10 @@ pub(super) struct Plan {
     planes: Vec<usize>,
     /// Jitter of each port that is no fault.
     jitter: BTreeMap<PortId, Nanos>,
+    /// Bytes per second of each port's link, as it is without faults.
+    rates: BTreeMap<PortId, u64>,
+    /// By host and bus.
+    buses: BTreeMap<(u32, u32), BusId>,
     /// Phantom traffic without an end ends here.
     end: Time,
 }
@@ -105,12 +111,11 @@ impl Plan {
         let mut lids = vec![1u16; plan.subnets.len()];
         for host in 0..scenario.hosts {
             let host_id = ground.host();
-            let mut buses: BTreeMap<u32, BusId> = BTreeMap::new();
             for (index, spec) in (0..).zip(&hcas).filter(|(index, _)| wanted[*index as usize]) {
                 let Some(preset) = preset(&spec.device) else { continue };
                 // Without buses in the scenario each HCA has one of its own.
                 let bus = if scenario.buses.is_empty() { index } else { spec.bus };
-                let bus = *buses.entry(bus).or_insert_with(|| {
+                let bus = *plan.buses.entry((host, bus)).or_insert_with(|| {
                     ground.bus(host_id, bus_model(scenario.buses.get(spec.bus as usize), preset.bus))
                 });
                 let hca = ground.hca(bus, hca_model(spec, preset.hca), spec, format!("host{host}.hca{index}"));
@@ -119,8 +124,10 @@ impl Plan {
                     let on = scenario.subnet_of(index as usize, port) as usize;
                     let base_lid = lids[on] << lmc;
                     lids[on] += 1;
-                    let id = ground.port(hca, plan.subnets[on], link_model(spec, preset.link), base_lid, spec.lmc);
+                    let link = link_model(spec, preset.link);
+                    let id = ground.port(hca, plan.subnets[on], link, base_lid, spec.lmc);
                     plan.ports.insert((host, index, port), id);
+                    plan.rates.insert(id, link.bytes_per_second);
                     let jitter = Nanos(subnet(on as u32).jitter_ns);
                     if jitter.0 > 0 {
                         plan.jitter.insert(id, jitter);
@@ -129,6 +136,34 @@ impl Plan {
             }
         }
         plan
+    }
+
+    /// Sets the programmes of a scenario's loads going, as far as their places are on this net.
+    pub(super) fn load<B>(&self, scenario: &Scenario, net: &mut Net<B>) {
+        for LoadSpec { at, to, frame_bytes, steps } in &scenario.loads {
+            let steps = |whole| steps.iter().map(|step| (step.at.time(), step.rate(whole))).collect::<Vec<_>>();
+            match *at {
+                Place::Bus { host, bus } => {
+                    if let Some(id) = self.buses.get(&(host, bus)) {
+                        net.load_bus(*id, &steps(scenario.bus_rate(bus)));
+                    }
+                }
+                at => {
+                    let Some(from) = self.port_at(at) else { continue };
+                    let to = to.map_or_else(|| self.neighbour_of(net, from), |to| self.port_at(to));
+                    let whole = self.rates.get(&from).copied().unwrap_or(0);
+                    if let Some(to) = to {
+                        net.add_load(from, net.lid(to).0, *frame_bytes, &steps(whole), self.end);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Another port of a port's subnet: the next one, or the first after the last. Itself where it is alone.
+    fn neighbour_of<B>(&self, net: &Net<B>, port: PortId) -> Option<PortId> {
+        let there = self.ports.values().filter(|other| net.subnet_of(**other) == net.subnet_of(port));
+        there.clone().find(|other| **other > port).or(there.clone().next()).copied()
     }
 
     /// Gives every port the jitter of its subnet.
@@ -162,13 +197,15 @@ impl Plan {
             Kind::Lose => net.lose_next(port, u32::try_from(fault.amount).unwrap_or(u32::MAX)),
             Kind::Corrupt => net.corrupt_next(port, u32::try_from(fault.amount).unwrap_or(u32::MAX)),
             Kind::Load => {
-                // To the next port of its subnet: any receiver will do.
-                let there = self.ports.values().filter(|other| net.subnet_of(**other) == net.subnet_of(port));
-                let to = there.clone().find(|other| **other > port).or(there.clone().next());
-                if let Some(to) = to {
-                    let dlid = net.lid(*to).0;
+                // Any receiver will do.
+                if let Some(to) = self.neighbour_of(net, port) {
+                    let dlid = net.lid(to).0;
                     net.add_background(port, dlid, LOAD_FRAME_BYTES, &[(now, until.unwrap_or(self.end))]);
                 }
+            }
+            Kind::Slow => {
+                let rate = self.rates.get(&port).map_or(1, |rate| rate / fault.amount.max(1));
+                net.set_link_rate(now, port, rate.max(1));
             }
             Kind::Blink => net.set_link(now, port, Direction::Both, false, None),
             Kind::LinkDown => net.set_link(now, port, direction(fault.way), false, Some(NOTICED_AFTER)),
@@ -187,20 +224,32 @@ impl Plan {
         match fault.kind {
             Kind::Jitter => net.set_jitter(port, self.jitter.get(&port).copied().unwrap_or(Nanos(0))),
             Kind::Hold => net.hold(port, now),
+            Kind::Slow => self.restore_rate(net, now, port),
             Kind::Blink => net.set_link(now, port, Direction::Both, true, None),
             Kind::LinkDown => net.set_link(now, port, direction(fault.way), true, Some(NOTICED_AFTER)),
             _ => {}
         }
     }
 
-    /// All faults of wires are over.
+    /// All faults of wires are over, and all loads.
     pub(super) fn heal<B>(&self, net: &mut Net<B>, now: Time) {
         for (subnet, planes) in (0..).zip(&self.planes) {
             self.set_switch(net, subnet, true);
             (0..*planes).for_each(|plane| net.set_plane(self.subnets[subnet as usize], plane, true));
         }
-        self.ports.values().for_each(|port| net.heal(now, *port, Some(NOTICED_AFTER)));
+        for port in self.ports.values() {
+            net.heal(now, *port, Some(NOTICED_AFTER));
+            self.restore_rate(net, now, *port);
+        }
+        net.end_loads();
         self.settle(net);
+    }
+
+    /// A port's link is as fast as it was laid out.
+    fn restore_rate<B>(&self, net: &mut Net<B>, now: Time, port: PortId) {
+        if let Some(rate) = self.rates.get(&port).filter(|rate| **rate != net.link(port).bytes_per_second) {
+            net.set_link_rate(now, port, *rate);
+        }
     }
 
     fn set_switch<B>(&self, net: &mut Net<B>, subnet: u32, up: bool) {
@@ -227,6 +276,7 @@ pub(super) const fn is_of_wires(kind: Kind) -> bool {
             | Kind::Lose
             | Kind::Corrupt
             | Kind::Load
+            | Kind::Slow
             | Kind::Blink
             | Kind::LinkDown
             | Kind::PlaneDown
@@ -257,8 +307,8 @@ fn hca_model(spec: &HcaSpec, preset: HcaModel) -> HcaModel {
         bytes_per_second: spec.bytes_per_second.unwrap_or(preset.bytes_per_second),
         ns_per_message_tx: spec.ns_per_message_tx.unwrap_or(preset.ns_per_message_tx),
         ns_per_message_rx: spec.ns_per_message_rx.unwrap_or(preset.ns_per_message_rx),
-        latency_tx_ns: spec.latency_tx_ns.unwrap_or(preset.latency_tx_ns),
-        latency_rx_ns: spec.latency_rx_ns.unwrap_or(preset.latency_rx_ns),
+        latency_tx_ns: spec.latency_tx_ns.unwrap_or(preset.latency_tx_ns).saturating_add(spec.numa.latency_ns),
+        latency_rx_ns: spec.latency_rx_ns.unwrap_or(preset.latency_rx_ns).saturating_add(spec.numa.latency_ns),
     }
 }
 

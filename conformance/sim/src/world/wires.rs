@@ -46,6 +46,7 @@ impl Wires {
         let mut net = Net::new(seed);
         let plan = Plan::lay_out(scenario, &mut net, &streams);
         plan.settle(&mut net);
+        plan.load(scenario, &mut net);
         Ok(Wires {
             shm,
             devices,
@@ -136,6 +137,11 @@ impl Wires {
         self.shm.take_woken(woken);
         self.devices.take_woken(woken);
         self.pipes.borrow_mut().take_woken(woken);
+    }
+
+    /// Nanoseconds of its processor that a rank has spent on its devices since the last call.
+    pub(super) fn take_spent_ns(&mut self, rank: u32) -> u64 {
+        self.devices.take_spent_ns(rank)
     }
 
     /// Events on the wires so far.

@@ -1,6 +1,7 @@
 //! What the software HCA does, behaviour by behaviour.
 
 mod basic;
+mod cost;
 mod datagram;
 mod errors;
 mod faults;

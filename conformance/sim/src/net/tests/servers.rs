@@ -97,6 +97,50 @@ fn load_keeps_to_its_windows() {
     assert_eq!((net.inside(), net.stats().phantoms_written), (0, phantoms[1] + phantoms[3]));
 }
 
+/// A load keeps its pace from step to step, and ends when it is told to.
+#[test]
+fn load_keeps_its_pace() {
+    let (mut net, _) = star(2);
+    // A frame of 1000 bytes every 10 us, every 2 us, none, as many as the link takes (one each us), none.
+    let steps = [(100_000, 100_000_000), (200_000, 500_000_000), (300_000, 0), (400_000, 9_000_000_000), (500_000, 0)];
+    net.add_load(PortId(0), 4, 1000, &steps.map(|(at, rate)| (Time(at), rate)), Time(900_000));
+    let mut before = 0;
+    let counts = [99_999, 199_999, 299_999, 399_999, 499_999, 900_000].map(|until| {
+        assert_eq!(all(&mut net, until), []);
+        net.stats().phantoms - std::mem::replace(&mut before, net.stats().phantoms)
+    });
+    assert_eq!((counts[0], counts[3], counts[5]), (0, 0, 0), "{counts:?}");
+    assert!((10..=11).contains(&counts[1]) && (50..=51).contains(&counts[2]), "{counts:?}");
+    assert!((100..=110).contains(&counts[4]), "{counts:?}");
+    net.add_load(PortId(0), 4, 1000, &[(Time(900_000), 1_000_000_000)], Time(2_000_000));
+    all(&mut net, 1_000_000);
+    net.end_loads();
+    let sent = net.stats().phantoms;
+    all(&mut net, 2_000_000);
+    assert!(sent > before && net.stats().phantoms == sent && net.inside() == 0, "{:?}", net.stats());
+}
+
+/// What others take of a bus is missing; a bus never stands still, and one without a limit has none.
+#[test]
+fn a_loaded_bus_is_slower() {
+    let spans = |bytes_per_second| {
+        let mut net: Net<u32> = Net::new(1);
+        let subnet = net.add_subnet(&SubnetModel::default());
+        let host = net.add_host();
+        let bus = net.add_bus(host, BusModel { bytes_per_second, ..BusModel::default() });
+        let hca = net.add_hca(bus, FREE_HCA);
+        let port = net.add_port(hca, subnet, PLAIN_LINK, 1, 0);
+        let steps = [(10_000, 750_000_000), (20_000, 5_000_000_000), (500_000, 0)];
+        net.load_bus(bus, &steps.map(|(at, load)| (Time(at), load)));
+        [(0, 9_999), (10_000, 19_999), (20_000, 499_999), (500_000, 600_000)].map(|(at, until)| {
+            net.write_memory(Time(at), port, 1000, 1);
+            all(&mut net, until)[0].0 - at
+        })
+    };
+    assert_eq!(spans(1_000_000_000), [1_000, 4_000, 100_000, 1_000]);
+    assert_eq!(spans(0), [0; 4]);
+}
+
 /// A load whose receiver is gone is lost on the way, and is no endless loop.
 #[test]
 fn load_on_a_dead_path_is_lost() {

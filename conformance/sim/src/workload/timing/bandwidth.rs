@@ -9,6 +9,7 @@ use rerail_core::endpoint::{Completion, Event, Send};
 use rerail_core::mem::RegionId;
 use rerail_core::time::Time;
 
+use super::series::Series;
 use super::{Spans, measured, partner};
 use crate::check::{Name, Verdict};
 use crate::scenario::Scenario;
@@ -27,6 +28,7 @@ const REPLY: u64 = 8;
 pub(in crate::workload) struct Bandwidth {
     plan: Rc<Plan>,
     spans: Spans,
+    series: Series,
     pub(in crate::workload) common: Common,
 }
 
@@ -72,7 +74,8 @@ impl Bandwidth {
             return Err(WorkloadError { why });
         }
         let spans = Spans::new(plan.sizes.len());
-        Ok(Bandwidth { plan: Rc::new(plan), spans, common: Common::default() })
+        let series = Series::new(parameters, plan.sizes.len())?;
+        Ok(Bandwidth { plan: Rc::new(plan), spans, series, common: Common::default() })
     }
 }
 
@@ -93,6 +96,7 @@ impl Workload for Bandwidth {
             },
             plan: self.plan.clone(),
             spans: self.spans.clone(),
+            series: self.series.clone(),
         })
     }
 
@@ -114,7 +118,8 @@ impl Job for Bandwidth {
             // Bytes per nanosecond are thousands of MB/s.
             Some(bytes as f64 * 1000.0 / ns as f64)
         };
-        measured("bandwidth", "MB/s", &plan.sizes, value)
+        let series = |size| self.series.samples(size);
+        measured("bandwidth", "MB/s", &plan.sizes, value, series)
     }
 }
 
@@ -122,6 +127,7 @@ impl Job for Bandwidth {
 struct Player {
     plan: Rc<Plan>,
     spans: Spans,
+    series: Series,
     common: Common,
     peer: u32,
     /// What is sent; the reply that is sent; that which is received; receive buffers.
@@ -289,6 +295,18 @@ impl Player {
         }
     }
 
+    /// For the series: a message has come. Its size's first window is not measured, but its last message is what the next
+    /// one is counted from.
+    fn note(&self, cx: &Cx<'_>) {
+        let plan = &self.plan;
+        let (window, nth) = ((self.into.received - 1) / plan.window, (self.into.received - 1) % plan.window);
+        let size = (window / plan.each()) as usize;
+        let warm = !window.is_multiple_of(plan.each());
+        if warm || nth + 1 == plan.window {
+            self.series.add(size, cx.rank, cx.now, warm.then(|| plan.sizes[size]));
+        }
+    }
+
     fn completed(&mut self, cx: &mut Cx<'_>, completion: &Completion) {
         let done = self.common.over(cx, completion);
         self.over |= done.is_none();
@@ -303,6 +321,7 @@ impl Player {
                 }
                 self.into.busy[(number % self.plan.window) as usize] = false;
                 self.into.received += 1;
+                self.note(cx);
             }
             _ => {
                 if let Some(message) = self.reply(cx.rank, number, false) {

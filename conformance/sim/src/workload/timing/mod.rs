@@ -6,10 +6,11 @@
 //! | name | parameters |
 //! |---|---|
 //! | `ping-pong` | `bytes` [8], `rounds` 50, `warm_up` 5 |
-//! | `bandwidth` | `bytes` [1 MiB], `window` 64, `windows` 10, `both` false |
+//! | `bandwidth` | `bytes` [1 MiB], `window` 64, `windows` 10, `both` false, `series` none: "message", or an interval like "1ms" |
 
 mod bandwidth;
 mod pingpong;
+mod series;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,8 +20,8 @@ use rerail_core::time::Time;
 pub(super) use bandwidth::Bandwidth;
 pub(super) use pingpong::PingPong;
 
-use super::Measured;
 use super::plain::span_ns;
+use super::{Measured, Sample};
 
 /// The partner of a rank, and whether this one begins.
 fn partner(rank: u32, size: u32) -> Option<(u32, bool)> {
@@ -65,13 +66,16 @@ impl Spans {
     }
 }
 
-/// One entry for each size of messages that was measured.
+/// One entry for each size of messages that was measured, each with its series.
 fn measured(
     what: &'static str,
     unit: &'static str,
     sizes: &[u64],
     value: impl Fn(usize) -> Option<f64>,
+    series: impl Fn(usize) -> Vec<Sample>,
 ) -> Vec<Measured> {
-    let one = |(index, bytes): (usize, &u64)| Some(Measured { what, bytes: *bytes, value: value(index)?, unit });
+    let one = |(index, bytes): (usize, &u64)| {
+        Some(Measured { what, bytes: *bytes, value: value(index)?, unit, series: series(index) })
+    };
     sizes.iter().enumerate().filter_map(one).collect()
 }

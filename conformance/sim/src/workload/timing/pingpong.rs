@@ -96,7 +96,7 @@ impl Job for PingPong {
     fn measured(&self) -> Vec<Measured> {
         let half_trips = 2 * self.plan.rounds;
         let value = |size| Some(self.spans.mean_ns(size)? / half_trips as f64 / 1000.0);
-        measured("latency", "us", &self.plan.sizes, value)
+        measured("latency", "us", &self.plan.sizes, value, |_| Vec::new())
     }
 }
 
