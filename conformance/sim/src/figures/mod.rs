@@ -10,13 +10,15 @@
 //! |---|---|
 //! | `claim` | a statement with a number, and whether it holds |
 //! | `lab` | many worlds, run on several threads |
-//! | `multirail` | multirail-2004, figures 5 to 8 |
+//! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
+//! | `unlike` | multirail-2004, figures 17 to 19: a fast rail and a slow one |
 
 mod claim;
 mod lab;
 mod multirail;
 #[cfg(test)]
 mod tests;
+mod unlike;
 
 use std::fmt;
 

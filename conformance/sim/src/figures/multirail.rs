@@ -1,9 +1,10 @@
-//! multirail-2004, figures 5 to 8: one rail against two on the paper's testbed, one process a node.
+//! multirail-2004, figures 5 to 8: one rail against two on the paper's testbed, one process a node. Those of rails that are
+//! unlike are in `unlike`.
 //!
 //! The paper's text gives no range of sizes, no window and no points of its curves; those are ours, and the descriptions
 //! say so. What it does state (6.2) is in the claims.
 
-use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated};
+use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, unlike};
 use crate::scenario::{Scenario, WorkloadSpec};
 
 /// The testbed with one HCA in use, and with two.
@@ -63,13 +64,15 @@ impl Plan {
     }
 }
 
-/// Figures 5 to 8.
+/// Figures 5 to 8, and 17 to 19.
 ///
 /// # Errors
 /// [`FigureError`] where a world did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
-    Ok(vec![figure_5(lab, &plan)?, figure_6(lab, &plan)?, figure_7(lab, &plan)?, figure_8(lab, &plan)?])
+    let mut figures = vec![figure_5(lab, &plan)?, figure_6(lab, &plan)?, figure_7(lab, &plan)?, figure_8(lab, &plan)?];
+    figures.extend(unlike::figures(lab, effort)?);
+    Ok(figures)
 }
 
 /// Latency over size.
@@ -221,7 +224,7 @@ fn curves(
     Ok([series(TESTBEDS[0], one), series(TESTBEDS[1], two)])
 }
 
-fn point(measured: &crate::workload::Measured) -> (f64, f64) {
+pub(super) fn point(measured: &crate::workload::Measured) -> (f64, f64) {
     (measured.bytes as f64, measured.value)
 }
 
@@ -252,7 +255,7 @@ fn about(name: &str, expected: f64, tolerance: f64, measured: f64, unit: &'stati
     Claim { name: name.into(), expected, relation: Relation::About, tolerance, measured, unit }
 }
 
-fn megabytes() -> Axis {
+pub(super) fn megabytes() -> Axis {
     Axis { label: "bandwidth".into(), unit: "MB/s".into(), scale: Scale::Linear }
 }
 
