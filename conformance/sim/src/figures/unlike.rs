@@ -91,11 +91,11 @@ impl Plan {
         match effort {
             Effort::Quick => Plan {
                 latency: vec![1 << 15, 1 << 16, 1 << 18],
-                one_way: vec![1 << 13, 1 << 15, 1 << 17],
+                one_way: vec![1 << 13, 1 << 15, 1 << 16],
                 both_ways: vec![1 << 13, 1 << 15, 1 << 18],
                 rounds: 4,
                 windows: 1,
-                steps: [PARTS / 16, PARTS / 64],
+                steps: [PARTS / 8, 1],
             },
             Effort::Full => Plan {
                 latency: powers(12, 22),
