@@ -26,7 +26,8 @@ impl Endpoint<'_> {
                 return false;
             }
             rails[usize::from(rail.0)] = RailState {
-                rate: Rate(path.rate),
+                // Bytes in 2^20 ns there, in 2^24 ns here.
+                rate: Rate(path.rate.saturating_mul(1 << 4)),
                 latency_ns: if path.latency == 0 { LATENCY_NS } else { path.latency },
                 backlog_bytes: path.backlog + path.planned,
                 chunk_ns: CHUNK_NS,

@@ -14,6 +14,7 @@ use super::op::Packet;
 use super::{Endpoint, PostStatus};
 use crate::ids::RailId;
 use crate::rail::RailKind;
+use crate::rail::sched::STRIPE_BYTES_MIN;
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
 
@@ -190,10 +191,13 @@ impl Path {
         }
         if !is_busy {
             self.is_open = false;
-            let rate = rate_of(self.busy_bytes, now - self.busy_since);
-            let whole = self.busy_bytes >= SAMPLE_BYTES_MIN && now > self.busy_since;
-            if has_bounds && whole && rate > self.rate {
-                told = self.sample(rate).or(told);
+            // The smallest stripe is enough to begin with: else messages cut in two of these would never teach what cuts them.
+            let least = if self.rate == 0 { STRIPE_BYTES_MIN } else { SAMPLE_BYTES_MIN };
+            if has_bounds && self.busy_bytes >= least && now > self.busy_since {
+                let rate = rate_of(self.busy_bytes, now - self.busy_since);
+                if rate > self.rate {
+                    told = self.sample(rate).or(told);
+                }
             }
             if has_bounds && self.rate > 0 && self.busy_bytes == len {
                 // Alone from post to completion.
@@ -302,8 +306,10 @@ impl Endpoint<'_> {
         let path = sub.path;
         let figures = &mut self.t.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(packet.len);
-        figures.bytes_per_second = per_second(path.rate);
         figures.latency = Nanos(path.latency.into());
+        if path.rate != 0 {
+            figures.bytes_per_second = per_second(path.rate);
+        }
         if let Some((why, from)) = told {
             let (from, to) = (per_second(from), per_second(path.rate));
             figures.changed = Some(Change { at: now, why, from, to });

@@ -1,7 +1,6 @@
 //! Rails: what they can do, and how work is spread over them.
 
 pub mod plan;
-pub mod rate;
 pub mod sched;
 pub mod weights;
 

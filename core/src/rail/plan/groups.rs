@@ -2,7 +2,7 @@
 //!
 //! Two rails that look independent may not be: two ports of one HCA share its bus slot, two LMC paths share a port, and
 //! everything shares what lies at the peer. The forest is built once from what the host declares of each rail; how much a
-//! group can carry is not declared but measured ([`super::model::GroupModel`]).
+//! group can carry is not declared but measured, which is the caller's part.
 //!
 //! Invariants: groups are laminar (two either nest or are disjoint), because a rail's group at a level is named by the
 //! numbers of all levels above it too; no two groups have the same rails; each has at least two; so there are fewer groups

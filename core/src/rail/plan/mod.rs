@@ -1,5 +1,5 @@
 //! The mathematics of the `balanced` policy, and nothing else: what rails share ([`groups`]), how a message is cut so
-//! that all parts end together ([`split`]), and what is believed of each rail from measurements ([`model`]).
+//! that all parts end together ([`split`]).
 //!
 //! Pure functions and small records: no clock, no table of channels, no floating point, no allocation. Every loop is
 //! bounded by the number of rails (at most [`RAILS_MAX`]) or by a constant named beside it. The same input gives the
@@ -10,7 +10,6 @@
 
 mod fluid;
 pub mod groups;
-pub mod model;
 pub mod rate;
 pub mod split;
 

@@ -5,9 +5,7 @@
 //! endpoint decides (`endpoint/policy.rs`). A new policy is a file here, a name in `config`, and a line there.
 
 pub mod multiplex;
-pub mod service;
 pub mod striping;
-pub mod weights;
 
 /// No part of a message is cut smaller than this; below it a packet's own cost outweighs the second rail.
 pub const STRIPE_BYTES_MIN: u64 = 16 * 1024;
