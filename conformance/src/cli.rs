@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rerail_sim::figures::SETS;
 use rerail_sim::soak::Menu;
 
-use crate::exit::{EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
+use crate::exit::{CHECK_EXIT_CODES, EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
 use crate::output::parse_bytes;
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
@@ -48,7 +48,7 @@ pub enum Command {
     #[command(after_help = SIM_EXIT_CODES)]
     Soak(SoakArgs),
     /// Check a device against the verbs contract, case by case.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = CHECK_EXIT_CODES)]
     Check(CheckArgs),
     /// Run the papers' figures again in simulated clusters; write a page of plots and tables, and judge each claim.
     #[command(after_help = REPORT_EXIT_CODES)]

@@ -14,6 +14,14 @@ Exit codes:
    3  a peer was lost
   69  something that is needed is absent on this machine";
 
+/// The exit codes of the contract suite.
+pub const CHECK_EXIT_CODES: &str = "\
+Exit codes:
+   0  every case passed, or asks for what the device can't do
+   1  a case failed
+   2  wrong use
+  69  there is no such device on this machine";
+
 /// The exit codes of simulated clusters.
 pub const SIM_EXIT_CODES: &str = "\
 Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck and leak; 0 also where peers were lost as
