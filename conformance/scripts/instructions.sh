@@ -58,8 +58,8 @@ while read -r case messages bound; do
         status=1
     fi
 done <<CASES
-round-trip 2 7250
-round-trip-retained 2 7900
-one-way 1 7200
+round-trip 2 6750
+round-trip-retained 2 7350
+one-way 1 6700
 CASES
 exit $status

@@ -6,8 +6,8 @@ use super::Endpoint;
 use super::room::rails_of;
 use crate::config::RAILS_MAX;
 use crate::rail::plan::groups::Forest;
-use crate::rail::plan::rate::Rate;
 use crate::rail::plan::split::{Ask, Plan, RailState, Shared, cut};
+use crate::rail::rate::Rate;
 use crate::rail::sched::{STRIPE_BYTES_MIN, Stripe};
 
 /// What one more part costs beside its bytes: posts, doorbells, a FIN; in nanoseconds.
@@ -22,12 +22,11 @@ impl Endpoint<'_> {
         let mut rails = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
             let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-            if path.rate == 0 {
+            if path.rate == Rate::NONE {
                 return false;
             }
             rails[usize::from(rail.0)] = RailState {
-                // Bytes in 2^20 ns there, in 2^24 ns here.
-                rate: Rate(path.rate.saturating_mul(1 << 4)),
+                rate: path.rate,
                 latency_ns: if path.latency == 0 { LATENCY_NS } else { path.latency },
                 backlog_bytes: path.backlog + path.planned,
                 chunk_ns: CHUNK_NS,

@@ -11,9 +11,11 @@
 //! intervals alone.
 
 use super::op::Packet;
+use super::room::is_light;
 use super::{Endpoint, PostStatus};
 use crate::ids::RailId;
 use crate::rail::RailKind;
+use crate::rail::rate::Rate;
 use crate::rail::sched::STRIPE_BYTES_MIN;
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
@@ -100,8 +102,8 @@ pub(crate) struct Path {
     /// Bytes and posts completed in the busy interval.
     bytes: u64,
     posts: u32,
-    /// Bytes in 2^20 ns; 0: not measured.
-    pub rate: u32,
+    /// [`Rate::NONE`]: not measured.
+    pub rate: Rate,
     /// In nanoseconds, at most so much; 0: not measured.
     pub latency: u32,
     /// The adaptive weight; 0: not begun.
@@ -128,17 +130,6 @@ pub(crate) struct Part {
     pub weight: u32,
     /// A segment of it is completed.
     has_begun: bool,
-}
-
-/// Bytes in 2^20 ns, never 0.
-fn rate_of(bytes: u64, time: Nanos) -> u32 {
-    let rate = (u128::from(bytes) << 20) / u128::from(time.0.max(1));
-    u32::try_from(rate).unwrap_or(u32::MAX).max(1)
-}
-
-/// In bytes per second.
-const fn per_second(rate: u32) -> u64 {
-    (rate as u64 * 1_000_000_000) >> 20
 }
 
 impl Part {
@@ -172,14 +163,14 @@ impl Path {
 
     /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
     /// rate was measured, and why it is another one now, if that is worth telling.
-    fn completed(&mut self, now: Time, len: u64, took: Nanos, is_busy: bool, has_bounds: bool) -> Option<(Why, u32)> {
+    fn completed(&mut self, now: Time, len: u64, took: Nanos, is_busy: bool, has_bounds: bool) -> Option<(Why, Rate)> {
         self.backlog = self.backlog.saturating_sub(len);
         self.busy_bytes += len;
         let mut told = None;
         let whole = self.bytes >= SAMPLE_BYTES_MIN && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
         if self.is_open && now > self.last && self.last > self.since && whole {
             // Nothing at `last` can come any more, and the rail was busy before and after.
-            told = self.sample(rate_of(self.bytes, self.last - self.since));
+            told = self.sample(Rate::of(self.bytes, (self.last - self.since).0));
             (self.since, self.bytes, self.posts) = (self.last, 0, 0);
         }
         if self.is_open && now > self.since {
@@ -192,17 +183,16 @@ impl Path {
         if !is_busy {
             self.is_open = false;
             // The smallest stripe is enough to begin with: else messages cut in two of these would never teach what cuts them.
-            let least = if self.rate == 0 { STRIPE_BYTES_MIN } else { SAMPLE_BYTES_MIN };
+            let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { SAMPLE_BYTES_MIN };
             if has_bounds && self.busy_bytes >= least && now > self.busy_since {
-                let rate = rate_of(self.busy_bytes, now - self.busy_since);
+                let rate = Rate::of(self.busy_bytes, (now - self.busy_since).0);
                 if rate > self.rate {
                     told = self.sample(rate).or(told);
                 }
             }
-            if has_bounds && self.rate > 0 && self.busy_bytes == len {
+            if has_bounds && self.rate != Rate::NONE && self.busy_bytes == len {
                 // Alone from post to completion.
-                let moving = (u128::from(len) << 20) / u128::from(self.rate);
-                let rest = u128::from(took.0).saturating_sub(moving);
+                let rest = took.0.saturating_sub(self.rate.time_ns(len));
                 let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
                 self.latency = if self.latency == 0 { rest } else { self.latency.min(rest) };
             }
@@ -213,24 +203,25 @@ impl Path {
 
     /// How long what it has will take; `Nanos(0)` where the rate is not known.
     pub(crate) fn queued_time(&self) -> Nanos {
-        if self.rate == 0 { Nanos(0) } else { Nanos(self.backlog.saturating_mul(1 << 20) / u64::from(self.rate)) }
+        if self.rate == Rate::NONE { Nanos(0) } else { Nanos(self.rate.time_ns(self.backlog)) }
     }
 
     /// Whether it is through with what it has before another one is; both rates count only where both are known.
     pub(crate) fn is_through_before(&self, other: &Path) -> bool {
-        let (mine, its) = if self.rate == 0 || other.rate == 0 { (1, 1) } else { (self.rate, other.rate) };
+        let known = self.rate != Rate::NONE && other.rate != Rate::NONE;
+        let (mine, its) = if known { (self.rate.0, other.rate.0) } else { (1, 1) };
         u128::from(self.backlog) * u128::from(its) < u128::from(other.backlog) * u128::from(mine)
     }
 
     /// Takes a sample into the rate.
-    fn sample(&mut self, sample: u32) -> Option<(Why, u32)> {
+    fn sample(&mut self, sample: Rate) -> Option<(Why, Rate)> {
         let before = self.rate;
         let side = if sample > before { 1 } else { -1 };
-        if before == 0 {
+        if before == Rate::NONE {
             self.rate = sample;
             return Some((Why::Measured, before));
         }
-        if sample.abs_diff(before) <= before / 4 {
+        if sample.0.abs_diff(before.0) <= before.0 / 4 {
             self.streak = 0;
         } else {
             self.streak = if self.streak.signum() == side { self.streak + side } else { side };
@@ -240,9 +231,9 @@ impl Path {
                 return Some((Why::Jump, before));
             }
         }
-        let step = (i64::from(sample) - i64::from(before)) >> SAMPLE_SHIFT;
+        let step = (i64::from(sample.0) - i64::from(before.0)) >> SAMPLE_SHIFT;
         // Between both, so it fits.
-        self.rate = (i64::from(before) + step).max(1) as u32;
+        self.rate = Rate((i64::from(before.0) + step).max(1) as u32);
         None
     }
 }
@@ -263,11 +254,14 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, rail);
         sub.path.posted(now, len, sub.posts == 0);
         sub.posts += 1;
+        let is_light = is_light(sub, &self.rails[usize::from(rail.0)]);
         let figures = &mut self.t.figures[usize::from(rail.0)];
         figures.packets += 1;
         figures.bytes += len;
         figures.backlog += len;
-        self.refresh(channel, rail);
+        if !is_light {
+            self.refresh(channel, rail);
+        }
     }
 
     /// A segment of an operation's payload has been handed to a rail.
@@ -290,8 +284,10 @@ impl Endpoint<'_> {
     /// A rail is through with it.
     pub(super) fn note_completed(&mut self, now: Time, packet: &Packet, status: PostStatus) {
         let rail = RailId(packet.rail);
-        let has_bounds = self.rails[usize::from(packet.rail)].kind != RailKind::Tcp;
+        let facts = &self.rails[usize::from(packet.rail)];
+        let has_bounds = facts.kind != RailKind::Tcp;
         let sub = self.t.sub(packet.channel, rail);
+        let was_light = is_light(sub, facts);
         sub.posts = sub.posts.saturating_sub(1);
         let (is_busy, before) = (sub.posts > 0, sub.path.last);
         if status == PostStatus::Failed {
@@ -303,18 +299,20 @@ impl Endpoint<'_> {
         }
         let took = Nanos(u64::from(tick(now).wrapping_sub(packet.stamp)) << 4);
         let told = sub.path.completed(now, packet.len, took, is_busy, has_bounds);
-        let path = sub.path;
+        let (rate, latency) = (sub.path.rate, sub.path.latency);
         let figures = &mut self.t.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(packet.len);
-        figures.latency = Nanos(path.latency.into());
-        if path.rate != 0 {
-            figures.bytes_per_second = per_second(path.rate);
+        figures.latency = Nanos(latency.into());
+        if rate != Rate::NONE {
+            figures.bytes_per_second = rate.bytes_per_second();
         }
         if let Some((why, from)) = told {
-            let (from, to) = (per_second(from), per_second(path.rate));
+            let (from, to) = (from.bytes_per_second(), rate.bytes_per_second());
             figures.changed = Some(Change { at: now, why, from, to });
         }
-        self.refresh(packet.channel, rail);
+        if !was_light {
+            self.refresh(packet.channel, rail);
+        }
         let set = self.t.ops.at(packet.op).stripes;
         if set != NONE && packet.len > 0 {
             let part = &mut self.t.parts_of(set)[usize::from(rail.0)];
@@ -376,13 +374,13 @@ mod tests {
     /// P-1: a rate is measured right whatever the moments of polling, as long as the rail stays busy in between.
     #[test]
     fn late_polls_do_not_lower_the_rate() {
-        let true_rate = rate_of(LEN, Nanos(10_000));
+        let true_rate = Rate::of(LEN, 10_000);
         for poll in [1, 7_000, 10_000, 35_000, 90_000] {
             let mut path = Path::default();
             run(&mut path, 5, 100, 10_000, poll);
-            let off = path.rate.abs_diff(true_rate);
+            let off = path.rate.0.abs_diff(true_rate.0);
             // A poll may fall just before or after a completion: one of at least as many as a poll finds.
-            assert!(off * 4 <= true_rate, "polls of {poll}: {} for {true_rate}", path.rate);
+            assert!(off * 4 <= true_rate.0, "polls of {poll}: {:?} for {true_rate:?}", path.rate);
             assert_eq!(path.backlog, 0);
         }
     }
@@ -407,9 +405,9 @@ mod tests {
         let mut path = Path::default();
         let now = run(&mut path, 0, 100, 10_000, 1);
         let now = run(&mut path, now, 16, 100_000, 1);
-        assert!(path.rate.abs_diff(rate_of(LEN, Nanos(100_000))) < path.rate / 50, "{}", path.rate);
+        assert!(path.rate.0.abs_diff(Rate::of(LEN, 100_000).0) < path.rate.0 / 50, "{:?}", path.rate);
         run(&mut path, now, 16, 10_000, 1);
-        assert!(path.rate.abs_diff(rate_of(LEN, Nanos(10_000))) < path.rate / 50, "{}", path.rate);
+        assert!(path.rate.0.abs_diff(Rate::of(LEN, 10_000).0) < path.rate.0 / 50, "{:?}", path.rate);
     }
 
     /// P-1: a rail that is through with everything at each poll is not taken for slow for ever.
@@ -420,7 +418,7 @@ mod tests {
         for _ in 0..10 {
             now = run(&mut path, now, 2, 10_000, 50_000);
         }
-        assert!(path.rate >= rate_of(2 * LEN, Nanos(60_000)), "{}", path.rate);
+        assert!(path.rate >= Rate::of(2 * LEN, 60_000), "{:?}", path.rate);
     }
 
     /// P-2: a stripe's time begins when the rail is through with what was posted before.

@@ -7,6 +7,7 @@ use super::op::{Op, OpKind};
 use super::room::rails_of;
 use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use crate::ids::RailId;
+use crate::rail::rate::Rate;
 use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
 use crate::rail::sched::{Candidates, Stripe, striping};
 use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
@@ -232,8 +233,8 @@ impl Endpoint<'_> {
         let mut mask = self.eligible(class, mask);
         while mask.count_ones() > rails_used.into() {
             let rate = |rail: RailId| match self.t.subs[self.t.sub_index(channel, rail)].path.rate {
-                0 => (u128::from(self.rails[usize::from(rail.0)].bytes_per_second) << 20) / 1_000_000_000,
-                rate => rate.into(),
+                Rate::NONE => Rate::from_bytes_per_second(self.rails[usize::from(rail.0)].bytes_per_second),
+                rate => rate,
             };
             // The slowest goes, of equals the last.
             let Some(slowest) = rails_of(mask).min_by_key(|&rail| (rate(rail), core::cmp::Reverse(rail.0))) else {

@@ -35,6 +35,12 @@ impl Rooms {
     }
 }
 
+/// Whether a subchannel with these posts is in the same masks as it is with none: it has room, and fewer posts than it
+/// always gets. So what most small messages do to their rail, a post and its completion, moves nothing.
+pub(super) const fn is_light(sub: &Sub, facts: &RailFacts) -> bool {
+    sub.posts < FEED_POSTS_MIN && sub.has_room(facts)
+}
+
 impl Endpoint<'_> {
     /// A subchannel has changed: state, posts, or rate.
     pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {

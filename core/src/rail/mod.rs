@@ -1,6 +1,7 @@
 //! Rails: what they can do, and how work is spread over them.
 
 pub mod plan;
+pub mod rate;
 pub mod sched;
 pub mod weights;
 

@@ -5,9 +5,9 @@
 //! game ends after at most three events per rail.
 
 use super::groups::{Forest, GROUPS_MAX};
-use super::rate::{self, Rate};
 use super::split::{Chunk, Line, RailState, Shared, effective};
 use super::{RAILS_MAX, rails_of};
+use crate::rail::rate::{self, Rate};
 use heapless::Vec;
 
 /// The model with all it needs to know.

@@ -10,7 +10,6 @@
 
 mod fluid;
 pub mod groups;
-pub mod rate;
 pub mod split;
 
 /// Rails of one channel: as many as a mask of 64 bits names.

@@ -26,8 +26,8 @@
 
 use super::fluid::{self, Fluid};
 use super::groups::Forest;
-use super::rate::{self, Rate};
 use super::{RAILS_MAX, rails_of};
+use crate::rail::rate::{self, Rate};
 use heapless::Vec;
 
 /// What is believed of one rail of a channel at the moment of planning.
