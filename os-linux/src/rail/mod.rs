@@ -6,6 +6,7 @@
 //! refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1 to L-5.
 
 pub mod loopback;
+mod reports;
 pub mod shm;
 pub mod tcp;
 pub mod verbs;

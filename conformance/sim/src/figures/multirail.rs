@@ -17,7 +17,7 @@ const TESTBEDS: [(&str, &str, &str); 2] = [
 const SMALL_MAX: u64 = 8 << 10;
 
 /// Messages that are under way at once where bandwidth is measured.
-const WINDOW: u32 = 64;
+pub(super) const WINDOW: u32 = 64;
 
 /// What one rail may differ from two where the paper sees no difference.
 const COMPARABLE: f64 = 0.02;
@@ -143,7 +143,7 @@ fn figure_6(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
         ours: format!(
             "{} Ours gain more than slightly: a small message occupies a rail (adapter and bus) for longer than the \
              processor that is simulated, so that messages which alternate find the second rail idle.",
-            windows(plan, false)
+            windows(plan.windows, false, &testbed())
         ),
         x: Axis::message_bytes(),
         y: megabytes(),
@@ -162,7 +162,7 @@ fn figure_7(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
         paper: "Bandwidth one way over message size, one process a node, even striping. The peak is around 884 MB/s for the \
                 original design and around 1723 MB/s (1.95 times as much) for the multirail design."
             .into(),
-        ours: windows(plan, false),
+        ours: windows(plan.windows, false, &testbed()),
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: peaks_stated(884.0, 1723.0),
@@ -182,7 +182,7 @@ fn figure_8(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
                 around 943 MB/s for the original design, for both directions share the PCI-X bus, and around 1877 MB/s \
                 (1.99 times as much) for the multirail design."
                 .into(),
-        ours: windows(plan, true),
+        ours: windows(plan.windows, true, &testbed()),
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: peaks_stated(943.0, 1877.0),
@@ -259,13 +259,11 @@ pub(super) fn megabytes() -> Axis {
     Axis { label: "bandwidth".into(), unit: "MB/s".into(), scale: Scale::Linear }
 }
 
-/// What bandwidth is measured by.
-fn windows(plan: &Plan, both: bool) -> String {
+/// What bandwidth is measured by: so many windows, on a testbed that is described.
+pub(super) fn windows(count: u32, both: bool, testbed: &str) -> String {
     let ways = if both { "from each side at once, the sum of both" } else { "one way" };
-    let count = plan.windows;
     format!(
-        "{count} windows of {WINDOW} messages {ways}, each window ended by a reply, after one that is not counted. {}",
-        testbed()
+        "{count} windows of {WINDOW} messages {ways}, each window ended by a reply, after one that is not counted. {testbed}"
     )
 }
 

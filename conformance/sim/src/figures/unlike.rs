@@ -3,7 +3,7 @@
 //! What is the best that any fixed weights could do is not computed but searched for, world by world ([`Bench::best`]). The
 //! paper's text gives no range of sizes, no window and no points of its curves; those are ours.
 
-use super::multirail::{megabytes, point};
+use super::multirail::{WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
 use crate::scenario::{Knobs, Scenario, StripingWord, WorkloadSpec};
 
@@ -12,9 +12,6 @@ const TEXT: &str = include_str!("../../../scenarios/multirail-2004-4x-1x.toml");
 
 /// Messages from equal weights after which adaptive striping has to be there: so many go before those that are measured.
 const MESSAGES: u32 = 10;
-
-/// Messages that are under way at once in figures 18 and 19.
-const WINDOW: u32 = 64;
 
 /// Weights that are searched are parts of this.
 const PARTS: u16 = 256;
@@ -175,7 +172,7 @@ fn figure_18(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
         paper: "Bandwidth one way over message size, the rest as in figure 17. Adaptive striping significantly outperforms \
                 even striping and is comparable with weighted; no number is stated."
             .into(),
-        ours: windows(plan, false),
+        ours: windows(plan.windows, false, &testbed()),
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: Vec::new(),
@@ -207,7 +204,7 @@ fn figure_19(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
         ours: format!(
             "{} Claims about the best fixed weights begin at {}: with smaller messages the two directions disturb each \
              other's times for several windows.",
-            windows(plan, true),
+            windows(plan.windows, true, &testbed()),
             kibibytes(BOTH_MIN)
         ),
         x: Axis::message_bytes(),
@@ -321,15 +318,6 @@ impl Curves {
 
 fn kibibytes(bytes: u64) -> String {
     format!("{}K", bytes >> 10)
-}
-
-fn windows(plan: &Plan, both: bool) -> String {
-    let ways = if both { "from each side at once, the sum of both" } else { "one way" };
-    let count = plan.windows;
-    format!(
-        "{count} windows of {WINDOW} messages {ways}, each window ended by a reply, after one that is not counted. {}",
-        testbed()
-    )
 }
 
 fn testbed() -> String {

@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
-use rerail_core::ids::{Key, PeerId, PostId};
+use rerail_core::ids::{Key, PeerId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
 use rustix::event::{Timespec, epoll};
@@ -48,6 +48,7 @@ use self::conn::{Connection, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
+use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 use crate::auth::JobKey;
 
@@ -136,21 +137,6 @@ enum Link {
     Opening(Key),
     /// In `connections`.
     Up(Key),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Report {
-    Completed(PeerId, PostId, PostStatus),
-    Up(PeerId),
-    Down(PeerId, RailFault),
-}
-
-impl Report {
-    fn peer(&self) -> PeerId {
-        match *self {
-            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
-        }
-    }
 }
 
 fn token(key: Key) -> epoll::EventData {
@@ -260,19 +246,6 @@ impl TcpRail {
     fn ask_next_time(&mut self) {
         self.unasked_polls = UNASKED_POLLS_MAX;
         self.busy_at = self.now;
-    }
-
-    /// Tells the sink what was noted for it.
-    fn deliver(&mut self, sink: &mut dyn Sink) -> usize {
-        let count = self.reports.len();
-        for report in self.reports.drain(..) {
-            match report {
-                Report::Completed(_, id, status) => sink.completed(id, status),
-                Report::Up(peer) => sink.up(peer),
-                Report::Down(peer, fault) => sink.down(peer, fault),
-            }
-        }
-        count
     }
 
     /// Serves every listed connection once.
@@ -426,7 +399,7 @@ impl Rail for TcpRail {
             self.busy_at = now;
         }
         self.expire(now);
-        let count = self.deliver(sink) + self.serve(sink) + self.deliver(sink);
+        let count = deliver(&mut self.reports, sink) + self.serve(sink) + deliver(&mut self.reports, sink);
         if count > 0 {
             self.busy_at = now;
         }

@@ -14,7 +14,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use rerail_core::endpoint::{Arrival, Span};
-use rerail_core::ids::PlaceId;
+use rerail_core::ids::{PlaceId, PostId};
 use rerail_core::wire::handshake::{CHALLENGE_BYTES, Transport, VERDICT_BYTES, Verdict};
 use rerail_core::wire::{Body, Common, Data, Repr};
 use rustix::event::{PollFd, PollFlags};

@@ -46,8 +46,8 @@ pub mod wire;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 
-use rerail_core::endpoint::{PostStatus, RailFault};
-use rerail_core::ids::{PeerId, PostId};
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::Time;
 use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
@@ -65,6 +65,7 @@ use self::receive::Receives;
 use self::registry::Registry;
 use self::send::Works;
 use self::slab::Slab;
+use super::reports::{Report, deliver};
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 /// Completions taken from the queue at once.
@@ -118,21 +119,6 @@ pub struct VerbsRail<D: Device> {
     // Order matters: the device, which has the slab's address, goes first.
     device: D,
     slab: Slab,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Report {
-    Completed(PeerId, PostId, PostStatus),
-    Up(PeerId),
-    Down(PeerId, RailFault),
-}
-
-impl Report {
-    fn peer(&self) -> PeerId {
-        match *self {
-            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
-        }
-    }
 }
 
 /// What a request is, in the top bits of its id; below are a generation and a place.
@@ -196,7 +182,7 @@ impl<D: Device> VerbsRail<D> {
             taken += batch.len();
             for completion in batch.drain(..) {
                 self.take_completion(&completion, sink);
-                self.deliver(sink);
+                deliver(&mut self.reports, sink);
             }
             self.batch = batch;
             batches += 1;
@@ -259,19 +245,6 @@ impl<D: Device> VerbsRail<D> {
             }
         }
         taken
-    }
-
-    /// Tells the sink what was noted for it.
-    fn deliver(&mut self, sink: &mut dyn Sink) -> usize {
-        let count = self.reports.len();
-        for report in self.reports.drain(..) {
-            match report {
-                Report::Completed(_, id, status) => sink.completed(id, status),
-                Report::Up(peer) => sink.up(peer),
-                Report::Down(peer, fault) => sink.down(peer, fault),
-            }
-        }
-        count
     }
 
     fn run_timers(&mut self) {
@@ -353,7 +326,7 @@ impl<D: Device> Rail for VerbsRail<D> {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        let mut done = self.deliver(sink);
+        let mut done = deliver(&mut self.reports, sink);
         if !self.broken {
             let mut omens = heapless::Vec::new();
             done += self.take_events(&mut omens) + self.harvest(sink);
@@ -375,7 +348,7 @@ impl<D: Device> Rail for VerbsRail<D> {
         if self.broken {
             self.give_up();
         }
-        done + self.deliver(sink)
+        done + deliver(&mut self.reports, sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {

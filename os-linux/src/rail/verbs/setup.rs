@@ -20,7 +20,7 @@ use rerail_verbs::contract::Device;
 use super::link::{Link, Phase};
 use super::peers::NO_LINK;
 use super::wire::{Nonce, Reason, Setup, SetupKind, Terms};
-use super::{Report, VerbsRail};
+use super::{Report, VerbsRail, deliver};
 use crate::auth::keep;
 use crate::rail::Sink;
 
@@ -231,7 +231,7 @@ impl<D: Device> VerbsRail<D> {
         (link.phase, link.stands) = (Phase::Up, true);
         tracing::debug!(rail = %self.options.name, peer = link.peer.0, "connected");
         self.reports.push_back(Report::Up(link.peer));
-        self.deliver(sink);
+        deliver(&mut self.reports, sink);
         self.release_held(index, Some(sink));
     }
 

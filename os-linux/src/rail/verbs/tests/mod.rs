@@ -5,8 +5,8 @@ mod fake;
 mod registrations;
 
 use proptest::prelude::*;
-use rerail_core::endpoint::{Arrival, PostKind};
-use rerail_core::ids::{Key, PlaceId};
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus};
+use rerail_core::ids::{Key, PlaceId, PostId};
 use rerail_core::time::Nanos;
 use rerail_core::wire::{Body, Common, Repr};
 

@@ -1,0 +1,38 @@
+//! What a rail has to tell the core and notes until the next poll, because it learns of it where no sink is at hand.
+
+use std::collections::VecDeque;
+
+use rerail_core::endpoint::{PostStatus, RailFault};
+use rerail_core::ids::{PeerId, PostId};
+
+use super::Sink;
+
+/// One thing to tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    Completed(PeerId, PostId, PostStatus),
+    Up(PeerId),
+    Down(PeerId, RailFault),
+}
+
+impl Report {
+    /// The peer that it is about.
+    pub(super) fn peer(&self) -> PeerId {
+        match *self {
+            Report::Completed(peer, ..) | Report::Up(peer) | Report::Down(peer, _) => peer,
+        }
+    }
+}
+
+/// Tells all that was noted, in its order; returns how much that was.
+pub(super) fn deliver(reports: &mut VecDeque<Report>, sink: &mut dyn Sink) -> usize {
+    let count = reports.len();
+    for report in reports.drain(..) {
+        match report {
+            Report::Completed(_, id, status) => sink.completed(id, status),
+            Report::Up(peer) => sink.up(peer),
+            Report::Down(peer, fault) => sink.down(peer, fault),
+        }
+    }
+    count
+}
