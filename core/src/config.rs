@@ -16,12 +16,20 @@ pub enum Multiplex {
     WeightedRoundRobin,
     /// A rail gets [`Config::window_messages`] messages before the next one has its turn.
     WindowRoundRobin,
+    /// The rail that is predicted to deliver it soonest, by what is known of each: latency, rate, what lies on it
+    /// already.
+    Balanced,
 }
 
 impl Multiplex {
     /// All of them, in the order of their names in settings.
-    pub const ALL: [Multiplex; 4] =
-        [Multiplex::Binding, Multiplex::RoundRobin, Multiplex::WeightedRoundRobin, Multiplex::WindowRoundRobin];
+    pub const ALL: [Multiplex; 5] = [
+        Multiplex::Binding,
+        Multiplex::RoundRobin,
+        Multiplex::WeightedRoundRobin,
+        Multiplex::WindowRoundRobin,
+        Multiplex::Balanced,
+    ];
 
     /// Its name in settings and on command lines.
     pub const fn name(self) -> &'static str {
@@ -30,6 +38,7 @@ impl Multiplex {
             Multiplex::RoundRobin => "round-robin",
             Multiplex::WeightedRoundRobin => "weighted-round-robin",
             Multiplex::WindowRoundRobin => "window-round-robin",
+            Multiplex::Balanced => "balanced",
         }
     }
 }

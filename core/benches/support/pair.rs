@@ -35,6 +35,7 @@ pub fn facts(lossless: bool) -> RailFacts {
         segment_bytes_max: BUFFER_BYTES as u32,
         posts_max: 64,
         bytes_per_second: 0,
+        ..RailFacts::UNKNOWN
     }
 }
 

@@ -178,6 +178,7 @@ pub const TCP: RailFacts = RailFacts {
     segment_bytes_max: 5000,
     posts_max: 4,
     bytes_per_second: 0,
+    ..RailFacts::UNKNOWN
 };
 
 /// Facts of a rail like shared memory.

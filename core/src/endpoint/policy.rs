@@ -64,7 +64,7 @@ pub enum Policy {
     Weighted,
     /// [`Striping::Adaptive`].
     Adaptive,
-    /// [`Striping::Balanced`].
+    /// [`Multiplex::Balanced`] and [`Striping::Balanced`].
     Balanced,
 }
 
@@ -88,7 +88,8 @@ impl Policy {
             Policy::RoundRobin => Some(Multiplex::RoundRobin),
             Policy::WeightedRoundRobin => Some(Multiplex::WeightedRoundRobin),
             Policy::WindowRoundRobin => Some(Multiplex::WindowRoundRobin),
-            Policy::Even | Policy::Weighted | Policy::Adaptive | Policy::Balanced => None,
+            Policy::Balanced => Some(Multiplex::Balanced),
+            Policy::Even | Policy::Weighted | Policy::Adaptive => None,
         }
     }
 
@@ -245,14 +246,23 @@ impl Endpoint<'_> {
         mask
     }
 
-    /// The rail for one packet of a class, of `rails`; `None`: wait for room (P-5).
-    pub(super) fn multiplex(&mut self, channel: u32, class: MessageClass, rails: Candidates) -> Option<RailId> {
+    /// The rail for one packet of a class with `bytes` of payload, of `rails`; `None`: wait for room (P-5).
+    pub(super) fn multiplex(
+        &mut self,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        rails: Candidates,
+    ) -> Option<RailId> {
         let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
+        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
+            return self.soonest(channel, bytes, rails);
+        }
         let policies = &self.policies;
         let turn = &mut self.t.channels.at_mut(channel).turns[class as usize];
         match policies.classes[class as usize].multiplex {
             // Binding keeps to one rail even while it is busy: that is what keeps messages in order.
-            Multiplex::Binding => Binding::to(RailId(policies.bind)).pick(rails),
+            Multiplex::Binding | Multiplex::Balanced => Binding::to(RailId(policies.bind)).pick(rails),
             Multiplex::RoundRobin => turn.robin.pick(rails),
             Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
             Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),

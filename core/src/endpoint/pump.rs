@@ -136,8 +136,8 @@ impl Endpoint<'_> {
         self.pump_goodbye(channel, out);
     }
 
-    fn choose(&mut self, channel: u32, class: MessageClass) -> Option<RailId> {
-        self.multiplex(channel, class, self.candidates(channel))
+    fn choose(&mut self, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
+        self.multiplex(channel, class, bytes, self.candidates(channel))
     }
 
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
@@ -213,7 +213,8 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let turns = self.t.channels.at(channel).turns;
-        let Some(rail) = self.choose(channel, MessageClass::Small) else { return Step::Idle };
+        let len = send.len;
+        let Some(rail) = self.choose(channel, MessageClass::Small, len) else { return Step::Idle };
         let facts = self.rails[usize::from(rail.0)];
         let eager_max = self.config.eager_bytes_max.min(facts.eager_bytes_max).min(terms.eager_bytes_max);
         let operation = self.t.op_id(op).0.to_bits();
@@ -306,7 +307,7 @@ impl Endpoint<'_> {
         if op == NONE || slot.requests_out >= requests_max || !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
-        let Some(rail) = self.choose(channel, MessageClass::OneSided) else { return Step::Idle };
+        let Some(rail) = self.choose(channel, MessageClass::OneSided, 0) else { return Step::Idle };
         let request = *self.t.ops.at(op);
         let operation = self.t.op_id(op).0.to_bits();
         let body = if request.kind == OpKind::Get {

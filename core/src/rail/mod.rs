@@ -5,6 +5,8 @@ pub mod rate;
 pub mod sched;
 pub mod weights;
 
+pub use plan::groups::Place;
+
 /// What a rail can do; the core adapts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
@@ -51,4 +53,27 @@ pub struct RailFacts {
     pub posts_max: u16,
     /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
     pub bytes_per_second: u64,
+    /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a bottleneck.
+    pub place: Place,
+    /// How far its device is from the memory of this process, as the kernel counts it: 10 is local, more is farther; 0:
+    /// not known.
+    pub numa_distance: u8,
+    /// Payloads up to so many bytes are moved by the processor (programmed I/O, inline posts), which meanwhile serves
+    /// no other rail; 0: none. No part of a message is cut as small (newmadeleine-2007, 3.3).
+    pub pio_bytes_max: u32,
+}
+
+impl RailFacts {
+    /// Nothing known and nothing possible: the rest of a literal.
+    pub const UNKNOWN: RailFacts = RailFacts {
+        kind: RailKind::Loop,
+        caps: Caps { write: false, read: false, registration: false, lossless: false },
+        eager_bytes_max: 0,
+        segment_bytes_max: 0,
+        posts_max: 0,
+        bytes_per_second: 0,
+        place: Place { port: 0, hca: 0, bus: 0 },
+        numa_distance: 0,
+        pio_bytes_max: 0,
+    };
 }

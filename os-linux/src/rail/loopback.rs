@@ -118,6 +118,7 @@ impl Rail for Loopback {
             segment_bytes_max: SEGMENT_BYTES_MAX,
             posts_max: POSTS_MAX,
             bytes_per_second: 0,
+            ..RailFacts::UNKNOWN
         }
     }
 

@@ -19,8 +19,8 @@ pub(super) struct Knob {
 }
 
 /// Names of [`Multiplex`], in the order of [`MULTIPLEX`].
-const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin", "weighted_round_robin", "window_round_robin"];
-const MULTIPLEX: [Multiplex; 4] = Multiplex::ALL;
+const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin", "weighted_round_robin", "window_round_robin", "balanced"];
+const MULTIPLEX: [Multiplex; 5] = Multiplex::ALL;
 
 /// Names of [`Striping`], in the order of [`STRIPING`].
 const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive", "balanced"];

@@ -120,6 +120,7 @@ const FACTS: RailFacts = RailFacts {
     segment_bytes_max: 8192,
     posts_max: POSTS_MAX as u16,
     bytes_per_second: 1_000_000_000,
+    ..RailFacts::UNKNOWN
 };
 
 /// The memory that actions name.

@@ -104,6 +104,7 @@ impl ShmHub {
             segment_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
             posts_max: hub.posts_max,
             bytes_per_second: 0,
+            ..RailFacts::UNKNOWN
         };
         ShmRail {
             hub: self.clone(),

@@ -249,6 +249,7 @@ impl Rail for StreamRail {
             segment_bytes_max: 128 * 1024,
             posts_max: 16,
             bytes_per_second: self.bytes_per_second,
+            ..RailFacts::UNKNOWN
         }
     }
 

@@ -19,6 +19,8 @@ pub enum MultiplexWord {
     WeightedRoundRobin,
     /// [`Multiplex::WindowRoundRobin`].
     WindowRoundRobin,
+    /// [`Multiplex::Balanced`].
+    Balanced,
 }
 
 /// Cutting of large messages.
@@ -74,6 +76,7 @@ macro_rules! knobs {
                     Some(MultiplexWord::RoundRobin) => config.multiplex = Multiplex::RoundRobin,
                     Some(MultiplexWord::WeightedRoundRobin) => config.multiplex = Multiplex::WeightedRoundRobin,
                     Some(MultiplexWord::WindowRoundRobin) => config.multiplex = Multiplex::WindowRoundRobin,
+                    Some(MultiplexWord::Balanced) => config.multiplex = Multiplex::Balanced,
                     None => {}
                 }
                 if let Some(weights) = &self.weights {

@@ -80,7 +80,7 @@ fn config(rng: &mut Rng) -> Config {
     let eager_bytes_max = [0, 64, 1000][rng.below(3) as usize];
     let pick = |rng: &mut Rng, small: u64, large: u64| if rng.one_in(2) { small } else { 1 + rng.below(large) };
     Config {
-        multiplex: Multiplex::ALL[rng.below(4) as usize],
+        multiplex: Multiplex::ALL[rng.below(5) as usize],
         striping: Striping::ALL[rng.below(5) as usize],
         operations_max: 1 + pick(rng, 1, 40) as u32,
         packets_max: 1 + pick(rng, 1, 40) as u32,

@@ -8,7 +8,7 @@ fn run(seed: u64) {
     let mut rng = Rng::new(seed);
     let rails = ALL_RAILS[rng.below(6) as usize];
     let config = Config {
-        multiplex: Multiplex::ALL[rng.below(4) as usize],
+        multiplex: Multiplex::ALL[rng.below(5) as usize],
         striping: Striping::ALL[rng.below(5) as usize],
         bulk_max: 1 + rng.below(8) as u32,
         packets_max: 4 + rng.below(100) as u32,

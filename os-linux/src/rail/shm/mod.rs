@@ -271,6 +271,7 @@ impl Rail for ShmRail {
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: 0,
+            ..RailFacts::UNKNOWN
         }
     }
 

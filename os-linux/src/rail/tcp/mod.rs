@@ -323,6 +323,7 @@ impl Rail for TcpRail {
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: self.options.bytes_per_second,
+            ..RailFacts::UNKNOWN
         }
     }
 

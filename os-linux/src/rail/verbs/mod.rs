@@ -268,6 +268,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: self.port.bytes_per_second,
+            ..RailFacts::UNKNOWN
         }
     }
 
