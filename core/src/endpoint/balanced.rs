@@ -1,65 +1,241 @@
-//! The `balanced` policy: cuts a message so that all its parts end together, by what is known of each rail (`rail/plan`).
+//! The `balanced` policy (P-8 to P-11): small messages go to the rail that delivers them soonest, large ones are cut so
+//! that all parts end together, by what is known of each rail (`rail/plan`), and re-cut on the way (`recut`).
 //!
-//! Rails that were never measured come first: as long as there is one, messages are cut evenly.
+//! What is known of a rail, best first: what it was measured at towards this peer, what it was measured at towards
+//! another one, what its facts say. As long as nothing is known of one of them, messages are cut evenly, and re-cut as
+//! the parts are seen to move.
 
 use super::Endpoint;
+use super::MessageClass;
+use super::measure::has_bounds;
 use super::room::rails_of;
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
-use crate::rail::plan::groups::Forest;
 use crate::rail::plan::split::{Ask, Plan, RailState, Shared, cut};
 use crate::rail::rate::Rate;
 use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
+use crate::rail::weights::WEIGHT_TOTAL;
+use crate::time::{Nanos, Time};
 
 /// What one more part costs beside its bytes: posts, doorbells, a FIN; in nanoseconds.
 const CHUNK_NS: u32 = 1_000;
 
-/// The latency of a rail that was never seen alone, in nanoseconds.
+/// The latency of a rail that was never seen alone, in nanoseconds, on a device that is near.
 const LATENCY_NS: u32 = 5_000;
 
+/// The kernel's distance of what is near.
+const NEAR: u32 = 10;
+
+/// A rail that a plan leaves out is tried again when it was last seen so long ago.
+const STALE: Nanos = Nanos::from_millis(1);
+
+/// Trying costs at most one part in 2^7 of the time of the messages that were cut.
+const TRY_SHIFT: u32 = 7;
+
+/// What may be saved up for one try, in nanoseconds.
+const CREDIT_MAX: u32 = 50_000_000;
+
+/// A part that tries a rail: as little as says how fast it is at least (P-1).
+const TRY_BYTES: u64 = 4 * 1024;
+
+/// The same on rails that take bytes before they move them: what they buffer says nothing.
+const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
+
+/// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths (P-11).
+const KEEP_PERCENT: u64 = 2;
+
 impl Endpoint<'_> {
-    /// Of some rails the one that delivers `bytes` soonest (P-8); `None`: wait for it to have room.
-    pub(super) fn soonest(&self, channel: u32, bytes: u64, rails: Candidates) -> Option<RailId> {
+    /// The rate that is believed of a rail towards a peer.
+    pub(super) fn believed_rate(&self, channel: u32, rail: RailId) -> Rate {
+        let measured = self.t.subs[self.t.sub_index(channel, rail)].path.rate;
+        if measured != Rate::NONE {
+            return measured;
+        }
+        let elsewhere = self.t.figures[usize::from(rail.0)].bytes_per_second;
+        let declared = self.rails[usize::from(rail.0)].bytes_per_second;
+        Rate::from_bytes_per_second(if elsewhere > 0 { elsewhere } else { declared })
+    }
+
+    /// The latency that is believed of a rail towards a peer, in nanoseconds.
+    fn believed_latency(&self, channel: u32, rail: RailId) -> u32 {
+        let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
+        let distance = u32::from(self.rails[usize::from(rail.0)].numa_distance);
+        if measured > 0 { measured } else { LATENCY_NS * distance.max(NEAR) / NEAR }
+    }
+
+    /// What is believed of a rail at the moment, for the planner.
+    fn state_of(&self, channel: u32, rail: RailId) -> RailState {
+        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let smallest = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
+        RailState {
+            rate: self.believed_rate(channel, rail),
+            latency_ns: self.believed_latency(channel, rail),
+            backlog_bytes: path.backlog + path.planned,
+            chunk_ns: CHUNK_NS,
+            register_ns_per_mib: 0,
+            chunk_bytes_min: smallest.max(STRIPE_BYTES_MIN) as u32,
+        }
+    }
+
+    /// Of some rails the one that delivers `bytes` soonest (P-9); `None`: wait for it to have room.
+    pub(super) fn soonest(&self, channel: u32, class: MessageClass, bytes: u64, rails: Candidates) -> Option<RailId> {
+        let rails = rails.up & rails.room;
+        if rails.is_power_of_two() {
+            return Some(RailId(rails.trailing_zeros() as u8));
+        }
         let mut best = None;
-        for rail in rails_of(rails.up) {
-            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-            let known = path.rate != Rate::NONE;
-            let on_it = path.backlog + bytes;
-            let moving = if known { path.rate.time_ns(on_it) } else { 0 };
-            let ends = moving.saturating_add(if path.latency == 0 { LATENCY_NS } else { path.latency }.into());
+        for rail in rails_of(rails) {
+            let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+            // What is cut and not posted yet goes before other payload, and behind small messages.
+            let planned = if class == MessageClass::Small { 0 } else { sub.path.planned };
+            let ahead = sub.path.backlog + planned + bytes;
+            let rate = if bytes == ahead { sub.path.rate } else { self.believed_rate(channel, rail) };
+            let moving = if rate == Rate::NONE { 0 } else { rate.time_ns(ahead) };
+            let posts = u64::from(sub.posts) * u64::from(sub.path.post_ns);
+            let untried = sub.path.latency == 0 && sub.posts == 0 && has_bounds(&self.rails[usize::from(rail.0)]);
+            // Nothing tells how near a rail is but trying it once.
+            let latency = if untried { 0 } else { self.believed_latency(channel, rail) };
+            let ends = moving.saturating_add(posts).saturating_add(latency.into());
             if best.is_none_or(|(soonest, _)| ends < soonest) {
                 best = Some((ends, rail));
             }
         }
-        best.map(|(_, rail)| rail).filter(|rail| rails.room >> rail.0 & 1 == 1)
+        best.map(|(_, rail)| rail)
     }
 
-    /// Cuts `bytes` over rails of a mask into the stripes of a set, which are empty (P-8). `false`: not enough is known.
-    pub(super) fn balance(&mut self, channel: u32, bytes: u64, mask: u64, set: u32) -> bool {
+    /// Plans a message of `bytes` over rails of a mask, of which at most `rails_used` are to carry it. `false`: not
+    /// enough is known.
+    pub(super) fn plan_balanced(&self, channel: u32, bytes: u64, mask: u64, rails_used: u8, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
-            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-            if path.rate == Rate::NONE {
+            let state = self.state_of(channel, rail);
+            if state.rate == Rate::NONE {
                 return false;
             }
-            rails[usize::from(rail.0)] = RailState {
-                rate: path.rate,
-                latency_ns: if path.latency == 0 { LATENCY_NS } else { path.latency },
-                backlog_bytes: path.backlog + path.planned,
-                chunk_ns: CHUNK_NS,
-                register_ns_per_mib: 0,
-                chunk_bytes_min: STRIPE_BYTES_MIN as u32,
-            };
+            rails[usize::from(rail.0)] = state;
         }
-        let ask = Ask { bytes, eligible: mask, ..Ask::default() };
-        let (forest, mut plan) = (Forest::new(&[]), Plan::default());
-        if !cut(&ask, &rails[..self.rails.len()], Shared { forest: &forest, capacities: &[] }, &mut plan) {
+        let ask = Ask { bytes, eligible: mask, rails_used_max: rails_used, ..Ask::default() };
+        let shared = Shared { forest: &self.forest, capacities: &self.capacities };
+        cut(&ask, &rails[..self.rails.len()], shared, plan)
+    }
+
+    /// Cuts `bytes` over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
+    pub(super) fn balance(
+        &mut self,
+        now: Time,
+        channel: u32,
+        bytes: u64,
+        mask: u64,
+        rails_used: u8,
+        stripes: &mut [Stripe],
+    ) -> bool {
+        let mut plan = Plan::default();
+        if !self.plan_balanced(channel, bytes, mask, rails_used, &mut plan) {
             return false;
         }
-        let stripes = self.t.stripes_of(set);
-        for chunk in &plan.chunks {
-            stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };
+        if !self.keep_cut(channel, bytes, &plan, stripes) {
+            for chunk in &plan.chunks {
+                stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };
+            }
+            self.note_cut(now, channel, bytes, &plan);
         }
+        self.try_again(now, channel, mask, &plan, stripes);
         true
+    }
+
+    /// Cuts as the last message was cut, where that is as good as the new plan to within [`KEEP_PERCENT`]: so that parts of
+    /// messages from the same buffer begin where they began before, and what is registered of it stays of use (P-11).
+    fn keep_cut(&self, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+        let mut shares = [0; RAILS_MAX];
+        let mut sum = 0;
+        let mut latest = 0;
+        for chunk in &plan.chunks {
+            let rail = RailId(chunk.rail);
+            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+            if path.share == 0 || path.backlog + path.planned > 0 {
+                return false;
+            }
+            let state = self.state_of(channel, rail);
+            let part = (u128::from(bytes) * u128::from(path.share) / u128::from(WEIGHT_TOTAL)) as u64;
+            if part < state.chunk_bytes_min.into() {
+                return false;
+            }
+            let ends = u64::from(state.latency_ns) + u64::from(state.chunk_ns) + state.rate.time_ns(part);
+            latest = ends.max(latest);
+            shares[usize::from(rail.0)] = path.share;
+            sum += path.share;
+        }
+        if plan.chunks.len() < 2 || sum != WEIGHT_TOTAL || latest > plan.finish_ns + plan.finish_ns / 100 * KEEP_PERCENT
+        {
+            return false;
+        }
+        let mask = plan.chunks.iter().fold(0, |mask, chunk| mask | 1 << chunk.rail);
+        crate::rail::sched::striping::weighted(bytes, mask, &shares, stripes);
+        true
+    }
+
+    /// Remembers how a message was cut.
+    fn note_cut(&mut self, now: Time, channel: u32, bytes: u64, plan: &Plan) {
+        use super::measure::{Change, Why};
+        let mut given = 0;
+        let mut at = 0;
+        for rail in 0..self.rails.len() as u8 {
+            let share = match plan.chunks.iter().find(|chunk| chunk.rail == rail) {
+                // By running sums, so that all together are the total.
+                Some(chunk) => {
+                    at += chunk.bytes;
+                    let until = (u128::from(at) * u128::from(WEIGHT_TOTAL) / u128::from(bytes.max(1))) as u32;
+                    until - core::mem::replace(&mut given, until)
+                }
+                None => 0,
+            };
+            self.t.sub(channel, RailId(rail)).path.share = share;
+            let figures = &mut self.t.figures[usize::from(rail)];
+            let before = core::mem::replace(&mut figures.weight, share);
+            if share.abs_diff(before) > before / 32 {
+                let (from, to) = (before.into(), share.into());
+                figures.changed = Some(Change { at: now, why: Why::Planned, from, to });
+            }
+        }
+    }
+
+    /// Gives a rail that the plan leaves out a small part, where it was not seen for a while and the time that this may
+    /// cost was saved up (P-11): so a rail that has recovered is found again.
+    fn try_again(&mut self, now: Time, channel: u32, mask: u64, plan: &Plan, stripes: &mut [Stripe]) {
+        let saved = (plan.finish_ns >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
+        let slot = self.t.channels.at_mut(channel);
+        slot.try_ns = (slot.try_ns + saved).min(CREDIT_MAX);
+        let credit = u64::from(slot.try_ns);
+        let used = plan.chunks.iter().fold(0u64, |used, chunk| used | 1 << chunk.rail);
+        let left_out = mask & !used;
+        if left_out == 0 {
+            return;
+        }
+        let is_stale = |rail: &RailId| {
+            let sub = &self.t.subs[self.t.sub_index(channel, *rail)];
+            sub.posts == 0 && sub.path.planned == 0 && (now - sub.path.last) >= STALE
+        };
+        let Some(rail) = rails_of(left_out).filter(is_stale).min_by_key(|rail| {
+            let sub = &self.t.subs[self.t.sub_index(channel, *rail)];
+            (sub.path.last, rail.0)
+        }) else {
+            return;
+        };
+        let state = self.state_of(channel, rail);
+        let facts = &self.rails[usize::from(rail.0)];
+        let bytes = if has_bounds(facts) { TRY_BYTES } else { TRY_BYTES_BUFFERED };
+        let bytes = bytes.max(u64::from(facts.pio_bytes_max + 1).next_multiple_of(TRY_BYTES));
+        let ends = state.rate.time_ns(bytes).saturating_add(state.latency_ns.into()).saturating_add(CHUNK_NS.into());
+        let cost = ends.saturating_sub(plan.finish_ns);
+        // The end of the largest part, if it is large enough to go on being one.
+        let Some(chunk) = plan.chunks.iter().max_by_key(|chunk| chunk.bytes) else { return };
+        let Stripe { next, end } = stripes[usize::from(chunk.rail)];
+        if cost > credit || end - next < 4 * bytes {
+            return;
+        }
+        self.t.channels.at_mut(channel).try_ns -= cost as u32;
+        let from = (end - bytes) & !63;
+        stripes[usize::from(chunk.rail)].end = from;
+        stripes[usize::from(rail.0)] = Stripe { next: from, end };
     }
 }

@@ -3,26 +3,21 @@
 
 use super::action::{PostKind, Span};
 use super::channel::Shortage;
-use super::measure::Part;
 use super::op::{Op, OpKind, Phase};
 use super::packets::Actions;
 use super::pump::Step;
-use super::room::rails_of;
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Planted};
 use crate::ids::RailId;
+use crate::rail::rate::Rate;
 use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
 use crate::wire::{self, Body, Data, Fin, Lane};
 
-/// A transfer that is cut: one stripe for each rail, in a table of their own.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct StripeSet {
-    /// Rails that have bytes or a FIN of it still to carry.
-    pub pending: u64,
-}
+/// A segment of a part that may still move, on a rail of which nothing is known.
+const SEGMENT_BYTES_FIRST: u64 = 32 * 1024;
 
 impl Endpoint<'_> {
     /// One segment of payload, of the first transfer that can move.
@@ -61,13 +56,16 @@ impl Endpoint<'_> {
         if slot.cursor == 0 && self.must_wait_to_serve(channel, slot) {
             return Step::Idle;
         }
-        if !self.plan(channel, op) {
+        if !self.plan(now, channel, op) {
             return Step::Idle;
         }
         let &Op { single, stripes: set, cursor, granted, .. } = self.t.ops.at(op);
         if let Some(rail) = single {
             let mut stripe = Stripe { next: cursor, end: granted };
             return self.move_part(now, channel, op, rail, &mut stripe, out);
+        }
+        if self.t.stripe_sets.at(set).helpers != 0 {
+            self.recut(channel, op); // P-10
         }
         let mut parts = self.parts_to_feed(channel, self.t.stripe_sets.at(set).pending);
         while parts != 0 {
@@ -85,7 +83,7 @@ impl Endpoint<'_> {
     }
 
     /// Decides which rails carry a transfer, once; `false`: not possible at the moment, or too early.
-    fn plan(&mut self, channel: u32, op: u32) -> bool {
+    fn plan(&mut self, now: Time, channel: u32, op: u32) -> bool {
         let &Op { single, stripes, phase, keys, granted, .. } = self.t.ops.at(op);
         if single.is_some() || stripes != NONE {
             return true;
@@ -114,7 +112,7 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
-        } else if striped & feed == 0 || !self.cut(channel, op, class, striped) {
+        } else if striped & feed == 0 || !self.cut(now, channel, op, class, striped) {
             return false;
         }
         let slot = self.t.ops.at_mut(op);
@@ -123,38 +121,19 @@ impl Endpoint<'_> {
         true
     }
 
-    /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
-    fn cut(&mut self, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
-        let granted = self.t.ops.at(op).granted;
-        let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
-            self.wait_for(channel, Shortage::Stripes);
-            return false;
+    /// The largest segment that a rail is given of a transfer. Where parts may still move (P-10), about half of what it
+    /// is fed at a time, and little as long as nobody knows how fast it is.
+    fn segment_most(&self, channel: u32, op: u32, rail: RailId, segment_bytes_max: u64) -> u64 {
+        let set = self.t.ops.at(op).stripes;
+        if set == NONE || self.t.stripe_sets.at(set).helpers == 0 {
+            return segment_bytes_max;
+        }
+        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let fed = match path.rate {
+            Rate::NONE => SEGMENT_BYTES_FIRST,
+            rate => rate.bytes_in(self.config.feed_time.0 / 2) & !63,
         };
-        let set = set.index;
-        self.t.stripes_of(set).fill(Stripe::default());
-        let weights = self.stripe(channel, class, granted, mask, set);
-        self.t.parts_of(set).fill(Part::default());
-        let mut used = 0;
-        for rail in rails_of(mask) {
-            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
-            used |= u64::from(stripe.end > stripe.next) << rail.0;
-            self.t.parts_of(set)[usize::from(rail.0)] =
-                Part::of(stripe.end - stripe.next, weights.map_or(0, |weights| weights[usize::from(rail.0)]));
-        }
-        self.t.stripe_sets.at_mut(set).pending = used;
-        if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
-            // As if they were with a rail already.
-            self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;
-            self.t.ops.at_mut(op).cursor = 64;
-        }
-        for rail in rails_of(used) {
-            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
-            self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;
-        }
-        let slot = self.t.ops.at_mut(op);
-        slot.stripes = set;
-        slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
-        true
+        fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
 
     /// Moves the next segment of the part that was planned for rail `part`, or its FIN.
@@ -177,7 +156,8 @@ impl Endpoint<'_> {
         let facts = self.rails[usize::from(rail.0)];
         let offset = stripe.next;
         let fin_first = fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
-        let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(facts.segment_bytes_max.into()) };
+        let most = self.segment_most(channel, op, part, facts.segment_bytes_max.into());
+        let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(most) };
         let payload = self.payload(op, offset, len);
         let key = |key: Option<wire::RemoteKey>| {
             let key = key.unwrap_or_default();

@@ -84,6 +84,8 @@ pub(crate) struct Channel {
     pub ack: AckState,
     /// By [`MessageClass`](super::MessageClass).
     pub turns: [Turn; 3],
+    /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
+    pub try_ns: u32,
     pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
@@ -147,6 +149,7 @@ impl Channel {
             grants,
             ack: AckState::default(),
             turns: [Turn::default(); 3],
+            try_ns: 0,
             rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,

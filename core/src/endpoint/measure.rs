@@ -14,9 +14,9 @@ use super::op::Packet;
 use super::room::is_light;
 use super::{Endpoint, PostStatus};
 use crate::ids::RailId;
-use crate::rail::RailKind;
 use crate::rail::rate::Rate;
 use crate::rail::sched::STRIPE_BYTES_MIN;
+use crate::rail::{RailFacts, RailKind};
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
 
@@ -25,6 +25,18 @@ const SAMPLE_BYTES_MIN: u64 = 32 * 1024;
 
 /// And once they were so many on average for each post: small packets cost their number, not their bytes.
 const POST_BYTES_MIN: u64 = 4 * 1024;
+
+/// What so few bytes take to move is no great part of a latency.
+const SMALL_BYTES_MAX: u64 = 1024;
+
+/// A busy interval of small packets is a sample of what a packet costs once there were so many of them.
+const SAMPLE_POSTS_MIN: u32 = 16;
+
+/// No packet costs more beside its bytes, in nanoseconds; more is the driver's doing.
+const POST_NS_MAX: u64 = 1_000_000;
+
+/// A rail of which nothing is known is given so many bytes to begin with.
+const FIRST_BYTES: u64 = 64 * 1024;
 
 /// A sample further than a quarter off is out of line; after so many in a row on one side the rate has changed.
 const OUT_OF_LINE_MAX: i8 = 3;
@@ -44,6 +56,8 @@ pub enum Why {
     Stripes,
     /// Weights were set. `from` and `to` are weights.
     Set,
+    /// A message was cut otherwise than the one before, by what is known of the rails (P-8). `from` and `to` are weights.
+    Planned,
 }
 
 /// A change of a rail's weight or rate.
@@ -106,8 +120,12 @@ pub(crate) struct Path {
     pub rate: Rate,
     /// In nanoseconds, at most so much; 0: not measured.
     pub latency: u32,
+    /// What a small post costs the rail beside its bytes, in nanoseconds; 0: not measured.
+    pub post_ns: u32,
     /// The adaptive weight; 0: not begun.
     pub weight: u32,
+    /// Its share of the last message that `balanced` cut; 0: none.
+    pub share: u32,
     /// Samples in a row out of line, negative below.
     streak: i8,
     /// A busy interval is open.
@@ -173,6 +191,11 @@ impl Path {
             told = self.sample(Rate::of(self.bytes, (self.last - self.since).0));
             (self.since, self.bytes, self.posts) = (self.last, 0, 0);
         }
+        let many = self.posts >= SAMPLE_POSTS_MIN && self.bytes < u64::from(self.posts) * POST_BYTES_MIN;
+        if self.is_open && now > self.last && self.last > self.since && many {
+            self.sample_post((self.last - self.since).0);
+            (self.since, self.bytes, self.posts) = (self.last, 0, 0);
+        }
         if self.is_open && now > self.since {
             self.bytes += len;
             self.posts += 1;
@@ -182,17 +205,19 @@ impl Path {
         }
         if !is_busy {
             self.is_open = false;
-            // The smallest stripe is enough to begin with: else messages cut in two of these would never teach what cuts them.
-            let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { SAMPLE_BYTES_MIN };
+            // To begin with, the smallest stripe is enough: else messages cut in two of these would never teach what cuts
+            // them. Later what is certain is certain, however little it was.
+            let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { POST_BYTES_MIN };
             if has_bounds && self.busy_bytes >= least && now > self.busy_since {
                 let rate = Rate::of(self.busy_bytes, (now - self.busy_since).0);
                 if rate > self.rate {
-                    told = self.sample(rate).or(told);
+                    told = self.raise(rate).or(told);
                 }
             }
-            if has_bounds && self.rate != Rate::NONE && self.busy_bytes == len {
+            if has_bounds && (self.rate != Rate::NONE || len <= SMALL_BYTES_MAX) && self.busy_bytes == len {
                 // Alone from post to completion.
-                let rest = took.0.saturating_sub(self.rate.time_ns(len));
+                let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
+                let rest = took.0.saturating_sub(moving);
                 let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
                 self.latency = if self.latency == 0 { rest } else { self.latency.min(rest) };
             }
@@ -201,9 +226,13 @@ impl Path {
         told
     }
 
-    /// How long what it has will take; `Nanos(0)` where the rate is not known.
-    pub(crate) fn queued_time(&self) -> Nanos {
-        if self.rate == Rate::NONE { Nanos(0) } else { Nanos(self.rate.time_ns(self.backlog)) }
+    /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether that is
+    /// little.
+    pub(crate) fn lasts_less_than(&self, time: Nanos) -> bool {
+        match self.rate {
+            Rate::NONE => self.backlog < FIRST_BYTES,
+            rate => rate.time_ns(self.backlog) < time.0,
+        }
     }
 
     /// Whether it is through with what it has before another one is; both rates count only where both are known.
@@ -211,6 +240,22 @@ impl Path {
         let known = self.rate != Rate::NONE && other.rate != Rate::NONE;
         let (mine, its) = if known { (self.rate.0, other.rate.0) } else { (1, 1) };
         u128::from(self.backlog) * u128::from(its) < u128::from(other.backlog) * u128::from(mine)
+    }
+
+    /// Takes a busy interval of many small posts into what each of them costs beside its bytes.
+    fn sample_post(&mut self, took_ns: u64) {
+        let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(self.bytes) };
+        let sample = (took_ns.saturating_sub(moving) / u64::from(self.posts)).min(POST_NS_MAX);
+        let step = (sample as i64 - i64::from(self.post_ns)) >> if self.post_ns == 0 { 0 } else { SAMPLE_SHIFT };
+        self.post_ns = (i64::from(self.post_ns) + step).max(1) as u32;
+    }
+
+    /// The rail was seen to be at least so fast.
+    fn raise(&mut self, least: Rate) -> Option<(Why, Rate)> {
+        let before = core::mem::replace(&mut self.rate, least);
+        self.streak = 0;
+        let why = if before == Rate::NONE { Why::Measured } else { Why::Jump };
+        (before == Rate::NONE || least.0 - before.0 > before.0 / 4).then_some((why, before))
     }
 
     /// Takes a sample into the rate.
@@ -241,6 +286,11 @@ impl Path {
 /// Time in ticks of 16 ns; wraps after 68 s.
 pub(super) const fn tick(now: Time) -> u32 {
     (now.0 >> 4) as u32
+}
+
+/// Whether the time from a post to its completion says something about a rail that has little to do: on TCP it does not.
+pub(super) fn has_bounds(facts: &RailFacts) -> bool {
+    facts.kind != RailKind::Tcp
 }
 
 impl Endpoint<'_> {
@@ -285,7 +335,7 @@ impl Endpoint<'_> {
     pub(super) fn note_completed(&mut self, now: Time, packet: &Packet, status: PostStatus) {
         let rail = RailId(packet.rail);
         let facts = &self.rails[usize::from(packet.rail)];
-        let has_bounds = facts.kind != RailKind::Tcp;
+        let has_bounds = has_bounds(facts);
         let sub = self.t.sub(packet.channel, rail);
         let was_light = is_light(sub, facts);
         sub.posts = sub.posts.saturating_sub(1);

@@ -10,6 +10,7 @@ mod arrive;
 mod balanced;
 mod bulk;
 mod channel;
+mod cut;
 mod debug;
 pub mod error;
 pub mod event;
@@ -25,6 +26,7 @@ mod packets;
 mod planted;
 mod policy;
 mod pump;
+mod recut;
 mod rendezvous;
 pub mod request;
 mod room;
@@ -49,9 +51,11 @@ pub use request::*;
 pub use tables::{Sizes, sizes};
 pub use usage::{InUse, Usage};
 
-use crate::config::Config;
+use crate::config::{Config, RAILS_MAX};
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
+use crate::rail::plan::groups::{Forest, GROUPS_MAX};
+use crate::rail::rate::Rate;
 use crate::rel::ack::AckPolicy;
 use crate::seq::Seq;
 use crate::store::{List, Sizer};
@@ -129,6 +133,8 @@ pub struct Stats {
     pub acks_explicit: u64,
     /// Payload bytes copied on the way (retained copies and unexpected messages).
     pub bytes_copied: u64,
+    /// Ends of parts of transfers that another rail took over (P-10).
+    pub recuts: u64,
 }
 
 /// One end of all virtual channels of a process.
@@ -229,6 +235,9 @@ pub struct Endpoint<'m> {
     config: Config,
     rails: heapless::Vec<RailFacts, 64>,
     policies: Policies,
+    /// Which rails share what, and what that carries.
+    forest: Forest,
+    capacities: [Rate; GROUPS_MAX],
     ack_policy: AckPolicy,
     t: Tables<'m>,
     /// Channels with something to send.
@@ -263,6 +272,12 @@ pub struct Endpoint<'m> {
     plants: planted::Plants,
 }
 
+/// What the rails share by their places.
+fn forest(rails: &[RailFacts]) -> Forest {
+    let places: heapless::Vec<_, RAILS_MAX> = rails.iter().map(|facts| facts.place).collect();
+    Forest::new(&places)
+}
+
 /// What all tables need, in carving order.
 pub(crate) const fn layout(config: &Config) -> Sizer {
     Tables::layout(config)
@@ -290,6 +305,8 @@ impl<'m> Endpoint<'m> {
         let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
         let mut endpoint = Endpoint {
             policies: Policies::new(&config, rails.len()),
+            forest: forest(rails),
+            capacities: [Rate::NONE; GROUPS_MAX],
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
             config,

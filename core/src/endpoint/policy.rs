@@ -8,8 +8,8 @@ use super::room::rails_of;
 use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
+use crate::rail::sched::Candidates;
 use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
-use crate::rail::sched::{Candidates, Stripe, striping};
 use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
 use crate::time::Time;
 
@@ -164,6 +164,28 @@ impl Policies {
     }
 }
 
+impl Policies {
+    /// How large messages of a class are cut.
+    pub(super) const fn striping(&self, class: MessageClass) -> Striping {
+        self.classes[class as usize].striping
+    }
+
+    /// How many rails carry a message of a class at most.
+    pub(super) const fn rails_used(&self, class: MessageClass) -> u8 {
+        self.classes[class as usize].rails_used
+    }
+
+    /// The weights that were set, so that they sum to the total.
+    pub(super) const fn shares(&self) -> [u32; RAILS_MAX] {
+        self.shares
+    }
+
+    /// That of one rail.
+    pub(super) fn share(&self, rail: RailId) -> u32 {
+        self.shares[usize::from(rail.0)]
+    }
+}
+
 /// Weights of `rails` rails that sum to the total.
 fn shares(weights: &[u16; RAILS_MAX], rails: usize) -> [u32; RAILS_MAX] {
     let mut shares = [0; RAILS_MAX];
@@ -229,7 +251,7 @@ impl Endpoint<'_> {
     }
 
     /// Of the rails of a mask those that carry messages of a class (P-6).
-    fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
+    pub(super) fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
         let rails_used = self.policies.classes[class as usize].rails_used;
         let mut mask = self.eligible(class, mask);
         while mask.count_ones() > rails_used.into() {
@@ -256,7 +278,7 @@ impl Endpoint<'_> {
     ) -> Option<RailId> {
         let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
         if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
-            return self.soonest(channel, bytes, rails);
+            return self.soonest(channel, class, bytes, rails);
         }
         let policies = &self.policies;
         let turn = &mut self.t.channels.at_mut(channel).turns[class as usize];
@@ -277,41 +299,10 @@ impl Endpoint<'_> {
                 let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
                 bound.map_or(0, |rail| 1 << rail.0)
             }
-            Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
+            Striping::Even | Striping::Weighted | Striping::Adaptive => usable,
+            // It chooses itself among all of them.
+            Striping::Balanced => self.eligible(class, mask),
         }
-    }
-
-    /// Cuts `bytes` over the rails of a mask into the stripes of a set, which are empty (P-5). Gives the weights, where
-    /// the times of the stripes are to change them.
-    pub(super) fn stripe(
-        &mut self,
-        channel: u32,
-        class: MessageClass,
-        bytes: u64,
-        mask: u64,
-        set: u32,
-    ) -> Option<[u32; RAILS_MAX]> {
-        let striping = self.policies.classes[class as usize].striping;
-        if striping == Striping::Balanced && self.balance(channel, bytes, mask, set) {
-            return None;
-        }
-        let mut weights = self.policies.shares;
-        if striping == Striping::Adaptive {
-            for rail in rails_of(mask) {
-                let path = &mut self.t.sub(channel, rail).path;
-                if path.weight == 0 {
-                    // Weight 0 would never be measured (multirail-2004, 4.5).
-                    path.weight = weights[usize::from(rail.0)].max(1);
-                }
-                weights[usize::from(rail.0)] = path.weight;
-            }
-        }
-        let stripes: &mut [Stripe] = self.t.stripes_of(set);
-        match striping {
-            Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
-            Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, &weights, stripes),
-        }
-        (striping == Striping::Adaptive).then_some(weights)
     }
 
     /// The stripes of a message are through: their rails' weights follow (P-7).

@@ -4,8 +4,8 @@
 use core::mem::{MaybeUninit, size_of};
 
 use super::action::{Span, SpanOf};
-use super::bulk::StripeSet;
 use super::channel::{Channel, Place, Sub, TIMERS, Timer};
+use super::cut::StripeSet;
 use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
 use crate::config::Config;

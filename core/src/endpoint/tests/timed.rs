@@ -42,6 +42,8 @@ pub(super) struct Timed<'m> {
     pub(super) posts: Vec<Logged>,
     /// The most transfers that were cut at once.
     pub(super) sets_most: u32,
+    /// Rails that become others, and when.
+    pub(super) changes: BTreeMap<u64, (usize, Line)>,
 }
 
 impl<'m> Timed<'m> {
@@ -68,6 +70,7 @@ impl<'m> Timed<'m> {
             over: Vec::new(),
             posts: Vec::new(),
             sets_most: 0,
+            changes: BTreeMap::new(),
         };
         timed.run();
         timed.posts.clear();
@@ -130,6 +133,10 @@ impl<'m> Timed<'m> {
             let next = self.happens.first_key_value().map(|(&(at, _), _)| at);
             let Some(next) = next.into_iter().chain(due).min() else { return };
             self.now = next;
+            while let Some(change) = self.changes.first_entry().filter(|change| *change.key() <= next) {
+                let (rail, line) = change.remove();
+                self.lines[rail] = line;
+            }
             for endpoint in &mut self.endpoints {
                 endpoint.handle_timeout(Time(next));
             }

@@ -1,0 +1,125 @@
+//! A transfer is cut: one stripe for each rail that carries it, by the policy of its class, when a rail is to be fed
+//! (P-4). Which rails these are, `bulk` says; how cutting goes, the policies do.
+
+use super::channel::Shortage;
+use super::measure::Part;
+use super::op::Phase;
+use super::room::rails_of;
+use super::{Endpoint, MessageClass, Planted};
+use crate::config::{RAILS_MAX, Striping};
+use crate::rail::sched::{Stripe, striping};
+use crate::time::Time;
+
+/// A transfer that is cut: one stripe for each rail, in a table of their own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StripeSet {
+    /// Rails that have bytes or a FIN of it still to carry.
+    pub pending: u64,
+    /// Rails that may take over from others (P-10); none, where the policy's cut stands.
+    pub helpers: u64,
+}
+
+impl Endpoint<'_> {
+    /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
+    pub(super) fn cut(&mut self, now: Time, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
+        let granted = self.t.ops.at(op).granted;
+        let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
+            self.wait_for(channel, Shortage::Stripes);
+            return false;
+        };
+        let set = set.index;
+        let mut stripes = [Stripe::default(); RAILS_MAX];
+        let stripes = &mut stripes[..self.rails.len()];
+        let weights = self.stripe(now, channel, class, granted, mask, stripes);
+        self.t.stripes_of(set)[..stripes.len()].copy_from_slice(stripes);
+        self.t.parts_of(set).fill(Part::default());
+        let mut used = 0;
+        for (rail, stripe) in stripes.iter().enumerate() {
+            let bytes = stripe.end - stripe.next;
+            if bytes > 0 {
+                used |= 1 << rail;
+                let weight = weights.map_or(0, |weights| weights[rail]);
+                self.t.parts_of(set)[rail] = Part::of(bytes, weight);
+            }
+        }
+        let helpers = if self.policies.striping(class) == Striping::Balanced { mask } else { 0 };
+        *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers };
+        if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
+            // As if they were with a rail already.
+            self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;
+            self.t.ops.at_mut(op).cursor = 64;
+        }
+        for rail in rails_of(used) {
+            let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
+            self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;
+        }
+        let slot = self.t.ops.at_mut(op);
+        slot.stripes = set;
+        slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
+        true
+    }
+
+    /// Cuts `bytes` over the rails of a mask into `stripes`, which are empty (P-5). Gives the weights, where the times
+    /// of the stripes are to change them.
+    fn stripe(
+        &mut self,
+        now: Time,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        mask: u64,
+        stripes: &mut [Stripe],
+    ) -> Option<[u32; RAILS_MAX]> {
+        let how = self.policies.striping(class);
+        if how == Striping::Balanced {
+            let rails_used = self.policies.rails_used(class);
+            if self.balance(now, channel, bytes, mask, rails_used, stripes) {
+                return None;
+            }
+        }
+        if how == Striping::Adaptive {
+            for rail in rails_of(mask) {
+                let share = self.policies.share(rail);
+                let path = &mut self.t.sub(channel, rail).path;
+                if path.weight == 0 {
+                    // Weight 0 would never be measured (multirail-2004, 4.5).
+                    path.weight = share.max(1);
+                }
+            }
+        }
+        let weights = self.weights(channel, class, mask);
+        self.stripe_by_weights(channel, class, bytes, mask, &weights, stripes);
+        (how == Striping::Adaptive).then_some(weights)
+    }
+
+    /// The weights by which a class is cut at the moment.
+    pub(super) fn weights(&self, channel: u32, class: MessageClass, mask: u64) -> [u32; RAILS_MAX] {
+        let mut weights = self.policies.shares();
+        if self.policies.striping(class) == Striping::Adaptive {
+            for rail in rails_of(mask) {
+                let weight = self.t.subs[self.t.sub_index(channel, rail)].path.weight;
+                if weight > 0 {
+                    weights[usize::from(rail.0)] = weight;
+                }
+            }
+        }
+        weights
+    }
+
+    /// Cuts `bytes` as policies do that reckon with weights alone, and `balanced` as long as it knows too little.
+    pub(super) fn stripe_by_weights(
+        &self,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        mask: u64,
+        weights: &[u32],
+        stripes: &mut [Stripe],
+    ) {
+        match self.policies.striping(class) {
+            Striping::Binding | Striping::Even => striping::even(bytes, mask, stripes),
+            Striping::Balanced => striping::even(bytes, self.usable(channel, class, mask), stripes),
+            Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, weights, stripes),
+        }
+    }
+}

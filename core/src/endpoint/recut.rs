@@ -1,0 +1,129 @@
+//! Late re-cuts: a rail that has run out of its part of a transfer takes over the end of the part that will be through
+//! last (P-10). However wrong the plan was, the rails end within a segment of each other.
+//!
+//! Only what was not posted yet can move. A part stays one range, so a rail takes over only when it has nothing left of
+//! its own. Remote writes end with one FIN on each rail used, and every FIN says how many there are: so a rail whose
+//! FIN is out has left, and one that was not planned may join only as long as none is out.
+
+use super::Endpoint;
+use super::measure::{Part, Path};
+use super::op::Phase;
+use super::room::rails_of;
+use crate::ids::RailId;
+use crate::rail::rate::{Rate, scale};
+use crate::rail::sched::{STRIPE_BYTES_MIN, Stripe};
+
+/// Cuts are multiples of this, so that no cache line is written from two rails.
+const ALIGN: u64 = 64;
+
+/// What one more part costs beside its bytes, in nanoseconds: taking over must gain more.
+const PART_NS: u64 = 1_000;
+
+/// When a rail will be through with `bytes` that it has not got yet, behind what it has.
+fn through_ns(path: &Path, bytes: u64) -> u64 {
+    path.rate.time_ns(path.backlog + bytes).saturating_add(path.latency.into())
+}
+
+impl Endpoint<'_> {
+    /// Of the rails that may carry more of a transfer one that is to be fed and has nothing left of its part takes over
+    /// from another. `None`: nobody, or nothing that pays.
+    pub(super) fn recut(&mut self, channel: u32, op: u32) -> Option<RailId> {
+        let slot = self.t.ops.at(op);
+        let (set, writing) = (slot.stripes, slot.phase == Phase::Writing);
+        let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
+        let fins_due = slot.fins_due;
+        let feed = self.t.channels.at(channel).rooms.feed;
+        let mut helpers = self.t.stripe_sets.at(set).helpers & feed;
+        if writing && fins_out {
+            helpers &= fins_due;
+        }
+        for rail in rails_of(helpers) {
+            let Stripe { next, end } = self.t.stripes_of(set)[usize::from(rail.0)];
+            if next < end {
+                helpers &= !(1 << rail.0);
+            }
+        }
+        if helpers == 0 {
+            return None;
+        }
+        // Who will be through last?
+        let mut last: Option<(u64, RailId, u64)> = None;
+        let mut left = false;
+        for rail in rails_of(self.t.stripe_sets.at(set).pending) {
+            let Stripe { next, end } = self.t.stripes_of(set)[usize::from(rail.0)];
+            let rest = end - next;
+            if rest < STRIPE_BYTES_MIN {
+                continue;
+            }
+            left = true;
+            let path = &self.t.sub(channel, rail).path;
+            let ends = through_ns(path, rest);
+            if last.is_none_or(|(latest, ..)| ends > latest) {
+                last = Some((ends, rail, rest));
+            }
+        }
+        if !left {
+            // Parts only get shorter: nobody will have anything to give.
+            self.t.stripe_sets.at_mut(set).helpers = 0;
+        }
+        let (latest, victim, rest) = last?;
+        let rate = self.t.sub(channel, victim).path.rate;
+        let mut best: Option<(u64, RailId, Rate)> = None;
+        for rail in rails_of(helpers) {
+            let path = &self.t.sub(channel, rail).path;
+            if path.rate == Rate::NONE {
+                continue;
+            }
+            let ends = through_ns(path, 0).saturating_add(PART_NS);
+            if ends < latest && best.is_none_or(|(soonest, ..)| ends < soonest) {
+                best = Some((ends, rail, path.rate));
+            }
+        }
+        let (soonest, thief, thief_rate) = best?;
+        let bytes = if rate == Rate::NONE {
+            // Nothing of it has come through yet: half of what is left is a fair guess.
+            rest / 2
+        } else {
+            // Both end together: the thief has moved in its time what the victim has not.
+            let both = u64::from(rate.0) + u64::from(thief_rate.0);
+            scale(rate.bytes_in(latest - soonest), thief_rate.0.into(), both).min(rest)
+        };
+        let bytes = bytes & !(ALIGN - 1);
+        if bytes < STRIPE_BYTES_MIN {
+            return None;
+        }
+        self.take_over(channel, op, victim, thief, bytes);
+        Some(thief)
+    }
+
+    /// The last `bytes` of `victim`'s part become `thief`'s.
+    fn take_over(&mut self, channel: u32, op: u32, victim: RailId, thief: RailId, bytes: u64) {
+        let set = self.t.ops.at(op).stripes;
+        let stripes = self.t.stripes_of(set);
+        let end = stripes[usize::from(victim.0)].end;
+        let cut = end - bytes;
+        // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the message's.
+        let cut = cut.next_multiple_of(ALIGN).min(end);
+        stripes[usize::from(victim.0)].end = cut;
+        stripes[usize::from(thief.0)] = Stripe { next: cut, end };
+        let bytes = end - cut;
+        let parts = self.t.parts_of(set);
+        parts[usize::from(victim.0)].bytes -= bytes;
+        let mine = &mut parts[usize::from(thief.0)];
+        if mine.bytes == 0 {
+            *mine = Part::of(bytes, 0);
+        } else {
+            mine.bytes += bytes;
+        }
+        let given = &mut self.t.sub(channel, victim).path;
+        given.planned = given.planned.saturating_sub(bytes);
+        self.t.sub(channel, thief).path.planned += bytes;
+        self.t.stripe_sets.at_mut(set).pending |= 1 << thief.0;
+        let slot = self.t.ops.at_mut(op);
+        if slot.phase == Phase::Writing && slot.fins_due >> thief.0 & 1 == 0 {
+            slot.fins_due |= 1 << thief.0;
+            slot.fins_expected += 1;
+        }
+        self.stats.recuts += 1;
+    }
+}

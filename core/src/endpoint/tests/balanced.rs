@@ -1,0 +1,139 @@
+//! The `balanced` policy over rails that take time, change and mislead.
+
+use super::timed::{Line, MB, Timed, line, sorts};
+use super::*;
+use crate::config::{Multiplex, Striping};
+
+fn config() -> Config {
+    Config { striping: Striping::Balanced, multiplex: Multiplex::Balanced, window: 256, ..small() }
+}
+
+/// Rails of small messages in the order of their posts.
+fn turns(timed: &Timed<'_>) -> Vec<usize> {
+    timed.posts.iter().filter(|post| post.rank == 0 && post.len == 8).map(|post| post.rail).collect()
+}
+
+fn wide(facts: RailFacts) -> RailFacts {
+    RailFacts { segment_bytes_max: 64 * 1024, posts_max: 64, ..facts }
+}
+
+/// P-10: the very first message, of whose rails nothing is known, ends on all of them together, however unlike they are.
+#[test]
+fn the_first_message_is_cut_anew_on_the_way() {
+    let config = config();
+    for facts in sorts() {
+        for rates in [[800, 800, 800], [800, 200, 400], [100, 900, 10]] {
+            let mut regions = regions(&config, 2);
+            let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &rates.map(line));
+            let took = timed.stream(1, 1, 64 << 20);
+            let best = (64 << 20) * 1_000_000_000 / (rates.iter().sum::<u64>() * MB);
+            assert!(took < best + best / 50, "{rates:?}, {:?}: {took} ns for {best}", facts.caps);
+            assert_eq!(timed.carried().iter().sum::<u64>() / (64 << 20), 1);
+        }
+    }
+}
+
+/// P-10: a rail that slows down ten-fold in the middle of a message, or recovers, holds it up for little more than what
+/// was with it already.
+#[test]
+fn a_rail_that_changes_in_the_middle_gives_up_its_part() {
+    let config = config();
+    for facts in sorts() {
+        for (before, after) in [(800, 80), (80, 800)] {
+            let mut regions = regions(&config, 2);
+            let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 2], &[line(before), line(400)]);
+            timed.stream(4, 1, 16 << 20);
+            let half = 8 * (1 << 20) * 1_000_000_000 / ((before + 400) * MB);
+            timed.changes.insert(timed.now + half, (0, line(after)));
+            let took = timed.stream(1, 1, 16 << 20);
+            let best = half + 8 * (1 << 20) * 1_000_000_000 / ((after + 400) * MB);
+            // With the rail: what it was fed for `feed_time` at the old rate, and a segment.
+            let held = 3 * config.feed_time.0 * before.max(after) / after;
+            assert!(took < best + held, "{before} to {after}, {:?}: {took} ns for {best}", facts.caps);
+        }
+    }
+}
+
+/// P-10: every byte is carried once, by whichever rail; parts that moved leave nothing behind.
+#[test]
+fn what_is_taken_over_is_carried_once() {
+    let config = config();
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let mut timed =
+            Timed::new(&mut regions, &config, &[wide(facts); 4], &[line(900), line(30), line(300), line(90)]);
+        for (n, bytes) in (1..40).map(|n| (n, 32_768 + n * 777_777)) {
+            timed.posts.clear();
+            let slow = (n % 4) as usize;
+            timed.changes.insert(timed.now + n * 100_000, (slow, line(20 + n * 13)));
+            timed.stream(1, 1, bytes);
+            assert_eq!(timed.carried().iter().sum::<u64>(), bytes);
+        }
+        for rank in 0..2 {
+            assert_eq!(timed.endpoints[rank].usage().leak(), None);
+            for rail in 0..4 {
+                let sub = timed.endpoints[rank].t.sub_index(0, RailId(rail));
+                let path = &timed.endpoints[rank].t.subs[sub].path;
+                assert_eq!((path.backlog, path.planned), (0, 0));
+            }
+        }
+        let recuts: u64 = timed.endpoints.iter().map(|endpoint| endpoint.stats().recuts).sum();
+        assert!(recuts > 10, "{recuts}");
+    }
+}
+
+/// P-9: small messages take the rail that is nearest, once each was tried, and another one while that one is busy.
+#[test]
+fn small_messages_take_the_rail_that_delivers_soonest() {
+    let config = config();
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let lines = [8_000, 2_000, 4_000].map(|latency| Line { latency, ..line(800) });
+        let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &lines);
+        timed.stream(6, 1, 8);
+        timed.posts.clear();
+        timed.stream(20, 1, 8);
+        assert_eq!(turns(&timed), [1; 20]);
+    }
+}
+
+/// P-11: a rail that was left out because it was slow is found again when it has recovered, and looking for it costs next to
+/// nothing.
+#[test]
+fn a_rail_that_was_left_out_is_tried_again() {
+    let config = config();
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 2], &[line(800), line(800)]);
+        timed.stream(4, 1, 1 << 20);
+        timed.lines[1] = line(4);
+        timed.stream(10, 1, 1 << 20);
+        let took = timed.stream(100, 1, 1 << 20);
+        let best = 100 * (1 << 20) * 1_000_000_000 / (800 * MB);
+        assert!(took < best + best * 3 / 100, "{:?}: {took} ns for {best}", facts.caps);
+        timed.lines[1] = line(800);
+        timed.stream(400, 1, 1 << 20);
+        let took = timed.stream(20, 1, 1 << 20);
+        let best = 20 * (1 << 20) * 1_000_000_000 / (1600 * MB);
+        assert!(took < best + best * 5 / 100, "{:?}: {took} ns for {best}", facts.caps);
+    }
+}
+
+/// P-11: the same message is cut at the same places again, though rates are never measured twice alike.
+#[test]
+fn cuts_do_not_wander() {
+    let config = config();
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 2], &[line(800), line(300)]);
+        timed.poll = 3_000;
+        timed.stream(10, 1, 4 << 20);
+        let mover = usize::from(facts.caps.read);
+        let weight = timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight;
+        for n in 0..20 {
+            timed.lines = vec![line(800 + n % 5), line(300 - n % 3)];
+            timed.stream(1, 1, 4 << 20);
+            assert_eq!(timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight, weight, "message {n}");
+        }
+    }
+}
