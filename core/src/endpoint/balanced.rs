@@ -139,7 +139,9 @@ impl Endpoint<'_> {
             }
             self.note_cut(now, channel, bytes, &plan);
         }
-        self.try_again(now, channel, mask, &plan, stripes);
+        if plan.chunks.len() < rails_used.into() {
+            self.try_again(now, channel, mask, &plan, stripes);
+        }
         true
     }
 

@@ -42,7 +42,12 @@ impl Endpoint<'_> {
                 self.t.parts_of(set)[rail] = Part::of(bytes, weight);
             }
         }
-        let helpers = if self.policies.striping(class) == Striping::Balanced { mask } else { 0 };
+        let helpers = match self.policies.striping(class) {
+            // Those that were left out may help as long as that is not more than may be used (P-6).
+            Striping::Balanced if mask.count_ones() <= self.policies.rails_used(class).into() => mask,
+            Striping::Balanced => used,
+            _ => 0,
+        };
         *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers };
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
             // As if they were with a rail already.

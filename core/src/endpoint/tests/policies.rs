@@ -74,7 +74,7 @@ fn large_messages_follow_the_policy() {
 /// P-6: which rails are eligible and how many are used are two knobs; one rail is better than none.
 #[test]
 fn eligibility_and_number_are_two_knobs() {
-    three(&small(), |timed| {
+    three(&Config { striping: Striping::Even, ..small() }, |timed| {
         // Rates are known: the fastest of those that are eligible are used.
         timed.stream(2, 1, 1 << 20);
         for (eligible, used, want) in
@@ -91,6 +91,14 @@ fn eligibility_and_number_are_two_knobs() {
         timed.posts.clear();
         timed.stream(3, 1, 8);
         assert_eq!(turns(timed), [2; 3]);
+        // No more rails than may be used help each other either.
+        for endpoint in &mut timed.endpoints {
+            endpoint.set_policy(MessageClass::Large, Policy::Balanced);
+            endpoint.set_rails(MessageClass::Large, 0b111, 2);
+        }
+        timed.posts.clear();
+        timed.stream(4, 1, 1 << 20);
+        assert_eq!(shares(timed), [67, 33, 0]);
     });
 }
 

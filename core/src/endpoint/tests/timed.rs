@@ -4,6 +4,7 @@
 //! payloads; that they arrive whole is what the other tests are for.
 
 use super::*;
+use crate::config::Striping;
 
 /// A rail's bandwidth in bytes per second, and its latency one way.
 #[derive(Clone, Copy)]
@@ -213,7 +214,7 @@ pub(super) fn sorts() -> [RailFacts; 3] {
 fn rails_are_measured() {
     for facts in sorts() {
         for poll in [1, 5_000, 50_000] {
-            let config = small();
+            let config = Config { striping: Striping::Even, ..small() };
             let mut regions = regions(&config, 2);
             let mut timed = Timed::new(&mut regions, &config, &[facts; 2], &[line(800), line(200)]);
             timed.poll = poll;

@@ -16,6 +16,9 @@ use super::segment::{Inbound, Outbound, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, Sink};
 
+/// Pieces of memory that a post usually has at most: what lies in one buffer, or in a few blocks.
+const PIECES: usize = 8;
+
 /// Doorbells taken from a socket in one go. More of them stay for the next look.
 const BELLS_MAX: usize = 16;
 
@@ -44,7 +47,7 @@ pub struct Link {
     inbound: Inbound,
     outbound: Outbound,
     queue: VecDeque<Queued>,
-    /// Lists that queued posts have used before: a full ring costs no allocation in the long run.
+    /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
     /// The other side is gone; so many messages may still lie in the ring, and no honest peer left more.
     gone: Option<u32>,
@@ -53,15 +56,24 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(peer: PeerId, token: u64, socket: OwnedFd, inbound: Inbound, outbound: Outbound) -> Self {
+    /// With room for `posts_max` posts that wait for the ring: a full ring costs no allocation.
+    pub fn new(
+        peer: PeerId,
+        token: u64,
+        socket: OwnedFd,
+        inbound: Inbound,
+        outbound: Outbound,
+        posts_max: u16,
+    ) -> Self {
+        let posts_max = usize::from(posts_max);
         Link {
             peer,
             token,
             socket,
             inbound,
             outbound,
-            queue: VecDeque::new(),
-            spare: Vec::new(),
+            queue: VecDeque::with_capacity(posts_max),
+            spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
             fault: None,
         }

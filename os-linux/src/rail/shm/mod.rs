@@ -143,6 +143,8 @@ impl ShmRail {
         }
         self.link_of[rank] = self.links.len() as u32;
         self.links.push(link);
+        // Posts that went out at once are told of at the next poll.
+        self.done.reserve(self.links.len() * usize::from(self.options.posts_max));
     }
 
     fn remove_link(&mut self, index: usize) -> Link {

@@ -250,7 +250,7 @@ impl ShmRail {
                     known.dial = None;
                 }
                 tracing::debug!(rail = %self.name, peer = peer.0, dialled = opening.dialled, "subchannel up");
-                self.insert_link(Link::new(peer, token, opening.socket, inbound, outbound));
+                self.insert_link(Link::new(peer, token, opening.socket, inbound, outbound, self.options.posts_max));
                 sink.up(peer);
             }
             Progress::Failed(failure) => self.fail(token, opening, failure),
