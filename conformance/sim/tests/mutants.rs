@@ -6,7 +6,7 @@
 
 use rerail_core::endpoint::Planted;
 use rerail_sim::check::{Damage, Lost, Verdict};
-use rerail_sim::scenario::{Scenario, Span};
+use rerail_sim::scenario::{Scenario, Span, StripingWord};
 use rerail_sim::soak::{Menu, is_expected, run, run_planted, world_of};
 use rerail_sim::trace::Trace;
 
@@ -20,6 +20,8 @@ enum Worlds {
     Calm,
     /// The same, with messages alone: findings are about them.
     Messages,
+    /// The same, and large messages are always cut, in equal parts.
+    Striped,
     /// One scenario file; the seed draws the traffic.
     File(&'static str, &'static str),
 }
@@ -27,7 +29,7 @@ enum Worlds {
 impl Worlds {
     fn menu(self) -> Menu {
         match self {
-            Worlds::Calm | Worlds::Messages => Menu::Calm,
+            Worlds::Calm | Worlds::Messages | Worlds::Striped => Menu::Calm,
             // What is expected of a file with faults that need recovery.
             Worlds::File(..) => Menu::All,
         }
@@ -37,6 +39,7 @@ impl Worlds {
         match self {
             Worlds::Calm => "drawn, no faults",
             Worlds::Messages => "drawn, no faults, messages only",
+            Worlds::Striped => "drawn, no faults, even striping",
             Worlds::File(name, _) => name,
         }
     }
@@ -48,6 +51,9 @@ impl Worlds {
         };
         if let Worlds::Messages = self {
             scenario.workload.parameters.insert("one_sided".into(), toml::Value::Boolean(false));
+        }
+        if let Worlds::Striped = self {
+            scenario.config.striping = Some(StripingWord::Even);
         }
         scenario.limits.convergence = CONVERGENCE;
         scenario
@@ -90,7 +96,7 @@ fn mutant(bug: Planted) -> Mutant {
             _ => false,
         }),
         Planted::AckForgotten => (Worlds::Calm, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_))),
-        Planted::WeightsDontSum => (Worlds::Calm, 16, |verdict| {
+        Planted::WeightsDontSum => (Worlds::Striped, 16, |verdict| {
             matches!(verdict, Verdict::Stuck(_) | Verdict::Corruption(_) | Verdict::Order(_))
         }),
         Planted::NoGeneration => (REPEATS, 4, |verdict| match verdict {

@@ -51,7 +51,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     scenario
 }
 
-/// The policies that come after the first two: any of them with any, on some of the rails.
+/// Any policy with any, on some of the rails, in half of the worlds.
 fn policies(scenario: &mut Scenario, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
@@ -61,6 +61,7 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
         MultiplexWord::RoundRobin,
         MultiplexWord::WeightedRoundRobin,
         MultiplexWord::WindowRoundRobin,
+        MultiplexWord::Balanced,
     ];
     let striping = [StripingWord::Even, StripingWord::Weighted, StripingWord::Adaptive, StripingWord::Balanced];
     let config = &mut scenario.config;

@@ -2,7 +2,7 @@
 
 use super::{Measured, Sample, run_checked};
 use crate::check::Verdict;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, StripingWord};
 use crate::trace::Trace;
 
 fn run(scenario: &Scenario) -> Measured {
@@ -24,7 +24,8 @@ fn mean(series: &[Sample], from: u64, until: u64, interval: u64) -> f64 {
 #[test]
 fn the_load_of_figure_20_comes_and_goes() {
     let text = include_str!("../../../scenarios/multirail-2004-background.toml");
-    let scenario = Scenario::parse("multirail-2004-background.toml", text).unwrap();
+    let mut scenario = Scenario::parse("multirail-2004-background.toml", text).unwrap();
+    scenario.config.striping = Some(StripingWord::Even);
     let Measured { series, value, .. } = run(&scenario);
     println!(
         "{value:.0}: {:?}",

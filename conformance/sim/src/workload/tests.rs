@@ -5,7 +5,7 @@ use super::steps::Steps;
 use super::timing::{Bandwidth, PingPong};
 use super::{Job, Measured, Parameters, make, run_checked};
 use crate::check::{Damage, Name, Verdict};
-use crate::scenario::Scenario;
+use crate::scenario::{MultiplexWord, Scenario, StripingWord};
 use crate::trace::Trace;
 use crate::world::World;
 
@@ -176,6 +176,8 @@ fn one_rail_is_as_fast_as_on_the_testbed() {
 fn on_two_networks(rails: &[u32], parameters: &str) -> f64 {
     let text = include_str!("../../../scenarios/newmadeleine-2007.toml");
     let mut scenario = Scenario::parse("newmadeleine-2007.toml", text).unwrap();
+    scenario.config.striping = Some(StripingWord::Even);
+    scenario.config.multiplex = Some(MultiplexWord::Binding);
     scenario.rails = rails.iter().map(|hca| crate::scenario::RailSpec::Hca { hca: *hca, port: 0 }).collect();
     let spec = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ {parameters} }}\n");
     scenario.workload = Scenario::parse("test", &spec).unwrap().workload;
