@@ -73,8 +73,9 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Ok(Key { index, generation: slot.generation })
     }
 
-    /// Takes a value out. Its key, and every copy of it, is dead from here on.
-    pub fn remove(&mut self, key: Key) -> Option<T> {
+    /// Takes a value out, which stays to be looked at until the next call. Its key, and every copy of it, is dead from here
+    /// on.
+    pub fn remove(&mut self, key: Key) -> Option<&T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
         // Zero is never used, so an all-zero id from outside names nothing.
@@ -82,7 +83,7 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         slot.next = self.free;
         self.free = key.index;
         self.len -= 1;
-        Some(slot.value)
+        Some(&slot.value)
     }
 
     /// The value under a key, if the key is alive.
@@ -161,7 +162,7 @@ mod tests {
                     }
                 } else if !all.is_empty() {
                     let key = all[pick % all.len()];
-                    prop_assert_eq!(slab.remove(key), oracle.remove(&key.to_bits()));
+                    prop_assert_eq!(slab.remove(key).copied(), oracle.remove(&key.to_bits()));
                 }
                 for key in &all {
                     prop_assert_eq!(slab.get(*key), oracle.get(&key.to_bits()));
