@@ -133,16 +133,24 @@ impl Endpoint<'_> {
         if !self.plan_balanced(channel, bytes, mask, rails_used, &mut plan) {
             return false;
         }
-        if !self.keep_cut(channel, bytes, &plan, stripes) {
-            for chunk in &plan.chunks {
-                stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };
-            }
+        if !self.cut_by_plan(channel, bytes, &plan, stripes) {
             self.note_cut(now, channel, bytes, &plan);
         }
         if plan.chunks.len() < rails_used.into() {
             self.try_again(now, channel, mask, &plan, stripes);
         }
         true
+    }
+
+    /// Cuts as planned, or as the last message was cut; `true`: the latter.
+    pub(super) fn cut_by_plan(&self, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+        let keep = self.keep_cut(channel, bytes, plan, stripes);
+        if !keep {
+            for chunk in &plan.chunks {
+                stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };
+            }
+        }
+        keep
     }
 
     /// Cuts as the last message was cut, where that is as good as the new plan to within [`KEEP_PERCENT`]: so that parts of

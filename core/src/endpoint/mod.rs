@@ -14,6 +14,7 @@ mod cut;
 mod debug;
 pub mod error;
 pub mod event;
+mod explain;
 mod feed;
 mod frames;
 #[cfg(any(test, feature = "harness"))]
@@ -43,6 +44,7 @@ use core::mem::MaybeUninit;
 pub use action::{Action, Arrival, AtomicAction, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
+pub use explain::{Explanation, Share, Verdict, Way};
 pub use measure::{Change, RailStats, Why};
 #[cfg(any(test, feature = "planted"))]
 pub use planted::Planted;

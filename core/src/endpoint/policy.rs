@@ -276,18 +276,30 @@ impl Endpoint<'_> {
         bytes: u64,
         rails: Candidates,
     ) -> Option<RailId> {
+        let mut turn = self.t.channels.at(channel).turns[class as usize];
+        let rail = self.pick(channel, class, bytes, rails, &mut turn)?;
+        self.t.channels.at_mut(channel).turns[class as usize] = turn;
+        Some(rail)
+    }
+
+    /// [`multiplex`](Self::multiplex), with a turn of the caller's.
+    pub(super) fn pick(
+        &self,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        rails: Candidates,
+        turn: &mut Turn,
+    ) -> Option<RailId> {
         let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
-        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
-            return self.soonest(channel, class, bytes, rails);
-        }
         let policies = &self.policies;
-        let turn = &mut self.t.channels.at_mut(channel).turns[class as usize];
         match policies.classes[class as usize].multiplex {
             // Binding keeps to one rail even while it is busy: that is what keeps messages in order.
-            Multiplex::Binding | Multiplex::Balanced => Binding::to(RailId(policies.bind)).pick(rails),
+            Multiplex::Binding => Binding::to(RailId(policies.bind)).pick(rails),
             Multiplex::RoundRobin => turn.robin.pick(rails),
             Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
             Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
+            Multiplex::Balanced => self.soonest(channel, class, bytes, rails),
         }
     }
 

@@ -119,6 +119,46 @@ fn a_rail_that_was_left_out_is_tried_again() {
     }
 }
 
+/// An explanation is what then happens, by whatever policy, size and sort of rails: to within what parts that move on the
+/// way make of it.
+#[test]
+fn what_is_explained_happens() {
+    for facts in sorts() {
+        let config = config();
+        let mut regions = regions(&config, 2);
+        let lines = [line(800), line(300), line(10)];
+        let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &lines);
+        timed.stream(6, 1, 8);
+        timed.stream(6, 1, 4 << 20);
+        let mover = usize::from(facts.caps.read);
+        for policy in Policy::ALL {
+            for endpoint in &mut timed.endpoints {
+                for class in MessageClass::ALL {
+                    endpoint.set_policy(class, policy);
+                }
+            }
+            for bytes in [0, 8, 900, 20_000, 100_000, 1 << 20, 5_000_000] {
+                let asked = if bytes <= 900 { 0 } else { mover };
+                let explained =
+                    timed.endpoints[asked].explain(PeerId(1 - asked as u32), MessageClass::Small, bytes).unwrap();
+                let parts = explained.shares.iter().filter(|share| share.verdict == Verdict::Carries).count();
+                assert_eq!(explained.way == Way::Cut, parts > 1, "{explained:?}");
+                assert_eq!(explained.way == Way::Eager, bytes <= 900, "{explained:?}");
+                assert_eq!(explained.shares.iter().map(|share| share.bytes).sum::<u64>(), bytes);
+                timed.posts.clear();
+                timed.stream(1, 1, bytes);
+                for (rail, carried) in timed.carried().into_iter().enumerate() {
+                    let share = explained.shares[rail];
+                    let moved = carried.abs_diff(share.bytes);
+                    assert!(moved <= bytes / 16, "{}, {bytes}: {carried} on rail {rail}, {explained:?}", policy.name());
+                    assert_eq!(share.bytes > 0, share.verdict == Verdict::Carries && bytes > 0, "{share:?}");
+                }
+            }
+        }
+        assert!(timed.endpoints[0].explain(PeerId(7), MessageClass::Small, 8).is_none());
+    }
+}
+
 /// P-11: the same message is cut at the same places again, though rates are never measured twice alike.
 #[test]
 fn cuts_do_not_wander() {

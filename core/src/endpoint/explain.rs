@@ -1,0 +1,208 @@
+//! Explanations: which rails would carry a message of some size to a peer right now, and why. The same planner that
+//! decides, asked without consequence.
+
+use super::room::rails_of;
+use super::{Endpoint, MessageClass};
+use crate::config::{Multiplex, RAILS_MAX, Striping};
+use crate::ids::{PeerId, RailId};
+use crate::rail::plan::split::{Plan, Reason};
+use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
+use crate::time::Nanos;
+use crate::wire::KEYS_MAX;
+
+/// How a message would go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// With its header, in one packet.
+    Eager,
+    /// Announced, then all of it on one rail.
+    Whole,
+    /// Announced, then in parts.
+    Cut,
+}
+
+/// Why a rail carries what it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It carries all or a part.
+    Carries,
+    /// No subchannel of it stands.
+    NotUp,
+    /// It may not carry the class (P-6).
+    NotEligible,
+    /// Others can write or read the peer's memory and it can't, or a packet has no room for its key (W-9).
+    NoRemoteAccess,
+    /// It is not among the rails used (P-6), or another one was bound to.
+    NotUsed,
+    /// It is another rail's turn, or another one delivers sooner.
+    AnotherRail,
+    /// Its part would be smaller than a part may be, or not be through before the others.
+    PartTooSmall,
+    /// Parts on several rails would gain too little against one rail alone (P-8).
+    CuttingDoesNotPay,
+}
+
+/// One rail's part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The rail.
+    pub rail: RailId,
+    /// Bytes that it would carry.
+    pub bytes: u64,
+    /// Bytes that lie on it, or are planned for it.
+    pub backlog: u64,
+    /// Bytes per second that are believed of it; 0: nothing is known.
+    pub bytes_per_second: u64,
+    /// The latency that is believed of it; `Nanos(0)`: it was never seen alone.
+    pub latency: Nanos,
+    /// Why.
+    pub verdict: Verdict,
+}
+
+/// What would become of a message.
+#[derive(Clone, Debug)]
+pub struct Explanation {
+    /// Eager, whole, or cut.
+    pub way: Way,
+    /// The rule that one rail was chosen by, where the message goes on one.
+    pub multiplex: Multiplex,
+    /// The rule that it was cut by.
+    pub striping: Striping,
+    /// When it is predicted to be through, from now; `None`: the policy predicts nothing.
+    pub finish: Option<Nanos>,
+    /// The best rail alone, and when it would be through.
+    pub alone: Option<(RailId, Nanos)>,
+    /// When the best cut would be through, where one was found.
+    pub cut: Option<Nanos>,
+    /// All rails of the endpoint.
+    pub shares: heapless::Vec<Share, RAILS_MAX>,
+}
+
+impl Endpoint<'_> {
+    /// What would become of a message of `bytes` to `peer` now. For [`MessageClass::Small`] the class follows from the
+    /// size: what is too large to go eagerly is explained as [`MessageClass::Large`]. The peer may still choose
+    /// otherwise: who moves a large message depends on what its rails can do. `None`: no channel to it is open.
+    pub fn explain(&self, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
+        let channel = self.t.channel_of(peer)?;
+        let terms = self.t.channels.at(channel).terms?;
+        let ready = self.ready(channel);
+        let mut turn = self.t.channels.at(channel).turns[class as usize];
+        let mut explanation = Explanation {
+            way: Way::Eager,
+            multiplex: self.class_policy(class).multiplex,
+            striping: self.class_policy(class).striping,
+            finish: None,
+            alone: None,
+            cut: None,
+            shares: heapless::Vec::new(),
+        };
+        let mut stripes = [Stripe::default(); RAILS_MAX];
+        if class == MessageClass::Small {
+            let rails = Candidates { up: ready, room: ready };
+            let rail = self.pick(channel, class, bytes, rails, &mut turn)?;
+            let eager_max = self.rails[usize::from(rail.0)].eager_bytes_max.min(terms.eager_bytes_max);
+            if bytes > self.config.eager_bytes_max.min(eager_max).into() {
+                return self.explain(peer, MessageClass::Large, bytes);
+            }
+            stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
+            self.tell(channel, class, ready, &stripes, &Plan::default(), &mut explanation);
+            self.tell_carrier(rail, &mut explanation);
+            return Some(explanation);
+        }
+        let (mask, able) = self.movers(channel, class);
+        let striped = if bytes < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
+        let mut plan = Plan::default();
+        let mut carrier = None;
+        if striped.count_ones() < 2 {
+            let up = if striped == 0 { mask } else { striped };
+            let rail = self.pick(channel, class, bytes, Candidates { up, room: up }, &mut turn)?;
+            stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
+            carrier = Some(rail);
+        } else {
+            let rails_used = self.class_policy(class).rails_used;
+            let is_balanced = explanation.striping == Striping::Balanced;
+            if is_balanced && self.plan_balanced(channel, bytes, striped, rails_used, &mut plan) {
+                self.cut_by_plan(channel, bytes, &plan, &mut stripes);
+                explanation.finish = Some(Nanos(plan.finish_ns));
+                explanation.alone = Some((RailId(plan.single.rail), Nanos(plan.single.finish_ns)));
+                explanation.cut = plan.split_ns.map(Nanos);
+            } else {
+                let weights = self.weights(channel, class, striped);
+                let stripes = &mut stripes[..self.rails.len()];
+                self.stripe_by_weights(channel, class, bytes, striped, &weights, stripes);
+            }
+        }
+        self.tell(channel, class, able, &stripes, &plan, &mut explanation);
+        if let Some(rail) = carrier {
+            self.tell_carrier(rail, &mut explanation);
+        }
+        let parts = explanation.shares.iter().filter(|share| share.bytes > 0).count();
+        explanation.way = if parts > 1 { Way::Cut } else { Way::Whole };
+        Some(explanation)
+    }
+
+    /// Rails that could move payload of a class, were we to move it, and those that stand and are eligible.
+    fn movers(&self, channel: u32, class: MessageClass) -> (u64, u64) {
+        let ready = self.ready(channel);
+        let readable = self.ready_with(channel, |caps| caps.read);
+        let writable = self.ready_with(channel, |caps| caps.write);
+        // One-sided operations go as packets on every rail.
+        let able = match (class, readable, writable) {
+            (MessageClass::OneSided, ..) | (_, 0, 0) => return (ready, ready),
+            (_, 0, writable) => writable,
+            (_, readable, _) => readable,
+        };
+        let keyed = rails_of(self.eligible(class, able)).take(KEYS_MAX);
+        (keyed.fold(0, |mask, rail| mask | 1 << rail.0), able)
+    }
+
+    /// Fills in all rails.
+    fn tell(
+        &self,
+        channel: u32,
+        class: MessageClass,
+        able: u64,
+        stripes: &[Stripe],
+        plan: &Plan,
+        to: &mut Explanation,
+    ) {
+        let ready = self.ready(channel);
+        let eligible = self.eligible(class, ready);
+        let usable = self.usable(channel, class, ready);
+        for rail in (0..self.rails.len() as u8).map(RailId) {
+            let has = |mask: u64| mask >> rail.0 & 1 == 1;
+            let Stripe { next, end } = stripes[usize::from(rail.0)];
+            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+            let verdict = match () {
+                () if end > next => Verdict::Carries,
+                () if !has(ready) => Verdict::NotUp,
+                () if !has(eligible) => Verdict::NotEligible,
+                () if !has(able) => Verdict::NoRemoteAccess,
+                () if plan.reason == Reason::BelowMargin => Verdict::CuttingDoesNotPay,
+                () if !has(usable) => Verdict::NotUsed,
+                () => Verdict::PartTooSmall,
+            };
+            // As many as there are rails.
+            let _ = to.shares.push(Share {
+                rail,
+                bytes: end - next,
+                backlog: path.backlog + path.planned,
+                bytes_per_second: self.believed_rate(channel, rail).bytes_per_second(),
+                latency: Nanos(path.latency.into()),
+                verdict,
+            });
+        }
+    }
+
+    /// One rail carries all, be it nothing.
+    fn tell_carrier(&self, rail: RailId, to: &mut Explanation) {
+        for share in &mut to.shares {
+            if share.rail == rail {
+                share.verdict = Verdict::Carries;
+            } else if matches!(share.verdict, Verdict::PartTooSmall | Verdict::NotUsed) {
+                let bound = to.multiplex == Multiplex::Binding || to.striping == Striping::Binding;
+                share.verdict = if bound { Verdict::NotUsed } else { Verdict::AnotherRail };
+            }
+        }
+    }
+}
