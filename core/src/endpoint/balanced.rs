@@ -103,9 +103,8 @@ impl Endpoint<'_> {
         best.map(|(_, rail)| rail)
     }
 
-    /// Plans a message of `bytes` over rails of a mask, of which at most `rails_used` are to carry it. `false`: not
-    /// enough is known.
-    pub(super) fn plan_balanced(&self, channel: u32, bytes: u64, mask: u64, rails_used: u8, plan: &mut Plan) -> bool {
+    /// Plans a message of `bytes` over rails of a mask. `false`: not enough is known.
+    pub(super) fn plan_balanced(&self, channel: u32, bytes: u64, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
             let state = self.state_of(channel, rail);
@@ -114,31 +113,21 @@ impl Endpoint<'_> {
             }
             rails[usize::from(rail.0)] = state;
         }
-        let ask = Ask { bytes, eligible: mask, rails_used_max: rails_used, ..Ask::default() };
+        let ask = Ask { bytes, eligible: mask, ..Ask::default() };
         let shared = Shared { forest: &self.forest, capacities: &self.capacities };
         cut(&ask, &rails[..self.rails.len()], shared, plan)
     }
 
     /// Cuts `bytes` over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
-    pub(super) fn balance(
-        &mut self,
-        now: Time,
-        channel: u32,
-        bytes: u64,
-        mask: u64,
-        rails_used: u8,
-        stripes: &mut [Stripe],
-    ) -> bool {
+    pub(super) fn balance(&mut self, now: Time, channel: u32, bytes: u64, mask: u64, stripes: &mut [Stripe]) -> bool {
         let mut plan = Plan::default();
-        if !self.plan_balanced(channel, bytes, mask, rails_used, &mut plan) {
+        if !self.plan_balanced(channel, bytes, mask, &mut plan) {
             return false;
         }
         if !self.cut_by_plan(channel, bytes, &plan, stripes) {
             self.note_cut(now, channel, bytes, &plan);
         }
-        if plan.chunks.len() < rails_used.into() {
-            self.try_again(now, channel, mask, &plan, stripes);
-        }
+        self.try_again(now, channel, mask, &plan, stripes);
         true
     }
 

@@ -42,12 +42,7 @@ impl Endpoint<'_> {
                 self.t.parts_of(set)[rail] = Part::of(bytes, weight);
             }
         }
-        let helpers = match self.policies.striping(class) {
-            // Those that were left out may help as long as that is not more than may be used (P-6).
-            Striping::Balanced if mask.count_ones() <= self.policies.rails_used(class).into() => mask,
-            Striping::Balanced => used,
-            _ => 0,
-        };
+        let helpers = if self.policies.striping(class) == Striping::Balanced { mask } else { 0 };
         *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers };
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
             // As if they were with a rail already.
@@ -76,11 +71,8 @@ impl Endpoint<'_> {
         stripes: &mut [Stripe],
     ) -> Option<[u32; RAILS_MAX]> {
         let how = self.policies.striping(class);
-        if how == Striping::Balanced {
-            let rails_used = self.policies.rails_used(class);
-            if self.balance(now, channel, bytes, mask, rails_used, stripes) {
-                return None;
-            }
+        if how == Striping::Balanced && self.balance(now, channel, bytes, mask, stripes) {
+            return None;
         }
         if how == Striping::Adaptive {
             for rail in rails_of(mask) {
@@ -93,7 +85,7 @@ impl Endpoint<'_> {
             }
         }
         let weights = self.weights(channel, class, mask);
-        self.stripe_by_weights(channel, class, bytes, mask, &weights, stripes);
+        self.stripe_by_weights(class, bytes, mask, &weights, stripes);
         (how == Striping::Adaptive).then_some(weights)
     }
 
@@ -114,7 +106,6 @@ impl Endpoint<'_> {
     /// Cuts `bytes` as policies do that reckon with weights alone, and `balanced` as long as it knows too little.
     pub(super) fn stripe_by_weights(
         &self,
-        channel: u32,
         class: MessageClass,
         bytes: u64,
         mask: u64,
@@ -122,8 +113,7 @@ impl Endpoint<'_> {
         stripes: &mut [Stripe],
     ) {
         match self.policies.striping(class) {
-            Striping::Binding | Striping::Even => striping::even(bytes, mask, stripes),
-            Striping::Balanced => striping::even(bytes, self.usable(channel, class, mask), stripes),
+            Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
             Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, weights, stripes),
         }
     }

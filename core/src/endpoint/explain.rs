@@ -1,7 +1,6 @@
 //! Explanations: which rails would carry a message of some size to a peer right now, and why. The same planner that
 //! decides, asked without consequence.
 
-use super::room::rails_of;
 use super::{Endpoint, MessageClass};
 use crate::config::{Multiplex, RAILS_MAX, Striping};
 use crate::ids::{PeerId, RailId};
@@ -119,9 +118,8 @@ impl Endpoint<'_> {
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             carrier = Some(rail);
         } else {
-            let rails_used = self.class_policy(class).rails_used;
             let is_balanced = explanation.striping == Striping::Balanced;
-            if is_balanced && self.plan_balanced(channel, bytes, striped, rails_used, &mut plan) {
+            if is_balanced && self.plan_balanced(channel, bytes, striped, &mut plan) {
                 self.cut_by_plan(channel, bytes, &plan, &mut stripes);
                 explanation.finish = Some(Nanos(plan.finish_ns));
                 explanation.alone = Some((RailId(plan.single.rail), Nanos(plan.single.finish_ns)));
@@ -129,7 +127,7 @@ impl Endpoint<'_> {
             } else {
                 let weights = self.weights(channel, class, striped);
                 let stripes = &mut stripes[..self.rails.len()];
-                self.stripe_by_weights(channel, class, bytes, striped, &weights, stripes);
+                self.stripe_by_weights(class, bytes, striped, &weights, stripes);
             }
         }
         self.tell(channel, class, able, &stripes, &plan, &mut explanation);
@@ -152,8 +150,8 @@ impl Endpoint<'_> {
             (_, 0, writable) => writable,
             (_, readable, _) => readable,
         };
-        let keyed = rails_of(self.eligible(class, able)).take(KEYS_MAX);
-        (keyed.fold(0, |mask, rail| mask | 1 << rail.0), able)
+        let keyed = self.fastest(channel, self.eligible(class, able), KEYS_MAX as u32);
+        (keyed, able)
     }
 
     /// Fills in all rails.

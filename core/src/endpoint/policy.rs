@@ -7,7 +7,6 @@ use super::op::{Op, OpKind};
 use super::room::rails_of;
 use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use crate::ids::RailId;
-use crate::rail::rate::Rate;
 use crate::rail::sched::Candidates;
 use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
 use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
@@ -170,11 +169,6 @@ impl Policies {
         self.classes[class as usize].striping
     }
 
-    /// How many rails carry a message of a class at most.
-    pub(super) const fn rails_used(&self, class: MessageClass) -> u8 {
-        self.classes[class as usize].rails_used
-    }
-
     /// The weights that were set, so that they sum to the total.
     pub(super) const fn shares(&self) -> [u32; RAILS_MAX] {
         self.shares
@@ -253,19 +247,27 @@ impl Endpoint<'_> {
     /// Of the rails of a mask those that carry messages of a class (P-6).
     pub(super) fn usable(&self, channel: u32, class: MessageClass, mask: u64) -> u64 {
         let rails_used = self.policies.classes[class as usize].rails_used;
-        let mut mask = self.eligible(class, mask);
-        while mask.count_ones() > rails_used.into() {
-            let rate = |rail: RailId| match self.t.subs[self.t.sub_index(channel, rail)].path.rate {
-                Rate::NONE => Rate::from_bytes_per_second(self.rails[usize::from(rail.0)].bytes_per_second),
-                rate => rate,
-            };
-            // The slowest goes, of equals the last.
-            let Some(slowest) = rails_of(mask).min_by_key(|&rail| (rate(rail), core::cmp::Reverse(rail.0))) else {
-                break;
-            };
-            mask &= !(1 << slowest.0);
+        self.fastest(channel, self.eligible(class, mask), rails_used.into())
+    }
+
+    /// `count` rails of a mask: those that are believed to be the fastest together, of equals the first. One that shares
+    /// a bottleneck with others that are taken counts for its part of what it would carry alone: so of two HCAs with two
+    /// ports each, two rails are a port of either.
+    pub(super) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
+        if mask.count_ones() <= count {
+            return mask;
         }
-        mask
+        let mut taken = 0u64;
+        for _ in 0..count {
+            let worth = |rail: &RailId| {
+                let group = self.forest.innermost(rail.0.into()).map_or(0, |group| self.forest.groups()[group].rails);
+                let rate = self.believed_rate(channel, *rail).0 / (1 + (group & taken).count_ones());
+                (rate, core::cmp::Reverse(rail.0))
+            };
+            let Some(best) = rails_of(mask & !taken).max_by_key(worth) else { break };
+            taken |= 1 << best.0;
+        }
+        taken
     }
 
     /// The rail for one packet of a class with `bytes` of payload, of `rails`; `None`: wait for room (P-5).
@@ -311,9 +313,7 @@ impl Endpoint<'_> {
                 let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
                 bound.map_or(0, |rail| 1 << rail.0)
             }
-            Striping::Even | Striping::Weighted | Striping::Adaptive => usable,
-            // It chooses itself among all of them.
-            Striping::Balanced => self.eligible(class, mask),
+            Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
         }
     }
 

@@ -6,7 +6,6 @@ use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
-use super::rendezvous::first_rails;
 use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Planted};
@@ -241,11 +240,12 @@ impl Endpoint<'_> {
             && to_register == 0
             && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
         {
+            let to_register = self.fastest(channel, readable, wire::KEYS_MAX as u32);
             let slot = self.t.ops.at_mut(op);
             slot.keys = set.index;
             slot.keys_ours = true;
             slot.phase = Phase::Registering;
-            slot.to_register = first_rails(readable, wire::KEYS_MAX);
+            slot.to_register = to_register;
         }
         if self.t.ops.at(op).to_register != 0 {
             // The message keeps its place; the turn goes to whichever is sent.

@@ -58,13 +58,14 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             self.drop_key_set(keys, false);
+            let keyed = self.fastest(channel, writable, KEYS_MAX as u32);
             let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
             let slot = self.t.ops.at_mut(op);
             if let Some(set) = set {
                 slot.phase = Phase::Registering;
                 slot.keys = set.index;
                 slot.keys_ours = true;
-                slot.to_register = first_rails(writable, KEYS_MAX);
+                slot.to_register = keyed;
                 self.send_control(op, Control::Register);
             } else {
                 slot.phase = Phase::Data;
@@ -212,10 +213,4 @@ impl Endpoint<'_> {
         }
         found
     }
-}
-
-/// The lowest `count` bits of a mask.
-pub(super) fn first_rails(mask: u64, count: usize) -> u64 {
-    let rest = (0..count).fold(mask, |rest, _| rest & rest.wrapping_sub(1));
-    mask & !rest
 }

@@ -3,6 +3,7 @@
 use super::timed::{Line, MB, Timed, line, sorts};
 use super::*;
 use crate::config::{Multiplex, Striping};
+use crate::rail::Place;
 
 fn config() -> Config {
     Config { striping: Striping::Balanced, multiplex: Multiplex::Balanced, window: 256, ..small() }
@@ -175,5 +176,40 @@ fn cuts_do_not_wander() {
             timed.stream(1, 1, 4 << 20);
             assert_eq!(timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight, weight, "message {n}");
         }
+    }
+}
+
+/// P-6: two rails of two HCAs with two ports each are a port of either; nine rails of which eight can have keys are the
+/// fastest.
+#[test]
+fn rails_used_are_the_fastest_together() {
+    let at =
+        |port, hca| RailFacts { place: Place { port, hca, bus: 0 }, bytes_per_second: 800 * MB, ..wide(sorts()[0]) };
+    let facts = [at(1, 1), at(2, 1), at(1, 2), at(2, 2)];
+    let config = config();
+    let mut regions = regions(&config, 2);
+    let mut timed = Timed::new(&mut regions, &config, &facts, &[line(800); 4]);
+    for endpoint in &mut timed.endpoints {
+        endpoint.set_rails(MessageClass::Large, u64::MAX, 2);
+    }
+    timed.stream(1, 1, 1 << 20);
+    assert_eq!(timed.carried().iter().map(|bytes| *bytes > 0).collect::<Vec<_>>(), [true, false, true, false]);
+}
+
+/// W-9: where there are more rails than keys, the fastest get them.
+#[test]
+fn the_fastest_rails_get_the_keys() {
+    let config = Config { rails_max: 10, ..config() };
+    for facts in &sorts()[1..] {
+        let rates: Vec<u64> = (1..=10).map(|n| n * 50).collect();
+        let facts: Vec<_> =
+            rates.iter().map(|rate| RailFacts { bytes_per_second: rate * MB, ..wide(*facts) }).collect();
+        let lines: Vec<_> = rates.iter().map(|rate| line(*rate)).collect();
+        let mut regions = regions(&config, 2);
+        let mut timed = Timed::new(&mut regions, &config, &facts, &lines);
+        timed.stream(1, 1, 16 << 20);
+        let carried = timed.carried();
+        assert_eq!((carried[0], carried[1]), (0, 0));
+        assert!(carried[2..].iter().all(|bytes| *bytes > 0), "{carried:?}");
     }
 }
