@@ -141,6 +141,9 @@ pub struct Config {
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
     /// further ahead is decided later. Two posts it may always have.
     pub feed_time: Nanos,
+    /// Where several rails lead to a peer, each rail is asked once how near and how fast it is, which may take so long.
+    /// `Nanos(0)`: nobody is asked, rates come from what is sent.
+    pub sampling_time_max: Nanos,
     /// Rail choice for what is not cut; of all classes, until
     /// [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise.
     pub multiplex: Multiplex,
@@ -190,6 +193,7 @@ impl Config {
             probe_after: Nanos(0),
             silence_max: Nanos(0),
             feed_time: Nanos::from_micros(250),
+            sampling_time_max: Nanos::from_millis(5),
             multiplex: Multiplex::Balanced,
             striping: Striping::Balanced,
             rails_eligible: u64::MAX,

@@ -11,7 +11,7 @@ use crate::rel::ack::AckVerdict;
 use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Connect, Data, MessageHead, Repr, Rts, WireError};
+use crate::wire::{Body, Common, Connect, Data, MessageHead, Probe, Repr, Rts, WireError};
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
@@ -65,7 +65,14 @@ impl Endpoint<'_> {
             return Err(ProtocolError::NotConnected); // G-1
         }
         self.arrive_acks(channel, &common)?;
-        let carries = matches!(body, Body::Eager(_) | Body::Aggregate { .. } | Body::Data(_) | Body::Put(_));
+        let carries = matches!(
+            body,
+            Body::Eager(_)
+                | Body::Aggregate { .. }
+                | Body::Data(_)
+                | Body::Put(_)
+                | Body::Probe(Probe { answer: false, .. })
+        );
         if common.payload_bytes > 0 && !carries {
             return Err(ProtocolError::TooLong { bytes: common.payload_bytes.into() });
         }
@@ -82,11 +89,14 @@ impl Endpoint<'_> {
                 Arrival::Done
             }
             Body::Probe(probe) => {
-                if !probe.answer {
-                    self.t.channels.at_mut(channel).probe_answer = Some(probe.nonce); // G-6
+                if probe.answer {
+                    self.probe_answered(now, channel, probe.nonce);
+                } else {
+                    self.t.channels.at_mut(channel).probe_answer = Some((rail, probe.nonce)); // G-6
                     self.activate(channel);
                 }
-                Arrival::Done
+                // A payload only takes its time.
+                if common.payload_bytes > 0 { Arrival::Discard } else { Arrival::Done }
             }
             Body::Bye => {
                 self.end_channel(channel, Ending::Closed); // G-7

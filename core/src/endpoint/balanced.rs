@@ -51,16 +51,22 @@ impl Endpoint<'_> {
         if measured != Rate::NONE {
             return measured;
         }
-        let elsewhere = self.t.figures[usize::from(rail.0)].bytes_per_second;
+        let figures = &self.t.figures[usize::from(rail.0)];
+        let sampled = figures.sampled.map_or(0, |sampled| sampled.bytes_per_second);
         let declared = self.rails[usize::from(rail.0)].bytes_per_second;
-        Rate::from_bytes_per_second(if elsewhere > 0 { elsewhere } else { declared })
+        let known = [figures.bytes_per_second, sampled, declared].into_iter().find(|rate| *rate > 0);
+        Rate::from_bytes_per_second(known.unwrap_or(0))
     }
 
     /// The latency that is believed of a rail towards a peer, in nanoseconds.
     fn believed_latency(&self, channel: u32, rail: RailId) -> u32 {
         let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
         let distance = u32::from(self.rails[usize::from(rail.0)].numa_distance);
-        if measured > 0 { measured } else { LATENCY_NS * distance.max(NEAR) / NEAR }
+        match self.t.figures[usize::from(rail.0)].sampled {
+            _ if measured > 0 => measured,
+            Some(sampled) => u32::try_from(sampled.latency.0).unwrap_or(u32::MAX),
+            None => LATENCY_NS * distance.max(NEAR) / NEAR,
+        }
     }
 
     /// What is believed of a rail at the moment, for the planner.
@@ -92,7 +98,11 @@ impl Endpoint<'_> {
             let rate = if bytes == ahead { sub.path.rate } else { self.believed_rate(channel, rail) };
             let moving = if rate == Rate::NONE { 0 } else { rate.time_ns(ahead) };
             let posts = u64::from(sub.posts) * u64::from(sub.path.post_ns);
-            let untried = sub.path.latency == 0 && sub.posts == 0 && has_bounds(&self.rails[usize::from(rail.0)]);
+            let rail_is_known = self.t.figures[usize::from(rail.0)].sampled.is_some();
+            let untried = sub.path.latency == 0
+                && sub.posts == 0
+                && !rail_is_known
+                && has_bounds(&self.rails[usize::from(rail.0)]);
             // Nothing tells how near a rail is but trying it once.
             let latency = if untried { 0 } else { self.believed_latency(channel, rail) };
             let ends = moving.saturating_add(posts).saturating_add(latency.into());

@@ -1,6 +1,6 @@
 //! State of one virtual channel and of its subchannels.
 
-use crate::ids::PeerId;
+use crate::ids::{PeerId, RailId};
 use crate::mem::MemRef;
 use crate::rail::RailFacts;
 use crate::rel::ack::AckState;
@@ -55,6 +55,8 @@ pub(crate) enum Timer {
     Connect = 1,
     /// The peer has been silent.
     Silence = 2,
+    /// A rail that is asked how fast it is must have answered.
+    Sample = 3,
 }
 
 /// What all channels share and may wait for.
@@ -67,7 +69,7 @@ pub(crate) enum Shortage {
 }
 
 /// How many timers a channel has.
-pub(crate) const TIMERS: u32 = 3;
+pub(crate) const TIMERS: u32 = 4;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
@@ -120,8 +122,8 @@ pub(crate) struct Channel {
     pub heard: Time,
     /// A probe is to go out.
     pub probe_due: bool,
-    /// A probe of the peer wants an answer: nonce.
-    pub probe_answer: Option<u64>,
+    /// A probe of the peer wants an answer: the rail on which it came, and its nonce.
+    pub probe_answer: Option<(RailId, u64)>,
     /// In the endpoint's list of channels with something to do.
     pub active: Link,
     /// In the endpoint's lists of channels that wait for something that all share, by [`Shortage`].

@@ -106,6 +106,8 @@ impl Endpoint<'_> {
                 self.activate(channel);
             } else if id == Tables::timer(channel, Timer::Connect) {
                 self.end_channel(channel, Ending::Lost(LossReason::ConnectTimeout)); // G-4
+            } else if id == Tables::timer(channel, Timer::Sample) {
+                self.end_sample(channel);
             } else {
                 self.watch(now, channel);
             }

@@ -1,7 +1,7 @@
 //! What belongs to a channel and not to a request: subchannels to open and close, Connect, acknowledgments, probes, Bye.
 
 use super::Endpoint;
-use super::action::Action;
+use super::action::{Action, Span};
 use super::channel::{Channel, ChannelState, Ending, SubState};
 use super::op::OpKind;
 use super::packets::Actions;
@@ -41,7 +41,7 @@ impl Endpoint<'_> {
                         rail: index,
                         answer: sub.connect_seen, // G-2
                     });
-                    if self.send_frame(channel, rail, body, out) {
+                    if self.send_frame(channel, rail, body, Span::EMPTY, out) {
                         self.t.sub(channel, rail).connect_sent = true;
                         self.t.channels.at_mut(channel).unsaid &= !(1 << index);
                         self.refresh(channel, rail);
@@ -58,18 +58,27 @@ impl Endpoint<'_> {
         if slot.probe_answer.is_none() && !slot.probe_due && !slot.ack.is_due() {
             return;
         }
-        for rail in rails_of(self.ready(channel)) {
+        let ready = self.ready(channel);
+        // The answer goes back the way that the probe came (G-6); if that is gone, so is the question.
+        let answer_on = slot.probe_answer.map(|(rail, _)| rail);
+        if answer_on.is_some_and(|rail| ready >> rail.0 & 1 == 0) {
+            self.t.channels.at_mut(channel).probe_answer = None;
+        }
+        for rail in rails_of(ready) {
             if out.len() + STEP > out.capacity() {
                 self.activate(channel);
                 return;
             }
             let slot = self.t.channels.at(channel);
-            let body = if let Some(nonce) = slot.probe_answer {
+            let body = if let Some((_, nonce)) = slot.probe_answer.filter(|(on, _)| *on == rail) {
                 Body::Probe(Probe { nonce, answer: true }) // G-6
             } else if slot.probe_due {
                 Body::Probe(Probe { nonce: slot.heard.0, answer: false }) // G-9
             } else if !slot.ack.is_due() {
-                return;
+                if slot.probe_answer.is_none() {
+                    return;
+                }
+                continue;
             } else if slot.ack.is_pending() {
                 let window = self.config.window;
                 let (slot, bits) = self.t.received(channel, 0);
@@ -84,12 +93,15 @@ impl Endpoint<'_> {
                 return; // planted: AckForgotten
             }
             let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
-            if self.send_frame(channel, rail, body, out) {
+            let (answers, asks) = match body {
+                Body::Probe(Probe { answer, .. }) => (answer, !answer),
+                _ => (false, false),
+            };
+            if self.send_frame(channel, rail, body, Span::EMPTY, out) {
                 self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
-                if slot.probe_answer.take().is_none() {
-                    slot.probe_due = false;
-                }
+                slot.probe_answer = slot.probe_answer.filter(|_| !answers);
+                slot.probe_due &= !asks;
             }
         }
     }
@@ -119,7 +131,7 @@ impl Endpoint<'_> {
                 out_yet = false;
                 if out.len() + STEP > out.capacity() {
                     self.activate(channel);
-                } else if self.send_frame(channel, RailId(rail), Body::Bye, out) {
+                } else if self.send_frame(channel, RailId(rail), Body::Bye, Span::EMPTY, out) {
                     self.t.sub(channel, RailId(rail)).bye_sent = true;
                     self.t.channels.at_mut(channel).state = ChannelState::Leaving;
                 }

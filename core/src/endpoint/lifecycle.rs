@@ -95,6 +95,7 @@ impl Endpoint<'_> {
             Ending::Lost(why) => OpError::PeerLost { peer, why },
         };
         self.t.peers[peer.0 as usize].gone = true;
+        self.end_sample(channel);
         for timer in [Timer::Ack, Timer::Connect, Timer::Silence] {
             self.t.timers.cancel(Tables::timer(channel, timer));
         }

@@ -12,7 +12,7 @@
 
 use super::op::Packet;
 use super::room::is_light;
-use super::{Endpoint, PostStatus};
+use super::{Endpoint, PostStatus, Sampled};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rail::sched::STRIPE_BYTES_MIN;
@@ -95,6 +95,8 @@ pub struct RailStats {
     pub stripe_bytes: u64,
     /// The time that this stripe took (P-2).
     pub stripe_time: Nanos,
+    /// What it answered when it was asked, at start (P-12); `None`: it was not, or did not.
+    pub sampled: Option<Sampled>,
     /// The last change of its weight or rate.
     pub changed: Option<Change>,
 }

@@ -31,6 +31,7 @@ mod recut;
 mod rendezvous;
 pub mod request;
 mod room;
+mod sample;
 mod serve;
 mod settle;
 mod submit;
@@ -50,6 +51,7 @@ pub use measure::{Change, RailStats, Why};
 pub use planted::Planted;
 pub use policy::{ClassPolicy, MessageClass, Policy};
 pub use request::*;
+pub use sample::Sampled;
 pub use tables::{Sizes, sizes};
 pub use usage::{InUse, Usage};
 
@@ -68,6 +70,7 @@ use channel::{Place, PlaceTo};
 #[cfg(not(any(test, feature = "planted")))]
 use planted::Planted;
 use policy::Policies;
+use sample::Sampler;
 use tables::Tables;
 
 /// What a rail reports beside packets and completions.
@@ -269,6 +272,7 @@ pub struct Endpoint<'m> {
     /// Refusals of puts that have slots.
     refusals: u32,
     stats: Stats,
+    sampler: Sampler,
     /// Bugs, to test checkers with.
     #[cfg(any(test, feature = "planted"))]
     plants: planted::Plants,
@@ -327,6 +331,7 @@ impl<'m> Endpoint<'m> {
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),
+            sampler: Sampler::new(rails.len(), config.sampling_time_max),
             #[cfg(any(test, feature = "planted"))]
             plants: planted::Plants::default(),
         };

@@ -143,7 +143,14 @@ impl Endpoint<'_> {
     }
 
     /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the rail already.
-    pub(super) fn send_frame(&mut self, channel: u32, rail: RailId, body: Body, out: &mut Actions) -> bool {
+    pub(super) fn send_frame(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        body: Body,
+        payload: Span,
+        out: &mut Actions,
+    ) -> bool {
         let index = self.t.sub_index(channel, rail);
         let sub = &mut self.t.subs[index];
         if sub.frame_posted || sub.state != SubState::Up {
@@ -152,10 +159,10 @@ impl Endpoint<'_> {
         sub.frame_posted = true;
         // Ids of frames lie behind those of packets.
         let key = Key { index: self.config.packets_max + index as u32, generation: sub.frame_generation };
-        let common = self.common(channel, 0, 0, false);
+        let common = self.common(channel, 0, payload.len() as u32, false);
         self.stats.packets_sent += 1;
         self.t.figures[usize::from(rail.0)].packets += 1;
-        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, Span::EMPTY, out);
+        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
         true
     }
 

@@ -127,6 +127,7 @@ impl Endpoint<'_> {
                     break;
                 }
             }
+            self.pump_samples(now, channel, out);
             self.pump_frames(channel, out);
             // What this channel leaves over, the next one that waits may have.
             self.wake(Shortage::Packets);

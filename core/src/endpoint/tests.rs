@@ -45,6 +45,7 @@ fn small() -> Config {
         bulk_max: 8,
         rails_max: 4,
         match_buckets: 64,
+        sampling_time_max: Nanos(0),
         windows_max: 4,
         counters_max: 4,
         ack_packets: 8,

@@ -160,7 +160,7 @@ impl Kind {
     /// Whether a payload may stand behind the header (W-8).
     #[inline]
     pub const fn has_payload(self) -> bool {
-        matches!(self, Kind::Eager | Kind::Aggregate | Kind::Data | Kind::Put)
+        matches!(self, Kind::Eager | Kind::Aggregate | Kind::Data | Kind::Put | Kind::Probe)
     }
 
     /// The flags that may be set (W-5).

@@ -35,7 +35,7 @@ fn the_load_of_figure_20_comes_and_goes() {
     assert!(end >= 120, "the run outlasts the load: {end} ms");
     let (before, during, after) = (mean(&series, 12, 40, 4), mean(&series, 44, 80, 4), mean(&series, 84, end, 4));
     println!("{before:.0} {during:.0} {after:.0}");
-    assert!((1_600.0..1_760.0).contains(&before), "{before}");
+    assert!((1_600.0..1_768.0).contains(&before), "{before}");
     assert!((0.97..1.03).contains(&(after / before)), "{before} {after}");
     assert!((0.45..0.6).contains(&(during / before)), "{before} {during}");
     // Without the load nothing of it is seen.

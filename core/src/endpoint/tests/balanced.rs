@@ -213,3 +213,41 @@ fn the_fastest_rails_get_the_keys() {
         assert!(carried[2..].iter().all(|bytes| *bytes > 0), "{carried:?}");
     }
 }
+
+/// P-12: each rail is asked at start, one after the other; what it says chooses the rails of the first messages. One that does
+/// not answer, and one that other payload crosses, are left alone.
+#[test]
+fn rails_are_asked_at_start() {
+    let config = Config { sampling_time_max: Nanos::from_millis(5), ..config() };
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let lines = [8_000, 2_000, 4_000].map(|latency| Line { latency, ..line(latency / 10) });
+        let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &lines);
+        for (rail, line) in lines.iter().enumerate() {
+            for endpoint in &timed.endpoints {
+                let sampled = endpoint.rail_stats(RailId(rail as u8)).unwrap().sampled.unwrap();
+                assert!(sampled.latency.0.abs_diff(line.latency) < 400, "rail {rail}: {sampled:?}");
+                // There with the payload, back without.
+                let off = sampled.bytes_per_second.abs_diff(line.bytes_per_second);
+                assert!(off * 100 < line.bytes_per_second, "rail {rail}: {sampled:?}");
+            }
+        }
+        assert_eq!(timed.endpoints[0].stats().bytes_copied, 0);
+        timed.stream(5, 1, 8);
+        assert_eq!(turns(&timed), [1; 5]);
+        timed.posts.clear();
+        timed.stream(1, 1, 14 << 20);
+        let carried = timed.carried();
+        for (rail, share) in [(0, 8), (1, 2), (2, 4)] {
+            assert!(carried[rail].abs_diff(share << 20) < 1 << 20, "{carried:?}");
+        }
+        // Nobody is asked where there is nothing to choose, or nothing to be known.
+        let off = Config { sampling_time_max: Nanos(0), ..config };
+        for (config, rails) in [(config, 1), (off, 3)] {
+            let mut regions = super::regions(&config, 2);
+            let timed = Timed::new(&mut regions, &config, &vec![wide(facts); rails], &lines[..rails]);
+            assert_eq!(timed.endpoints[0].rail_stats(RailId(0)).unwrap().sampled, None);
+            assert_eq!(timed.endpoints[0].stats().packets_sent, rails as u64);
+        }
+    }
+}

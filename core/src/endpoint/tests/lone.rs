@@ -24,6 +24,8 @@ pub(super) struct Lone<'m> {
     pub(super) closed: Vec<RailId>,
     /// Remote writes and reads that it posted.
     pub(super) transfers: u32,
+    /// Rails of all posts, in order.
+    pub(super) rails: Vec<RailId>,
     /// Rails are not through with anything from now on.
     pub(super) busy: bool,
 }
@@ -37,7 +39,17 @@ impl<'m> Lone<'m> {
             endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
         }
         let limits = (32, 64);
-        Lone { endpoint, now: 0, psn: [0; 2], acks: [0; 2], limits, closed: Vec::new(), transfers: 0, busy: false }
+        Lone {
+            endpoint,
+            now: 0,
+            psn: [0; 2],
+            acks: [0; 2],
+            limits,
+            closed: Vec::new(),
+            transfers: 0,
+            rails: Vec::new(),
+            busy: false,
+        }
     }
 
     /// The first packets have gone both ways.
@@ -97,6 +109,7 @@ impl<'m> Lone<'m> {
             for action in actions.drain(..) {
                 match action {
                     Action::Post(post) => {
+                        self.rails.push(post.rail);
                         match post.kind {
                             PostKind::Send => packets.push(Repr::parse(&post.header).unwrap()),
                             PostKind::Write { .. } | PostKind::Read { .. } => self.transfers += 1,

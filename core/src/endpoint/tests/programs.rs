@@ -92,6 +92,7 @@ fn config(rng: &mut Rng) -> Config {
         eager_bytes_max,
         ack_packets: 1 + rng.below(32) as u16,
         counters_max: 1,
+        sampling_time_max: Nanos(rng.below(2) * 5_000_000),
         ..small()
     }
 }

@@ -14,6 +14,7 @@ fn run(seed: u64) {
         packets_max: 4 + rng.below(100) as u32,
         retained_max: rng.below(8) as u32,
         unexpected_per_peer: 1 + rng.below(20) as u16,
+        sampling_time_max: Nanos(rng.below(2) * 5_000_000),
         ..small()
     };
     let ranks = 1 + rng.below(3) as usize;

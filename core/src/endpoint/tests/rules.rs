@@ -121,6 +121,13 @@ fn probes_are_answered_once() {
     let probe = |nonce, answer| Body::Probe(Probe { nonce, answer });
     lone.feed(probe(7, false), 0);
     assert_eq!(lone.sent_one().body, probe(7, true));
+    // On the way that it came (G-6), whatever it carried (W-24).
+    for rail in [1, 0] {
+        assert_eq!(lone.feed_on(rail, probe(7, false), 100, |_| ()), Arrival::Discard);
+        lone.rails.clear();
+        assert_eq!(lone.sent_one().body, probe(7, true));
+        assert_eq!(lone.rails, [RailId(rail)]);
+    }
     lone.feed(probe(8, false), 0);
     lone.feed(probe(9, false), 0);
     assert_eq!(lone.sent_one().body, probe(9, true));

@@ -1,0 +1,147 @@
+//! Sampling: how near and how fast each rail is, asked once, when it first reaches a peer, by probes of a few sizes that
+//! come back at once (P-12; newmadeleine-2007, 3.3: ratios from "a sampling of each network's capabilities" at start).
+//!
+//! One exchange at a time over all rails and peers, beside whatever else goes on; what other payload has crossed says
+//! nothing and is dropped. A rail that does not answer in time is left alone. Where there is but one rail to a peer there is
+//! nothing to choose, and nothing is asked.
+
+use super::Endpoint;
+use super::action::{Span, SpanOf};
+use super::channel::Timer;
+use super::packets::Actions;
+use super::tables::Tables;
+use crate::ids::RailId;
+use crate::mem::{MemRef, RegionId};
+use crate::rail::rate::Rate;
+use crate::time::{Nanos, Time};
+use crate::wire::{Body, Probe};
+
+/// Payloads of the probes, in their order: the first one finds the way, the second tells the latency, the others the
+/// rate. Less where a rail takes less in one packet.
+const SIZES: [u64; 4] = [0, 0, 8 * 1024, 64 * 1024];
+
+/// Set in the nonces of samples; those of other probes are times.
+const NONCE: u64 = 1 << 63;
+
+/// What the probes of a rail told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampled {
+    /// Half the time that an empty packet takes there and back.
+    pub latency: Nanos,
+    /// Bytes per second between the smaller and the larger payload; 0: the larger took no longer.
+    pub bytes_per_second: u64,
+}
+
+/// A rail that is being asked.
+#[derive(Clone, Copy, Debug)]
+struct Exchange {
+    channel: u32,
+    rail: RailId,
+    /// Index into [`SIZES`].
+    step: usize,
+    /// When the probe went out.
+    sent: Option<Time>,
+    /// Payload bytes that the rail had carried by then.
+    bytes: u64,
+    /// Round trips so far.
+    took: [u64; SIZES.len()],
+}
+
+/// Who is asked, and who still has to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sampler {
+    /// Rails that were not asked yet: bit per rail.
+    wanted: u64,
+    exchange: Option<Exchange>,
+    /// Tells samples apart.
+    count: u64,
+}
+
+impl Sampler {
+    /// For so many rails; nobody is asked where it may take no time.
+    pub(super) const fn new(rails: usize, time_max: Nanos) -> Self {
+        let all = if rails == 0 { 0 } else { u64::MAX >> (64 - rails) };
+        let wanted = if time_max.0 == 0 || rails < 2 { 0 } else { all };
+        Sampler { wanted, exchange: None, count: 0 }
+    }
+
+    /// Nobody is asked, and nobody has to be: so it is but for the beginning.
+    const fn is_done(&self) -> bool {
+        self.wanted == 0 && self.exchange.is_none()
+    }
+}
+
+impl Endpoint<'_> {
+    /// Asks the next rail of a channel, where nobody is being asked; sends the probe that is due.
+    pub(super) fn pump_samples(&mut self, now: Time, channel: u32, out: &mut Actions) {
+        if self.sampler.is_done() {
+            return;
+        }
+        if self.sampler.exchange.is_none() {
+            let ready = self.ready(channel);
+            let wanted = self.sampler.wanted & ready;
+            if wanted == 0 || ready.is_power_of_two() {
+                return;
+            }
+            let rail = RailId(wanted.trailing_zeros() as u8);
+            self.sampler.wanted &= !(1 << rail.0);
+            self.sampler.exchange =
+                Some(Exchange { channel, rail, step: 0, sent: None, bytes: 0, took: [0; SIZES.len()] });
+            self.t.timers.set(Tables::timer(channel, Timer::Sample), now + self.config.sampling_time_max);
+        }
+        let Some(Exchange { channel: asked, rail, step, sent: None, .. }) = self.sampler.exchange else { return };
+        if asked != channel {
+            return;
+        }
+        let len = self.sample_bytes(rail, step);
+        let at = MemRef { region: RegionId::POOL, offset: 0 };
+        let payload = if len == 0 { Span::EMPTY } else { Span { of: SpanOf::At(at), offset: 0, len } };
+        let nonce = NONCE | self.sampler.count;
+        if self.send_frame(channel, rail, Body::Probe(Probe { nonce, answer: false }), payload, out) {
+            let bytes = self.t.figures[usize::from(rail.0)].bytes;
+            if let Some(exchange) = &mut self.sampler.exchange {
+                (exchange.sent, exchange.bytes) = (Some(now), bytes);
+            }
+        }
+    }
+
+    fn sample_bytes(&self, rail: RailId, step: usize) -> u64 {
+        let most = self.rails[usize::from(rail.0)].segment_bytes_max;
+        SIZES[step].min(most.into()).min(self.config.pool_bytes().unwrap_or(0))
+    }
+
+    /// A probe has been answered.
+    pub(super) fn probe_answered(&mut self, now: Time, channel: u32, nonce: u64) {
+        let Some(exchange) = &mut self.sampler.exchange else { return };
+        let due = NONCE | self.sampler.count;
+        let (Some(sent), true) = (exchange.sent, exchange.channel == channel && nonce == due) else { return };
+        exchange.took[exchange.step] = (now - sent).0;
+        exchange.sent = None;
+        self.sampler.count += 1;
+        let Exchange { rail, step, bytes, took, .. } = *exchange;
+        if self.t.figures[usize::from(rail.0)].bytes != bytes {
+            // Something else was under way: it will be measured by that.
+            return self.end_sample(channel);
+        }
+        if step + 1 < SIZES.len() {
+            exchange.step += 1;
+            self.activate(channel);
+            return;
+        }
+        let [_, empty, small, large] = took;
+        let more = self.sample_bytes(rail, 3) - self.sample_bytes(rail, 2);
+        let rate = if large > small && more > 0 { Rate::of(more, large - small) } else { Rate::NONE };
+        self.t.figures[usize::from(rail.0)].sampled =
+            Some(Sampled { latency: Nanos(empty / 2), bytes_per_second: rate.bytes_per_second() });
+        self.end_sample(channel);
+    }
+
+    /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is.
+    pub(super) fn end_sample(&mut self, channel: u32) {
+        if self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel) {
+            self.sampler.exchange = None;
+            self.t.timers.cancel(Tables::timer(channel, Timer::Sample));
+            self.activate(channel);
+        }
+    }
+}
