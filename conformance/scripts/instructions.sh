@@ -5,7 +5,7 @@
 #
 #   instructions.sh [-p POLICIES] [-k FOLDER] [-j] [-w]
 #
-#   -p POLICIES  names with commas between them (default: default,balanced; "default": as an endpoint begins)
+#   -p POLICIES  names with commas between them (default: default,even,binding; "default": as an endpoint begins)
 #   -k FOLDER    leaves the profiles there (for callgrind_annotate)
 #   -j           prints JSON, a line per number, instead of the table
 #   -w           writes the baseline anew instead of comparing
@@ -30,7 +30,7 @@ usage() {
     exit 2
 }
 
-policies=default,balanced
+policies=default,even,binding
 folder=
 json=
 write=
