@@ -1,33 +1,57 @@
 //! Moves messages between two endpoints in memory, and nothing else: for counting instructions under a profiler.
 //!
-//! `message_cost CASE COUNT`: `round-trip` and `round-trip-retained` (COUNT messages there and COUNT back), `one-way`
-//! (COUNT messages there). 8 bytes each. `conformance/scripts/instructions.sh` runs it.
+//! `message_cost CASE RAILS POLICY COUNT`: COUNT messages by each of the CASE's sides, over RAILS rails (1 to 8), with a
+//! policy by its name for all classes (`default`: as an endpoint begins). Cases: `round-trip` (8 bytes there and back, a
+//! rail that loses nothing), `round-trip-retained` (a rail that may lose something), `one-way` (8 bytes there, such rails),
+//! `one-way-1M` (1 MiB).
+//!
+//! What the sender's and the receiver's endpoints are asked for the COUNT messages goes through functions of their own,
+//! `at_first` and `at_second`; connecting and the messages before that, by which policies get to know the rails, do not.
+//! `conformance/scripts/instructions.sh` runs it.
 
 #[path = "../benches/support/mod.rs"]
 mod support;
 
 use std::process::ExitCode;
 
+use rerail_core::endpoint::Policy;
 use support::pair::{Pair, Regions};
 
+/// Messages before those that count.
+const WARM_UP: u64 = 16;
+
 fn main() -> ExitCode {
-    let mut args = std::env::args().skip(1);
-    let (case, count) = (args.next(), args.next().and_then(|count| count.parse::<u64>().ok()));
-    let (Some(case), Some(count)) = (case, count) else {
-        eprintln!("usage: message_cost round-trip|round-trip-retained|one-way COUNT");
-        return ExitCode::from(2);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [case, rails, policy, count] = args.as_slice() else {
+        return usage("four arguments wanted");
+    };
+    let (Ok(rails @ 1..=8), Ok(count)) = (rails.parse::<usize>(), count.parse::<u64>()) else {
+        return usage("RAILS is 1 to 8, COUNT a number");
+    };
+    let policy = match (policy.as_str(), Policy::named(policy)) {
+        ("default", _) => None,
+        (_, Some(policy)) => Some(policy),
+        (_, None) => return usage("there is no such policy"),
+    };
+    let (bytes, both, lossless) = match case.as_str() {
+        "round-trip" => (8, true, true),
+        "round-trip-retained" => (8, true, false),
+        "one-way" => (8, false, false),
+        "one-way-1M" => (1 << 20, false, false),
+        _ => return usage("there is no such case"),
     };
     let mut regions = Regions::new();
-    let mut pair = Pair::connect(&mut regions, case != "round-trip-retained");
-    for _ in 0..count {
-        match case.as_str() {
-            "one-way" => pair.one_way(0, 8),
-            "round-trip" | "round-trip-retained" => pair.round_trip(8),
-            _ => {
-                eprintln!("no such case: {case}");
-                return ExitCode::from(2);
-            }
+    let mut pair = Pair::connect(&mut regions, lossless, rails, policy);
+    for round in 0..WARM_UP + count {
+        if round == WARM_UP {
+            pair.count();
         }
+        if both { pair.round_trip(bytes) } else { pair.one_way(0, bytes) }
     }
     ExitCode::SUCCESS
+}
+
+fn usage(why: &str) -> ExitCode {
+    eprintln!("{why}\nusage: message_cost round-trip|round-trip-retained|one-way|one-way-1M RAILS POLICY COUNT");
+    ExitCode::from(2)
 }

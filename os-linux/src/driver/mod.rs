@@ -12,6 +12,7 @@
 //! | `card` | the line of text by which a process tells its addresses |
 //! | `request` | memory and requests, with the time as an argument |
 //! | `submit` | the same, stamped with the clock |
+//! | `policy` | policies and their knobs, changed at run time |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `finish` | leaving in good order |
@@ -23,6 +24,7 @@ mod engine;
 mod error;
 mod finish;
 mod open;
+mod policy;
 mod rails;
 mod request;
 mod submit;

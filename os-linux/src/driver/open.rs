@@ -69,6 +69,7 @@ impl Transport {
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
         opening.engine.others_beside_shm = settings.tcp_beside_shm;
+        settings.class_policies().for_each(|(class, policy)| opening.engine.set_policy(class, policy));
         Ok(opening)
     }
 }

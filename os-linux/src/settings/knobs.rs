@@ -2,7 +2,8 @@
 //!
 //! A row that is missing here does not exist for users; a test checks that every row can be set, shown and read back.
 
-use rerail_core::config::{Multiplex, Striping};
+use rerail_core::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
+use rerail_core::endpoint::Policy;
 use rerail_core::time::Nanos;
 
 use super::Settings;
@@ -25,6 +26,28 @@ const MULTIPLEX: [Multiplex; 5] = Multiplex::ALL;
 /// Names of [`Striping`], in the order of [`STRIPING`].
 const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive", "balanced"];
 const STRIPING: [Striping; 5] = Striping::ALL;
+
+/// Names of [`Policy`], in the order of [`POLICY`].
+const POLICY_NAMES: &[&str] = &[
+    "unset",
+    "binding",
+    "round_robin",
+    "weighted_round_robin",
+    "window_round_robin",
+    "even",
+    "weighted",
+    "adaptive",
+    "balanced",
+];
+const POLICY: [Option<Policy>; 9] = {
+    let mut all = [None; 9];
+    let mut at = 0;
+    while at < Policy::ALL.len() {
+        all[at + 1] = Some(Policy::ALL[at]);
+        at += 1;
+    }
+    all
+};
 
 /// The kinds of rails that can be asked for.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "tcp"];
@@ -110,10 +133,10 @@ macro_rules! knob {
 /// All settings, in the order in which they are shown.
 pub(super) static KNOBS: &[Knob] = &[
     knob!(rails: list
-        Kind::List { what: "shm, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word) },
-        "Kinds of rails to open, the one for small messages first."),
+        Kind::List { repeats: false, what: "shm, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word) },
+        "Kinds of rails to open, in the order of their numbers, from 1 on; number 0 is the process itself."),
     knob!(tcp_interfaces: list
-        Kind::List { what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface },
+        Kind::List { repeats: false, what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface },
         "Interfaces for TCP: one rail each. The k-th of one process meets the k-th of another."),
     knob!(tcp_beside_shm: switch,
         "Whether processes that share memory open TCP rails to each other too."),
@@ -192,7 +215,62 @@ pub(super) static KNOBS: &[Knob] = &[
         "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each."),
     knob!(striping: choice STRIPING_NAMES, STRIPING,
         "Cutting of a large message: not at all, in equal parts over all rails, by weight, or by what rails are seen to do."),
+    knob!(policy: choice POLICY_NAMES, POLICY,
+        "One word for multiplex, striping or both; it goes before these."),
+    knob!(policy_small: choice POLICY_NAMES, POLICY,
+        "The same for small messages alone, before what is said of all; changeable at run time, as the next two."),
+    knob!(policy_large: choice POLICY_NAMES, POLICY,
+        "The same for large messages alone."),
+    knob!(policy_one_sided: choice POLICY_NAMES, POLICY,
+        "The same for puts, gets and atomics alone."),
+    Knob {
+        name: "rails_eligible",
+        kind: Kind::List { repeats: false, what: "numbers of rails", empty: "all of them", fits: is_rail },
+        doc: "Rails that may carry messages to other processes, by number; peers that none of them reaches take any.",
+        get: |settings| {
+            let listed = (0..RAILS_MAX as u32).filter(|rail| settings.rails_eligible >> rail & 1 == 1);
+            let all = settings.rails_eligible == u64::MAX;
+            Value::List(listed.filter(|_| !all).map(|rail| rail.to_string()).collect())
+        },
+        set: |settings, value| {
+            let rails = value.list();
+            let mask = rails.iter().filter_map(|rail| rail.parse::<u32>().ok()).fold(0, |mask, rail| mask | 1 << rail);
+            settings.rails_eligible = if rails.is_empty() { u64::MAX } else { mask };
+        },
+    },
+    knob!(rails_used: number u8, count(1, RAILS_MAX as u64),
+        "How many of these rails carry messages at most: the fastest."),
+    knob!(bind: number u8, count(0, RAILS_MAX as u64 - 1),
+        "Where binding binds: to the first rail from this number on, in a circle."),
+    Knob {
+        name: "weights",
+        kind: Kind::List {
+            repeats: true,
+            what: "numbers up to 65535",
+            empty: "all rails weigh the same",
+            fits: is_weight,
+        },
+        doc: "Weights of the rails from number 1 on, relative to each other; those that are not named weigh nothing.",
+        get: |settings| Value::List(settings.weights.iter().map(u16::to_string).collect()),
+        set: |settings, value| {
+            settings.weights = value.list().iter().filter_map(|weight| weight.parse().ok()).collect();
+        },
+    },
+    knob!(alpha: number u16, count(0, ALPHA_ONE as u64),
+        "What the newest message's times count in adaptive weights against the weights before, of 256 parts."),
+    knob!(window_messages: number u16, count(1, u16::MAX as u64),
+        "Messages that a rail gets before the next one has its turn, by window_round_robin."),
+    knob!(feed_time: time Kind::Span { min: 0, max: 10 * SECOND },
+        "A rail is given parts of large messages for about so long ahead; later parts go where there is room by then."),
 ];
+
+fn is_rail(word: &str) -> bool {
+    word.parse::<usize>().is_ok_and(|rail| rail < RAILS_MAX && rail.to_string() == word)
+}
+
+fn is_weight(word: &str) -> bool {
+    word.parse::<u16>().is_ok_and(|weight| weight.to_string() == word)
+}
 
 fn is_interface(word: &str) -> bool {
     // A name is what the kernel takes. Addresses with a zone mean nothing to peers.

@@ -15,7 +15,8 @@ use std::collections::BTreeMap;
 
 pub use error::{Problem, SettingsError, Source};
 use knobs::{KNOBS, Knob};
-use rerail_core::config::{Config, Multiplex, Striping};
+use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
+use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 
@@ -74,6 +75,17 @@ pub struct Settings {
     pub silence_max: Nanos,
     pub multiplex: Multiplex,
     pub striping: Striping,
+    pub policy: Option<Policy>,
+    pub policy_small: Option<Policy>,
+    pub policy_large: Option<Policy>,
+    pub policy_one_sided: Option<Policy>,
+    pub rails_eligible: u64,
+    pub rails_used: u8,
+    pub bind: u8,
+    pub weights: Vec<u16>,
+    pub alpha: u16,
+    pub window_messages: u16,
+    pub feed_time: Nanos,
     /// Where the values came from that somebody has set.
     sources: BTreeMap<&'static str, Source>,
 }
@@ -121,6 +133,17 @@ impl Default for Settings {
             silence_max: core.silence_max,
             multiplex: core.multiplex,
             striping: core.striping,
+            policy: None,
+            policy_small: None,
+            policy_large: None,
+            policy_one_sided: None,
+            rails_eligible: core.rails_eligible,
+            rails_used: core.rails_used,
+            bind: core.bind,
+            weights: Vec::new(),
+            alpha: core.alpha,
+            window_messages: core.window_messages,
+            feed_time: core.feed_time,
             sources: BTreeMap::new(),
         }
     }
@@ -273,7 +296,33 @@ impl Settings {
         config.silence_max = self.silence_max;
         config.multiplex = self.multiplex;
         config.striping = self.striping;
+        if let Some(policy) = self.policy {
+            config.multiplex = policy.multiplex().unwrap_or(config.multiplex);
+            config.striping = policy.striping().unwrap_or(config.striping);
+        }
+        config.rails_eligible = self.rails_eligible;
+        config.rails_used = self.rails_used;
+        config.bind = self.bind;
+        if !self.weights.is_empty() {
+            // The first one is that of rail 1: rail 0 has no other beside it.
+            let weight = |rail: usize| rail.checked_sub(1).and_then(|at| self.weights.get(at).copied());
+            config.weights = std::array::from_fn::<_, RAILS_MAX, _>(|rail| weight(rail).unwrap_or(0));
+        }
+        config.alpha = self.alpha;
+        config.window_messages = self.window_messages;
+        config.feed_time = self.feed_time;
         config
+    }
+
+    /// The policies of single classes, where they are not those of [`to_core_config`](Self::to_core_config): an endpoint
+    /// is told of them when it stands.
+    pub fn class_policies(&self) -> impl Iterator<Item = (MessageClass, Policy)> {
+        let classes = [
+            (MessageClass::Small, self.policy_small),
+            (MessageClass::Large, self.policy_large),
+            (MessageClass::OneSided, self.policy_one_sided),
+        ];
+        classes.into_iter().filter_map(|(class, policy)| Some((class, policy?)))
     }
 
     /// Takes the file's values, then the environment's.

@@ -52,6 +52,12 @@ fn other_values(knob: &Knob) -> Vec<Value> {
         Kind::Switch => vec![Value::Number(0), Value::Number(1)],
         Kind::Choice(names) => (0..names.len() as u64).map(Value::Number).collect(),
         Kind::List { .. } if knob.name == "rails" => vec![Value::List(vec!["tcp".into()]), Value::List(vec![])],
+        Kind::List { .. } if knob.name == "rails_eligible" => {
+            vec![Value::List(vec!["0".into(), "63".into()]), Value::List(vec![])]
+        }
+        Kind::List { .. } if knob.name == "weights" => {
+            vec![Value::List(vec!["65535".into(); RAILS_MAX]), Value::List(vec!["0".into()]), Value::List(vec![])]
+        }
         Kind::List { .. } => vec![Value::List(vec!["eth0".into(), "10.0.0.7".into()]), Value::List(vec![])],
         Kind::Word { .. } => vec![Value::Word(Some("host-7".into())), Value::Word(None)],
     }
@@ -110,15 +116,53 @@ fn every_knob_of_the_core_arrives_there() {
     // Each changed alone must change the core's configuration, but for those that are the shims'.
     let shims = ["rails", "host_id", "handshake_timeout", "spin_polls"];
     let of_shims = |name: &str| shims.contains(&name) || name.starts_with("tcp_") || name.starts_with("shm_");
-    let before = Settings::default().to_core_config(PeerId(0), 1 << 20);
+    let told = |settings: &Settings| {
+        (settings.to_core_config(PeerId(0), 1 << 20), settings.class_policies().collect::<Vec<_>>())
+    };
+    let before = told(&Settings::default());
     for knob in KNOBS {
         let arrived = other_values(knob).into_iter().any(|value| {
             let mut settings = Settings::default();
             (knob.set)(&mut settings, value);
-            settings.to_core_config(PeerId(0), 1 << 20) != before
+            told(&settings) != before
         });
         assert_eq!(arrived, !of_shims(knob.name), "{}", knob.name);
     }
+}
+
+#[test]
+fn a_policy_goes_before_its_parts_and_that_of_a_class_before_it() {
+    let env = [("RERAIL_MULTIPLEX", "round_robin"), ("RERAIL_STRIPING", "weighted"), ("RERAIL_POLICY", "adaptive")];
+    let config = load(&env, None).unwrap().to_core_config(PeerId(0), 2);
+    assert_eq!((config.multiplex, config.striping), (Multiplex::RoundRobin, Striping::Adaptive));
+    let env = [("RERAIL_POLICY", "binding"), ("RERAIL_POLICY_LARGE", "even"), ("RERAIL_POLICY_ONE_SIDED", "balanced")];
+    let settings = load(&env, None).unwrap();
+    let config = settings.to_core_config(PeerId(0), 2);
+    assert_eq!((config.multiplex, config.striping), (Multiplex::Binding, Striping::Binding));
+    let classes: Vec<_> = settings.class_policies().collect();
+    assert_eq!(classes, [(MessageClass::Large, Policy::Even), (MessageClass::OneSided, Policy::Balanced)]);
+}
+
+#[test]
+fn policies_have_the_names_of_the_core() {
+    for policy in Policy::ALL {
+        let mut settings = Settings::default();
+        settings.set("policy", &policy.name().replace('-', "_")).unwrap();
+        assert_eq!(settings.policy, Some(policy));
+    }
+}
+
+#[test]
+fn rails_are_named_by_number_and_weights_begin_with_rail_1() {
+    let settings = load(&[("RERAIL_WEIGHTS", "4, 1,1"), ("RERAIL_RAILS_ELIGIBLE", "1,3")], None).unwrap();
+    let config = settings.to_core_config(PeerId(0), 2);
+    assert_eq!((config.weights[..5].to_vec(), config.rails_eligible), (vec![0, 4, 1, 1, 0], 0b1010));
+    for (name, value) in [("weights", "65536"), ("weights", "-1"), ("rails_eligible", "64"), ("rails_eligible", "1,1")]
+    {
+        assert!(Settings::default().set(name, value).is_err(), "{name} = {value}");
+    }
+    let long = ["1"; RAILS_MAX + 1].join(",");
+    assert!(Settings::default().set("weights", &long).unwrap_err().to_string().contains("at most 64"));
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 use std::fmt::Write as _;
 
+use rerail_core::config::RAILS_MAX;
+
 /// A value, whatever its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Value {
@@ -65,11 +67,15 @@ pub(super) enum Kind {
     Switch,
     /// One of these.
     Choice(&'static [&'static str]),
-    /// Words with commas between them; `what` says which, `empty` what no word means.
-    List { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
+    /// At most 64 words with commas between them; `what` says which, `empty` what no word means, `repeats` whether one may
+    /// stand twice.
+    List { repeats: bool, what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
     /// One word; `what` says which, `empty` what nothing means.
     Word { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
 }
+
+/// Words of a list: none has more than one for each rail.
+const WORDS_MAX: usize = RAILS_MAX;
 
 const BYTES: [(&str, u64); 4] = [("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10), ("", 1)];
 const SPANS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
@@ -96,16 +102,19 @@ impl Kind {
                     None => "not one of the choices".into(),
                 }),
             },
-            Kind::List { fits, .. } => {
+            Kind::List { fits, repeats, .. } => {
                 let words: Vec<String> = text.split(',').map(|word| word.trim().to_string()).collect();
                 if words == [""] {
                     return Ok(Value::List(Vec::new()));
+                }
+                if words.len() > WORDS_MAX {
+                    return Err(format!("{} words, at most {WORDS_MAX} are possible", words.len()));
                 }
                 for (index, word) in words.iter().enumerate() {
                     if !fits(word) {
                         return Err(format!("{word:?} is none"));
                     }
-                    if words[..index].contains(word) {
+                    if !repeats && words[..index].contains(word) {
                         return Err(format!("{word:?} twice"));
                     }
                 }

@@ -2,6 +2,7 @@
 //! size, rails).
 
 use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
+use rerail_core::endpoint::{MessageClass, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::Span;
@@ -39,6 +40,26 @@ pub enum StripingWord {
     Balanced,
 }
 
+/// A policy by its name, as in [`Policy::named`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "&'static str")]
+pub struct PolicyWord(pub Policy);
+
+impl TryFrom<String> for PolicyWord {
+    type Error = String;
+
+    fn try_from(name: String) -> Result<Self, String> {
+        let known = || Policy::ALL.map(Policy::name).join(", ");
+        Policy::named(&name).map(PolicyWord).ok_or_else(|| format!("no policy \"{name}\"; there are {}", known()))
+    }
+}
+
+impl From<PolicyWord> for &'static str {
+    fn from(word: PolicyWord) -> Self {
+        word.0.name()
+    }
+}
+
 macro_rules! knobs {
     ($($name:ident: $type:ty,)* ; spans: $($span:ident,)*) => {
         /// What a scenario sets; `None`: as the simulator's default is.
@@ -61,6 +82,18 @@ macro_rules! knobs {
             /// `Config::striping`.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub striping: Option<StripingWord>,
+            /// Both of these or one of them, before what they say.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub policy: Option<PolicyWord>,
+            /// The same for small messages alone, before what is said of all.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub policy_small: Option<PolicyWord>,
+            /// The same for large messages alone.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub policy_large: Option<PolicyWord>,
+            /// The same for one-sided operations alone.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub policy_one_sided: Option<PolicyWord>,
             /// `Config::weights`, from rail 0 on; rails beyond weigh nothing.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub weights: Option<Vec<u16>>,
@@ -90,6 +123,20 @@ macro_rules! knobs {
                     Some(StripingWord::Balanced) => config.striping = Striping::Balanced,
                     None => {}
                 }
+                if let Some(PolicyWord(policy)) = self.policy {
+                    config.multiplex = policy.multiplex().unwrap_or(config.multiplex);
+                    config.striping = policy.striping().unwrap_or(config.striping);
+                }
+            }
+
+            /// The policies of single classes, of which endpoints are told when they stand.
+            pub fn class_policies(&self) -> impl Iterator<Item = (MessageClass, Policy)> {
+                let classes = [
+                    (MessageClass::Small, self.policy_small),
+                    (MessageClass::Large, self.policy_large),
+                    (MessageClass::OneSided, self.policy_one_sided),
+                ];
+                classes.into_iter().filter_map(|(class, word)| Some((class, word?.0)))
             }
         }
     };

@@ -1,6 +1,7 @@
 //! Scenarios are read strictly, mean what they say, and read back as written.
 
 use rerail_core::config::{Multiplex, Striping};
+use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::time::Nanos;
 
 use super::*;
@@ -91,6 +92,20 @@ fn a_full_scenario_means_what_it_says_and_reads_back() {
     assert_eq!((config.multiplex, config.striping), (Multiplex::RoundRobin, Striping::Binding));
     let written = scenario.to_toml().unwrap();
     assert_eq!(Scenario::parse("written", &written), Ok(scenario), "{written}");
+}
+
+#[test]
+fn policies_have_names_and_classes() {
+    let text = "[config]\npolicy = \"binding\"\npolicy_large = \"adaptive\"\npolicy_one_sided = \"window-round-robin\"";
+    let scenario = Scenario::parse("policies.toml", text).unwrap();
+    let config = scenario.core_config(0, 1);
+    assert_eq!((config.multiplex, config.striping), (Multiplex::Binding, Striping::Binding));
+    let classes: Vec<_> = scenario.config.class_policies().collect();
+    assert_eq!(classes, [(MessageClass::Large, Policy::Adaptive), (MessageClass::OneSided, Policy::WindowRoundRobin)]);
+    let written = scenario.to_toml().unwrap();
+    assert_eq!(Scenario::parse("written", &written), Ok(scenario), "{written}");
+    let error = Scenario::parse("wrong.toml", "[config]\npolicy = \"evn\"").unwrap_err().to_string();
+    assert!(error.contains("no policy \"evn\"; there are binding, "), "{error}");
 }
 
 #[test]

@@ -96,8 +96,9 @@ impl World {
                 rails.push(Tap::around(rail, &trace, index));
             }
             let host = format!("host{}", scenario.host_of(index));
-            let opening = EngineOpening::with_rails(config, host, rails, Time(0))
+            let mut opening = EngineOpening::with_rails(config, host, rails, Time(0))
                 .map_err(|error| BuildError::Start { rank: index, error })?;
+            scenario.config.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
             openings.push((opening, gates));
         }
         let cards: Vec<String> = openings.iter().map(|(opening, _)| opening.card().to_owned()).collect();

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Barrier, Mutex};
 
-use rerail_core::endpoint::{Event, Recv, Send};
+use rerail_core::config::{Multiplex, Striping};
+use rerail_core::endpoint::{Event, MessageClass, Policy, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 
@@ -223,6 +224,23 @@ fn key() -> JobKey {
 fn a_job_of_one_opens_nothing() {
     let opening = Transport::open(&Options::default(), PeerId(0), 1, &key()).unwrap();
     assert!(opening.card().ends_with(";loop@self"), "{}", opening.card());
+}
+
+#[test]
+fn policies_of_classes_are_those_of_the_settings_until_they_are_set() {
+    let values = [("policy", "binding"), ("policy_large", "adaptive"), ("rails_used", "2")];
+    let mut opening = Transport::open(&settings(&values), PeerId(0), 1, &key()).unwrap();
+    let card = opening.card().to_owned();
+    opening.learn(PeerId(0), &card).unwrap();
+    let mut transport = opening.join().unwrap();
+    let small = transport.class_policy(MessageClass::Small);
+    assert_eq!((small.multiplex, small.striping, small.rails_used), (Multiplex::Binding, Striping::Binding, 2));
+    assert_eq!(transport.class_policy(MessageClass::Large).striping, Striping::Adaptive);
+    transport.set_policy(MessageClass::Large, Policy::Even);
+    transport.set_rails(MessageClass::Small, 1, 1);
+    assert_eq!(transport.class_policy(MessageClass::Large).striping, Striping::Even);
+    assert_eq!(transport.class_policy(MessageClass::Small).eligible, 1);
+    assert_eq!(transport.class_policy(MessageClass::OneSided).striping, Striping::Binding);
 }
 
 #[test]
