@@ -7,7 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Endpoint, Event, PeerError};
+use rerail_core::endpoint::{Endpoint, Event, PeerError, RailStats};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::Time;
@@ -97,6 +97,8 @@ pub struct RailInfo<'a> {
     pub address: &'a str,
     /// What it counted since the start.
     pub counters: RailCounters,
+    /// What the core counted and measured of it: payload by rail, weight, rate, and why these last changed.
+    pub stats: RailStats,
     /// What it holds of its device.
     pub usage: RailUsage,
 }
@@ -125,6 +127,7 @@ impl Engine {
             kind: slot.kind,
             address: &slot.address,
             counters: slot.rail.counters(),
+            stats: self.core.rail_stats(slot.id).unwrap_or_default(),
             usage: slot.rail.usage(),
         })
     }
