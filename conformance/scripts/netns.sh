@@ -110,8 +110,10 @@ printf '%-22s %s\n' \
     'file' "$size_mib MiB in $seconds s" \
     'sha256 of the source' "$sent_hash" \
     'sha256 of the copy' "$received_hash"
-sed 's/.*"rails":\[\(.*\)\].*/\1/; s/},{/\n/g; s/[{}"]//g; s/name://g; s/,bytes:/ /g' "$folder/sent.json" |
-    while read -r name bytes; do printf '%-22s %s bytes\n' "rail $name" "$bytes"; done
+sed 's/.*"rails":\[\(.*\)\].*/\1/; s/},{/\n/g; s/[{}"]//g; s/name://g; s/,bytes:/ /g; s/,measured:/ /g' "$folder/sent.json" |
+    while read -r name bytes measured; do
+            printf '%-22s %s bytes, measured %s bytes/s\n' "rail $name" "$bytes" "$measured"
+        done
 awk -v rate="$rate" -v each="$rate_mbit" -v least="$min_percent" 'BEGIN {
     sum = 2 * each * 1e6 / 8
     percent = 100 * rate / sum

@@ -61,6 +61,8 @@ pub struct RailShare {
     pub name: String,
     /// Bytes sent by it (sender) or received (receiver).
     pub bytes: u64,
+    /// Bytes per second that it was last measured to move from here; 0: not measured.
+    pub measured: u64,
 }
 
 impl Summary {
@@ -139,6 +141,7 @@ fn carried(session: &Session, sent: bool) -> Vec<RailShare> {
     let rails = session.transport().rails().map(|rail| RailShare {
         name: rail.name.to_owned(),
         bytes: if sent { rail.counters.bytes_sent } else { rail.counters.bytes_received },
+        measured: rail.stats.bytes_per_second,
     });
     rails.filter(|share| share.name != "loop").collect()
 }

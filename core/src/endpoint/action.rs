@@ -107,6 +107,16 @@ pub struct Post {
     /// The payload: source of a send or write, destination of a read. The rail may use this memory until it reports
     /// completion.
     pub payload: Span,
+    /// Bytes of [`extent`](Self::extent): at least the payload's.
+    pub extent_bytes: u64,
+}
+
+impl Post {
+    /// The payload and what follows it in the part of the message that this rail is to carry, as planned now: posts to
+    /// come name it, so a rail that registers memory may register it at once. Only the payload may be touched.
+    pub const fn extent(&self) -> Span {
+        Span { len: self.extent_bytes, ..self.payload }
+    }
 }
 
 /// What to do with a [`Post`].

@@ -159,6 +159,7 @@ impl Endpoint<'_> {
         let most = self.segment_most(channel, op, part, facts.segment_bytes_max.into());
         let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(most) };
         let payload = self.payload(op, offset, len);
+        let rest = stripe.end - stripe.next;
         let key = |key: Option<wire::RemoteKey>| {
             let key = key.unwrap_or_default();
             wire::RemoteKey { address: key.address.wrapping_add(offset), ..key }
@@ -167,12 +168,12 @@ impl Endpoint<'_> {
         match phase {
             Phase::Writing if len > 0 => {
                 let to = key(self.key_for(channel, keys, rail));
-                self.transfer(now, channel, rail, op, PostKind::Write { to }, payload, out);
+                self.transfer(now, channel, rail, op, PostKind::Write { to }, (payload, rest), out);
             }
             Phase::Reading => {
                 //
                 let from = key(self.key_for(channel, keys, rail));
-                self.transfer(now, channel, rail, op, PostKind::Read { from }, payload, out);
+                self.transfer(now, channel, rail, op, PostKind::Read { from }, (payload, rest), out);
             }
             Phase::Writing => {
                 // All of this rail's part is written: its FIN follows on the same subchannel.

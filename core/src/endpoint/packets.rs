@@ -107,7 +107,7 @@ impl Endpoint<'_> {
             || self.t.ops.at(op).retained != NONE && is_mark(self.t.retention.free_len(), self.config.retained_max)
     }
 
-    /// Hands a remote write or read to a rail.
+    /// Hands a remote write or read to a rail, with the bytes of its part from there on.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn transfer(
         &mut self,
@@ -116,7 +116,7 @@ impl Endpoint<'_> {
         rail: RailId,
         op: u32,
         kind: PostKind,
-        payload: Span,
+        (payload, extent_bytes): (Span, u64),
         out: &mut Actions,
     ) {
         let what = if matches!(kind, PostKind::Read { .. }) { What::Read } else { What::Write };
@@ -138,7 +138,8 @@ impl Endpoint<'_> {
         self.note_posted(now, channel, rail, payload.len());
         let peer = self.t.channels.at(channel).peer;
         let header = heapless::Vec::new();
-        let pushed = out.push(Action::Post(Post { id: PostId(key), peer, rail, kind, header, payload }));
+        let post = Post { id: PostId(key), peer, rail, kind, header, payload, extent_bytes };
+        let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");
     }
 
@@ -171,7 +172,7 @@ impl Endpoint<'_> {
         debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
         let header = header.unwrap_or_default();
         let peer = self.t.channels.at(channel).peer;
-        let post = Post { id, peer, rail, kind: PostKind::Send, header, payload };
+        let post = Post { id, peer, rail, kind: PostKind::Send, header, payload, extent_bytes: payload.len() };
         self.note_post(&post); // planted: ReplayUnfenced
         let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");

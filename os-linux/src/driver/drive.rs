@@ -3,7 +3,7 @@
 //! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are collected and
 //! fed after the batch. Nothing is allocated once the reused lists have grown to the longest request.
 
-use rerail_core::endpoint::{Action, Arrival, AtomicAction, Post, PostStatus, RailEvent, RailFault, Span};
+use rerail_core::endpoint::{Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Span};
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
 use rerail_core::time::Time;
 use rerail_core::wire::RemoteKey;
@@ -117,6 +117,13 @@ impl Engine {
 fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, pieces: &mut Vec<Piece>) -> Option<Answer> {
     pieces.clear();
     let whole = memory.resolve_all(core.segments(post.payload), pieces);
+    let extent = match (pieces.as_slice(), post.kind) {
+        (_, PostKind::Send) => 0,
+        ([piece], _) if post.extent_bytes == post.payload.len() => piece.len,
+        // What follows in the same piece of the caller's memory.
+        ([_], _) => core.segments(post.extent()).next().map_or(0, |seg| seg.len as usize),
+        _ => 0,
+    };
     match rails.get_mut(usize::from(post.rail.0)) {
         Some(slot) if whole => {
             slot.rail.post(Outgoing {
@@ -125,6 +132,7 @@ fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, piec
                 kind: post.kind,
                 header: &post.header,
                 payload: pieces,
+                extent,
             });
             None
         }

@@ -113,6 +113,7 @@ fn open_tcp(
         posts_max: settings.tcp_posts,
         handshake_timeout: settings.handshake_timeout,
         user_timeout_ms: u32::try_from(settings.tcp_user_timeout.0 / 1_000_000).unwrap_or(u32::MAX),
+        unsent_bytes: settings.tcp_unsent,
         send_buffer_bytes: buffer(settings.tcp_sndbuf),
         receive_buffer_bytes: buffer(settings.tcp_rcvbuf),
         ..TcpOptions::new(interface.address, index)

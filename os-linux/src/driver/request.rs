@@ -41,6 +41,19 @@ impl Engine {
         self.memory.remove(region)
     }
 
+    /// Ends what rails keep registered of a part of an adopted region, whose memory the caller is about to unmap, or to map
+    /// anew, or has. Rails register what requests name and keep it for the next request from there: without this, that
+    /// one would move the memory that was there before. Requests and windows that are not over must not name the part.
+    ///
+    /// # Errors
+    /// [`MemoryError`] where the segment is not in a region; nothing happens then.
+    pub fn invalidate(&mut self, part: &Seg) -> Result<(), MemoryError> {
+        self.memory.check(part)?;
+        let memory = self.memory.resolve(part)?;
+        self.rails.iter_mut().for_each(|slot| slot.rail.forget(memory));
+        Ok(())
+    }
+
     /// The bytes of an allocated region. `None`: there is no such region, or it was adopted (the caller has its own
     /// way to that memory).
     pub fn bytes(&self, region: RegionId) -> Option<&[u8]> {
@@ -63,7 +76,9 @@ impl Engine {
     /// From the moment that a request or window names a part of the region until the request is over (its completion
     /// was told) or the window is concealed, or the engine is dropped, that part must be mapped, readable, and
     /// writable where peers or receives write to it; no Rust reference to it may be used while the engine is driven;
-    /// other threads may access it while it is the target of atomics only by atomics, and otherwise not at all.
+    /// other threads may access it while it is the target of atomics only by atomics, and otherwise not at all. Memory
+    /// that a request or window has named is unmapped, or mapped anew, only when [`invalidate`](Self::invalidate) or
+    /// [`free`](Self::free) was called for it.
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.memory.adopt(start, len) }

@@ -5,7 +5,7 @@ use rerail_core::endpoint::{
     Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
-use rerail_core::mem::RegionId;
+use rerail_core::mem::{RegionId, Seg};
 
 use super::{MemoryError, RequestError, Transport, WindowError, now};
 
@@ -46,6 +46,14 @@ impl Transport {
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.engine.adopt(start, len) }
+    }
+
+    /// Ends what rails keep registered of memory that goes: [`Engine::invalidate`](super::Engine::invalidate).
+    ///
+    /// # Errors
+    /// As there.
+    pub fn invalidate(&mut self, part: &Seg) -> Result<(), MemoryError> {
+        self.engine.invalidate(part)
     }
 
     /// Sends a message: [`Engine::send`](super::Engine::send).

@@ -42,6 +42,10 @@ pub struct Outgoing<'a> {
     /// The payload; stays valid until the rail has reported completion or the subchannel down, or until
     /// [`Rail::disconnect`] returns, whichever comes first.
     pub payload: &'a [Piece],
+    /// Of a write or read with one piece: so many bytes from its start on belong to the same memory and to what this rail
+    /// is to carry, and posts to come will name them. For rails that register memory; it may not be touched. At least
+    /// the piece's length, else 0.
+    pub extent: usize,
 }
 
 /// What a peer names registered memory by.
@@ -85,6 +89,16 @@ pub struct RailCounters {
     pub unauthenticated: u64,
     /// Subchannels closed because of bytes that no honest peer writes.
     pub corrupt: u64,
+    /// Posts and requests that found a registration of their memory, and those that did not (of rails that register).
+    pub registration_hits: u64,
+    /// See [`registration_hits`](Self::registration_hits).
+    pub registration_misses: u64,
+    /// Registrations that went to make room for others.
+    pub registration_evictions: u64,
+    /// Registrations made.
+    pub registrations: u64,
+    /// Bytes of payload memory that are registered at the moment.
+    pub registered_bytes: u64,
     /// System calls for sending and receiving and for asking what there is to receive (zero where there are none).
     pub system_calls: u64,
 }
@@ -138,13 +152,14 @@ pub trait Rail {
         let _ = write;
         Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
     }
-    /// Ends a registration that [`register`](Self::register) answered with `key`: when this returns, peers reach the
-    /// memory by it no more.
+    /// Takes back what [`register`](Self::register) answered with `key`: when this returns, peers can't change the memory
+    /// by it any more. (A rail may be told to keep what peers can read, and on demand what they can write, for the next
+    /// who registers it, until [`forget`](Self::forget).)
     fn deregister(&mut self, key: MemoryKey) {
         let _ = key;
     }
-    /// This memory is about to be unmapped, and nothing that is not over names it: ends registrations of it that were
-    /// kept for later.
+    /// This memory is about to be unmapped or mapped anew (or was), and nothing that is not over names it: ends
+    /// registrations of it that were kept for later. What is in use for other memory beside ends with its last user.
     fn forget(&mut self, memory: Piece) {
         let _ = memory;
     }

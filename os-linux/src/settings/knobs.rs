@@ -148,6 +148,8 @@ pub(super) static KNOBS: &[Knob] = &[
         "Packets that may be handed to a TCP rail and not yet sent, for each peer."),
     knob!(tcp_user_timeout: time Kind::Span { min: 0, max: DAY },
         "A TCP connection whose other side acknowledges nothing for this long is given up (in whole ms); 0: the system's default."),
+    knob!(tcp_unsent: number u32, bytes(0, 1 << 30),
+        "A TCP connection takes no more while so many bytes wait in the kernel for the wire; 0: whatever the send buffer takes."),
     knob!(tcp_sndbuf: number u32, bytes(0, 1 << 30),
         "Send buffer of a TCP connection; 0: the system adapts it."),
     knob!(tcp_rcvbuf: number u32, bytes(0, 1 << 30),

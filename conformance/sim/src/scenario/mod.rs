@@ -268,6 +268,12 @@ pub struct VerbsSpec {
     pub write: bool,
     /// Peers' memory can be read.
     pub read: bool,
+    /// Registrations of payload memory at once, those kept for later included.
+    pub registrations_max: u32,
+    /// Bytes in all of these.
+    pub registrations_bytes: u64,
+    /// Keep what peers can write to, too.
+    pub registrations_writable: bool,
     /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Span,
     /// Time to wait for an acknowledgment: 4.096 us times 2 to this power.
@@ -398,6 +404,9 @@ impl Default for VerbsSpec {
             inline_bytes: 256,
             write: true,
             read: true,
+            registrations_max: 1024,
+            registrations_bytes: 4 << 30,
+            registrations_writable: false,
             handshake_timeout: Span::from_millis(10_000),
             ack_timeout: 10,
             retry_count: 7,

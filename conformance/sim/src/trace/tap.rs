@@ -50,7 +50,7 @@ impl Rail for Tap {
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
-        let Outgoing { id, peer, kind, header, payload } = &outgoing;
+        let Outgoing { id, peer, kind, header, payload, .. } = &outgoing;
         let bytes: usize = payload.iter().map(|piece| piece.len).sum();
         let post = id.0.to_bits();
         match kind {

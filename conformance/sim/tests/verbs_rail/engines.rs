@@ -161,6 +161,44 @@ fn puts_and_gets() {
 }
 
 /// A run has one history: counts, times and all.
+/// What the verbs rails of both ranks counted after so many large messages from one buffer to another: registrations
+/// made and found.
+fn repeated(messages: usize, options: &VerbsOptions) -> [(u64, u64); 2] {
+    let bytes = 1 << 20;
+    let mut job = Job::new(2, options);
+    let (source, target) = (job.region(0, &payload(1, bytes)), job.region(1, &vec![0; bytes]));
+    for count in 1..=messages {
+        let now = job.now;
+        job.engines[1].recv(now, &Recv { segments: &[Seg::new(target, 0, bytes as u64)], ..Recv::default() }).unwrap();
+        let send = Send { peer: PeerId(1), segments: &[Seg::new(source, 0, bytes as u64)], ..Send::default() };
+        job.engines[0].send(now, &send).unwrap();
+        job.run(|job| job.completions(0) == count && job.completions(1) == count);
+    }
+    let counted = [0, 1].map(|rank: usize| {
+        let counters = job.engines[rank].rails().nth(1).unwrap().counters;
+        assert_eq!(counters.registered_bytes, bytes as u64, "once, and kept");
+        (counters.registrations, counters.registration_hits)
+    });
+    // Mapped anew, for all that the rail knows.
+    for (rank, region) in [(0, source), (1, target)] {
+        job.engines[rank].invalidate(&Seg::new(region, bytes as u64 / 2, 1)).unwrap();
+        assert_eq!(job.engines[rank].rails().nth(1).unwrap().counters.registered_bytes, 0);
+        assert!(job.engines[rank].invalidate(&Seg::new(region, bytes as u64, 1)).is_err());
+    }
+    counted
+}
+
+/// However many segments a message has, and however many messages come from one buffer: its memory is registered once.
+#[test]
+fn repeated_messages_find_their_registrations() {
+    let segments = (1u64 << 20) / u64::from(options(2).segment_bytes);
+    let get = VerbsOptions { write: false, ..options(2) };
+    assert_eq!(repeated(1, &get), [(1, 0), (1, segments - 1)]);
+    assert_eq!(repeated(10, &get), [(1, 9), (1, 10 * segments - 1)]);
+    let kept = VerbsOptions { read: false, registrations_writable: true, ..options(2) };
+    assert_eq!(repeated(10, &kept), [(1, 10 * segments - 1), (1, 9)]);
+}
+
 #[test]
 fn equal_runs_are_equal() {
     let run = || {

@@ -129,7 +129,7 @@ impl Host {
         let id = PostId(Key { index: self.posts, generation: 7 });
         let pieces: Vec<Piece> =
             memory.chunks_mut(piece_bytes).map(|p| Piece { start: p.as_mut_ptr(), len: p.len() }).collect();
-        self.rail.post(Outgoing { id, peer: to, kind, header, payload: &pieces });
+        self.rail.post(Outgoing { id, peer: to, kind, header, payload: &pieces, extent: 0 });
         self.memory.push(memory);
         id
     }

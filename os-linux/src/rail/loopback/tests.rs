@@ -93,7 +93,7 @@ fn send(rail: &mut Loopback, id: u32, header: &[u8], payload: &mut [u8], piece_b
     let pieces: Vec<Piece> =
         payload.chunks_mut(piece_bytes).map(|chunk| Piece { start: chunk.as_mut_ptr(), len: chunk.len() }).collect();
     let (id, kind) = (post_id(id), PostKind::Send);
-    rail.post(Outgoing { id, peer: ME, kind, header, payload: &pieces });
+    rail.post(Outgoing { id, peer: ME, kind, header, payload: &pieces, extent: 0 });
 }
 
 #[test]
@@ -176,7 +176,14 @@ fn disconnecting_is_silent_and_voids_posts() {
 fn a_write_fails_because_the_rail_does_not_offer_it() {
     let mut rail = connected();
     let to = rerail_core::wire::RemoteKey::default();
-    rail.post(Outgoing { id: post_id(1), peer: ME, kind: PostKind::Write { to }, header: &[], payload: &[] });
+    rail.post(Outgoing {
+        id: post_id(1),
+        peer: ME,
+        kind: PostKind::Write { to },
+        header: &[],
+        payload: &[],
+        extent: 0,
+    });
     let mut log = Log::new(Answer::Place);
     rail.poll(Time(0), &mut log);
     assert_eq!(log.told, [Told::Completed(post_id(1), PostStatus::Failed), Told::Down(RailFault::Corrupt)]);

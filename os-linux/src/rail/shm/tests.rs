@@ -137,7 +137,14 @@ impl Node {
         let memory = self.memory.last_mut().unwrap();
         let (first, second) = memory.split_at_mut(payload_bytes / 3);
         let pieces = [first, second].map(|part| Piece { start: part.as_mut_ptr(), len: part.len() });
-        self.rail.post(Outgoing { id, peer: PeerId(to), kind: PostKind::Send, header: &header, payload: &pieces });
+        self.rail.post(Outgoing {
+            id,
+            peer: PeerId(to),
+            kind: PostKind::Send,
+            header: &header,
+            payload: &pieces,
+            extent: 0,
+        });
         id
     }
 

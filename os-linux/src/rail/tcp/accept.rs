@@ -66,7 +66,7 @@ impl TcpRail {
     }
 
     fn admit(&mut self, now: Time, fd: OwnedFd) -> Result<(), Errno> {
-        sys::set_up(fd.as_fd(), self.options.user_timeout_ms)?;
+        sys::set_up(fd.as_fd(), &self.options)?;
         if self.accepted >= usize::from(self.options.pending_max).max(1) {
             self.evict_oldest();
         }

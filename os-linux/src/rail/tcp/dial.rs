@@ -51,7 +51,7 @@ impl TcpRail {
         let call = Call { transport: Transport::Tcp, job: self.job, from: self.me, to: peer, rail: self.options.index };
         let (dialler, hello) = Dialler::new(self.key.clone(), call, random()?);
         let fd = sys::socket(self.local, &self.options)?;
-        sys::set_up(fd.as_fd(), self.options.user_timeout_ms)?;
+        sys::set_up(fd.as_fd(), &self.options)?;
         // The source address is what makes the connection leave by this rail's interface (L-6).
         sys::bind_address_only(fd.as_fd());
         rustix::net::bind(&fd, &SocketAddr::new(self.local.ip(), 0))?;

@@ -35,6 +35,12 @@ pub struct TcpOptions {
     pub send_buffer_bytes: Option<usize>,
     /// `SO_RCVBUF` in bytes; `None`: the system adapts it.
     pub receive_buffer_bytes: Option<usize>,
+    /// A connection takes no more while so many bytes of it wait in the kernel to be sent for the first time
+    /// (`TCP_NOTSENT_LOWAT`, tcp(7)), however much room its send buffer has; 0: as the send buffer has room. What is sent
+    /// and not acknowledged does not count, so this costs no bandwidth; and a post is over when the wire is about to take
+    /// it, not when the kernel has copied megabytes: rates measured here are those of the wire, and what is not handed
+    /// over can still go another way (P-10).
+    pub unsent_bytes: u32,
     /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
     pub pending_max: u16,
 }
@@ -55,6 +61,7 @@ impl TcpOptions {
             user_timeout_ms: 10_000,
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
+            unsent_bytes: 128 * 1024,
             pending_max: 64,
         }
     }

@@ -180,7 +180,7 @@ mod tests {
             for (n, (header, payload)) in posts.iter().enumerate() {
                 let pieces: Vec<Piece> =
                     payload.iter().map(|p| Piece { start: p.as_ptr().cast_mut(), len: p.len() }).collect();
-                let post = Outgoing { id: id(n), peer: PeerId(1), kind: PostKind::Send, header, payload: &pieces };
+                let post = Outgoing { id: id(n), peer: PeerId(1), kind: PostKind::Send, header, payload: &pieces, extent: 0 };
                 prop_assert!(queue.push(&post));
                 stream.extend_from_slice(header);
                 payload.iter().for_each(|p| stream.extend_from_slice(p));
@@ -213,8 +213,14 @@ mod tests {
         let pieces = vec![Piece { start: bytes.as_ptr().cast_mut(), len: 4 }; 700];
         let mut queue = SendQueue::new(2);
         for n in 0..2 {
-            let post =
-                Outgoing { id: id(n), peer: PeerId(1), kind: PostKind::Send, header: &[9; 32], payload: &pieces };
+            let post = Outgoing {
+                id: id(n),
+                peer: PeerId(1),
+                kind: PostKind::Send,
+                header: &[9; 32],
+                payload: &pieces,
+                extent: 0,
+            };
             assert!(queue.push(&post));
         }
         let mut scratch = Vec::new();

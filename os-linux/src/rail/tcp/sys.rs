@@ -101,10 +101,39 @@ pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
     }
 }
 
-/// What every connection gets, opened or accepted: no delay of small packets, and a limit on how long the other side's
-/// host may be silent.
-pub(super) fn set_up(fd: BorrowedFd<'_>, user_timeout_ms: u32) -> Result<(), Errno> {
+/// `TCP_NOTSENT_LOWAT`: with so many bytes unsent the socket takes no more, and is writable again at half of them.
+fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the option's value is the c_int pointed to, of the length given.
+    let set = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_NOTSENT_LOWAT,
+            (&raw const bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    result(set as isize).map(drop)
+}
+
+/// Bytes that wait in the kernel to be sent for the first time (`SIOCOUTQNSD`).
+#[cfg(test)]
+pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
+    let mut bytes: libc::c_int = 0;
+    // SAFETY: the request writes one c_int to where it is told.
+    let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCOUTQNSD as _, &raw mut bytes) };
+    result(asked as isize).map(|_| bytes as u32)
+}
+
+/// What every connection gets, opened or accepted: no delay of small packets, a limit on what the kernel takes ahead, and
+/// one on how long the other side's host may be silent.
+pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Errno> {
+    let user_timeout_ms = options.user_timeout_ms;
     sockopt::set_tcp_nodelay(fd, true)?;
+    if options.unsent_bytes > 0 {
+        set_notsent_lowat(fd, options.unsent_bytes)?;
+    }
     if user_timeout_ms > 0 {
         sockopt::set_tcp_user_timeout(fd, user_timeout_ms)?;
         // Probes start after a quarter of that time of silence, in whole seconds, and the user time-out ends them.

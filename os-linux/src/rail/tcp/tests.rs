@@ -211,7 +211,7 @@ impl Host {
         let pieces: Vec<Piece> =
             memory.chunks_mut(piece_bytes).map(|p| Piece { start: p.as_mut_ptr(), len: p.len() }).collect();
         let header = header(self.me, number, bytes);
-        self.rail.post(Outgoing { id, peer: to, kind: PostKind::Send, header: &header, payload: &pieces });
+        self.rail.post(Outgoing { id, peer: to, kind: PostKind::Send, header: &header, payload: &pieces, extent: 0 });
         self.memory.push(memory);
         id
     }

@@ -74,6 +74,7 @@ impl<D: Device> VerbsRail<D> {
             tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
         }
         self.drop_works(index);
+        self.registry.fence(&mut self.device);
         self.release_held(index, None);
         self.by_number.remove(&qp.number);
         self.by_name.remove(&qp.id);

@@ -109,6 +109,8 @@ pub(super) struct Waiting {
     pub header: heapless::Vec<u8, HEADER_BYTES_MAX>,
     /// How many of `Link::pieces` are its payload.
     pub pieces: usize,
+    /// See [`Outgoing::extent`](crate::rail::Outgoing).
+    pub extent: usize,
 }
 
 /// All links. Their numbers are used again.

@@ -385,7 +385,9 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn counters(&self) -> RailCounters {
-        self.counters
+        let mut counters = self.counters;
+        self.registry.count(&mut counters);
+        counters
     }
 
     fn usage(&self) -> RailUsage {

@@ -88,7 +88,7 @@ impl<D: Device> VerbsRail<D> {
 
         let layout = options.layout();
         let mut slab = Slab::new(layout.bytes).ok_or(VerbsError::Memory { bytes: layout.bytes })?;
-        let mut registry = Registry::new(pd, limits.iova, options.registrations_kept);
+        let mut registry = Registry::new(pd, limits.iova, options.registry_bounds());
         let base = registry.address(0, layout.bytes);
         slab.register(&mut device, pd, base).map_err(VerbsError::Register)?;
 

@@ -8,6 +8,7 @@ use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_verbs::PortState;
 use rerail_verbs::contract::{CreateError, Limits, ModifyError, PostError, RegisterError};
 
+use super::registry::Bounds;
 use super::wire::SETUP_BYTES;
 
 /// Bytes in front of every datagram for its global route header (InfiniBand specification, 11.4.1.2).
@@ -49,8 +50,15 @@ pub struct VerbsOptions {
     pub write: bool,
     /// Peers' memory can be read.
     pub read: bool,
-    /// Registrations of payload memory that are kept for the next post from there (see `registry`).
-    pub registrations_kept: u16,
+    /// Registrations of payload memory that the rail has at once; those that nobody uses are kept for the next post from
+    /// there, least recently used out first. 0: none, payload goes through buffers.
+    pub registrations_max: u32,
+    /// Bytes in all of these.
+    pub registrations_bytes: u64,
+    /// Keep registrations that peers can *write* to, too, when their keys are given back, as long as all connections
+    /// live. Saves registering where peers write (they read, where [`read`](Self::read) is on), and lets a peer that
+    /// breaks the rules write to memory that it was let to write to before.
+    pub registrations_writable: bool,
     /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device goes.
     pub reads: u8,
     /// Index of the partition key.
@@ -94,7 +102,9 @@ impl VerbsOptions {
             inline_bytes: 256,
             write: true,
             read: true,
-            registrations_kept: 16,
+            registrations_max: 1024,
+            registrations_bytes: 4 << 30,
+            registrations_writable: false,
             reads: 8,
             pkey_index: 0,
             gid_index: 0,
@@ -124,6 +134,15 @@ impl VerbsOptions {
     /// is the bound, and a queue of this depth can't overflow.
     pub(super) fn cq_depth(&self) -> u32 {
         u32::from(self.sends) + u32::from(self.receives) + u32::from(self.datagrams) + DATAGRAM_SENDS
+    }
+
+    /// How much may be registered.
+    pub(super) fn registry_bounds(&self) -> Bounds {
+        Bounds {
+            count: self.registrations_max,
+            bytes: self.registrations_bytes,
+            keep_writable: self.registrations_writable,
+        }
     }
 
     /// Where the buffers lie in the slab.

@@ -1,38 +1,140 @@
-//! Registrations of payload memory: those that peers have keys for, and those of own writes and reads.
+//! Registrations of payload memory: those that peers have keys for, and those of own writes and reads. A cache: pinning
+//! memory costs more than sending a page of it.
 //!
-//! A write or read needs its local memory registered. It shares a registration that covers it, and gets a new one
-//! otherwise; the last few that nobody uses are kept for the next post from the same place, least recently used out
-//! first. A registration that peers have a key for is shared by own *writes* only, and only if peers can't write through
-//! it: it has to stay until those writes are through, and nothing a peer could change may outlive
-//! [`Registry::deregister`].
+//! Four sorts, by what may be done to the memory: [`Sort`]. Of each sort a sorted list of intervals in which none lies in
+//! another, so that both starts and ends go up, and the one interval that can cover a piece is found by binary search.
+//! A request takes a registration that covers it, or makes one for its *extent*: the part of the message that this rail
+//! is to carry, so that a stripe is registered once and not once per segment. A new registration takes the place of
+//! those inside it, and grows over idle ones that it overlaps as long as that at most doubles its cost. It does not grow
+//! over neighbours that it merely touches: they may belong to different mappings, which end at different times, and
+//! which mappings touch is the kernel's whim, on which nothing here may depend.
 //!
-//! A kept registration must not outlive the memory: the driver says [`Registry::forget`] before it unmaps any. What is
-//! in use then belongs to a post that is not over, whose memory the core does not let go.
+//! What nobody uses is kept, least recently used out first, within two bounds on all registrations: how many, how many
+//! bytes. What is in use is never given up for another: full is a value, and a post without a registration goes through
+//! the rail's buffers, a message without one goes without this rail's key.
+//!
+//! **Whom a peer can hurt.** A key to read with is kept when it is given back: what peers could read once, a peer that
+//! breaks the rules may read until the registration goes. Nothing that a peer could *change* outlives
+//! [`Registry::deregister`], unless the knob `keep_writable` says so; then it outlives no connection
+//! ([`Registry::fence`]).
+//!
+//! **Memory that goes.** A kept registration must not outlive the memory: whoever unmaps any says
+//! [`Registry::forget`] before. What is in use then is found by nobody any more, and ends with its last user: the
+//! posts that have it name other parts of it.
 //!
 //! Addresses that go over the wire come from a counter, where the device allows it, so that they depend on nothing but
 //! the order of registrations (and on where in a page the memory starts, which hardware wants kept).
 
-use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
+use rerail_verbs::contract::{Access, DestroyError, Device, Mr, PdId, RegisterError, Sge};
 
 use super::slab;
-use crate::rail::{MemoryKey, Piece};
+use crate::rail::{MemoryKey, Piece, RailCounters};
 
 const PAGE_BYTES: u64 = 4096;
 /// The first address that is handed out; 0 would look like none.
 const FIRST_ADDRESS: u64 = 1 << 32;
+/// No entry.
+const NONE: u32 = u32::MAX;
 
 /// All registrations but the slab's. Places in it stay, so posts name theirs by number.
 #[derive(Debug)]
 pub(super) struct Registry {
     pd: PdId,
-    entries: Vec<Option<Entry>>,
+    bounds: Bounds,
+    slots: Vec<Option<Entry>>,
+    free: Vec<u32>,
+    /// What can be found, by sort.
+    intervals: [Vec<Interval>; Sort::COUNT],
+    /// Places by rkey, of what peers may have keys for.
+    by_key: Vec<(u32, u32)>,
+    idle: Idle,
+    /// All together.
+    count: u32,
+    bytes: u64,
     /// Where the device allows addresses of our choice: the next.
     next_address: Option<u64>,
-    kept_max: usize,
-    /// Entries that nobody uses.
-    idle: usize,
-    /// Counts uses, for their order.
-    clock: u64,
+    figures: Figures,
+}
+
+/// How much may be registered at once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Registrations.
+    pub count: u32,
+    /// Bytes in all of them.
+    pub bytes: u64,
+    /// Keep what peers could write to.
+    pub keep_writable: bool,
+}
+
+/// What may be done to registered memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    /// Own writes read it.
+    Source,
+    /// Own reads write it.
+    Target,
+    /// Peers read it.
+    Readable,
+    /// Peers write it.
+    Writable,
+}
+
+impl Sort {
+    const COUNT: usize = 4;
+
+    fn access(self) -> Access {
+        Access {
+            local_write: matches!(self, Sort::Target | Sort::Writable),
+            remote_write: self == Sort::Writable,
+            remote_read: self == Sort::Readable,
+            remote_atomic: false,
+        }
+    }
+
+    fn has_key(self) -> bool {
+        matches!(self, Sort::Readable | Sort::Writable)
+    }
+
+    /// What serves a request for this sort, the likeliest first. Posts share nothing that peers may write: it has to go
+    /// when the key is given back.
+    fn served_by(self, bounds: &Bounds) -> &'static [Sort] {
+        match (self, bounds.keep_writable) {
+            (Sort::Source, false) => &[Sort::Readable, Sort::Source, Sort::Target],
+            (Sort::Source, true) => &[Sort::Readable, Sort::Source, Sort::Target, Sort::Writable],
+            (Sort::Target, false) => &[Sort::Target],
+            (Sort::Target, true) => &[Sort::Target, Sort::Writable],
+            (Sort::Readable, _) => &[Sort::Readable],
+            (Sort::Writable, false) => &[],
+            (Sort::Writable, true) => &[Sort::Writable],
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    start: usize,
+    end: usize,
+    place: u32,
+}
+
+impl Interval {
+    fn of(memory: Piece) -> Self {
+        let start = memory.start.addr();
+        Interval { start, end: start.saturating_add(memory.len), place: NONE }
+    }
+
+    fn len(&self) -> usize {
+        self.end - self.start
+    }
+
+    fn covers(&self, other: Interval) -> bool {
+        self.start <= other.start && other.end <= self.end
+    }
+
+    fn overlaps(&self, other: Interval) -> bool {
+        self.start < other.end && other.start < self.end
+    }
 }
 
 #[derive(Debug)]
@@ -40,39 +142,55 @@ struct Entry {
     memory: Piece,
     address: u64,
     mr: Mr,
-    access: Access,
-    /// Peers have its key: it goes when they give it back.
-    exposed: bool,
+    sort: Sort,
     /// Posts that name it.
     users: u32,
-    used_at: u64,
+    /// Requests whose keys to it peers have.
+    exposed: u32,
+    /// It can be found: the last user leaves it behind for the next.
+    listed: bool,
+    /// Neighbours among the idle.
+    older: u32,
+    newer: u32,
 }
 
 impl Entry {
-    fn covers(&self, piece: Piece) -> bool {
-        let (start, wanted) = (self.memory.start.addr(), piece.start.addr());
-        wanted >= start && wanted - start <= self.memory.len && piece.len <= self.memory.len - (wanted - start)
-    }
-
-    fn overlaps(&self, piece: Piece) -> bool {
-        let (start, other) = (self.memory.start.addr(), piece.start.addr());
-        start < other.saturating_add(piece.len) && other < start.saturating_add(self.memory.len)
-    }
-
     fn is_idle(&self) -> bool {
-        self.users == 0 && !self.exposed
+        self.users == 0 && self.exposed == 0
     }
 }
 
+/// Entries that nobody uses, by when that began.
+#[derive(Debug)]
+struct Idle {
+    oldest: u32,
+    newest: u32,
+    count: u32,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    hits: u64,
+    misses: u64,
+    evictions: u64,
+    made: u64,
+}
+
 impl Registry {
-    pub fn new(pd: PdId, iova: bool, kept_max: u16) -> Self {
+    pub fn new(pd: PdId, iova: bool, bounds: Bounds) -> Self {
         Registry {
             pd,
-            entries: Vec::new(),
+            bounds,
+            slots: Vec::new(),
+            free: Vec::new(),
+            intervals: Default::default(),
+            by_key: Vec::new(),
+            idle: Idle { oldest: NONE, newest: NONE, count: 0, bytes: 0 },
+            count: 0,
+            bytes: 0,
             next_address: iova.then_some(FIRST_ADDRESS),
-            kept_max: kept_max.into(),
-            idle: 0,
-            clock: 0,
+            figures: Figures::default(),
         }
     }
 
@@ -92,138 +210,367 @@ impl Registry {
         memory: Piece,
         write: bool,
     ) -> Result<MemoryKey, RegisterError> {
-        let access = Access { local_write: write, remote_write: write, remote_read: !write, remote_atomic: false };
-        let place = self.make(device, memory, access, true)?;
-        let Some(entry) = &self.entries[place] else { unreachable!("made above") };
-        Ok(MemoryKey { key: entry.mr.rkey.into(), address: entry.address })
+        let sort = if write { Sort::Writable } else { Sort::Readable };
+        let place = self.obtain(device, memory, memory.len, sort)?;
+        let entry = self.enter(place);
+        entry.exposed += 1;
+        Ok(MemoryKey { key: entry.mr.rkey.into(), address: entry.address_of(memory) })
     }
 
-    /// Ends what [`register`](Self::register) began. What own writes use still stays for them; peers can only read it.
+    /// Takes back what [`register`](Self::register) gave: a key to write with ends (unless writable registrations are
+    /// kept), one to read with may live on for the next who registers this memory.
     pub fn deregister(&mut self, device: &mut impl Device, key: MemoryKey) {
-        let is_it =
-            |entry: &Entry| entry.exposed && u64::from(entry.mr.rkey) == key.key && entry.address == key.address;
-        let place = self.entries.iter().position(|entry| entry.as_ref().is_some_and(is_it));
-        let Some(place) = place else { return };
-        if let Some(entry) = &mut self.entries[place] {
-            entry.exposed = false;
-            if entry.users == 0 {
-                self.idle += 1;
-                self.end(device, place);
-            }
+        let Ok(rkey) = u32::try_from(key.key) else { return };
+        let Ok(found) = self.by_key.binary_search_by_key(&rkey, |(rkey, _)| *rkey) else { return };
+        let place = self.by_key[found].1;
+        let entry = self.entry(place);
+        // One that was forgotten meanwhile: the key may be another's by now.
+        let is_it = entry.exposed > 0 && key.address.wrapping_sub(entry.address) < entry.memory.len as u64;
+        if is_it {
+            entry.exposed -= 1;
+            self.leave(device, place);
         }
     }
 
     /// A registration for a post's piece of memory, which is written with `write`; `None`: there is none to be had.
-    pub fn acquire(&mut self, device: &mut impl Device, piece: Piece, write: bool) -> Option<(u32, Sge)> {
-        let serves = |entry: &Entry| {
-            entry.covers(piece)
-                && (!write || entry.access.local_write)
-                && !(entry.access.remote_write || write && entry.exposed)
-        };
-        let found = self.entries.iter().position(|entry| entry.as_ref().is_some_and(serves));
-        let place = match found {
-            Some(place) => place,
-            None => self.make(device, piece, Access { local_write: write, ..Access::default() }, false).ok()?,
-        };
-        self.clock += 1;
-        let entry = self.entries[place].as_mut()?;
-        self.idle -= usize::from(entry.is_idle());
+    /// Posts to come name the memory up to `extent` bytes from the piece's start.
+    pub fn acquire(
+        &mut self,
+        device: &mut impl Device,
+        piece: Piece,
+        extent: usize,
+        write: bool,
+    ) -> Option<(u32, Sge)> {
+        let sort = if write { Sort::Target } else { Sort::Source };
+        let place = self.obtain(device, piece, extent, sort).ok()?;
+        let entry = self.enter(place);
         entry.users += 1;
-        entry.used_at = self.clock;
-        let address = entry.address + (piece.start.addr() - entry.memory.start.addr()) as u64;
-        Some((place as u32, Sge { address, len: piece.len as u32, lkey: entry.mr.lkey }))
+        Some((place, Sge { address: entry.address_of(piece), len: piece.len as u32, lkey: entry.mr.lkey }))
     }
 
     /// A post is through with what it acquired.
     pub fn release(&mut self, device: &mut impl Device, place: u32) {
-        let Some(Some(entry)) = self.entries.get_mut(place as usize) else { return };
-        entry.users -= 1;
-        if !entry.is_idle() {
-            return;
-        }
-        self.idle += 1;
-        if entry.access.remote_read {
-            // Given back by the peers while it was in use.
-            self.end(device, place as usize);
-        } else if self.idle > self.kept_max {
-            self.evict(device);
+        // All is over where a device broke.
+        if let Some(Some(entry)) = self.slots.get_mut(place as usize) {
+            entry.users -= 1;
+            self.leave(device, place);
         }
     }
 
-    /// Ends all registrations that touch this memory: it is about to be unmapped. Requests that name it are over, so
-    /// a key that was not given back yet is of no use to anybody.
+    /// Finds nothing of this memory any more: it is about to be unmapped, or was. Registrations that nobody uses end now,
+    /// and so do those that lie in it whole and that no post names: requests that name it are over, a key that was not
+    /// given back yet is of no use to anybody. The others end with their last user.
     pub fn forget(&mut self, device: &mut impl Device, memory: Piece) {
-        for place in 0..self.entries.len() {
-            let entry = self.entries[place].as_mut();
-            let Some(entry) = entry.filter(|entry| entry.users == 0 && entry.overlaps(memory)) else { continue };
-            self.idle += usize::from(std::mem::take(&mut entry.exposed));
-            self.end(device, place);
+        let gone = Interval::of(memory);
+        for place in 0..self.slots.len() as u32 {
+            let Some(entry) = &mut self.slots[place as usize] else { continue };
+            let interval = Interval::of(entry.memory);
+            if !interval.overlaps(gone) {
+                continue;
+            }
+            if entry.is_idle() {
+                self.end(device, place);
+            } else if entry.users == 0 && gone.covers(interval) {
+                entry.exposed = 0;
+                self.unlist(place);
+                self.leave(device, place);
+            } else {
+                self.unlist(place);
+            }
+        }
+    }
+
+    /// A connection has ended: its peer may have keys that were given back. What it could write to and is kept, ends.
+    pub fn fence(&mut self, device: &mut impl Device) {
+        while let Some(interval) = self.intervals[Sort::Writable as usize].last() {
+            let place = interval.place;
+            if self.entry(place).is_idle() {
+                self.end(device, place);
+            } else {
+                self.unlist(place);
+            }
         }
     }
 
     /// Registrations that are with the device.
     pub fn len(&self) -> u32 {
-        self.entries.iter().flatten().count() as u32
+        self.count
+    }
+
+    /// Adds what was counted.
+    pub fn count(&self, counters: &mut RailCounters) {
+        let Figures { hits, misses, evictions, made } = self.figures;
+        counters.registration_hits = hits;
+        counters.registration_misses = misses;
+        counters.registration_evictions = evictions;
+        counters.registrations = made;
+        counters.registered_bytes = self.bytes;
     }
 
     /// Ends everything: the device is broken, or nobody uses it any more.
     pub fn clear(&mut self, device: &mut impl Device) {
-        for entry in self.entries.drain(..).flatten() {
+        for entry in self.slots.drain(..).flatten() {
             // A device that is gone has forgotten them.
             let _ = device.deregister(entry.mr.id);
         }
-        self.idle = 0;
+        let next_address = self.next_address;
+        let figures = self.figures;
+        *self = Registry { next_address, figures, ..Registry::new(self.pd, false, self.bounds) };
     }
 
+    fn entry(&mut self, place: u32) -> &mut Entry {
+        let entry = self.slots.get_mut(place as usize).and_then(Option::as_mut);
+        entry.unwrap_or_else(|| unreachable!("places are given back once"))
+    }
+
+    /// The place of a registration that covers `piece`, found or made.
+    fn obtain(
+        &mut self,
+        device: &mut impl Device,
+        piece: Piece,
+        extent: usize,
+        sort: Sort,
+    ) -> Result<u32, RegisterError> {
+        let wanted = Interval::of(piece);
+        let found = sort.served_by(&self.bounds).iter().find_map(|sort| find(&self.intervals[*sort as usize], wanted));
+        if let Some(place) = found {
+            self.figures.hits += 1;
+            return Ok(place);
+        }
+        self.figures.misses += 1;
+        self.make(device, piece, extent, sort)
+    }
+
+    /// Somebody is about to use it.
+    fn enter(&mut self, place: u32) -> &mut Entry {
+        if self.entry(place).is_idle() {
+            self.wake(place);
+        }
+        self.entry(place)
+    }
+
+    /// Somebody has ceased to use it.
+    fn leave(&mut self, device: &mut impl Device, place: u32) {
+        let entry = self.entry(place);
+        if entry.is_idle() {
+            let listed = entry.listed;
+            self.rest(place);
+            if !listed {
+                self.end(device, place);
+            }
+        }
+    }
+
+    /// Registers a piece: grown over what it overlaps, or its extent, or no more than it is, whichever can be had first.
+    /// Nobody uses it yet.
     fn make(
         &mut self,
         device: &mut impl Device,
+        piece: Piece,
+        extent: usize,
+        sort: Sort,
+    ) -> Result<u32, RegisterError> {
+        let extent = Piece { len: extent.max(piece.len), ..piece };
+        let mut refused = None;
+        for memory in [self.grown(extent, sort), extent, piece] {
+            if refused.as_ref().is_some_and(|(len, _)| *len == memory.len) {
+                continue;
+            }
+            match self.make_room(device, memory, sort).and_then(|()| self.register_with(device, memory, sort)) {
+                Ok((mr, address)) => return Ok(self.insert(memory, sort, mr, address)),
+                Err(why) => refused = Some((memory.len, why)),
+            }
+        }
+        match refused {
+            Some((_, why)) => Err(why),
+            None => unreachable!("three were tried"),
+        }
+    }
+
+    /// An extent, grown over idle registrations of its sort that it overlaps, to twice its length at most.
+    fn grown(&mut self, extent: Piece, sort: Sort) -> Piece {
+        let wanted = Interval::of(extent);
+        let (mut start, mut end) = (wanted.start, wanted.end);
+        let list = &self.intervals[sort as usize];
+        for interval in &list[overlapping(list, wanted)] {
+            let idle = self.slots[interval.place as usize].as_ref().is_some_and(Entry::is_idle);
+            let (low, high) = (start.min(interval.start), end.max(interval.end));
+            if idle && high - low <= 2 * wanted.len() {
+                (start, end) = (low, high);
+            }
+        }
+        Piece { start: extent.start.wrapping_sub(wanted.start - start), len: end - start }
+    }
+
+    /// Ends what a new registration makes superfluous, then the least recently used ones until it keeps to the bounds.
+    fn make_room(&mut self, device: &mut impl Device, memory: Piece, sort: Sort) -> Result<(), RegisterError> {
+        let bytes = memory.len as u64;
+        if self.count - self.idle.count >= self.bounds.count {
+            return Err(RegisterError::Exhausted { limit: self.bounds.count });
+        }
+        let max = self.bounds.bytes - (self.bytes - self.idle.bytes).min(self.bounds.bytes);
+        if bytes > max {
+            return Err(RegisterError::Length { bytes, max });
+        }
+        let wanted = Interval::of(memory);
+        let list = &self.intervals[sort as usize];
+        let mut at = list.partition_point(|interval| interval.start < wanted.start);
+        while let Some(inside) = self.intervals[sort as usize].get(at).filter(|inside| wanted.covers(**inside)) {
+            let place = inside.place;
+            if self.entry(place).is_idle() {
+                self.end(device, place);
+            } else {
+                at += 1;
+            }
+        }
+        while self.count >= self.bounds.count || self.bytes + bytes > self.bounds.bytes {
+            if !self.evict(device) {
+                unreachable!("what is in use leaves room");
+            }
+        }
+        Ok(())
+    }
+
+    /// Registers with the device; where that is full, what is least recently used goes first.
+    fn register_with(
+        &mut self,
+        device: &mut impl Device,
         memory: Piece,
-        access: Access,
-        exposed: bool,
-    ) -> Result<usize, RegisterError> {
+        sort: Sort,
+    ) -> Result<(Mr, u64), RegisterError> {
         let start = memory.start.addr() as u64;
         let address = self.address(start, memory.len as u64).unwrap_or(start);
-        let mr = loop {
-            match slab::register(device, self.pd, memory, address, access) {
+        loop {
+            match slab::register(device, self.pd, memory, address, sort.access()) {
                 Err(RegisterError::Exhausted { .. } | RegisterError::System { .. }) if self.evict(device) => {}
-                result => break result?,
+                result => return Ok((result?, address)),
             }
-        };
-        let entry = Entry { memory, address, mr, access, exposed, users: 0, used_at: self.clock };
-        self.idle += usize::from(!exposed);
-        let free = self.entries.iter().position(Option::is_none);
-        Ok(match free {
-            Some(place) => {
-                self.entries[place] = Some(entry);
-                place
+        }
+    }
+
+    /// Notes a new registration, which nobody uses yet.
+    fn insert(&mut self, memory: Piece, sort: Sort, mr: Mr, address: u64) -> u32 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(None);
+            (self.slots.len() - 1) as u32
+        });
+        // What peers may write to is not shared, unless it is kept.
+        let listed = sort != Sort::Writable || self.bounds.keep_writable;
+        if listed {
+            let new = Interval { place, ..Interval::of(memory) };
+            let list = &mut self.intervals[sort as usize];
+            let at = list.partition_point(|interval| interval.start < new.start);
+            // Those inside are in use: this one is found in their place.
+            let inside = list[at..].iter().take_while(|interval| new.covers(**interval));
+            let until = at + inside.count();
+            for interval in list.drain(at..until) {
+                if let Some(entry) = &mut self.slots[interval.place as usize] {
+                    entry.listed = false;
+                }
             }
-            None => {
-                self.entries.push(Some(entry));
-                self.entries.len() - 1
-            }
-        })
+            list.insert(at, new);
+        }
+        if sort.has_key() {
+            let at = self.by_key.partition_point(|(rkey, _)| *rkey < mr.rkey);
+            self.by_key.insert(at, (mr.rkey, place));
+        }
+        self.figures.made += 1;
+        self.count += 1;
+        self.bytes += memory.len as u64;
+        self.slots[place as usize] =
+            Some(Entry { memory, address, mr, sort, users: 0, exposed: 0, listed, older: NONE, newer: NONE });
+        self.rest(place);
+        place
+    }
+
+    /// Nobody finds it any more.
+    fn unlist(&mut self, place: u32) {
+        let entry = self.entry(place);
+        if std::mem::take(&mut entry.listed) {
+            let (sort, start) = (entry.sort, entry.memory.start.addr());
+            let list = &mut self.intervals[sort as usize];
+            let at = list.partition_point(|interval| interval.start < start);
+            debug_assert_eq!(list.get(at).map(|interval| interval.place), Some(place));
+            list.remove(at);
+        }
     }
 
     /// Ends the registration that has been idle longest; `false`: none is.
     fn evict(&mut self, device: &mut impl Device) -> bool {
-        let idle = self.entries.iter().enumerate().filter_map(|(place, entry)| {
-            entry.as_ref().filter(|entry| entry.is_idle()).map(|entry| (entry.used_at, place))
-        });
-        let Some((_, place)) = idle.min() else { return false };
+        let place = self.idle.oldest;
+        if place == NONE {
+            return false;
+        }
+        self.figures.evictions += 1;
         self.end(device, place);
         true
     }
 
     /// Ends one that is idle.
-    fn end(&mut self, device: &mut impl Device, place: usize) {
-        if let Some(entry) = self.entries[place].take() {
-            self.idle -= 1;
-            let ended = device.deregister(entry.mr.id);
-            debug_assert!(
-                !matches!(ended, Err(rerail_verbs::contract::DestroyError::Busy { .. })),
-                "memory is never busy: {ended:?}"
-            );
+    fn end(&mut self, device: &mut impl Device, place: u32) {
+        self.unlist(place);
+        self.wake(place);
+        let Some(entry) = self.slots[place as usize].take() else { unreachable!("it is idle") };
+        self.free.push(place);
+        self.count -= 1;
+        self.bytes -= entry.memory.len as u64;
+        if entry.sort.has_key()
+            && let Ok(at) = self.by_key.binary_search_by_key(&entry.mr.rkey, |(rkey, _)| *rkey)
+        {
+            self.by_key.remove(at);
         }
+        let ended = device.deregister(entry.mr.id);
+        debug_assert!(!matches!(ended, Err(DestroyError::Busy { .. })), "memory is never busy: {ended:?}");
     }
+
+    /// Appends an entry to the idle ones.
+    fn rest(&mut self, place: u32) {
+        let older = std::mem::replace(&mut self.idle.newest, place);
+        match older {
+            NONE => self.idle.oldest = place,
+            _ => self.entry(older).newer = place,
+        }
+        let entry = self.entry(place);
+        (entry.older, entry.newer) = (older, NONE);
+        let bytes = entry.memory.len as u64;
+        self.idle.count += 1;
+        self.idle.bytes += bytes;
+    }
+
+    /// Takes an entry out of the idle ones.
+    fn wake(&mut self, place: u32) {
+        let entry = self.entry(place);
+        let (older, newer, bytes) = (entry.older, entry.newer, entry.memory.len as u64);
+        match older {
+            NONE => self.idle.oldest = newer,
+            _ => self.entry(older).newer = newer,
+        }
+        match newer {
+            NONE => self.idle.newest = older,
+            _ => self.entry(newer).older = older,
+        }
+        self.idle.count -= 1;
+        self.idle.bytes -= bytes;
+    }
+}
+
+impl Entry {
+    /// Where the device sees a piece of it.
+    fn address_of(&self, piece: Piece) -> u64 {
+        self.address + (piece.start.addr() - self.memory.start.addr()) as u64
+    }
+}
+
+/// The place of the interval that covers another. Of those that start before it, the last one ends last.
+fn find(list: &[Interval], wanted: Interval) -> Option<u32> {
+    let after = list.partition_point(|interval| interval.start <= wanted.start);
+    let last = list.get(after.checked_sub(1)?)?;
+    last.covers(wanted).then_some(last.place)
+}
+
+/// Which intervals have bytes in common with another.
+fn overlapping(list: &[Interval], wanted: Interval) -> std::ops::Range<usize> {
+    let first = list.partition_point(|interval| interval.end <= wanted.start);
+    let end = list.partition_point(|interval| interval.start < wanted.end);
+    first..end.max(first)
 }

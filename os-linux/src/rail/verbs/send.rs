@@ -50,7 +50,7 @@ impl<D: Device> VerbsRail<D> {
         let full = self.works.free.is_empty();
         let Some(link) = self.links.get_mut(index) else { return };
         if link.waiting.is_empty() && !full {
-            self.submit(index, outgoing.id, outgoing.kind, outgoing.header, outgoing.payload);
+            self.submit(index, outgoing.id, outgoing.kind, outgoing.header, (outgoing.payload, outgoing.extent));
             return;
         }
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else {
@@ -62,6 +62,7 @@ impl<D: Device> VerbsRail<D> {
             kind: outgoing.kind,
             header,
             pieces: outgoing.payload.len(),
+            extent: outgoing.extent,
         });
         link.pieces.extend(outgoing.payload);
         if !std::mem::replace(&mut link.is_listed, true) {
@@ -87,7 +88,7 @@ impl<D: Device> VerbsRail<D> {
                     link.is_listed = true;
                     self.to_feed.push_back(index);
                 }
-                self.submit(index, waiting.id, waiting.kind, &waiting.header, &pieces);
+                self.submit(index, waiting.id, waiting.kind, &waiting.header, (&pieces, waiting.extent));
                 fed += 1;
             }
             self.pieces = pieces;
@@ -96,7 +97,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Hands a post to the device; there is a place for it.
-    fn submit(&mut self, index: u32, id: PostId, kind: PostKind, header: &[u8], payload: &[Piece]) {
+    fn submit(&mut self, index: u32, id: PostId, kind: PostKind, header: &[u8], (payload, extent): (&[Piece], usize)) {
         let bytes = header.len() + payload.iter().map(|piece| piece.len).sum::<usize>();
         if bytes > self.options.message_bytes() as usize {
             self.fail_post(index, id, RailFault::Device { code: libc::EMSGSIZE });
@@ -118,7 +119,8 @@ impl<D: Device> VerbsRail<D> {
         if is_short {
             short[..header.len()].copy_from_slice(header);
             collect(payload, &mut short[header.len()..bytes]);
-        } else if kind == PostKind::Send || !self.name_memory(payload, is_read, &mut registrations, &mut sges) {
+        } else if kind == PostKind::Send || !self.name_memory((payload, extent), is_read, &mut registrations, &mut sges)
+        {
             let at = self.layout.sends + u64::from(place) * self.layout.message;
             if !is_read {
                 self.slab.put(at, header);
@@ -166,7 +168,7 @@ impl<D: Device> VerbsRail<D> {
     /// Finds or makes registrations for all pieces; `false`, and nothing is acquired, where some can't be had.
     fn name_memory(
         &mut self,
-        payload: &[Piece],
+        (payload, extent): (&[Piece], usize),
         write: bool,
         registrations: &mut heapless::Vec<u32, SGES_MAX>,
         sges: &mut heapless::Vec<Sge, SGES_MAX>,
@@ -175,7 +177,7 @@ impl<D: Device> VerbsRail<D> {
             return false;
         }
         for piece in payload.iter().filter(|piece| piece.len > 0) {
-            let Some((registration, sge)) = self.registry.acquire(&mut self.device, *piece, write) else {
+            let Some((registration, sge)) = self.registry.acquire(&mut self.device, *piece, extent, write) else {
                 registrations.iter().for_each(|place| self.registry.release(&mut self.device, *place));
                 registrations.clear();
                 sges.clear();

@@ -106,9 +106,8 @@ impl Watch {
             let peers = u64::from(engine.size() - 1);
             let devices = u64::from(found.contexts);
             self.note(Some(rank), "queue pairs", found.qps.into(), devices * (1 + peers));
-            let kept = u64::from(VerbsOptions::new(engine.size(), 0).registrations_kept);
-            let pieces = u64::from(usage.packets.used) * u64::from(engine.config().segments_max);
-            let regions = devices * (1 + kept) + engine.registrations() as u64 + pieces;
+            let most = u64::from(VerbsOptions::new(engine.size(), 0).registrations_max);
+            let regions = devices * (1 + most);
             self.note(Some(rank), "memory regions", found.mrs.into(), regions);
         }
         // Whatever waits at a receiver was sent, and was not received.

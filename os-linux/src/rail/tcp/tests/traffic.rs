@@ -107,6 +107,40 @@ fn every_rail_uses_its_own_address() {
     }
 }
 
+/// What the kernel holds unsent.
+fn unsent(host: &Host) -> u32 {
+    let (_, connection) = host.rail.connections.iter().next().unwrap();
+    sys::unsent(connection.fd.as_fd()).unwrap()
+}
+
+/// Posts to a peer that does not read are not over before the wire has room, however large the send buffer is; and once
+/// it reads everything arrives.
+#[test]
+fn the_kernel_takes_no_more_than_the_wire_will() {
+    let [bytes, posts] = [64 * 1024usize, 24];
+    let held = |unsent_bytes| {
+        let options = TcpOptions {
+            unsent_bytes,
+            posts_max: posts as u16 + 1,
+            send_buffer_bytes: Some(1 << 20),
+            receive_buffer_bytes: Some(16 * 1024),
+            ..options()
+        };
+        let mut world = World::new([options.clone(), options]);
+        world.join(0, 1);
+        for number in 0..posts as u64 {
+            world.hosts[0].send(PeerId(1), number, bytes, usize::MAX);
+        }
+        let held = unsent(&world.hosts[0]);
+        world.until(|hosts| hosts[1].sink.taken.len() == posts && hosts[0].sink.completed.len() == posts);
+        held
+    };
+    let limit = 32 * 1024;
+    // A segment that was begun below the limit is taken whole.
+    assert!((limit..limit + 64 * 1024 + 4096).contains(&held(limit)), "{}", held(limit));
+    assert!(held(0) > 4 * limit, "{}", held(0));
+}
+
 #[test]
 fn over_ipv6_too() {
     let local = "::1".parse().unwrap();

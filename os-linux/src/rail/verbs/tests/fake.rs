@@ -41,6 +41,7 @@ struct Memory {
     start: *mut u8,
     bytes: u64,
     iova: u64,
+    remote_write: bool,
 }
 
 struct FakeQp {
@@ -77,6 +78,13 @@ impl FakeDevice {
     /// Registrations that exist.
     pub fn registrations(&self) -> usize {
         self.with(|state| state.memory.len())
+    }
+
+    /// What is registered: start, bytes, and whether peers can write to it; oldest first.
+    pub fn registered(&self) -> Vec<(usize, u64, bool)> {
+        self.with(|state| {
+            state.memory.values().map(|memory| (memory.start.addr(), memory.bytes, memory.remote_write)).collect()
+        })
     }
 
     pub fn qps(&self) -> usize {
@@ -220,10 +228,10 @@ impl Device for FakeDevice {
         start: *mut u8,
         bytes: u64,
         iova: u64,
-        _: Access,
+        access: Access,
     ) -> Result<Mr, RegisterError> {
         let key = self.named();
-        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova }));
+        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, remote_write: access.remote_write }));
         Ok(Mr { id: MrId(key), lkey: key, rkey: key })
     }
 

@@ -131,7 +131,7 @@ impl Pair {
         let header = Repr { common, body: Body::Bye }.emit_vec().unwrap();
         let id = PostId(Key { index: self.posts, generation: 1 });
         let peer = PeerId(1 - from as u32);
-        self.rails[from].post(Outgoing { id, peer, kind: PostKind::Send, header: &header, payload: &[] });
+        self.rails[from].post(Outgoing { id, peer, kind: PostKind::Send, header: &header, payload: &[], extent: 0 });
         self.poll();
     }
 
