@@ -91,7 +91,7 @@ fn mutant(bug: Planted) -> Mutant {
             Verdict::Lost(lost) => matches!(lost, Lost::Acknowledged { .. } | Lost::Put { .. }),
             _ => false,
         }),
-        Planted::ReplayUnfenced => (REPLAY, 4, |verdict| match verdict {
+        Planted::ReplayUnfenced => (REPLAY, 8, |verdict| match verdict {
             Verdict::Corruption(found) => matches!(found.damage, Damage::Ghost(_)),
             _ => false,
         }),

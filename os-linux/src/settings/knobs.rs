@@ -264,6 +264,8 @@ pub(super) static KNOBS: &[Knob] = &[
         "Messages that a rail gets before the next one has its turn, by window_round_robin."),
     knob!(feed_time: time Kind::Span { min: 0, max: 10 * SECOND },
         "A rail is given parts of large messages for about so long ahead; later parts go where there is room by then."),
+    knob!(sampling_time_max: time Kind::Span { min: 0, max: 10 * SECOND },
+        "Where several rails lead to a peer, each is asked once how near and how fast it is, for so long; 0: nobody is."),
 ];
 
 fn is_rail(word: &str) -> bool {

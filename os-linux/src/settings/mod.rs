@@ -87,6 +87,7 @@ pub struct Settings {
     pub alpha: u16,
     pub window_messages: u16,
     pub feed_time: Nanos,
+    pub sampling_time_max: Nanos,
     /// Where the values came from that somebody has set.
     sources: BTreeMap<&'static str, Source>,
 }
@@ -146,6 +147,7 @@ impl Default for Settings {
             alpha: core.alpha,
             window_messages: core.window_messages,
             feed_time: core.feed_time,
+            sampling_time_max: core.sampling_time_max,
             sources: BTreeMap::new(),
         }
     }
@@ -313,6 +315,7 @@ impl Settings {
         config.alpha = self.alpha;
         config.window_messages = self.window_messages;
         config.feed_time = self.feed_time;
+        config.sampling_time_max = self.sampling_time_max;
         config
     }
 

@@ -172,6 +172,7 @@ knobs! {
     probe_after,
     silence_max,
     feed_time,
+    sampling_time_max,
 }
 
 /// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.
