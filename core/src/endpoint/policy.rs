@@ -5,7 +5,7 @@ use super::Endpoint;
 use super::measure::{Change, Why};
 use super::op::{Op, OpKind};
 use super::room::rails_of;
-use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
+use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Strategy, Striping};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
@@ -66,11 +66,13 @@ pub enum Policy {
     Adaptive,
     /// [`Multiplex::Balanced`] and [`Striping::Balanced`].
     Balanced,
+    /// [`Multiplex::Strategy`] and [`Striping::Strategy`].
+    Strategy(Strategy),
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 8] = [
+    pub const ALL: [Policy; 12] = [
         Policy::Binding,
         Policy::RoundRobin,
         Policy::WeightedRoundRobin,
@@ -79,6 +81,10 @@ impl Policy {
         Policy::Weighted,
         Policy::Adaptive,
         Policy::Balanced,
+        Policy::Strategy(Strategy::Greedy),
+        Policy::Strategy(Strategy::Aggregate),
+        Policy::Strategy(Strategy::Split),
+        Policy::Strategy(Strategy::NewMadeleine),
     ];
 
     /// How it has packets choose a rail, if it says so.
@@ -89,6 +95,7 @@ impl Policy {
             Policy::WeightedRoundRobin => Some(Multiplex::WeightedRoundRobin),
             Policy::WindowRoundRobin => Some(Multiplex::WindowRoundRobin),
             Policy::Balanced => Some(Multiplex::Balanced),
+            Policy::Strategy(strategy) => Some(Multiplex::Strategy(strategy)),
             Policy::Even | Policy::Weighted | Policy::Adaptive => None,
         }
     }
@@ -101,6 +108,7 @@ impl Policy {
             Policy::Weighted => Some(Striping::Weighted),
             Policy::Adaptive => Some(Striping::Adaptive),
             Policy::Balanced => Some(Striping::Balanced),
+            Policy::Strategy(strategy) => Some(Striping::Strategy(strategy)),
             Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::WindowRoundRobin => None,
         }
     }
@@ -255,14 +263,18 @@ impl Endpoint<'_> {
         rails: Candidates,
     ) -> Option<RailId> {
         let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
-        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
-            return self.soonest(channel, bytes, rails);
+        match self.policies.classes[class as usize].multiplex {
+            Multiplex::Balanced => return self.soonest(channel, bytes, rails),
+            Multiplex::Strategy(strategy) => return self.next_nic(channel, strategy, rails),
+            _ => {}
         }
         let policies = &self.policies;
         let turn = &mut self.t.channels.at_mut(channel).turns[class as usize];
         match policies.classes[class as usize].multiplex {
             // Binding keeps to one rail even while it is busy: that is what keeps messages in order.
-            Multiplex::Binding | Multiplex::Balanced => Binding::to(RailId(policies.bind)).pick(rails),
+            Multiplex::Binding | Multiplex::Balanced | Multiplex::Strategy(_) => {
+                Binding::to(RailId(policies.bind)).pick(rails)
+            }
             Multiplex::RoundRobin => turn.robin.pick(rails),
             Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
             Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
@@ -277,6 +289,7 @@ impl Endpoint<'_> {
                 let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
                 bound.map_or(0, |rail| 1 << rail.0)
             }
+            Striping::Strategy(_) => self.idle(channel, usable),
             Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
         }
     }
@@ -295,6 +308,10 @@ impl Endpoint<'_> {
         if striping == Striping::Balanced && self.balance(channel, bytes, mask, set) {
             return None;
         }
+        if let Striping::Strategy(strategy) = striping {
+            self.cut_by(channel, strategy, bytes, mask, set);
+            return None;
+        }
         let mut weights = self.policies.shares;
         if striping == Striping::Adaptive {
             for rail in rails_of(mask) {
@@ -308,7 +325,9 @@ impl Endpoint<'_> {
         }
         let stripes: &mut [Stripe] = self.t.stripes_of(set);
         match striping {
-            Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
+            Striping::Binding | Striping::Even | Striping::Balanced | Striping::Strategy(_) => {
+                striping::even(bytes, mask, stripes);
+            }
             Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, &weights, stripes),
         }
         (striping == Striping::Adaptive).then_some(weights)

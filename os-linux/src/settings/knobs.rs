@@ -19,12 +19,23 @@ pub(super) struct Knob {
 }
 
 /// Names of [`Multiplex`], in the order of [`MULTIPLEX`].
-const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin", "weighted_round_robin", "window_round_robin", "balanced"];
-const MULTIPLEX: [Multiplex; 5] = Multiplex::ALL;
+const MULTIPLEX_NAMES: &[&str] = &[
+    "binding",
+    "round_robin",
+    "weighted_round_robin",
+    "window_round_robin",
+    "balanced",
+    "greedy",
+    "aggregate",
+    "split",
+    "newmadeleine",
+];
+const MULTIPLEX: [Multiplex; 9] = Multiplex::ALL;
 
 /// Names of [`Striping`], in the order of [`STRIPING`].
-const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive", "balanced"];
-const STRIPING: [Striping; 5] = Striping::ALL;
+const STRIPING_NAMES: &[&str] =
+    &["binding", "even", "weighted", "adaptive", "balanced", "greedy", "aggregate", "split", "newmadeleine"];
+const STRIPING: [Striping; 9] = Striping::ALL;
 
 /// The kinds of rails that can be asked for.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "tcp"];
@@ -189,9 +200,9 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(silence_max: time Kind::Span { min: 0, max: DAY },
         "A peer that owes an answer is lost after this time of silence; 0: never (a dead process or host is still noticed)."),
     knob!(multiplex: choice MULTIPLEX_NAMES, MULTIPLEX,
-        "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each."),
+        "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each; or by a strategy of newmadeleine-2007."),
     knob!(striping: choice STRIPING_NAMES, STRIPING,
-        "Cutting of a large message: not at all, in equal parts over all rails, by weight, or by what rails are seen to do."),
+        "Cutting of a large message: not at all, in equal parts over all rails, by weight, by what rails are seen to do, or by a strategy of newmadeleine-2007."),
 ];
 
 fn is_interface(word: &str) -> bool {

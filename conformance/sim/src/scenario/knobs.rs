@@ -1,7 +1,7 @@
 //! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself decides (rank,
 //! size, rails).
 
-use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
+use rerail_core::config::{Config, ConfigError, Multiplex, Strategy, Striping};
 use serde::{Deserialize, Serialize};
 
 use super::Span;
@@ -21,6 +21,15 @@ pub enum MultiplexWord {
     WindowRoundRobin,
     /// [`Multiplex::Balanced`].
     Balanced,
+    /// [`Strategy::Greedy`].
+    Greedy,
+    /// [`Strategy::Aggregate`].
+    Aggregate,
+    /// [`Strategy::Split`].
+    Split,
+    /// [`Strategy::NewMadeleine`].
+    #[serde(rename = "newmadeleine")]
+    NewMadeleine,
 }
 
 /// Cutting of large messages.
@@ -37,6 +46,15 @@ pub enum StripingWord {
     Adaptive,
     /// [`Striping::Balanced`].
     Balanced,
+    /// [`Strategy::Greedy`].
+    Greedy,
+    /// [`Strategy::Aggregate`].
+    Aggregate,
+    /// [`Strategy::Split`].
+    Split,
+    /// [`Strategy::NewMadeleine`].
+    #[serde(rename = "newmadeleine")]
+    NewMadeleine,
 }
 
 macro_rules! knobs {
@@ -77,6 +95,10 @@ macro_rules! knobs {
                     Some(MultiplexWord::WeightedRoundRobin) => config.multiplex = Multiplex::WeightedRoundRobin,
                     Some(MultiplexWord::WindowRoundRobin) => config.multiplex = Multiplex::WindowRoundRobin,
                     Some(MultiplexWord::Balanced) => config.multiplex = Multiplex::Balanced,
+                    Some(MultiplexWord::Greedy) => config.multiplex = Multiplex::Strategy(Strategy::Greedy),
+                    Some(MultiplexWord::Aggregate) => config.multiplex = Multiplex::Strategy(Strategy::Aggregate),
+                    Some(MultiplexWord::Split) => config.multiplex = Multiplex::Strategy(Strategy::Split),
+                    Some(MultiplexWord::NewMadeleine) => config.multiplex = Multiplex::Strategy(Strategy::NewMadeleine),
                     None => {}
                 }
                 if let Some(weights) = &self.weights {
@@ -88,6 +110,10 @@ macro_rules! knobs {
                     Some(StripingWord::Weighted) => config.striping = Striping::Weighted,
                     Some(StripingWord::Adaptive) => config.striping = Striping::Adaptive,
                     Some(StripingWord::Balanced) => config.striping = Striping::Balanced,
+                    Some(StripingWord::Greedy) => config.striping = Striping::Strategy(Strategy::Greedy),
+                    Some(StripingWord::Aggregate) => config.striping = Striping::Strategy(Strategy::Aggregate),
+                    Some(StripingWord::Split) => config.striping = Striping::Strategy(Strategy::Split),
+                    Some(StripingWord::NewMadeleine) => config.striping = Striping::Strategy(Strategy::NewMadeleine),
                     None => {}
                 }
             }
@@ -118,6 +144,9 @@ knobs! {
     bind: u8,
     alpha: u16,
     window_messages: u16,
+    nic_depth: u16,
+    aggregate_bytes_max: u32,
+    copy_bytes_per_second: u64,
     ;
     spans:
     ack_delay,
@@ -125,6 +154,7 @@ knobs! {
     probe_after,
     silence_max,
     feed_time,
+    packet_cost,
 }
 
 /// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.
