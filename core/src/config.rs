@@ -3,6 +3,37 @@
 use crate::ids::PeerId;
 use crate::time::Nanos;
 
+/// A strategy of NewMadeleine's engine (newmadeleine-2007, 3): asked when a rail is idle ([`Config::nic_depth`]), it
+/// decides about all that has piled up meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    /// Each idle rail takes the first that waits, whole (3.2).
+    Greedy,
+    /// Small messages, whatever their tags, go together in one packet over the rail of the lowest latency; large ones
+    /// greedily (3.3).
+    Aggregate,
+    /// Large messages are cut over the rails that are idle, in proportion to their bandwidths; small ones go greedily
+    /// (3.4).
+    Split,
+    /// Small messages together, large ones cut (3.4, the end).
+    NewMadeleine,
+}
+
+impl Strategy {
+    /// All of them, in the order of the paper.
+    pub const ALL: [Strategy; 4] = [Strategy::Greedy, Strategy::Aggregate, Strategy::Split, Strategy::NewMadeleine];
+
+    /// Its name in settings and on command lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Strategy::Greedy => "greedy",
+            Strategy::Aggregate => "aggregate",
+            Strategy::Split => "split",
+            Strategy::NewMadeleine => "newmadeleine",
+        }
+    }
+}
+
 /// How packets choose a rail: messages that are not cut, requests, announcements (multirail-2004, 4.4). All but
 /// [`Binding`](Self::Binding) pass over a rail that takes nothing at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,16 +50,22 @@ pub enum Multiplex {
     /// The rail that is predicted to deliver it soonest, by what is known of each: latency, rate, what lies on it
     /// already.
     Balanced,
+    /// As a strategy says, several in one packet where it does.
+    Strategy(Strategy),
 }
 
 impl Multiplex {
     /// All of them, in the order of their names in settings.
-    pub const ALL: [Multiplex; 5] = [
+    pub const ALL: [Multiplex; 9] = [
         Multiplex::Binding,
         Multiplex::RoundRobin,
         Multiplex::WeightedRoundRobin,
         Multiplex::WindowRoundRobin,
         Multiplex::Balanced,
+        Multiplex::Strategy(Strategy::Greedy),
+        Multiplex::Strategy(Strategy::Aggregate),
+        Multiplex::Strategy(Strategy::Split),
+        Multiplex::Strategy(Strategy::NewMadeleine),
     ];
 
     /// Its name in settings and on command lines.
@@ -39,6 +76,7 @@ impl Multiplex {
             Multiplex::WeightedRoundRobin => "weighted-round-robin",
             Multiplex::WindowRoundRobin => "window-round-robin",
             Multiplex::Balanced => "balanced",
+            Multiplex::Strategy(strategy) => strategy.name(),
         }
     }
 }
@@ -59,12 +97,23 @@ pub enum Striping {
     /// So that all parts end together, by what is known of each rail: rate, latency, what lies on it already. On one rail
     /// where cutting does not pay.
     Balanced,
+    /// As a strategy says, on rails that are idle.
+    Strategy(Strategy),
 }
 
 impl Striping {
     /// All of them, in the order of their names in settings.
-    pub const ALL: [Striping; 5] =
-        [Striping::Binding, Striping::Even, Striping::Weighted, Striping::Adaptive, Striping::Balanced];
+    pub const ALL: [Striping; 9] = [
+        Striping::Binding,
+        Striping::Even,
+        Striping::Weighted,
+        Striping::Adaptive,
+        Striping::Balanced,
+        Striping::Strategy(Strategy::Greedy),
+        Striping::Strategy(Strategy::Aggregate),
+        Striping::Strategy(Strategy::Split),
+        Striping::Strategy(Strategy::NewMadeleine),
+    ];
 
     /// Its name in settings and on command lines.
     pub const fn name(self) -> &'static str {
@@ -74,6 +123,7 @@ impl Striping {
             Striping::Weighted => "weighted",
             Striping::Adaptive => "adaptive",
             Striping::Balanced => "balanced",
+            Striping::Strategy(strategy) => strategy.name(),
         }
     }
 }
@@ -162,6 +212,16 @@ pub struct Config {
     pub alpha: u16,
     /// Messages that a rail gets before the next one has its turn, by [`Multiplex::WindowRoundRobin`].
     pub window_messages: u16,
+    /// To strategies a rail is idle while fewer posts to the peer are with it, 1 or more. With 1 it has nothing to do when
+    /// they are asked, as in newmadeleine-2007; with 2 it goes on meanwhile.
+    pub nic_depth: u16,
+    /// Payload of a packet of several messages at most, the 32 bytes in front of each included; never more than
+    /// `eager_bytes_max`. newmadeleine-2007, 3.1: 16 KiB.
+    pub aggregate_bytes_max: u32,
+    /// What a packet more costs both sides, to be weighed against copies by those who put messages together.
+    pub packet_cost: Nanos,
+    /// How fast a processor copies, to be weighed against packets; 0: copies cost nothing.
+    pub copy_bytes_per_second: u64,
 }
 
 impl Config {
@@ -202,6 +262,10 @@ impl Config {
             weights: [1; RAILS_MAX],
             alpha: ALPHA_ONE / 2,
             window_messages: 16,
+            nic_depth: 2,
+            aggregate_bytes_max: 16 * 1024,
+            packet_cost: Nanos(1_000),
+            copy_bytes_per_second: 4_000_000_000,
         }
     }
 }
@@ -265,6 +329,7 @@ impl Config {
             within("bind", self.bind as u64, 0, RAILS_MAX as u64 - 1),
             within("alpha", self.alpha as u64, 0, ALPHA_ONE as u64),
             within("window_messages", self.window_messages as u64, 1, u16::MAX as u64),
+            within("nic_depth", self.nic_depth as u64, 1, u16::MAX as u64),
             within("ack_bytes", self.ack_bytes as u64, 1, u32::MAX as u64),
         );
         Ok(())

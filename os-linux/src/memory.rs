@@ -301,6 +301,14 @@ impl Memory {
         unsafe { copy_pieces(&[from], to) }
     }
 
+    /// Copies bytes of this memory out; `false` where they lie in no region.
+    pub(crate) fn peek(&self, at: rerail_core::mem::MemRef, into: &mut [u8]) -> bool {
+        let Ok(from) = self.resolve(&Seg { at, len: into.len() as u64 }) else { return false };
+        let to = Piece { start: into.as_mut_ptr(), len: into.len() };
+        // SAFETY: as in `copy`; the destination is borrowed by the caller for the call.
+        unsafe { copy_pieces(&[from], &[to]) == into.len() }
+    }
+
     /// Performs an atomic on a value of this memory and returns the value before; `None` where the place is outside its
     /// region or misaligned, or where kind and type don't go together.
     pub(crate) fn atomic(

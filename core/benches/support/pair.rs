@@ -212,6 +212,7 @@ impl<'m> Pair<'m> {
                         here.comes_up(now, *rail);
                         there.comes_up(now, *rail);
                     }
+                    Action::Pack { head, from, to } => here.pack(head, *from, *to, &mut self.wire),
                     other => unreachable!("nobody asked for {other:?}"),
                 }
             }
@@ -279,12 +280,22 @@ impl<'m> Side<'m> {
         self.scatter(scratch, to);
     }
 
+    fn pack(&mut self, head: &[u8], from: Span, to: Span, scratch: &mut Vec<u8>) {
+        scratch.clear();
+        scratch.extend_from_slice(head);
+        self.gather(from, scratch);
+        self.scatter(scratch, to);
+    }
+
     /// A packet arrives, whole.
     fn take(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8], payload: &[u8]) {
         match self.ask(|endpoint| endpoint.handle_arrival(now, peer, rail, header)) {
             Arrival::Place { id, memory } => {
                 self.scatter(&payload[..memory.len() as usize], memory);
-                self.ask(|endpoint| endpoint.handle_placed(now, id));
+                let pool = &self.pool;
+                self.endpoint.handle_placed(now, id, &|at, bytes| {
+                    bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
+                });
             }
             Arrival::Done | Arrival::Discard => {}
             Arrival::Close => unreachable!("both sides are honest"),

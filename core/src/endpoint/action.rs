@@ -2,6 +2,7 @@
 
 use crate::ids::{OpId, PeerId, PlaceId, PostId, RailId};
 use crate::mem::{MemRef, Seg};
+use crate::wire::aggregate::RECORD_BYTES;
 use crate::wire::{AtomicKind, AtomicType, HEADER_BYTES_MAX, RemoteKey};
 
 /// A range of payload memory: resolve it with [`Endpoint::segments`](super::Endpoint::segments) before the next call
@@ -63,6 +64,16 @@ pub enum Action {
     /// Copy `from` to `to` (equal lengths), now.
     Copy {
         /// Source.
+        from: Span,
+        /// Destination.
+        to: Span,
+    },
+    /// Write `head` to the start of `to` and copy `from` behind it (`to` is that much longer), now: one message of an
+    /// aggregate.
+    Pack {
+        /// What stands in front of the message.
+        head: [u8; RECORD_BYTES],
+        /// The message; may be empty.
         from: Span,
         /// Destination.
         to: Span,
@@ -152,6 +163,9 @@ pub struct AtomicAction {
     /// Comparand, in the low bytes.
     pub compare: u64,
 }
+
+/// Reads payload memory: fills the bytes with what stands there.
+pub type Peek<'a> = &'a dyn Fn(MemRef, &mut [u8]);
 
 /// Where the payload of an arriving packet goes: the answer of `handle_arrival`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

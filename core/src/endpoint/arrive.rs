@@ -5,13 +5,13 @@ use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
 use super::op::{Control, Message, MessageState, OpKind, Phase};
 use super::tables::{KeySet, Tables};
-use super::{Endpoint, LossReason, Planted, ProtocolError, RailFault};
+use super::{Endpoint, LossReason, Peek, Planted, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
 use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Connect, Data, MessageHead, Probe, Repr, Rts, WireError};
+use crate::wire::{Body, Common, Connect, Data, MessageHead, Probe, Repr, Rts};
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
@@ -79,10 +79,7 @@ impl Endpoint<'_> {
         let arrival = match body {
             Body::Eager(head) => return self.arrive_message(now, channel, rail, &common, &head, None),
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
-            Body::Aggregate { .. } => {
-                // Its machine comes with the optimising scheduler; nobody was told that it may be sent (W-11).
-                return Err(ProtocolError::Wire(WireError { field: "kind", value: 2 }));
-            }
+            Body::Aggregate { count } => return self.arrive_parcel(now, channel, rail, &common, count),
             Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
             Body::Reconnect(_) => {
                 self.stats.stale_dropped += 1; // W-23
@@ -152,7 +149,10 @@ impl Endpoint<'_> {
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
-                self.acknowledged(packet);
+                let messages = self.acknowledged(packet);
+                if lane == ORDERED {
+                    self.t.channels.at_mut(channel).allowance.acked(messages);
+                }
             }
         }
         let slot = self.t.channels.at_mut(channel);
@@ -162,7 +162,7 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
-        let grown = fresh && slot.allowance.update(Seq(common.ack_ordered), common.message_limit, common.block_limit);
+        let grown = fresh && slot.allowance.update(common.message_limit, common.block_limit);
         if (news > 0 || grown) && self.t.channels.at(channel).wants_room() {
             self.activate(channel);
         }
@@ -192,7 +192,7 @@ impl Endpoint<'_> {
     }
 
     /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4, S-5).
-    fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
+    pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
         let overtaken = self.is_overtaken(channel, lane, psn); // planted: HighWater
         let (slot, bits) = self.t.received(channel, lane);
@@ -237,12 +237,11 @@ impl Endpoint<'_> {
         let blocks = bytes.div_ceil(self.config.block_bytes);
         let any_turn = self.planted(Planted::ArrivalOrder);
         let slot = self.t.channels.at_mut(channel);
-        slot.grants.received(blocks).map_err(|_| ProtocolError::Credit)?; // C-3
+        slot.grants.received(1, blocks).map_err(|_| ProtocolError::Credit)?; // C-3
         let peer = slot.peer;
         let in_turn = psn == slot.reorder.esn() || any_turn;
         let mut message = Message {
             channel,
-            peer,
             state: MessageState::Placing,
             rendezvous: rts.is_some(),
             want_placed: head.want_placed,
@@ -251,9 +250,10 @@ impl Endpoint<'_> {
             len: rts.map_or(bytes.into(), |rts| rts.message_bytes),
             remote: head.operation,
             blocks: NONE,
-            block_count: blocks,
+            block_count: blocks as u16,
             keys: NONE,
             recv: NONE,
+            together: NONE,
             ..Message::default()
         };
         if let Some(rts) = rts {
@@ -281,7 +281,7 @@ impl Endpoint<'_> {
         let arrival = if let Some(op) = matched {
             // Straight into the buffer: nothing is held here (C-4).
             self.address(op, &message);
-            self.grant(channel, blocks);
+            self.grant(channel, 1, blocks);
             if message.rendezvous {
                 self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
                 self.begin_rendezvous(op, message.keys);
@@ -326,15 +326,27 @@ impl Endpoint<'_> {
             }
             arrival
         };
-        // What waited for this one has its turn now.
-        while in_turn && !self.t.channels.at(channel).reorder.is_empty() {
-            let (slot, slots) = self.t.reorder(channel);
-            match slot.reorder.dequeue(slots) {
-                Some(message) => self.deliver(now, message),
-                None => break,
-            }
+        if in_turn {
+            self.deliver_due(now, channel);
         }
         Ok(arrival)
+    }
+
+    /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it waiting.
+    pub(super) fn deliver_due(&mut self, now: Time, channel: u32) {
+        while !self.t.channels.at(channel).reorder.is_empty() {
+            let (slot, slots) = self.t.reorder(channel);
+            let first = slot.reorder.search(slots, slot.reorder.esn());
+            let sealed = |&message: &u32| self.t.messages.at(message).state == MessageState::Sealed;
+            let Some(mut message) = first.filter(|message| !sealed(message)) else { return };
+            let (slot, slots) = self.t.reorder(channel);
+            slot.reorder.dequeue(slots);
+            while message != NONE {
+                let next = core::mem::replace(&mut self.t.messages.at_mut(message).together, NONE);
+                self.deliver(now, message);
+                message = next;
+            }
+        }
     }
 
     /// Packets of the unordered lane: processed on arrival (S-9).
@@ -433,7 +445,10 @@ impl Endpoint<'_> {
     }
 
     /// The payload of a placement is where it was to go. A stale id is counted and dropped.
-    pub fn handle_placed(&mut self, now: Time, id: PlaceId) {
+    ///
+    /// `peek` reads payload memory: it fills the bytes from where it is told. It is asked only for what stands in front
+    /// of messages in an aggregate (W-11), in the payload pool.
+    pub fn handle_placed(&mut self, now: Time, id: PlaceId, peek: Peek<'_>) {
         let Some(place) = self.t.place(id).copied() else {
             self.stats.stale_dropped += 1;
             return;
@@ -441,6 +456,12 @@ impl Endpoint<'_> {
         let sub = id.0.index;
         self.t.subs[sub as usize].place = None;
         let channel = sub / u32::from(self.config.rails_max);
+        if let PlaceTo::Message(message) = place.to
+            && self.t.messages.at(message).state == MessageState::Sealed
+        {
+            self.parcel_placed(now, channel, message, &place, peek);
+            return;
+        }
         self.received(now, channel, place.lane, place.psn, place.payload_bytes, place.ack_now);
         match place.to {
             PlaceTo::Op(op) => {

@@ -59,12 +59,14 @@ impl Endpoint<'_> {
     }
 
     /// The latency that is believed of a rail towards a peer, in nanoseconds.
-    fn believed_latency(&self, channel: u32, rail: RailId) -> u32 {
+    pub(super) fn believed_latency(&self, channel: u32, rail: RailId) -> u32 {
         let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
-        let distance = u32::from(self.rails[usize::from(rail.0)].numa_distance);
+        let facts = &self.rails[usize::from(rail.0)];
+        let distance = u32::from(facts.numa_distance);
         match self.t.figures[usize::from(rail.0)].sampled {
             _ if measured > 0 => measured,
             Some(sampled) => u32::try_from(sampled.latency.0).unwrap_or(u32::MAX),
+            None if facts.latency_ns > 0 => facts.latency_ns,
             None => LATENCY_NS * distance.max(NEAR) / NEAR,
         }
     }

@@ -8,6 +8,7 @@ use super::packets::Actions;
 use super::pump::Step;
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Planted};
+use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
@@ -103,6 +104,11 @@ impl Endpoint<'_> {
             return false;
         }
         let class = MessageClass::of(self.t.ops.at(op));
+        if granted > 0 && matches!(self.class_policy(class).striping, Striping::Strategy(_)) {
+            // Whether it is cut or not: so that it is known which rails it keeps from being idle.
+            let idle = self.striped(channel, class, mask & feed);
+            return idle != 0 && self.cut(now, channel, op, class, idle) && self.planned(channel, op);
+        }
         let striped = if granted < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
         if striped.count_ones() < 2 {
             // On the rail that striping is bound to, or on the one whose turn it is.
@@ -115,6 +121,11 @@ impl Endpoint<'_> {
         } else if striped & feed == 0 || !self.cut(now, channel, op, class, striped) {
             return false;
         }
+        self.planned(channel, op)
+    }
+
+    /// It is decided which rails carry a transfer.
+    fn planned(&mut self, channel: u32, op: u32) -> bool {
         let slot = self.t.ops.at_mut(op);
         slot.fins_expected = slot.fins_due.count_ones() as u16;
         self.begin_serving(channel, op);

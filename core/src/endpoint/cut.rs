@@ -85,7 +85,7 @@ impl Endpoint<'_> {
             }
         }
         let weights = self.weights(channel, class, mask);
-        self.stripe_by_weights(class, bytes, mask, &weights, stripes);
+        self.stripe_plainly(channel, class, bytes, mask, &weights, stripes);
         (how == Striping::Adaptive).then_some(weights)
     }
 
@@ -103,9 +103,10 @@ impl Endpoint<'_> {
         weights
     }
 
-    /// Cuts `bytes` as policies do that reckon with weights alone, and `balanced` as long as it knows too little.
-    pub(super) fn stripe_by_weights(
+    /// Cuts `bytes` as all policies do but `balanced`; as that does as long as it knows too little.
+    pub(super) fn stripe_plainly(
         &self,
+        channel: u32,
         class: MessageClass,
         bytes: u64,
         mask: u64,
@@ -115,6 +116,7 @@ impl Endpoint<'_> {
         match self.policies.striping(class) {
             Striping::Binding | Striping::Even | Striping::Balanced => striping::even(bytes, mask, stripes),
             Striping::Weighted | Striping::Adaptive => striping::weighted(bytes, mask, weights, stripes),
+            Striping::Strategy(strategy) => self.cut_by(channel, strategy, bytes, mask, stripes),
         }
     }
 }

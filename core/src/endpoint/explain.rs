@@ -112,7 +112,10 @@ impl Endpoint<'_> {
         let striped = if bytes < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
         let mut plan = Plan::default();
         let mut carrier = None;
-        if striped.count_ones() < 2 {
+        if let Striping::Strategy(strategy) = explanation.striping {
+            let idle = self.idle(channel, self.usable(channel, class, mask));
+            self.cut_by(channel, strategy, bytes, idle, &mut stripes[..self.rails.len()]);
+        } else if striped.count_ones() < 2 {
             let up = if striped == 0 { mask } else { striped };
             let rail = self.pick(channel, class, bytes, Candidates { up, room: up }, &mut turn)?;
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
@@ -127,7 +130,7 @@ impl Endpoint<'_> {
             } else {
                 let weights = self.weights(channel, class, striped);
                 let stripes = &mut stripes[..self.rails.len()];
-                self.stripe_by_weights(class, bytes, striped, &weights, stripes);
+                self.stripe_plainly(channel, class, bytes, striped, &weights, stripes);
             }
         }
         self.tell(channel, class, able, &stripes, &plan, &mut explanation);

@@ -126,6 +126,15 @@ impl Node<'_> {
         &mut self.memory[index]
     }
 
+    /// A placement is complete.
+    pub fn placed(&mut self, now: Time, id: PlaceId) {
+        let Some(pool) = self.memory.last() else { return };
+        self.endpoint.handle_placed(now, id, &|at, bytes| {
+            assert_eq!(at.region, RegionId::POOL, "asked for bytes that are not the core's");
+            bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
+        });
+    }
+
     /// The bytes of some memory.
     pub fn read(&mut self, segs: &[Seg]) -> Vec<u8> {
         let mut out = Vec::new();
@@ -166,7 +175,7 @@ pub struct World<'m> {
     registrations: Registrations,
     /// Actions carried out.
     pub actions: u64,
-    /// Actions by sort: copies, sends, writes, reads, atomics, registrations.
+    /// Actions by sort: copies (into aggregates too), sends, writes, reads, atomics, registrations.
     pub counts: [u64; 6],
 }
 
@@ -285,6 +294,15 @@ impl<'m> World<'m> {
                 let from: Vec<_> = node.endpoint.segments(from).collect();
                 let to: Vec<_> = node.endpoint.segments(to).collect();
                 let data = node.read(&from);
+                node.write(&to, &data);
+            }
+            Action::Pack { head, from, to } => {
+                self.counts[0] += 1;
+                assert_eq!(head.len() as u64 + from.len(), to.len());
+                let node = &mut self.nodes[rank];
+                let from: Vec<_> = node.endpoint.segments(from).collect();
+                let to: Vec<_> = node.endpoint.segments(to).collect();
+                let data = [&head[..], &node.read(&from)].concat();
                 node.write(&to, &data);
             }
             Action::Post(post) => {
@@ -458,9 +476,9 @@ impl<'m> World<'m> {
             flying.placing = Some((id, until));
             return Some(flying);
         }
-        node.endpoint.handle_placed(now, id);
+        node.placed(now, id);
         if self.rng.one_in(10) {
-            self.nodes[to].endpoint.handle_placed(now, id);
+            self.nodes[to].placed(now, id);
         }
         None
     }

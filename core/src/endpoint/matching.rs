@@ -106,14 +106,10 @@ impl Endpoint<'_> {
         }
         self.parts_starved = false;
         loop {
-            let (matcher, messages) = (&self.t.matcher, &self.t.messages);
-            let wanted = |&(_, message): &(Key, u32)| {
-                let Message { peer, tag, .. } = *messages.at(message);
-                matcher.find_posted(peer, tag).is_some()
-            };
-            let Some((key, message)) = matcher.waiting().find(wanted) else { return };
-            let Message { peer, tag, len, .. } = *self.t.messages.at(message);
-            match self.match_posted(peer, tag, len) {
+            let wanted = |&(_, message): &(Key, u32)| self.is_wanted(message);
+            let Some((key, message)) = self.t.matcher.waiting().find(wanted) else { return };
+            let Message { channel, tag, len, .. } = *self.t.messages.at(message);
+            match self.match_posted(self.t.channels.at(channel).peer, tag, len) {
                 Some(op) => {
                     self.t.matcher.take_unexpected(key);
                     self.bind(now, op, message);
@@ -131,21 +127,25 @@ impl Endpoint<'_> {
         if !self.parts_starved {
             return matcher.find_unexpected(selector);
         }
-        matcher.waiting_for(selector).find(|&(_, message)| {
-            let Message { peer, tag, .. } = *self.t.messages.at(message);
-            matcher.find_posted(peer, tag).is_none()
-        })
+        matcher.waiting_for(selector).find(|&(_, message)| !self.is_wanted(message))
+    }
+
+    /// Whether a posted receive takes a message.
+    fn is_wanted(&self, message: u32) -> bool {
+        let Message { channel, tag, .. } = *self.t.messages.at(message);
+        self.t.matcher.find_posted(self.t.channels.at(channel).peer, tag).is_some()
     }
 
     /// A message that has its turn and is not matched yet: goes to a posted receive, or waits as unexpected.
     pub(super) fn deliver(&mut self, now: Time, message: u32) {
         let slot = *self.t.messages.at(message);
-        match self.match_posted(slot.peer, slot.tag, slot.len) {
+        let peer = self.t.channels.at(slot.channel).peer;
+        match self.match_posted(peer, slot.tag, slot.len) {
             Some(op) => self.bind(now, op, message),
             None => {
                 self.stats.unexpected += 1;
                 // As many entries as messages: there is room.
-                if let Ok(key) = self.t.matcher.store(slot.peer, slot.tag, message) {
+                if let Ok(key) = self.t.matcher.store(peer, slot.tag, message) {
                     let slot = self.t.messages.at_mut(message);
                     slot.unexpected = key;
                     slot.matchable = true;
@@ -156,9 +156,10 @@ impl Endpoint<'_> {
 
     /// Gives a receive the facts of its message.
     pub(super) fn address(&mut self, op: u32, message: &Message) {
+        let peer = self.t.channels.at(message.channel).peer;
         let slot = self.t.ops.at_mut(op);
         slot.channel = message.channel;
-        slot.peer = message.peer;
+        slot.peer = peer;
         slot.tag = message.tag;
         slot.immediate = message.immediate;
         slot.message_len = message.len;
@@ -211,10 +212,10 @@ impl Endpoint<'_> {
         self.settle(op);
     }
 
-    /// Frees a message's slot and blocks, and grants them to the peer again (C-4).
+    /// Frees a message's slot, and its blocks where it is the last one in them, and grants them to the peer again (C-4).
     pub(super) fn free_message(&mut self, message: u32) {
         let slot = *self.t.messages.at(message);
-        self.t.blocks.give(slot.blocks);
+        let blocks = if self.t.blocks.give(slot.blocks) { slot.block_count.into() } else { 0 };
         self.drop_key_set(slot.keys, false);
         if let Some(key) = self.t.messages.key_at(message) {
             self.t.messages.remove(key);
@@ -227,14 +228,14 @@ impl Endpoint<'_> {
         }
         let channel = self.t.channels.at_mut(slot.channel);
         channel.messages -= 1;
-        self.grant(slot.channel, slot.block_count);
+        self.grant(slot.channel, 1, blocks);
         self.free_channel_if_idle(slot.channel);
     }
 
-    /// A message of the peer needs no room here any more.
-    pub(super) fn grant(&mut self, channel: u32, blocks: u32) {
+    /// Messages of the peer, and blocks, need no room here any more.
+    pub(super) fn grant(&mut self, channel: u32, messages: u16, blocks: u32) {
         let slot = self.t.channels.at_mut(channel);
-        slot.grants.released(blocks);
+        slot.grants.released(messages, blocks);
         if slot.grants.worth_telling() && !slot.is_over() {
             slot.ack.make_due();
             self.activate(channel);

@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `policy` (who decides which rails; `balanced`), `room` (rails that may be posted on), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -24,6 +24,7 @@ mod matching;
 mod measure;
 mod op;
 mod packets;
+mod parcel;
 mod planted;
 mod policy;
 mod pump;
@@ -34,6 +35,7 @@ mod room;
 mod sample;
 mod serve;
 mod settle;
+mod strategy;
 mod submit;
 mod tables;
 #[cfg(test)]
@@ -42,7 +44,7 @@ mod usage;
 
 use core::mem::MaybeUninit;
 
-pub use action::{Action, Arrival, AtomicAction, Post, PostKind, Segments, Span};
+pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
@@ -149,7 +151,8 @@ pub struct Stats {
 /// The endpoint does nothing by itself: a driver feeds it what happened and carries out what it asks for. In full:
 ///
 /// 1. *Feed*: for every packet header a rail has, [`handle_arrival`](Self::handle_arrival); its answer says where the
-///    payload goes; when it is there, [`handle_placed`](Self::handle_placed). For every post that a rail is through with,
+///    payload goes; when it is there, [`handle_placed`](Self::handle_placed), with a way to read what stands in front of
+///    messages that came together ([`Peek`]). For every post that a rail is through with,
 ///    [`handle_completion`](Self::handle_completion). For every subchannel that comes or goes,
 ///    [`handle_rail_event`](Self::handle_rail_event).
 /// 2. *Time*: [`handle_timeout`](Self::handle_timeout) when [`next_timeout`](Self::next_timeout) has come.
@@ -206,7 +209,9 @@ pub struct Stats {
 ///                             memory[seg.at.offset as usize..][..seg.len as usize].copy_from_slice(&payload[at..][..seg.len as usize]);
 ///                             at += seg.len as usize;
 ///                         }
-///                         endpoint.handle_placed(Time(now), id);
+///                         endpoint.handle_placed(Time(now), id, &|at, bytes| {
+///                             bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
+///                         });
 ///                     }
 ///                 }
 ///                 Action::Copy { from, to } => {

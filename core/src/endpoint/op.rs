@@ -130,6 +130,8 @@ pub(crate) struct Op {
     pub event: Link,
     /// Retained copy, or [`NONE`].
     pub retained: u32,
+    /// The send whose message follows this one's in the same packet, or [`NONE`].
+    pub together: u32,
     /// Stripe set, or [`NONE`].
     pub stripes: u32,
     /// Key set, or [`NONE`].
@@ -198,6 +200,7 @@ impl Op {
             kind,
             channel: NONE,
             retained: NONE,
+            together: NONE,
             stripes: NONE,
             keys: NONE,
             message: NONE,
@@ -227,18 +230,23 @@ impl Op {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Message {
     pub channel: u32,
-    pub peer: PeerId,
     pub state: MessageState,
     pub rendezvous: bool,
     pub want_placed: bool,
     pub tag: Option<u64>,
     pub immediate: Option<u64>,
+    /// Bytes. Of an aggregate that is not opened: messages.
     pub len: u64,
     /// The sender's operation.
     pub remote: u64,
-    /// First block, or [`NONE`].
+    /// First block of a chain, or [`NONE`].
     pub blocks: u32,
-    pub block_count: u32,
+    /// Blocks of the chain.
+    pub block_count: u16,
+    /// Bytes of the chain before the payload.
+    pub offset: u32,
+    /// The message that follows this one in its packet and waits with it for the packet's turn, or [`NONE`].
+    pub together: u32,
     /// Key set of the source buffer, or [`NONE`].
     pub keys: u32,
     /// Key in the matcher while unexpected.
@@ -256,6 +264,8 @@ pub(crate) enum MessageState {
     /// The payload is on its way into the blocks.
     #[default]
     Placing,
+    /// An aggregate is on its way into the blocks: which messages it brings is not known yet.
+    Sealed,
     /// All of it is here.
     Stored,
 }

@@ -214,11 +214,15 @@ impl Endpoint<'_> {
         }
         self.conclude(packet.op);
         // A failed post's subchannel is reported down; what follows is decided there.
+        let others = self.t.ops.at(packet.op).together;
         self.settle(packet.op);
+        if others != NONE {
+            self.each_other(others, |slot| slot.posts -= 1);
+        }
     }
 
-    /// The peer has a packet.
-    pub(super) fn acknowledged(&mut self, index: u32) {
+    /// The peer has a packet; says how many messages that were, where it was one of the ordered lane.
+    pub(super) fn acknowledged(&mut self, index: u32) -> u32 {
         let packet = self.t.packets.at_mut(index);
         packet.unacked = false;
         let packet = *packet;
@@ -228,8 +232,11 @@ impl Endpoint<'_> {
             self.t.packets.remove(key);
             self.wake(Shortage::Packets);
         }
-        self.t.ops.at_mut(packet.op).unacked -= 1;
+        let slot = self.t.ops.at_mut(packet.op);
+        slot.unacked -= 1;
+        let others = slot.together;
         self.settle(packet.op);
+        if others == NONE { 1 } else { 1 + self.each_other(others, |slot| slot.unacked -= 1) }
     }
 
     /// Starts the watch over a peer that owes an acknowledgment (G-9).

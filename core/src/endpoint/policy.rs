@@ -5,7 +5,7 @@ use super::Endpoint;
 use super::measure::{Change, Why};
 use super::op::{Op, OpKind};
 use super::room::rails_of;
-use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
+use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Strategy, Striping};
 use crate::ids::RailId;
 use crate::rail::sched::Candidates;
 use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
@@ -65,11 +65,13 @@ pub enum Policy {
     Adaptive,
     /// [`Multiplex::Balanced`] and [`Striping::Balanced`].
     Balanced,
+    /// [`Multiplex::Strategy`] and [`Striping::Strategy`].
+    Strategy(Strategy),
 }
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Policy; 8] = [
+    pub const ALL: [Policy; 12] = [
         Policy::Binding,
         Policy::RoundRobin,
         Policy::WeightedRoundRobin,
@@ -78,6 +80,10 @@ impl Policy {
         Policy::Weighted,
         Policy::Adaptive,
         Policy::Balanced,
+        Policy::Strategy(Strategy::Greedy),
+        Policy::Strategy(Strategy::Aggregate),
+        Policy::Strategy(Strategy::Split),
+        Policy::Strategy(Strategy::NewMadeleine),
     ];
 
     /// How it has packets choose a rail, if it says so.
@@ -88,6 +94,7 @@ impl Policy {
             Policy::WeightedRoundRobin => Some(Multiplex::WeightedRoundRobin),
             Policy::WindowRoundRobin => Some(Multiplex::WindowRoundRobin),
             Policy::Balanced => Some(Multiplex::Balanced),
+            Policy::Strategy(strategy) => Some(Multiplex::Strategy(strategy)),
             Policy::Even | Policy::Weighted | Policy::Adaptive => None,
         }
     }
@@ -100,6 +107,7 @@ impl Policy {
             Policy::Weighted => Some(Striping::Weighted),
             Policy::Adaptive => Some(Striping::Adaptive),
             Policy::Balanced => Some(Striping::Balanced),
+            Policy::Strategy(strategy) => Some(Striping::Strategy(strategy)),
             Policy::RoundRobin | Policy::WeightedRoundRobin | Policy::WindowRoundRobin => None,
         }
     }
@@ -302,6 +310,7 @@ impl Endpoint<'_> {
             Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
             Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
             Multiplex::Balanced => self.soonest(channel, class, bytes, rails),
+            Multiplex::Strategy(strategy) => self.next_nic(channel, strategy, rails),
         }
     }
 
@@ -313,6 +322,7 @@ impl Endpoint<'_> {
                 let bound = Binding::to(RailId(self.policies.bind)).pick(Candidates { up: usable, room: usable });
                 bound.map_or(0, |rail| 1 << rail.0)
             }
+            Striping::Strategy(_) => self.idle(channel, usable),
             Striping::Even | Striping::Weighted | Striping::Adaptive | Striping::Balanced => usable,
         }
     }

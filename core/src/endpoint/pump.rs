@@ -4,7 +4,7 @@
 
 use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
-use super::op::{Control, Op, OpKind, Phase, Queue};
+use super::op::{Control, Message, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
@@ -55,9 +55,9 @@ impl Endpoint<'_> {
     fn next_loose_action(&mut self) -> Option<Action> {
         while let Some(op) = self.copies.pop_front(&mut By(&mut self.t.ops, op_queue)) {
             let slot = self.t.ops.at(op);
-            let blocks = self.t.messages.at(slot.message).blocks;
+            let &Message { blocks, offset, .. } = self.t.messages.at(slot.message);
             let len = slot.granted;
-            let from = Span { of: SpanOf::Blocks(blocks), offset: 0, len };
+            let from = Span { of: SpanOf::Blocks(blocks), offset: offset.into(), len };
             let to = self.t.op_span(op, 0, len);
             // The receive is over and its segments stay in the slot until after the batch: events come later.
             self.copied(op);
@@ -204,7 +204,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let op = slot.ordered.head();
         let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
-        let allowed = slot.allowance.message_allowed(slot.sent[0].next()) || self.planted(Planted::CreditIgnored);
+        let allowed = slot.allowance.message_allowed() || self.planted(Planted::CreditIgnored);
         if !allowed || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
         }
@@ -215,6 +215,9 @@ impl Endpoint<'_> {
         let turns = self.t.channels.at(channel).turns;
         let len = send.len;
         let Some(rail) = self.choose(channel, MessageClass::Small, len) else { return Step::Idle };
+        if self.gathers() && self.gather(now, channel, rail, out) == Step::Sent {
+            return Step::Sent;
+        }
         let facts = self.rails[usize::from(rail.0)];
         let eager_max = self.config.eager_bytes_max.min(facts.eager_bytes_max).min(terms.eager_bytes_max);
         let operation = self.t.op_id(op).0.to_bits();
@@ -225,6 +228,7 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
         let slot = self.t.channels.at_mut(channel);
         if len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
+            slot.allowance.use_messages(1); // C-1
             slot.allowance.use_blocks(blocks as u32); // C-2
             self.t.dequeue(op);
             self.send_eager(now, channel, rail, op, head, out);
@@ -259,6 +263,7 @@ impl Endpoint<'_> {
             set => self.t.key_sets.at(set).to_vec(),
         };
         self.t.dequeue(op);
+        self.t.channels.at_mut(channel).allowance.use_messages(1); // C-1
         self.t.ops.at_mut(op).phase = Phase::Waiting;
         let body = Body::Rts(Rts { head, message_bytes: len, keys });
         self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);

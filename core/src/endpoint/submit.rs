@@ -195,7 +195,12 @@ impl Endpoint<'_> {
 
     fn found(&self, message: u32) -> Found {
         let message = self.t.messages.at(message);
-        Found { peer: message.peer, tag: message.tag, immediate: message.immediate, bytes: message.len }
+        Found {
+            peer: self.t.channels.at(message.channel).peer,
+            tag: message.tag,
+            immediate: message.immediate,
+            bytes: message.len,
+        }
     }
 
     /// Writes into a peer's window. Puts are not ordered among each other or against messages: [`flush`](Self::flush)

@@ -58,7 +58,7 @@ pub const fn sizes(config: &Config) -> Sizes {
             + window * size_of::<u32>()
             + TIMERS as usize * (2 * size_of::<u32>() + size_of::<Time>())
             + config.unexpected_per_peer as usize * size_of::<Slot<Message>>()
-            + config.blocks_per_peer as usize * size_of::<u32>(),
+            + config.blocks_per_peer as usize * (size_of::<u32>() + size_of::<u16>()),
         operation: size_of::<Slot<Op>>() + config.segments_max as usize * size_of::<Seg>(),
         packet: size_of::<Slot<Packet>>(),
     }

@@ -19,6 +19,7 @@ mod lanes;
 mod limits;
 mod lone;
 mod one_sided;
+mod parcels;
 mod peers;
 mod planted;
 mod policies;

@@ -53,6 +53,8 @@ pub struct RailFacts {
     pub posts_max: u16,
     /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
     pub bytes_per_second: u64,
+    /// What a packet takes beside its bytes that it is known or believed to take, in nanoseconds; 0: unknown.
+    pub latency_ns: u32,
     /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a bottleneck.
     pub place: Place,
     /// How far its device is from the memory of this process, as the kernel counts it: 10 is local, more is farther; 0:
@@ -72,6 +74,7 @@ impl RailFacts {
         segment_bytes_max: 0,
         posts_max: 0,
         bytes_per_second: 0,
+        latency_ns: 0,
         place: Place { port: 0, hca: 0, bus: 0 },
         numa_distance: 0,
         pio_bytes_max: 0,

@@ -1,11 +1,14 @@
 //! Blocks of the payload pool for messages that can't go to their buffer yet, as chains: a message of any length takes
-//! `ceil(length / block)` of them (C-2), so there is no fragmentation and a peer's grant of blocks is always good.
+//! `ceil(length / block)` of them (C-2), so there is no fragmentation and a peer's grant of blocks is always good. The
+//! messages of an aggregate lie in one chain, which is free when the last of them is.
 
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
 /// The free blocks and the chains.
 pub struct Blocks<'m> {
     next: &'m mut [u32],
+    /// By the first block of a chain: its users beside one.
+    others: &'m mut [u16],
     free: u32,
     free_len: u32,
 }
@@ -14,13 +17,14 @@ impl<'m> Blocks<'m> {
     /// What [`carve`](Self::carve) will take.
     #[must_use]
     pub const fn layout(sizer: Sizer, count: u32) -> Sizer {
-        sizer.take::<u32>(count as usize)
+        sizer.take::<u32>(count as usize).take::<u16>(count as usize)
     }
 
     /// All free.
     pub fn carve(arena: &mut Arena<'m>, count: u32) -> Result<Self, ArenaError> {
         let next = arena.take_with(count as usize, |i| if i + 1 == count { NONE } else { i + 1 })?;
-        Ok(Blocks { next, free: if count == 0 { NONE } else { 0 }, free_len: count })
+        let others = arena.take(count as usize, 0)?;
+        Ok(Blocks { next, others, free: if count == 0 { NONE } else { 0 }, free_len: count })
     }
 
     /// A chain of `count` blocks, by its first one ([`NONE`] for zero blocks); `None` where fewer are free.
@@ -42,11 +46,21 @@ impl<'m> Blocks<'m> {
         Some(first)
     }
 
-    /// Gives a chain back. Its inner links stay as they are until blocks are taken again: the copy out of it, which is
-    /// asked for in the same batch of actions, still finds its way.
-    pub fn give(&mut self, first: u32) {
+    /// A chain gets `others` users more: so many more have to [`give`](Self::give) it back.
+    pub fn share(&mut self, first: u32, others: u16) {
+        self.others[first as usize] += others;
+    }
+
+    /// Gives a chain back; `false` where it has other users, which keep it. Its inner links stay as they are until blocks
+    /// are taken again: the copy out of it, which is asked for in the same batch of actions, still finds its way.
+    pub fn give(&mut self, first: u32) -> bool {
         if first == NONE {
-            return;
+            return true;
+        }
+        let others = &mut self.others[first as usize];
+        if *others > 0 {
+            *others -= 1;
+            return false;
         }
         let mut last = first;
         self.free_len += 1;
@@ -56,6 +70,7 @@ impl<'m> Blocks<'m> {
         }
         self.next[last as usize] = self.free;
         self.free = first;
+        true
     }
 
     /// How many are free.
@@ -81,31 +96,42 @@ mod tests {
     struct Region([MaybeUninit<u8>; 256]);
 
     proptest! {
-        /// Chains have the length asked for, never share a block, and nothing is lost.
+        /// Chains have the length asked for, never share a block, and nothing is lost; one that has several users stays
+        /// until the last gives it back.
         #[test]
         fn chains_are_disjoint_and_complete(steps in proptest::collection::vec((any::<bool>(), 0u32..9), 0..100)) {
             let mut region = Region([MaybeUninit::uninit(); 256]);
             let mut blocks = Blocks::carve(&mut Arena::new(&mut region.0).unwrap(), 20).unwrap();
-            let mut held: Vec<(u32, u32)> = Vec::new();
+            let mut held: Vec<(u32, u32, u32)> = Vec::new();
             for (take, n) in steps {
                 if take {
                     let free = 20 - held.iter().map(|h| h.1).sum::<u32>();
                     match blocks.take(n) {
-                        Some(first) => { prop_assert!(n <= free); held.push((first, n)); }
+                        Some(first) => {
+                            prop_assert!(n <= free);
+                            let users = if n > 0 { n % 3 } else { 0 };
+                            if users > 0 {
+                                blocks.share(first, users as u16);
+                            }
+                            held.push((first, n, users));
+                        }
                         None => prop_assert!(n > free),
                     }
                 } else if !held.is_empty() {
-                    let (first, len) = held.swap_remove(n as usize % held.len());
+                    let (first, len, users) = held.swap_remove(n as usize % held.len());
                     let chain = |blocks: &Blocks<'_>| {
                         let next = |at: &u32| Some(blocks.chains()[*at as usize]);
                         std::iter::successors(Some(first).filter(|_| len > 0), next).take(len as usize).collect::<Vec<_>>()
                     };
                     let before = chain(&blocks);
-                    blocks.give(first);
+                    for _ in 0..users {
+                        prop_assert!(!blocks.give(first));
+                    }
+                    prop_assert!(blocks.give(first));
                     prop_assert_eq!(chain(&blocks), before);
                 }
                 let mut seen = BTreeSet::new();
-                for &(first, n) in &held {
+                for &(first, n, _) in &held {
                     let (mut at, mut len) = (first, 0);
                     while at != NONE { prop_assert!(seen.insert(at)); at = blocks.chains()[at as usize]; len += 1; }
                     prop_assert_eq!(len, n);

@@ -1,7 +1,8 @@
 //! Credits: a peer may send only what is sure to find room (rules C-1 to C-4).
 //!
 //! Two grants per channel, both cumulative: messages of the ordered lane that may wait here unmatched, and blocks for
-//! their payloads. Both travel in every packet's common header as 16-bit serial numbers.
+//! their payloads. Both travel in every packet's common header as 16-bit serial numbers. Messages are counted, not
+//! packets: an aggregate brings several under one PSN.
 
 use crate::seq::Seq;
 
@@ -23,7 +24,7 @@ pub struct Grants {
 pub struct CreditExceeded;
 
 impl Grants {
-    /// Grants of `messages_max` messages, the first of which has the number `first`, and `blocks_max` blocks.
+    /// Grants of `messages_max` messages, which are counted from `first` on, and `blocks_max` blocks.
     pub const fn new(first: Seq, messages_max: u16, blocks_max: u16) -> Self {
         Grants {
             messages_received: first.0,
@@ -37,19 +38,20 @@ impl Grants {
         }
     }
 
-    /// A message with a payload of `blocks` blocks has come (C-3).
-    pub fn received(&mut self, blocks: u32) -> Result<(), CreditExceeded> {
-        if self.messages_held() >= self.messages_max || self.blocks_held() + blocks > self.blocks_max {
+    /// A packet with `messages` messages and a payload of `blocks` blocks has come (C-3).
+    pub fn received(&mut self, messages: u16, blocks: u32) -> Result<(), CreditExceeded> {
+        let messages = messages as u32;
+        if self.messages_held() + messages > self.messages_max || self.blocks_held() + blocks > self.blocks_max {
             return Err(CreditExceeded);
         }
-        self.messages_received = self.messages_received.wrapping_add(1);
+        self.messages_received = self.messages_received.wrapping_add(messages);
         self.blocks_received = self.blocks_received.wrapping_add(blocks);
         Ok(())
     }
 
-    /// A message and `blocks` blocks don't need room here any more.
-    pub fn released(&mut self, blocks: u32) {
-        self.messages_released = self.messages_released.wrapping_add(1);
+    /// `messages` messages and `blocks` blocks don't need room here any more.
+    pub fn released(&mut self, messages: u16, blocks: u32) {
+        self.messages_released = self.messages_released.wrapping_add(messages as u32);
         self.blocks_released = self.blocks_released.wrapping_add(blocks);
     }
 
@@ -85,27 +87,38 @@ impl Grants {
     }
 }
 
+/// Messages between the first one that is not acknowledged and the next one to be sent, at most (C-6).
+const UNACKED_MAX: u32 = 1 << 15;
+
 /// What the peer has granted to this side.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowance {
     message_limit: Seq,
+    messages_used: Seq,
+    messages_acked: Seq,
     block_limit: Seq,
     blocks_used: Seq,
 }
 
 impl Allowance {
-    /// Nothing granted; the first message has the number `first`.
+    /// Nothing granted; messages are counted from `first` on.
     pub const fn new(first: Seq) -> Self {
-        Allowance { message_limit: first, block_limit: Seq(0), blocks_used: Seq(0) }
+        Allowance {
+            message_limit: first,
+            messages_used: first,
+            messages_acked: first,
+            block_limit: Seq(0),
+            blocks_used: Seq(0),
+        }
     }
 
-    /// Takes the limits of a packet that came; says whether one grew. `oldest` is the first ordered PSN that the packet
-    /// does not acknowledge; the caller drops limits of packets that acknowledge less than was acknowledged before, so
-    /// that 16 bits suffice: a grant is at most 2^14 and counts from what is released, which is at most 2^14 behind
-    /// `oldest` and at most a window (2^15) ahead of it.
-    pub fn update(&mut self, oldest: Seq, message_limit: u16, block_limit: u16) -> bool {
+    /// Takes the limits of a packet that came; says whether one grew. The messages that it acknowledges are counted
+    /// before ([`acked`](Self::acked)); the caller drops limits of packets that acknowledge less than was acknowledged
+    /// before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind what is acknowledged, so a
+    /// limit, which is a grant further, is never behind it; and it is at most [`UNACKED_MAX`] and a grant ahead.
+    pub fn update(&mut self, message_limit: u16, block_limit: u16) -> bool {
         let before = *self;
-        let messages = Seq::extend16(oldest, message_limit);
+        let messages = Seq::extend16(self.messages_acked, message_limit);
         if self.message_limit.is_before(messages) {
             self.message_limit = messages;
         }
@@ -116,9 +129,34 @@ impl Allowance {
         self.message_limit != before.message_limit || self.block_limit != before.block_limit
     }
 
-    /// Whether the message with number `psn` may be sent.
-    pub fn message_allowed(&self, psn: Seq) -> bool {
-        psn.is_before(self.message_limit)
+    /// Whether one more message may be sent.
+    pub const fn message_allowed(&self) -> bool {
+        self.messages_used.is_before(self.message_limit)
+            && self.messages_used.distance_from(self.messages_acked) < UNACKED_MAX
+    }
+
+    /// How many more messages may be sent.
+    pub fn messages_left(&self) -> u32 {
+        if !self.message_allowed() {
+            return 0;
+        }
+        let unacked = self.messages_used.distance_from(self.messages_acked);
+        self.message_limit.distance_from(self.messages_used).min(UNACKED_MAX - unacked)
+    }
+
+    /// How many more blocks may be used.
+    pub const fn blocks_left(&self) -> u32 {
+        if self.blocks_used.is_before(self.block_limit) { self.block_limit.distance_from(self.blocks_used) } else { 0 }
+    }
+
+    /// `messages` messages went out.
+    pub fn use_messages(&mut self, messages: u32) {
+        self.messages_used = self.messages_used.add(messages);
+    }
+
+    /// The peer has `messages` more messages, and all before them.
+    pub fn acked(&mut self, messages: u32) {
+        self.messages_acked = self.messages_acked.add(messages);
     }
 
     /// Whether a payload of `blocks` blocks may be sent eagerly.
@@ -138,45 +176,69 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// C-1 to C-4: a sender that asks its allowance is never refused by the grants, in any interleaving of
-        /// messages, releases and lost or late limits; and it is never stuck once all is released and told.
+        /// C-1 to C-4, C-6: a sender that asks its allowance is never refused by the grants, in any interleaving of
+        /// packets of one message and of several, acknowledgments, releases and lost or late limits, wherever the count
+        /// stands; and it is never stuck once all is released and told.
         #[test]
         fn an_honest_sender_is_never_refused(
-            steps in proptest::collection::vec((0u8..3, 0u32..5), 1..2000),
+            steps in proptest::collection::vec((0u8..4, 0u32..5, 1u32..9), 1..2000),
+            first in any::<u32>(),
             messages_max in 1u16..40,
             blocks_max in 4u16..40,
         ) {
-            let mut grants = Grants::new(Seq(0), messages_max, blocks_max);
-            let mut allowance = Allowance::new(Seq(0));
-            let (mut psn, mut held) = (Seq(0), std::collections::VecDeque::new());
-            for (what, blocks) in steps {
+            let mut grants = Grants::new(Seq(first), messages_max, blocks_max);
+            let mut allowance = Allowance::new(Seq(first));
+            let mut held = std::collections::VecDeque::new();
+            let mut unacked = std::collections::VecDeque::new();
+            for (what, blocks, messages) in steps {
                 match what {
-                    0 if allowance.message_allowed(psn) && allowance.blocks_allowed(blocks) => {
+                    0 if allowance.messages_left() >= messages && allowance.blocks_allowed(blocks) => {
+                        prop_assert!(allowance.message_allowed() && blocks <= allowance.blocks_left());
+                        allowance.use_messages(messages);
                         allowance.use_blocks(blocks);
-                        prop_assert!(grants.received(blocks).is_ok());
-                        held.push_back(blocks);
-                        psn = psn.next();
+                        prop_assert!(grants.received(messages as u16, blocks).is_ok());
+                        held.push_back((messages as u16, blocks));
+                        unacked.push_back(messages);
                     }
-                    1 => if let Some(blocks) = held.pop_front() { grants.released(blocks) },
-                    2 => { let (m, b) = grants.limits(); allowance.update(psn, m, b); grants.told(); }
+                    1 => if let Some((messages, blocks)) = held.pop_front() { grants.released(messages, blocks) },
+                    2 => { let (m, b) = grants.limits(); allowance.update(m, b); grants.told(); }
+                    3 => if let Some(messages) = unacked.pop_front() { allowance.acked(messages) },
                     _ => {}
                 }
             }
-            for blocks in held.drain(..) { grants.released(blocks) }
+            for (messages, blocks) in held.drain(..) { grants.released(messages, blocks) }
             let (m, b) = grants.limits();
-            allowance.update(psn, m, b);
-            prop_assert!(allowance.message_allowed(psn) && allowance.blocks_allowed(4));
-            prop_assert!(!allowance.message_allowed(psn.add(messages_max.into())));
+            allowance.update(m, b);
+            prop_assert_eq!(allowance.messages_left(), u32::from(messages_max));
+            prop_assert_eq!(allowance.blocks_left(), u32::from(blocks_max));
+            prop_assert!(allowance.blocks_allowed(4));
         }
 
         /// C-3: whoever exceeds a grant is told off, whatever came before.
         #[test]
         fn a_dishonest_sender_is_refused(messages_max in 1u16..40, blocks_max in 1u16..40) {
             let mut grants = Grants::new(Seq(0), messages_max, blocks_max);
-            for _ in 0..messages_max { prop_assert!(grants.received(0).is_ok()); }
-            prop_assert_eq!(grants.received(0), Err(CreditExceeded));
-            grants.released(0);
-            prop_assert_eq!(grants.received(u32::from(blocks_max) + 1), Err(CreditExceeded));
+            prop_assert_eq!(grants.received(messages_max + 1, 0), Err(CreditExceeded));
+            for _ in 0..messages_max { prop_assert!(grants.received(1, 0).is_ok()); }
+            prop_assert_eq!(grants.received(1, 0), Err(CreditExceeded));
+            grants.released(1, 0);
+            prop_assert_eq!(grants.received(1, u32::from(blocks_max) + 1), Err(CreditExceeded));
         }
+    }
+
+    /// C-6: a sender with nothing acknowledged stops where 16 bits would not do any more, whatever it was granted.
+    #[test]
+    fn unacknowledged_messages_are_bounded() {
+        let mut allowance = Allowance::new(Seq(7));
+        let mut sent = 0;
+        for _ in 0..16 {
+            allowance.update(Seq(7).add(sent + (1 << 14)).low16(), 0);
+            let left = allowance.messages_left();
+            allowance.use_messages(left);
+            sent += left;
+        }
+        assert_eq!((sent, allowance.message_allowed()), (1 << 15, false));
+        allowance.acked(1);
+        assert_eq!(allowance.messages_left(), 1);
     }
 }

@@ -69,6 +69,10 @@ impl Engine {
                         copy(core, memory, (*from, source), (*to, target));
                         None
                     }
+                    Action::Pack { head, from, to } => {
+                        pack(core, memory, head, (*from, source), (*to, target));
+                        None
+                    }
                     Action::Atomic(atomic) => Some(perform(memory, atomic)),
                     Action::Connect { peer, rail } => {
                         if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
@@ -150,6 +154,19 @@ fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, 
     debug_assert_eq!(copied as u64, from.len(), "the core asked for a copy between unequal lengths");
 }
 
+/// Writes what stands in front of a message, and the message behind it.
+fn pack(core: &Core, memory: &Memory, head: &[u8], from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
+    let ((from, source), (to, target)) = (from, to);
+    source.clear();
+    target.clear();
+    memory.resolve_all(core.segments(from), source);
+    memory.resolve_all(core.segments(to), target);
+    let mut copied = memory.fill(head, target);
+    skip(target, head.len() as u64);
+    copied += memory.copy(source, target);
+    debug_assert_eq!(copied as u64, to.len(), "the core asked for a copy between unequal lengths");
+}
+
 fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
     let AtomicAction { operation, at, kind, data_type, operand, compare } = *atomic;
     // `expose` and the core's own checks leave no way for this to fail; a zero is the least surprising answer if it does.
@@ -200,7 +217,11 @@ impl Sink for CoreSink<'_> {
     }
 
     fn placed(&mut self, id: PlaceId) {
-        self.core.handle_placed(self.now, id);
+        let memory = self.memory;
+        self.core.handle_placed(self.now, id, &|at, bytes| {
+            let read = memory.peek(at, bytes);
+            debug_assert!(read, "the core asked for bytes outside the pool: {at:?}");
+        });
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {

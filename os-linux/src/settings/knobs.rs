@@ -20,12 +20,23 @@ pub(super) struct Knob {
 }
 
 /// Names of [`Multiplex`], in the order of [`MULTIPLEX`].
-const MULTIPLEX_NAMES: &[&str] = &["binding", "round_robin", "weighted_round_robin", "window_round_robin", "balanced"];
-const MULTIPLEX: [Multiplex; 5] = Multiplex::ALL;
+const MULTIPLEX_NAMES: &[&str] = &[
+    "binding",
+    "round_robin",
+    "weighted_round_robin",
+    "window_round_robin",
+    "balanced",
+    "greedy",
+    "aggregate",
+    "split",
+    "newmadeleine",
+];
+const MULTIPLEX: [Multiplex; 9] = Multiplex::ALL;
 
 /// Names of [`Striping`], in the order of [`STRIPING`].
-const STRIPING_NAMES: &[&str] = &["binding", "even", "weighted", "adaptive", "balanced"];
-const STRIPING: [Striping; 5] = Striping::ALL;
+const STRIPING_NAMES: &[&str] =
+    &["binding", "even", "weighted", "adaptive", "balanced", "greedy", "aggregate", "split", "newmadeleine"];
+const STRIPING: [Striping; 9] = Striping::ALL;
 
 /// Names of [`Policy`], in the order of [`POLICY`].
 const POLICY_NAMES: &[&str] = &[
@@ -38,9 +49,13 @@ const POLICY_NAMES: &[&str] = &[
     "weighted",
     "adaptive",
     "balanced",
+    "greedy",
+    "aggregate",
+    "split",
+    "newmadeleine",
 ];
-const POLICY: [Option<Policy>; 9] = {
-    let mut all = [None; 9];
+const POLICY: [Option<Policy>; 13] = {
+    let mut all = [None; 13];
     let mut at = 0;
     while at < Policy::ALL.len() {
         all[at + 1] = Some(Policy::ALL[at]);
@@ -214,9 +229,9 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(silence_max: time Kind::Span { min: 0, max: DAY },
         "A peer that owes an answer is lost after this time of silence; 0: never (a dead process or host is still noticed)."),
     knob!(multiplex: choice MULTIPLEX_NAMES, MULTIPLEX,
-        "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each."),
+        "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each; or by a strategy of newmadeleine-2007."),
     knob!(striping: choice STRIPING_NAMES, STRIPING,
-        "Cutting of a large message: not at all, in equal parts over all rails, by weight, or by what rails are seen to do."),
+        "Cutting of a large message: not at all, in equal parts over all rails, by weight, by what rails are seen to do, or by a strategy of newmadeleine-2007."),
     knob!(policy: choice POLICY_NAMES, POLICY,
         "One word for multiplex, striping or both; it goes before these."),
     knob!(policy_small: choice POLICY_NAMES, POLICY,

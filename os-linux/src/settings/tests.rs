@@ -215,7 +215,8 @@ fn bad_values_say_what_is_allowed() {
         (
             "RERAIL_STRIPING",
             "evn",
-            "RERAIL_STRIPING=evn: not one of the choices, maybe even?; allowed: binding, even, weighted, adaptive, balanced",
+            "RERAIL_STRIPING=evn: not one of the choices, maybe even?; allowed: binding, even, weighted, adaptive, balanced, \
+             greedy, aggregate, split, newmadeleine",
         ),
         ("RERAIL_TCP_BESIDE_SHM", "perhaps", "RERAIL_TCP_BESIDE_SHM=perhaps: neither yes nor no; allowed: yes or no"),
         (

@@ -9,7 +9,7 @@ use rerail_core::endpoint::{
     Action, Arrival, AtomicAction, Completion, Endpoint, Event, LossReason, OpError, PostKind, PostStatus, RailEvent,
     Span, StartError,
 };
-use rerail_core::ids::{Cookie, PeerId, RailId};
+use rerail_core::ids::{Cookie, PeerId, PlaceId, RailId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
@@ -172,6 +172,17 @@ impl<'m> Host<'m> {
         Ok(Host { endpoint, payload, done: 0, old: 0, rank })
     }
 
+    fn placed(&mut self, now: Time, id: PlaceId) {
+        let pool = &self.payload.pool;
+        self.endpoint.handle_placed(now, id, &|at, bytes| {
+            // Outside the pool there is nothing to see: the packet is then found to be bad.
+            let start = at.offset as usize;
+            if let Some(there) = pool.get(start..start.saturating_add(bytes.len())) {
+                bytes.copy_from_slice(there);
+            }
+        });
+    }
+
     fn pieces(&self, span: Span) -> Result<Vec<Seg, PIECES_MAX>, Failure> {
         let mut pieces = Vec::new();
         for seg in self.endpoint.segments(span) {
@@ -198,7 +209,8 @@ pub fn drive(hosts: &mut [Host<'_>; 2], at: usize, links: &mut [Link; RAILS], no
             match action {
                 Action::Connect { rail, .. } => came_up.push(*rail).map_err(|_| Failure::Asked("connects"))?,
                 Action::Disconnect { .. } => return Err(Failure::Asked("disconnect")),
-                Action::Copy { from, to } => copy_within(&mut hosts[at], *from, *to)?,
+                Action::Copy { from, to } => copy_within(&mut hosts[at], &[], *from, *to)?,
+                Action::Pack { head, from, to } => copy_within(&mut hosts[at], head, *from, *to)?,
                 Action::Post(post) => {
                     if post.kind != PostKind::Send {
                         return Err(Failure::Asked("write or read"));
@@ -248,7 +260,7 @@ pub fn deliver(
             let to = receiver.pieces(memory)?;
             links[rail].payload_bytes[from] += memory.len();
             copy_across(&mut sender.payload, &packet.payload, &mut receiver.payload, &to)?;
-            receiver.endpoint.handle_placed(now, id);
+            receiver.placed(now, id);
         }
         Arrival::Close => return Err(Failure::Asked("close")),
     }
@@ -283,8 +295,14 @@ pub fn next_timeout(hosts: &[Host<'_>; 2]) -> Option<Time> {
 /// A step of virtual time.
 pub const STEP: Nanos = Nanos(1_000);
 
-fn copy_within(host: &mut Host<'_>, from: Span, to: Span) -> Result<(), Failure> {
-    let (from, to) = (host.pieces(from)?, host.pieces(to)?);
+/// Writes `head` to the start of `to`, which lies in its first piece, and copies `from` behind it.
+fn copy_within(host: &mut Host<'_>, head: &[u8], from: Span, to: Span) -> Result<(), Failure> {
+    let (from, mut to) = (host.pieces(from)?, host.pieces(to)?);
+    if let Some(first) = to.first_mut().filter(|_| !head.is_empty()) {
+        let len = head.len() as u64;
+        host.payload.piece(Seg::new(first.at.region, first.at.offset, len))?.copy_from_slice(head);
+        *first = Seg::new(first.at.region, first.at.offset + len, first.len.saturating_sub(len));
+    }
     let mut chunk = [0u8; 256];
     walk(&from, &to, |from, to| {
         // Through a buffer, for both may lie in one region.

@@ -1,7 +1,7 @@
 //! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself decides (rank,
 //! size, rails).
 
-use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
+use rerail_core::config::{Config, ConfigError, Multiplex, Strategy, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +22,15 @@ pub enum MultiplexWord {
     WindowRoundRobin,
     /// [`Multiplex::Balanced`].
     Balanced,
+    /// [`Strategy::Greedy`].
+    Greedy,
+    /// [`Strategy::Aggregate`].
+    Aggregate,
+    /// [`Strategy::Split`].
+    Split,
+    /// [`Strategy::NewMadeleine`].
+    #[serde(rename = "newmadeleine")]
+    NewMadeleine,
 }
 
 /// Cutting of large messages.
@@ -38,6 +47,15 @@ pub enum StripingWord {
     Adaptive,
     /// [`Striping::Balanced`].
     Balanced,
+    /// [`Strategy::Greedy`].
+    Greedy,
+    /// [`Strategy::Aggregate`].
+    Aggregate,
+    /// [`Strategy::Split`].
+    Split,
+    /// [`Strategy::NewMadeleine`].
+    #[serde(rename = "newmadeleine")]
+    NewMadeleine,
 }
 
 /// A policy by its name, as in [`Policy::named`].
@@ -110,6 +128,10 @@ macro_rules! knobs {
                     Some(MultiplexWord::WeightedRoundRobin) => config.multiplex = Multiplex::WeightedRoundRobin,
                     Some(MultiplexWord::WindowRoundRobin) => config.multiplex = Multiplex::WindowRoundRobin,
                     Some(MultiplexWord::Balanced) => config.multiplex = Multiplex::Balanced,
+                    Some(MultiplexWord::Greedy) => config.multiplex = Multiplex::Strategy(Strategy::Greedy),
+                    Some(MultiplexWord::Aggregate) => config.multiplex = Multiplex::Strategy(Strategy::Aggregate),
+                    Some(MultiplexWord::Split) => config.multiplex = Multiplex::Strategy(Strategy::Split),
+                    Some(MultiplexWord::NewMadeleine) => config.multiplex = Multiplex::Strategy(Strategy::NewMadeleine),
                     None => {}
                 }
                 if let Some(weights) = &self.weights {
@@ -121,6 +143,10 @@ macro_rules! knobs {
                     Some(StripingWord::Weighted) => config.striping = Striping::Weighted,
                     Some(StripingWord::Adaptive) => config.striping = Striping::Adaptive,
                     Some(StripingWord::Balanced) => config.striping = Striping::Balanced,
+                    Some(StripingWord::Greedy) => config.striping = Striping::Strategy(Strategy::Greedy),
+                    Some(StripingWord::Aggregate) => config.striping = Striping::Strategy(Strategy::Aggregate),
+                    Some(StripingWord::Split) => config.striping = Striping::Strategy(Strategy::Split),
+                    Some(StripingWord::NewMadeleine) => config.striping = Striping::Strategy(Strategy::NewMadeleine),
                     None => {}
                 }
                 if let Some(PolicyWord(policy)) = self.policy {
@@ -165,6 +191,9 @@ knobs! {
     bind: u8,
     alpha: u16,
     window_messages: u16,
+    nic_depth: u16,
+    aggregate_bytes_max: u32,
+    copy_bytes_per_second: u64,
     ;
     spans:
     ack_delay,
@@ -173,6 +202,7 @@ knobs! {
     silence_max,
     feed_time,
     sampling_time_max,
+    packet_cost,
 }
 
 /// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.

@@ -4,9 +4,11 @@ use std::vec;
 
 use super::super::*;
 use super::{Flying, GET, PUT, Region, TCP, World};
+use crate::config::{Multiplex, Strategy};
 use crate::ids::*;
 use crate::mem::{MemRef, RegionId, Seg};
 use crate::wire::AtomicKind;
+use crate::wire::aggregate::RecordHead;
 
 /// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets, completions,
 /// placements, answers and rail events between its own. Nothing may panic, and no memory outside the buffers and windows
@@ -29,6 +31,12 @@ pub fn run(data: &[u8]) {
         windows_max: 2,
         counters_max: 1,
         ack_packets: 4,
+        // Half of all inputs have honest messages go together.
+        multiplex: if data.len().is_multiple_of(2) {
+            Multiplex::Binding
+        } else {
+            Multiplex::Strategy(Strategy::Aggregate)
+        },
         ..Config::new(PeerId(0), 3)
     };
     let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];
@@ -117,7 +125,7 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             match input.byte() % 5 {
                 0 => endpoint.handle_completion(now, PostId(id), PostStatus::Failed),
                 1 => endpoint.handle_atomic(now, OpId(id), 5),
-                2 => endpoint.handle_placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
+                2 => world.nodes[rank].placed(now, PlaceId(Key { index: id.index + 1000, ..id })),
                 3 => endpoint.handle_registered(now, OpId(id), RailId(input.byte()), Err(RailFault::Corrupt)),
                 _ => endpoint.handle_timeout(now),
             }
@@ -145,6 +153,7 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let from = if input.byte() & 1 == 0 { 0u32 } else { 2 };
     let rail = RailId(input.byte() % 3);
     let mode = input.byte();
+    let mut records = std::vec::Vec::new();
     let mut header = if mode & 1 == 0 {
         let samples = crate::wire::harness::samples();
         let (_, mut repr) = samples[usize::from(input.byte()) % samples.len()].clone();
@@ -153,6 +162,21 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
         repr.common.psn = repr.body.lane().map_or(0, |_| input.byte().into());
         (repr.common.ack_ordered, repr.common.ack_unordered) = (0, 0);
         match &mut repr.body {
+            crate::wire::Body::Aggregate { count } => {
+                *count = u16::from(input.byte() % 6);
+                for _ in 0..*count {
+                    let len = input.byte() % 64;
+                    let head = RecordHead { bytes: len.into(), ..RecordHead::default() };
+                    records.extend(head.emit());
+                    records.resize(records.len() + usize::from(len), 0x5A);
+                }
+                // Half of them are bad in one byte, or one too long.
+                if let Some(byte) = records.get_mut(2 * usize::from(input.byte())) {
+                    *byte ^= input.byte();
+                }
+                records.resize(records.len() + usize::from(input.byte() == 1), 0);
+                repr.common.payload_bytes = records.len() as u32;
+            }
             crate::wire::Body::Cts(body) => body.operation = input.id().to_bits(),
             crate::wire::Body::Fin(body) => body.operation = input.id().to_bits(),
             crate::wire::Body::Data(body) => {
@@ -179,7 +203,10 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
         world.deliver(from as usize, 1, rail.0.into(), flying, true);
     }
     let bytes = crate::wire::stream::payload_len(&header) as usize;
-    let flying = Flying { header, payload: vec![0x5A; bytes.min(1 << 20)], placing: None, skip: false };
+    let mut payload = vec![0x5A; bytes.min(1 << 20)];
+    let known = records.len().min(payload.len());
+    payload[..known].copy_from_slice(&records[..known]);
+    let flying = Flying { header, payload, placing: None, skip: false };
     if bytes <= 1 << 20
         && let Some(rest) = world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0)
     {

@@ -144,10 +144,12 @@ fn overlapping_segments_keep_the_buffer() {
     let data = Body::Data(Data { operation: id.0.to_bits(), offset: 0 });
     let Arrival::Place { id: slow, .. } = feed(&mut world, 0, 0, 5000, data.clone()) else { panic!("no place") };
     let Arrival::Place { id: fast, .. } = feed(&mut world, 1, 1, 5000, data) else { panic!("no place") };
-    world.nodes[1].endpoint.handle_placed(Time(world.now), fast);
+    let now = Time(world.now);
+    world.nodes[1].placed(now, fast);
     world.act(1);
     assert!(world.nodes[1].endpoint.place_memory(slow).is_some() && !completions(&mut world, 1).contains_key(&7));
-    world.nodes[1].endpoint.handle_placed(Time(world.now), slow);
+    let now = Time(world.now);
+    world.nodes[1].placed(now, slow);
     world.act(1);
     assert!(completions(&mut world, 1)[&7].is_ok());
 }

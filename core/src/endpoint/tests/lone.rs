@@ -99,7 +99,24 @@ impl<'m> Lone<'m> {
     /// The payload of a packet is where it was to go.
     pub(super) fn place(&mut self, arrival: Arrival) {
         let Arrival::Place { id, .. } = arrival else { panic!("no place: {arrival:?}") };
-        self.endpoint.handle_placed(Time(self.now), id);
+        self.endpoint.handle_placed(Time(self.now), id, &|at, bytes| panic!("{} bytes at {at:?}", bytes.len()));
+    }
+
+    /// The payload of an aggregate is where it was to go: the blocks of the pool, in order.
+    pub(super) fn place_bytes(&mut self, arrival: Arrival, payload: &[u8]) {
+        let Arrival::Place { id, memory } = arrival else { panic!("no place: {arrival:?}") };
+        let (mut pool, mut rest) = (BTreeMap::new(), payload);
+        for seg in self.endpoint.segments(memory) {
+            let (now, later) = rest.split_at(seg.len as usize);
+            pool.extend((seg.at.offset..).zip(now.iter().copied()));
+            rest = later;
+        }
+        assert!(rest.is_empty(), "{} bytes are placed nowhere", rest.len());
+        self.endpoint.handle_placed(Time(self.now), id, &|at, bytes| {
+            for (offset, byte) in (at.offset..).zip(bytes) {
+                *byte = pool[&offset];
+            }
+        });
     }
 
     /// The packets that the endpoint sends now. Rails are through with them at once, unless they are busy.
@@ -124,7 +141,7 @@ impl<'m> Lone<'m> {
                     }
                     Action::Disconnect { rail, .. } => self.closed.push(rail),
                     Action::Atomic(atomic) => self.endpoint.handle_atomic(Time(self.now), atomic.operation, 0),
-                    Action::Copy { .. } | Action::Connect { .. } | Action::Deregister { .. } => {}
+                    Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } | Action::Deregister { .. } => {}
                 }
             }
         }

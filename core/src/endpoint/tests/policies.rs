@@ -48,7 +48,11 @@ fn small_messages_follow_the_policy() {
         }
     });
     assert_eq!(Policy::named("fastest"), None);
-    assert_eq!(Multiplex::ALL.len() + Striping::ALL.len(), Policy::ALL.len() + 2, "binding and balanced are both");
+    assert_eq!(
+        Multiplex::ALL.len() + Striping::ALL.len(),
+        Policy::ALL.len() + 6,
+        "binding, balanced and strategies are both"
+    );
 }
 
 /// P-5: every policy that stripes, set by name while messages flow; small messages go their own way.

@@ -9,7 +9,7 @@ mod oracle;
 mod steps;
 
 use super::*;
-use crate::config::{Multiplex, Striping};
+use crate::config::{Multiplex, Strategy, Striping};
 use crate::seq::Seq;
 use oracle::{Message, Receive};
 use steps::Step;
@@ -77,11 +77,12 @@ struct Program<'m> {
 }
 
 fn config(rng: &mut Rng) -> Config {
-    let eager_bytes_max = [0, 64, 1000][rng.below(3) as usize];
+    let eager_bytes_max = [0, 64, 1000, 1000][rng.below(4) as usize];
+    let together = Multiplex::Strategy(Strategy::Aggregate);
     let pick = |rng: &mut Rng, small: u64, large: u64| if rng.one_in(2) { small } else { 1 + rng.below(large) };
     Config {
-        multiplex: Multiplex::ALL[rng.below(5) as usize],
-        striping: Striping::ALL[rng.below(5) as usize],
+        multiplex: if rng.one_in(3) { together } else { Multiplex::ALL[rng.below(9) as usize] },
+        striping: Striping::ALL[rng.below(9) as usize],
         operations_max: 1 + pick(rng, 1, 40) as u32,
         packets_max: 1 + pick(rng, 1, 40) as u32,
         requests_per_peer: pick(rng, 1, 4) as u16,
@@ -93,6 +94,8 @@ fn config(rng: &mut Rng) -> Config {
         ack_packets: 1 + rng.below(32) as u16,
         counters_max: 1,
         sampling_time_max: Nanos(rng.below(2) * 5_000_000),
+        nic_depth: 1 + rng.below(3) as u16,
+        copy_bytes_per_second: if rng.one_in(4) { 100_000_000 } else { 0 },
         ..small()
     }
 }

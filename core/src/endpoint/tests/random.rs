@@ -8,13 +8,14 @@ fn run(seed: u64) {
     let mut rng = Rng::new(seed);
     let rails = ALL_RAILS[rng.below(6) as usize];
     let config = Config {
-        multiplex: Multiplex::ALL[rng.below(5) as usize],
-        striping: Striping::ALL[rng.below(5) as usize],
+        multiplex: Multiplex::ALL[rng.below(9) as usize],
+        striping: Striping::ALL[rng.below(9) as usize],
         bulk_max: 1 + rng.below(8) as u32,
         packets_max: 4 + rng.below(100) as u32,
         retained_max: rng.below(8) as u32,
         unexpected_per_peer: 1 + rng.below(20) as u16,
         sampling_time_max: Nanos(rng.below(2) * 5_000_000),
+        nic_depth: 1 + rng.below(2) as u16,
         ..small()
     };
     let ranks = 1 + rng.below(3) as usize;

@@ -151,7 +151,7 @@ impl<'m> Timed<'m> {
                         if let Arrival::Place { id, .. } =
                             self.endpoints[rank].handle_arrival(Time(next), peer, rail, &header)
                         {
-                            self.endpoints[rank].handle_placed(Time(next), id);
+                            self.endpoints[rank].handle_placed(Time(next), id, &|_, _| {});
                         }
                     }
                 }

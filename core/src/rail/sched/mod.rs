@@ -2,9 +2,11 @@
 //! large message is cut (striping).
 //!
 //! A policy sees the rails of one channel as bit masks, and answers; it sends nothing. Which one is asked for what, the
-//! endpoint decides (`endpoint/policy.rs`). A new policy is a file here, a name in `config`, and a line there.
+//! endpoint decides (`endpoint/policy.rs`). A new policy is a file here, a name in `config`, and a line there. The
+//! strategies of newmadeleine-2007, which decide about both and see what waits, have a folder of their own.
 
 pub mod multiplex;
+pub mod strategy;
 pub mod striping;
 
 /// No part of a message is cut smaller than this; below it a packet's own cost outweighs the second rail.

@@ -34,7 +34,8 @@ pub fn weighted(bytes: u64, up: u64, weights: &[u32], stripes: &mut [Stripe]) {
     }
 }
 
-fn cut(bytes: u64, mask: u64, weight: impl Fn(usize) -> u64, stripes: &mut [Stripe]) {
+/// Parts in proportion to `weight`, which is not 0 for any rail of the mask.
+pub(super) fn cut(bytes: u64, mask: u64, weight: impl Fn(usize) -> u64, stripes: &mut [Stripe]) {
     let sum: u64 = rails(mask).map(&weight).sum();
     let (mut start, mut before) = (0, 0);
     for rail in rails(mask) {

@@ -1,0 +1,262 @@
+//! Several small messages in one packet (newmadeleine-2007, 3.3; rule W-11).
+//!
+//! The sender packs messages from the front of a channel's queue, in order and whatever their tags, into one retained
+//! place: their buffers are free at once, and one packet, one acknowledgment and one place stand for all. The operations
+//! hang together by [`Op::together`](super::op::Op); each counts the packet as its own, so none is freed before the
+//! packet is over.
+//!
+//! The receiver puts the payload into blocks, whether receives wait or not, and looks at what stands in front of each
+//! message when all of it is here: so a bad aggregate has no effect at all. From then on each is a message that came
+//! early or unexpected; they share the chain of blocks, which is free with the last of them. Until its payload is here an
+//! aggregate has not had its turn, and what follows it waits.
+
+use super::action::{Action, Arrival, Peek, Span, SpanOf};
+use super::channel::{ORDERED, Place, PlaceTo};
+use super::op::{Message, MessageState, Op, Phase};
+use super::packets::Actions;
+use super::{Endpoint, Level, ProtocolError};
+use crate::ids::RailId;
+use crate::seq::Seq;
+use crate::store::NONE;
+use crate::time::Time;
+use crate::wire::aggregate::{RECORD_BYTES, RecordHead};
+use crate::wire::{Body, Common, MessageHead, WireError};
+
+/// Messages of one packet at most: a batch of actions holds as many, and the post.
+pub(super) const PARCEL_MAX: usize = 15;
+
+/// The lengths of messages, from the front of a queue.
+pub(super) type Lens = heapless::Vec<u32, PARCEL_MAX>;
+
+impl Endpoint<'_> {
+    /// The lengths of the messages at the front of a channel's queue that may go in one packet over `rail` now: as many
+    /// as credits, blocks and the actions left in the batch allow, with no more than `bytes_max` of payload, heads
+    /// included. Fewer than two: there is nothing to put together.
+    pub(super) fn front(&mut self, channel: u32, rail: RailId, bytes_max: u32, out: &Actions) -> Lens {
+        let mut lens = Lens::new();
+        let slot = self.t.channels.at(channel);
+        let Some(terms) = slot.terms.filter(|_| self.t.retention.free_len() > 0) else { return lens };
+        let rail_max = self.rails[usize::from(rail.0)].eager_bytes_max;
+        let eager_max = self.config.eager_bytes_max.min(rail_max).min(terms.eager_bytes_max);
+        let blocks_max = u64::from(slot.allowance.blocks_left()) * u64::from(terms.block_bytes);
+        let bytes_max = u64::from(eager_max.min(bytes_max)).min(blocks_max);
+        let count_max = (out.capacity() - out.len()).saturating_sub(1).min(slot.allowance.messages_left() as usize);
+        let (mut op, mut bytes) = (slot.ordered.head(), 0);
+        while op != NONE && lens.len() < count_max {
+            let send = self.t.ops.at(op);
+            bytes += RECORD_BYTES as u64 + send.len;
+            // One that is being registered goes by rendezvous.
+            if bytes > bytes_max || send.phase != Phase::Queued || lens.push(send.len as u32).is_err() {
+                break;
+            }
+            op = send.queue.next();
+        }
+        lens
+    }
+
+    /// Sends the first `count` messages of a channel's queue, at least one, in one packet. The caller has asked
+    /// `may_send` and [`front`](Self::front), and `out` has room.
+    pub(super) fn send_parcel(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
+        let Some(place) = self.t.retention.take() else {
+            debug_assert!(false, "asked before");
+            return;
+        };
+        let at = self.t.retention.at(place);
+        let leader = self.t.channels.at(channel).ordered.head();
+        let (mut bytes, mut last, mut ack_now) = (0, NONE, false);
+        for _ in 0..count {
+            let op = self.t.channels.at(channel).ordered.head();
+            self.t.dequeue(op);
+            let &Op { tag, immediate, level, len, retained, .. } = self.t.ops.at(op);
+            let operation = self.t.op_id(op).0.to_bits();
+            let head = MessageHead { tag, immediate, want_placed: level == Level::Placed, operation };
+            let head = RecordHead { head, bytes: len as u32 }.emit();
+            let whole = RECORD_BYTES as u64 + len;
+            let (from, to) = (self.payload(op, 0, len), Span { of: SpanOf::At(at), offset: bytes, len: whole });
+            let pushed = out.push(Action::Pack { head, from, to });
+            debug_assert!(pushed.is_ok(), "the batch has room");
+            if retained != NONE {
+                // An injected message: its copy is not needed after this batch.
+                self.t.retention.give(retained);
+            }
+            let slot = self.t.ops.at_mut(op);
+            (slot.phase, slot.all_sent, slot.retained) = (Phase::EagerSent, true, NONE);
+            if last != NONE {
+                (slot.posts, slot.unacked) = (1, 1);
+                self.t.ops.at_mut(last).together = op;
+            }
+            (last, bytes) = (op, bytes + whole);
+            ack_now |= level == Level::Acknowledged;
+            self.note_moved(now, op, rail);
+        }
+        self.t.ops.at_mut(leader).retained = place;
+        self.stats.bytes_copied += bytes;
+        let slot = self.t.channels.at_mut(channel);
+        let block_bytes = slot.terms.map_or(1, |terms| terms.block_bytes);
+        slot.allowance.use_messages(count as u32); // C-1
+        slot.allowance.use_blocks((bytes as u32).div_ceil(block_bytes)); // C-2
+        let payload = Span { of: SpanOf::At(at), offset: 0, len: bytes };
+        self.transmit(now, channel, rail, leader, Body::Aggregate { count: count as u16 }, payload, ack_now, out);
+        let mut op = leader;
+        while op != NONE {
+            let &Op { together, level, .. } = self.t.ops.at(op);
+            if level == Level::Reusable {
+                self.complete(op, None);
+            }
+            op = together;
+        }
+    }
+
+    /// Does something to an operation and those behind it in its packet, and looks whether they are done. Says how many
+    /// they are.
+    pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {
+        let (mut op, mut count) = (first, 0);
+        while op != NONE {
+            let slot = self.t.ops.at_mut(op);
+            change(slot);
+            // It may be freed now.
+            let next = slot.together;
+            self.settle(op);
+            (op, count) = (next, count + 1);
+        }
+        count
+    }
+
+    /// An aggregate's header is here: its payload goes into blocks, its messages are counted (C-3), and what follows it
+    /// waits.
+    pub(super) fn arrive_parcel(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        count: u16,
+    ) -> Result<Arrival, ProtocolError> {
+        let (psn, bytes) = (Seq(common.psn), common.payload_bytes);
+        if bytes > self.config.eager_bytes_max {
+            return Err(ProtocolError::TooLong { bytes: bytes.into() });
+        }
+        if !self.claim_psn(now, channel, ORDERED, psn)? {
+            return Ok(Arrival::Discard);
+        }
+        let block_count = bytes.div_ceil(self.config.block_bytes);
+        let slot = self.t.channels.at_mut(channel);
+        slot.grants.received(count, block_count).map_err(|_| ProtocolError::Credit)?; // C-3
+        let is_early = psn != slot.reorder.esn();
+        // What was granted has room: the tables are sized for it.
+        let blocks = self.t.blocks.take(block_count).ok_or(ProtocolError::Credit)?;
+        let parcel = Message {
+            channel,
+            state: MessageState::Sealed,
+            len: count.into(),
+            blocks,
+            block_count: block_count as u16,
+            keys: NONE,
+            recv: NONE,
+            together: NONE,
+            ..Message::default()
+        };
+        let index = self.t.messages.insert(parcel).map_err(|_| ProtocolError::Credit)?.index;
+        self.t.channels.at_mut(channel).messages += 1;
+        let (slot, slots) = self.t.reorder(channel);
+        slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?; // S-8
+        self.stats.out_of_order += u64::from(is_early);
+        self.stats.bytes_copied += u64::from(bytes);
+        let place = Place {
+            to: PlaceTo::Message(index),
+            offset: 0,
+            len: bytes.into(),
+            lane: ORDERED,
+            psn,
+            payload_bytes: bytes,
+            ack_now: common.ack_now,
+        };
+        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+        Ok(Place::arrival(self, id))
+    }
+
+    /// The payload of an aggregate is here: opens it, and lets what has its turn have it.
+    pub(super) fn parcel_placed(&mut self, now: Time, channel: u32, parcel: u32, place: &Place, peek: Peek<'_>) {
+        if let Err(error) = self.inspect(parcel, place.payload_bytes, peek) {
+            self.offend(channel, ProtocolError::Wire(error)); // W-11, G-8
+            return;
+        }
+        self.open_parcel(channel, parcel, peek);
+        self.received(now, channel, place.lane, place.psn, place.payload_bytes, place.ack_now);
+        self.deliver_due(now, channel);
+    }
+
+    /// What stands in front of the message at `offset` of a chain.
+    fn record(&self, blocks: u32, offset: u32, peek: Peek<'_>) -> Result<RecordHead, WireError> {
+        let (mut head, mut at) = ([0; RECORD_BYTES], 0);
+        let span = Span { of: SpanOf::Blocks(blocks), offset: offset.into(), len: RECORD_BYTES as u64 };
+        for seg in self.segments(span) {
+            let end = at + seg.len as usize;
+            peek(seg.at, &mut head[at..end]);
+            at = end;
+        }
+        RecordHead::parse(&head)
+    }
+
+    /// Whether an aggregate is good as a whole: before any of it takes effect (W-11). Errors: those of
+    /// [`Records`](crate::wire::aggregate::Records).
+    fn inspect(&self, parcel: u32, payload_bytes: u32, peek: Peek<'_>) -> Result<(), WireError> {
+        let &Message { len: count, blocks, .. } = self.t.messages.at(parcel);
+        let mut left = payload_bytes;
+        for _ in 0..count {
+            let short = WireError { field: "record", value: left.into() };
+            let behind = left.checked_sub(RECORD_BYTES as u32).ok_or(short)?;
+            let bytes = self.record(blocks, payload_bytes - left, peek)?.bytes;
+            let over = WireError { field: "record.bytes", value: bytes.into() };
+            left = behind.checked_sub(bytes).ok_or(over)?;
+        }
+        match left {
+            0 => Ok(()),
+            _ => Err(WireError { field: "record.trailing", value: left.into() }),
+        }
+    }
+
+    /// Makes an aggregate the messages that it brings; the first takes its place in the out-of-order queue. They fit,
+    /// because they were granted.
+    fn open_parcel(&mut self, channel: u32, parcel: u32, peek: Peek<'_>) {
+        let sealed = *self.t.messages.at(parcel);
+        let Message { blocks, block_count, .. } = sealed;
+        let (mut offset, mut last, mut users) = (0, parcel, 0);
+        for n in 0..sealed.len {
+            let Ok(RecordHead { head, bytes }) = self.record(blocks, offset, peek) else { break };
+            offset += RECORD_BYTES as u32;
+            let is_empty = bytes == 0;
+            let message = Message {
+                state: MessageState::Stored,
+                want_placed: head.want_placed,
+                tag: head.tag,
+                immediate: head.immediate,
+                len: bytes.into(),
+                remote: head.operation,
+                blocks: if is_empty { NONE } else { blocks },
+                block_count: if is_empty { 0 } else { block_count },
+                offset,
+                ..sealed
+            };
+            (offset, users) = (offset + bytes, users + u16::from(!is_empty));
+            if n == 0 {
+                *self.t.messages.at_mut(parcel) = message;
+                continue;
+            }
+            let Ok(key) = self.t.messages.insert(message) else {
+                debug_assert!(false, "what was granted has room");
+                break;
+            };
+            self.t.channels.at_mut(channel).messages += 1;
+            self.t.messages.at_mut(last).together = key.index;
+            last = key.index;
+        }
+        if users == 0 {
+            // Nothing but heads.
+            self.t.blocks.give(blocks);
+            self.grant(channel, 0, block_count.into());
+        } else {
+            self.t.blocks.share(blocks, users - 1);
+        }
+    }
+}

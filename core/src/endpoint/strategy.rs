@@ -1,0 +1,87 @@
+//! NewMadeleine's engine (newmadeleine-2007, 2; rule P-13): what is submitted piles up in the queues of its channel while
+//! NICs are busy; when one is idle, a strategy (`rail/sched/strategy`) decides from what is there.
+//!
+//! Idle is a rail as far as one peer is concerned: it has fewer than `nic_depth` posts to that peer, and nothing that is
+//! cut waits for it. Posts to other peers don't count; they show in what is measured of the rail.
+
+use super::packets::Actions;
+use super::pump::Step;
+use super::room::rails_of;
+use super::{Endpoint, MessageClass};
+use crate::config::{Multiplex, Strategy};
+use crate::ids::RailId;
+use crate::rail::rate::Rate;
+use crate::rail::sched::strategy::{Costs, Nic, Nics, of};
+use crate::rail::sched::{Candidates, Stripe};
+use crate::time::Time;
+
+impl Endpoint<'_> {
+    /// Of the rails of a mask those that are idle.
+    pub(super) fn idle(&self, channel: u32, mask: u64) -> u64 {
+        let is_idle = |&rail: &RailId| {
+            let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+            sub.posts < self.config.nic_depth && sub.path.planned == 0
+        };
+        rails_of(mask).filter(is_idle).fold(0, |idle, rail| idle | 1 << rail.0)
+    }
+
+    /// What is known of a rail: what was measured, else what its facts say.
+    fn nic(&self, channel: u32, rail: RailId) -> Nic {
+        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        let facts = &self.rails[usize::from(rail.0)];
+        Nic {
+            posts: sub.posts,
+            latency_ns: self.believed_latency(channel, rail),
+            rate: self.believed_rate(channel, rail),
+            pio_bytes_max: facts.pio_bytes_max,
+        }
+    }
+
+    /// The rail that a strategy has the next packet go over; `None`: wait.
+    pub(super) fn next_nic(&self, channel: u32, strategy: Strategy, rails: Candidates) -> Option<RailId> {
+        let idle = self.idle(channel, rails.up & rails.room);
+        if idle == 0 {
+            return None;
+        }
+        of(strategy).pick(&Nics { up: rails.up, idle, nic: &|rail| self.nic(channel, rail) })
+    }
+
+    /// Has a strategy cut `bytes` over idle rails into `stripes`, which are empty.
+    pub(super) fn cut_by(&self, channel: u32, strategy: Strategy, bytes: u64, idle: u64, stripes: &mut [Stripe]) {
+        let mut nics = [Nic::default(); crate::config::RAILS_MAX];
+        for rail in rails_of(idle) {
+            nics[usize::from(rail.0)] = self.nic(channel, rail);
+        }
+        let nic = |rail: RailId| nics[usize::from(rail.0)];
+        of(strategy).cut(bytes, &Nics { up: idle, idle, nic: &nic }, stripes);
+    }
+
+    /// Whether small messages may go together at all.
+    #[inline]
+    pub(super) fn gathers(&self) -> bool {
+        matches!(self.class_policy(MessageClass::Small).multiplex, Multiplex::Strategy(_))
+    }
+
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where the strategy of small
+    /// messages wants more than one in it. The caller has asked `may_send`.
+    pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
+        let Multiplex::Strategy(strategy) = self.class_policy(MessageClass::Small).multiplex else {
+            return Step::Idle;
+        };
+        let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
+        let count = of(strategy).together(&self.costs(rail), &lens);
+        if count < 2 {
+            return Step::Idle;
+        }
+        self.send_parcel(now, channel, rail, count, out);
+        Step::Sent
+    }
+
+    /// What going together costs and saves on a rail: the receiver copies every message once more, and so does the sender
+    /// where a message that goes alone leaves from its own buffer.
+    pub(super) fn costs(&self, rail: RailId) -> Costs {
+        let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+        let copy = Rate::from_bytes_per_second(self.config.copy_bytes_per_second);
+        Costs { packet: self.config.packet_cost, copy, copies: 1 + u32::from(lossless) }
+    }
+}

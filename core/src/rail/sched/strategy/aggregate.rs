@@ -1,0 +1,43 @@
+//! Aggregation of small messages (newmadeleine-2007, 3.3): those that wait go together in one packet over the NIC of the
+//! lowest latency, large ones go greedily.
+
+use super::greedy::Greedy;
+use super::{Costs, Nics, Optimizer, each};
+use crate::ids::RailId;
+use crate::rail::sched::Stripe;
+
+/// The latency that a NIC is taken to have while it is not known, in nanoseconds.
+const LATENCY_NS: u32 = 5_000;
+
+/// Small messages together, large ones as [`Greedy`].
+pub(super) struct Aggregate;
+
+impl Optimizer for Aggregate {
+    /// The NIC of the lowest latency, and no other: while it is busy, messages pile up that go together.
+    fn pick(&self, nics: &Nics<'_>) -> Option<RailId> {
+        let latency = |&rail: &RailId| match (nics.nic)(rail).latency_ns {
+            0 => LATENCY_NS,
+            latency => latency,
+        };
+        each(nics.up).min_by_key(latency).filter(|rail| nics.idle >> rail.0 & 1 == 1)
+    }
+
+    /// As many as save most: each more saves a packet and costs the copies of all.
+    fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
+        let (mut best, mut most, mut bytes) = (1, 0, 0);
+        for (index, &len) in lens.iter().enumerate() {
+            bytes += u64::from(len) * u64::from(costs.copies);
+            let saved = costs.packet.0 * index as u64;
+            let copied = if costs.copy.0 == 0 { 0 } else { costs.copy.time_ns(bytes) };
+            let gain = saved.saturating_sub(copied);
+            if gain > most {
+                (best, most) = (index + 1, gain);
+            }
+        }
+        best
+    }
+
+    fn cut(&self, bytes: u64, nics: &Nics<'_>, stripes: &mut [Stripe]) {
+        Greedy.cut(bytes, nics, stripes);
+    }
+}

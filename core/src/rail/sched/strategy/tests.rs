@@ -1,0 +1,103 @@
+//! What strategies decide, without an endpoint.
+
+use super::*;
+use crate::config::Strategy;
+use proptest::prelude::*;
+use std::vec;
+use std::vec::Vec;
+
+/// Myri-10G and Quadrics (newmadeleine-2007, 3.1), with posts.
+fn paper(posts: [u16; 2]) -> [Nic; 2] {
+    let nic = |posts, latency_ns, megabytes: u64| Nic {
+        posts,
+        latency_ns,
+        rate: Rate::from_bytes_per_second(megabytes * 1_000_000),
+        pio_bytes_max: 8192,
+    };
+    [nic(posts[0], 2_800, 1200), nic(posts[1], 1_700, 850)]
+}
+
+fn with<T>(nics: &[Nic], idle: u64, decide: impl FnOnce(&Nics<'_>) -> T) -> T {
+    let nic = |rail: RailId| nics[usize::from(rail.0)];
+    decide(&Nics { up: (1 << nics.len()) - 1, idle, nic: &nic })
+}
+
+fn cut(strategy: Strategy, nics: &[Nic], idle: u64, bytes: u64) -> Vec<u64> {
+    let mut stripes = vec![Stripe::default(); nics.len()];
+    with(nics, idle, |nics| of(strategy).cut(bytes, nics, &mut stripes));
+    stripes.iter().map(|stripe| stripe.end - stripe.next).collect()
+}
+
+/// Which NIC carries the next packet: the idlest, or the one of the lowest latency and no other.
+#[test]
+fn picks() {
+    let pick = |strategy, posts, idle| with(&paper(posts), idle, |nics| of(strategy).pick(nics)).map(|rail| rail.0);
+    for greedy in [Strategy::Greedy, Strategy::Split] {
+        assert_eq!(pick(greedy, [0, 0], 0b11), Some(0));
+        assert_eq!(pick(greedy, [1, 0], 0b11), Some(1));
+        assert_eq!(pick(greedy, [1, 2], 0b01), Some(0));
+        assert_eq!(pick(greedy, [2, 2], 0), None);
+    }
+    for lowest in [Strategy::Aggregate, Strategy::NewMadeleine] {
+        assert_eq!(pick(lowest, [0, 1], 0b11), Some(1));
+        assert_eq!(pick(lowest, [0, 2], 0b01), None);
+    }
+    // One that is not known is taken to be slow.
+    let unknown = [Nic::default(), Nic { latency_ns: 4_999, ..Nic::default() }];
+    assert_eq!(with(&unknown, 0b11, |nics| of(Strategy::Aggregate).pick(nics)), Some(RailId(1)));
+}
+
+/// Messages go together as long as a packet saved is worth more than the copies.
+#[test]
+fn copies_are_weighed_against_packets() {
+    let copy = Rate::from_bytes_per_second(1_000_000_000);
+    let costs = Costs { packet: Nanos(1_000), copy, copies: 1 };
+    let together = |costs, lens: &[u32]| of(Strategy::NewMadeleine).together(&costs, lens);
+    assert_eq!(together(costs, &[]), 1);
+    assert_eq!(together(costs, &[8]), 1);
+    assert_eq!(together(costs, &[8; 15]), 15);
+    assert_eq!(together(costs, &[400, 400, 400]), 3);
+    // 1,000 bytes cost as much as a packet.
+    assert_eq!(together(costs, &[600, 600]), 1);
+    assert_eq!(together(Costs { copies: 2, ..costs }, &[300, 300]), 1);
+    assert_eq!(together(Costs { copies: 0, ..costs }, &[9000, 9000]), 2);
+    assert_eq!(together(Costs { copy: Rate::NONE, ..costs }, &[9000, 9000]), 2);
+    // The large one in the middle would spoil it.
+    assert_eq!(together(costs, &[8, 8, 4000, 8]), 2);
+    assert_eq!(of(Strategy::Greedy).together(&costs, &[8, 8]), 1);
+}
+
+/// newmadeleine-2007, 3.2 and 3.4: greedy gives all to the first free one; split goes by the rates, above programmed I/O.
+#[test]
+fn cuts() {
+    let nics = paper([0, 0]);
+    assert_eq!(cut(Strategy::Greedy, &nics, 0b11, 1 << 20), [1 << 20, 0]);
+    assert_eq!(cut(Strategy::Aggregate, &nics, 0b10, 1 << 20), [0, 1 << 20]);
+    for split in [Strategy::Split, Strategy::NewMadeleine] {
+        let parts = cut(split, &nics, 0b11, 2_050_000);
+        assert!(parts[0].abs_diff(1_200_000) < 128 && parts[0] + parts[1] == 2_050_000, "{parts:?}");
+        assert_eq!(cut(split, &nics, 0b10, 1 << 20), [0, 1 << 20]);
+        // 850/2050 of 16 KiB would be moved by the processor, of 32 KiB it is not.
+        assert_eq!(cut(split, &nics, 0b11, 16 * 1024), [16 * 1024, 0]);
+        assert!(cut(split, &nics, 0b11, 32 * 1024)[1] > 8192);
+    }
+}
+
+proptest! {
+    /// Whatever the NICs: the parts cover the message once, lie on idle NICs, and none of several is moved by the
+    /// processor.
+    #[test]
+    fn parts_cover_the_message(
+        bytes in 1u64..1 << 32, idle in 1u64..16, rates in proptest::collection::vec(0u32..1 << 24, 4), pio in 0u32..20_000,
+    ) {
+        let nics: Vec<Nic> =
+            rates.iter().map(|&rate| Nic { rate: Rate(rate), pio_bytes_max: pio, ..Nic::default() }).collect();
+        for strategy in Strategy::ALL {
+            let parts = cut(strategy, &nics, idle, bytes);
+            prop_assert_eq!(parts.iter().sum::<u64>(), bytes);
+            prop_assert!((0..4).all(|rail| parts[rail] == 0 || idle >> rail & 1 == 1));
+            let used = parts.iter().filter(|&&part| part > 0).count();
+            prop_assert!(used == 1 || parts.iter().all(|&part| part == 0 || part > pio.into()), "{:?}", parts);
+        }
+    }
+}
