@@ -119,18 +119,36 @@ failed() {
     exit 1
 }
 
-# Mbit/s of payload that a bare socket carries over rail $1 at $2 Mbit/s, one way.
+# One bare socket: $1 receives and $2 sends, over address $3, windows $4, the sender's result into file $5.
+socket() {
+    ip netns exec "$1" "$binary" perf bandwidth --baseline --sizes 1M --window 8 --iterations "$4" --warmup 1 \
+        --listen "$3" >> "$folder/right.log" 2>&1 &
+    listening=$!
+    ip netns exec "$2" "$binary" perf bandwidth --baseline --sizes 1M --window 8 --iterations "$4" --warmup 1 \
+        --connect "$3" --json > "$5" 2>> "$folder/left.log" || return 1
+    wait "$listening"
+}
+
+# Mbit/s of payload that bare sockets carry over rail $1 at $2 Mbit/s, $3 ways at once. Whoever else uses the processors can
+# only make it less, so the better of two counts.
 bare() {
-    windows=$(($2 * seconds / 8 / 8 + 2))
-    ip netns exec "$right" "$binary" perf bandwidth --baseline --sizes 1M --window 8 --iterations "$windows" --warmup 1 \
-        --listen "10.78.$1.2:7471" > "$folder/right.log" 2>&1 &
-    listener=$!
-    ip netns exec "$left" "$binary" perf bandwidth --baseline --sizes 1M --window 8 --iterations "$windows" --warmup 1 \
-        --connect "10.78.$1.2:7471" --json > "$folder/bare.json" 2> "$folder/left.log" || failed "a bare socket on rail $1"
-    wait "$listener" || failed "a bare socket on rail $1"
-    listener=
-    sed -n 's/.*"bytes_per_second": \([0-9.e+]*\).*/\1/p' "$folder/bare.json" | head -n 1 |
-        awk '{ printf "%.1f\n", $1 * 8 / 1e6 }'
+    windows=$(($2 * seconds / 8 / 8 / 2 + 2))
+    : > "$folder/left.log"
+    : > "$folder/right.log"
+    for turn in 1 2; do
+        back=
+        if [ "$3" = 2 ]; then
+            socket "$left" "$right" "10.78.$1.1:7473" "$windows" "$folder/bare.$turn.back" &
+            back=$!
+        fi
+        socket "$right" "$left" "10.78.$1.2:7471" "$windows" "$folder/bare.$turn.there" || failed "a bare socket on rail $1"
+        [ -z "$back" ] || wait "$back" || failed "a bare socket on rail $1"
+    done
+    for turn in 1 2; do
+        sed -n 's/^    "bytes_per_second": \([0-9.e+]*\).*/\1/p; s/^      "bytes_per_second": \([0-9.e+]*\).*/\1/p' \
+            "$folder/bare.$turn."* | awk '{ sum += $1 } END { print sum * 8 / 1e6 }'
+    done | sort -n | tail -n 1 | awk '{ printf "%.1f\n", $1 }'
+    rm -f "$folder"/bare.*
 }
 
 # One run: bandwidth or bidirectional, policy, seconds, the file for the result.
@@ -151,22 +169,24 @@ run() {
 
 add() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f\n", a + b }'; }
 
-echo "bare TCP sockets, payload:"
-sum=0
-rail=0
-while [ "$rail" -lt "$count" ]; do
-    carried=$(bare "$rail" "$(rate_of "$rail")")
-    echo "  rail $rail, tbf $(rate_of "$rail") Mbit/s: $carried Mbit/s"
-    [ "$rail" != 0 ] || first=$carried
-    sum=$(add "$sum" "$carried")
-    rail=$((rail + 1))
-done
-shape 0 "$changed"
-low=$(bare 0 "$changed")
-echo "  rail 0, tbf $changed Mbit/s: $low Mbit/s"
-shape 0 "$(rate_of 0)"
-lower=$(awk -v sum="$sum" -v first="$first" -v low="$low" 'BEGIN { printf "%.1f\n", sum - first + low }')
-echo "  sum: $sum Mbit/s, while rail 0 is slow $lower Mbit/s"
+# What the rails carry together, $1 ways: into sum, and into lower while rail 0 is slow.
+measure_sums() {
+    sum=0
+    rail=0
+    while [ "$rail" -lt "$count" ]; do
+        carried=$(bare "$rail" "$(rate_of "$rail")" "$1")
+        echo "  rail $rail, tbf $(rate_of "$rail") Mbit/s: $carried Mbit/s"
+        [ "$rail" != 0 ] || first=$carried
+        sum=$(add "$sum" "$carried")
+        rail=$((rail + 1))
+    done
+    shape 0 "$changed"
+    low=$(bare 0 "$changed" "$1")
+    echo "  rail 0, tbf $changed Mbit/s: $low Mbit/s"
+    shape 0 "$(rate_of 0)"
+    lower=$(awk -v sum="$sum" -v first="$first" -v low="$low" 'BEGIN { printf "%.1f\n", sum - first + low }')
+    echo "  sum: $sum Mbit/s, while rail 0 is slow $lower Mbit/s"
+}
 
 status=0
 lenient=
@@ -175,15 +195,17 @@ judge= # Only balanced must keep to it.
 case ,$policies, in *,balanced,*) judge="--judge balanced" ;; *) lenient=--lenient ;; esac
 # Title, file of the plot, sums; all policies' files of the current folder of results.
 tell() {
-    echo
+    [ "$way" = bandwidth ] || echo
     echo "$1:"
     # shellcheck disable=SC2086
     "$binary" series $files --sums "$3" $judge $lenient --svg "$2" --title "$1" || status=1
 }
 
 for way in bandwidth bidirectional; do
+    [ "$way" = bandwidth ] || echo
     if [ "$way" = bandwidth ]; then ways=1 name="one way"; else ways=2 name="both ways"; fi
-    twice() { awk -v n="$1" -v ways="$ways" 'BEGIN { printf "%.1f\n", n * ways }'; }
+    echo "bare TCP sockets, payload, $name:"
+    measure_sums "$ways"
     mkdir -p "$out/$way" "$out/$way-changes"
 
     files=
@@ -191,7 +213,7 @@ for way in bandwidth bidirectional; do
         run "$way" "$policy" "$seconds" "$out/$way/$policy.json"
         files="$files $out/$way/$policy.json"
     done
-    tell "fixed rates, $name" "$out/$way/rates.svg" "0=$(twice "$sum")"
+    tell "fixed rates, $name" "$out/$way/rates.svg" "0=$sum"
 
     files=
     for policy in $(echo "$policies" | tr , ' '); do
@@ -214,7 +236,7 @@ for way in bandwidth bidirectional; do
         echo "  $way by $policy: rail 0 slow at $slow s, back at $fast s" >&2
     done
     tell "rail 0 from $(rate_of 0) to $changed Mbit/s and back, $name" "$out/rates-change-$way.svg" \
-        "0=$(twice "$sum"),${judged_slow:-$slow}=$(twice "$lower"),${judged_fast:-$fast}=$(twice "$sum")"
+        "0=$sum,${judged_slow:-$slow}=$lower,${judged_fast:-$fast}=$sum"
 done
 [ -z "$lenient" ] || echo "told, not judged"
 exit $status
