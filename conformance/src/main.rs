@@ -10,6 +10,7 @@ mod launch;
 mod output;
 mod perf;
 mod report;
+mod series;
 mod session;
 mod simulate;
 
@@ -42,6 +43,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(args)?.into(),
         Command::Config(args) => config::run(args)?.into(),
         Command::Perf(args) => perf::run(&args)?.into(),
+        Command::Series(args) => series::run(&args)?.into(),
         Command::Sim(args) => simulate::sim(&args)?,
         Command::Soak(args) => simulate::soak(&args)?,
         Command::Check(args) => simulate::check(&args)?.into(),

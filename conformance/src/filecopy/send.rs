@@ -2,15 +2,14 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rerail_core::endpoint::Send;
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
-use rerail_linux::bootstrap::BootError;
-use rerail_linux::bootstrap::pair::{Pair, PairKey};
+use rerail_linux::bootstrap::pair::PairKey;
 use sha2::{Digest, Sha256};
 
 use super::offer::{Answer, Ending, Offer, VERSION};
@@ -18,7 +17,7 @@ use super::{DATA, FAREWELL, PIECE_BYTES, Ring, Summary, carried, gone, hash_whil
 use crate::cli::SendArgs;
 use crate::exit::{Exit, Failure};
 use crate::output::Progress;
-use crate::session::{Hearing, Session, Ticket};
+use crate::session::{Hearing, Session, Ticket, dial};
 
 /// The receiver's rank.
 const PEER: u32 = 0;
@@ -26,13 +25,6 @@ const PEER: u32 = 0;
 const CHUNK_BYTES: u64 = 4 << 20;
 /// Messages under way.
 const DEPTH: u64 = 8;
-/// How long to wait for a receiver that does not listen yet.
-const DIAL: Duration = Duration::from_secs(5);
-/// Between two attempts.
-const AGAIN: Duration = Duration::from_millis(100);
-/// How long each step of joining may take.
-const STEP_MAX: Duration = Duration::from_secs(60);
-
 /// `rerail send`.
 pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
     let in_file = |error: std::io::Error| Failure::usage(format!("{}: {error}", args.file.display()));
@@ -53,21 +45,6 @@ pub fn run(args: &SendArgs) -> Result<Exit, Failure> {
     summary.print(args.transfer.json, "sent")?;
     finished.map_err(Failure::usage)?;
     Ok(Exit::Ok)
-}
-
-/// Dials until the receiver listens, for a while: the two may be started at the same time.
-fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
-    let start = Instant::now();
-    loop {
-        match Pair::dial(to, key, STEP_MAX) {
-            Err(BootError::Io { source, .. })
-                if source.kind() == ErrorKind::ConnectionRefused && start.elapsed() < DIAL =>
-            {
-                std::thread::sleep(AGAIN);
-            }
-            result => return result.map_err(|error| Failure::usage(format!("{to}: {error}"))),
-        }
-    }
 }
 
 fn transfer(session: &mut Session, file: File, path: &Path, offer: &Offer, json: bool) -> Result<Summary, Failure> {

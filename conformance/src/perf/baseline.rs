@@ -1,6 +1,8 @@
 //! The same loops over two bare TCP sockets between two threads: what the machine has to give. No header, no matching,
 //! no acknowledgment; sockets don't block and are polled, as the rail does it, each side pinned to its processor.
 //!
+//! With --listen and --connect the two sides are two processes, which must be told the same.
+//!
 //! A message of no bytes is one of one byte here, for a stream has no empty messages.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,7 +18,7 @@ use crate::session::Path;
 use super::kernel::Load;
 use super::pin::Pinned;
 use super::report::{Line, Report};
-use super::{load, round_trips, sizes};
+use super::{ends, load, round_trips, sizes};
 
 /// Bytes that one read takes at most.
 const READ_BYTES: usize = 1 << 20;
@@ -24,11 +26,16 @@ const READ_BYTES: usize = 1 << 20;
 /// Measures and prints.
 pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     let lines = measure(args).map_err(Failure::usage)?;
-    Report::new(args, Path::Tcp, false, lines).print(args.json)?;
+    if args.ends.listen.is_none() {
+        Report::new(args, Path::Tcp, false, lines, Vec::new()).print(args.json)?;
+    }
     Ok(Exit::Ok)
 }
 
 fn measure(args: &PerfArgs) -> io::Result<Vec<Line>> {
+    if let Some((stream, first)) = ends::bare(args)? {
+        return side(args, Socket::over(stream)?, first);
+    }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     let first = Socket::over(TcpStream::connect(listener.local_addr()?)?)?;
     let second = Socket::over(listener.accept()?.0)?;

@@ -72,7 +72,7 @@ impl From<SessionError> for KernelError {
 
 /// A measurement between this rank and another.
 pub struct Kernel<'s> {
-    session: &'s mut Session,
+    pub(super) session: &'s mut Session,
     pair: Pair,
     buffers: Buffers,
 }
@@ -87,7 +87,7 @@ impl<'s> Kernel<'s> {
         self.session.rank() == self.pair.first
     }
 
-    fn peer(&self) -> u32 {
+    pub(super) fn peer(&self) -> u32 {
         if self.first() { self.pair.second } else { self.pair.first }
     }
 
@@ -107,7 +107,12 @@ impl<'s> Kernel<'s> {
     }
 
     fn send(&mut self, bytes: u64, number: u64) -> Result<Ticket, KernelError> {
-        let seg = self.place(self.buffers.outgoing, bytes, number);
+        self.send_from(bytes, number, number)
+    }
+
+    /// Sends message `number` from memory `slot`.
+    pub(super) fn send_from(&mut self, bytes: u64, slot: u64, number: u64) -> Result<Ticket, KernelError> {
+        let seg = self.place(self.buffers.outgoing, bytes, slot);
         if self.buffers.verify {
             let key = self.key(self.session.rank(), self.peer(), number);
             pattern::fill(&key, 0, self.session.bytes_mut(seg));
@@ -116,16 +121,21 @@ impl<'s> Kernel<'s> {
         Ok(self.session.send(Send { peer, tag: Some(DATA), segments: &[seg], ..Send::default() })?)
     }
 
-    fn recv(&mut self, bytes: u64, number: u64) -> Result<Ticket, KernelError> {
-        let seg = self.place(self.buffers.incoming, bytes, number);
+    pub(super) fn recv(&mut self, bytes: u64, slot: u64) -> Result<Ticket, KernelError> {
+        let seg = self.place(self.buffers.incoming, bytes, slot);
         let from = self.peer_with(DATA);
         Ok(self.session.recv(Recv { from, segments: &[seg], ..Recv::default() })?)
     }
 
     fn check(&self, bytes: u64, number: u64) -> Result<(), KernelError> {
+        self.check_at(bytes, number, number)
+    }
+
+    /// Compares message `number` in memory `slot` with what was sent, where that was asked for.
+    pub(super) fn check_at(&self, bytes: u64, slot: u64, number: u64) -> Result<(), KernelError> {
         if self.buffers.verify {
             let key = self.key(self.peer(), self.session.rank(), number);
-            let seg = self.place(self.buffers.incoming, bytes, number);
+            let seg = self.place(self.buffers.incoming, bytes, slot);
             if let Some(difference) = pattern::compare(&key, 0, self.session.bytes(seg)) {
                 return Err(KernelError::Different(difference));
             }
@@ -137,7 +147,7 @@ impl<'s> Kernel<'s> {
         Selector { source: Some(PeerId(self.peer())), tag: TagMatch::Tagged { tag, ignore: 0 } }
     }
 
-    fn wait(&mut self, ticket: Ticket) -> Result<(), KernelError> {
+    pub(super) fn wait(&mut self, ticket: Ticket) -> Result<(), KernelError> {
         self.session.wait(ticket)?.map(drop).map_err(|_| KernelError::PeerGone)
     }
 
@@ -159,7 +169,7 @@ impl<'s> Kernel<'s> {
     }
 
     /// Both are here.
-    fn meet(&mut self) -> Result<(), KernelError> {
+    pub(super) fn meet(&mut self) -> Result<(), KernelError> {
         if self.alone() {
             return Ok(());
         }

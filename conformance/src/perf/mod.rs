@@ -1,9 +1,12 @@
 //! `rerail perf`: latency, bandwidth and message rate between two ranks, in the columns of the benchmarks of this field.
 
 mod baseline;
+mod ends;
 pub mod kernel;
 pub mod pin;
+mod rails;
 mod report;
+pub mod steady;
 
 use std::time::Duration;
 
@@ -16,9 +19,10 @@ use crate::exchange::{describe, pattern};
 use crate::exit::{Exit, Failure};
 use crate::launch;
 use crate::output::stats::Latency;
-use crate::session::{self, Session};
+use crate::session::Session;
 
 use kernel::{Access, Buffers, Kernel, KernelError, Load, Pair, window_key};
+use rails::Rails;
 use report::{Line, Report};
 
 /// Memory for messages, each way, unless one message is larger.
@@ -41,25 +45,45 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     if args.op != Operation::Send && matches!(args.measure, Measure::Bidirectional) {
         return Err(Failure::usage("bidirectional measures --op send only"));
     }
+    if args.seconds.is_some()
+        && (args.op != Operation::Send || !matches!(args.measure, Measure::Bandwidth | Measure::Bidirectional))
+    {
+        return Err(Failure::usage("--seconds measures bandwidth and bidirectional by --op send"));
+    }
+    if args.seconds.is_some() && args.sizes.len() > 1 {
+        return Err(Failure::usage("--seconds measures messages of one size"));
+    }
     if args.baseline {
-        if args.path != PathChoice::Tcp || matches!(args.measure, Measure::Bidirectional) {
+        let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(args);
+        if !over_tcp || matches!(args.measure, Measure::Bidirectional) {
             return Err(Failure::usage("--baseline measures latency, bandwidth or rate with --path tcp"));
         }
         return baseline::run(args);
     }
-    if !launch::is_launched() {
+    if !ends::is_pair(args) && !launch::is_launched() {
         return supervise(args);
     }
-    let mut session = session::join(Duration::from_secs(args.stall_seconds))?;
+    let mut args = args.clone();
+    let (mut session, first) = ends::open(&mut args)?;
     session.set_spin(SPIN);
     if session.size() != 2 {
         return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
     }
-    let pinned = pin::Pinned::to(session.rank() as usize);
-    let report = measure(args, &mut session)?;
-    drop(pinned);
-    if session.rank() == 0 {
-        report.print(args.json)?;
+    // Processes of a pair may stand on hosts of their own.
+    let pinned = (!ends::is_pair(&args)).then(|| pin::Pinned::to(session.rank() as usize));
+    let pair = Pair { first, second: 1 - first };
+    if args.seconds.is_some() {
+        let steady = steady::measure(&args, &mut session, pair)?;
+        drop(pinned);
+        if session.rank() == first {
+            steady.print(args.json)?;
+        }
+    } else {
+        let report = measure(&args, &mut session, pair)?;
+        drop(pinned);
+        if session.rank() == first {
+            report.print(args.json)?;
+        }
     }
     session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
     Ok(Exit::Ok)
@@ -101,20 +125,23 @@ fn load(args: &PerfArgs, bytes: u64) -> Load {
     Load { bytes, window: args.window, warmup: args.warmup.unwrap_or(windows.div_ceil(10)), windows }
 }
 
-fn measure(args: &PerfArgs, session: &mut Session) -> Result<Report, Failure> {
+fn measure(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Report, Failure> {
     let sizes = sizes(args);
     let largest = sizes.iter().copied().max().unwrap_or(0);
     let bytes = BUFFER_BYTES.max(largest.next_multiple_of(64)).min(largest.next_multiple_of(64).max(64) * args.window);
     let buffers = Buffers::allocate(session, bytes, args.verify)?;
     expose(session, args, &buffers)?;
+    let all = Rails::since_now(session);
     let mut lines = Vec::new();
     for size in sizes {
-        let line = measure_size(args, session, buffers, size);
-        lines.push(line.map_err(|error| failure(session, size, error))?);
+        let rails = Rails::since_now(session);
+        let line = measure_size(args, session, pair, buffers, size);
+        let line = line.map_err(|error| failure(session, size, error))?;
+        lines.push(Line { rails: rails.lines(session), ..line });
     }
     let path = session.path(1 - session.rank());
-    let verified = judge_window(args, session, &buffers)?;
-    Ok(Report::new(args, path, verified, lines))
+    let verified = judge_window(args, session, pair, &buffers)?;
+    Ok(Report::new(args, path, verified, lines, all.lines(session)))
 }
 
 /// Opens a window as large as the buffers where the operation needs one.
@@ -138,20 +165,25 @@ fn expose(session: &mut Session, args: &PerfArgs, buffers: &Buffers) -> Result<(
 
 /// After all puts: the target looks at what was put (from the start of its window, as far as the largest message
 /// went). Says whether bytes were verified.
-fn judge_window(args: &PerfArgs, session: &mut Session, buffers: &Buffers) -> Result<bool, Failure> {
+fn judge_window(args: &PerfArgs, session: &mut Session, pair: Pair, buffers: &Buffers) -> Result<bool, Failure> {
     session.barrier(0)?;
-    if args.verify && args.op == Operation::Put && session.rank() == 1 {
+    if args.verify && args.op == Operation::Put && session.rank() == pair.second {
         let largest = args.sizes.iter().copied().max().unwrap_or(8).min(buffers.bytes);
         let written = session.bytes(Seg::new(buffers.incoming, 0, largest));
-        if let Some(difference) = pattern::compare(&window_key(0), 0, written) {
-            return Err(Failure::verification(format!("rank 1, after puts: {}", describe(&difference))));
+        if let Some(difference) = pattern::compare(&window_key(pair.first), 0, written) {
+            return Err(Failure::verification(format!("rank {}, after puts: {}", pair.second, describe(&difference))));
         }
     }
     Ok(args.verify)
 }
 
-fn measure_size(args: &PerfArgs, session: &mut Session, buffers: Buffers, bytes: u64) -> Result<Line, KernelError> {
-    let pair = Pair { first: 0, second: 1 };
+fn measure_size(
+    args: &PerfArgs,
+    session: &mut Session,
+    pair: Pair,
+    buffers: Buffers,
+    bytes: u64,
+) -> Result<Line, KernelError> {
     let access = match args.op {
         Operation::Send => None,
         op => Some(Access { put: op == Operation::Put, window: WINDOW + u64::from(1 - session.rank()) }),

@@ -8,8 +8,10 @@ use crate::output::stats::Latency;
 use crate::output::{Align, Table, bold, json, microseconds, rate, write_stdout};
 use crate::session::Path;
 
+use super::rails::{RailLine, render};
+
 /// The result for one size.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Line {
     /// Bytes of a message.
     pub bytes: u64,
@@ -21,6 +23,8 @@ pub struct Line {
     pub bytes_per_second: f64,
     /// Messages per second.
     pub messages_per_second: f64,
+    /// What each rail carried of it.
+    pub rails: Vec<RailLine>,
 }
 
 impl Line {
@@ -28,7 +32,14 @@ impl Line {
     pub fn of_latency(bytes: u64, latency: Option<Latency>) -> Line {
         let per_second = latency.map_or(0.0, |latency| 1e9 / latency.average_ns.max(1) as f64);
         let messages = latency.map_or(0, |latency| latency.samples);
-        Line { bytes, latency, messages, bytes_per_second: bytes as f64 * per_second, messages_per_second: per_second }
+        Line {
+            bytes,
+            latency,
+            messages,
+            bytes_per_second: bytes as f64 * per_second,
+            messages_per_second: per_second,
+            rails: Vec::new(),
+        }
     }
 
     /// From messages in so many seconds.
@@ -40,6 +51,7 @@ impl Line {
             messages,
             bytes_per_second: bytes as f64 * per_second,
             messages_per_second: per_second,
+            rails: Vec::new(),
         }
     }
 }
@@ -53,11 +65,12 @@ pub struct Report {
     window: Option<u64>,
     verified: bool,
     sizes: Vec<Line>,
+    rails: Vec<RailLine>,
 }
 
 impl Report {
     /// Of a measurement that went well.
-    pub fn new(args: &PerfArgs, path: Path, verified: bool, sizes: Vec<Line>) -> Report {
+    pub fn new(args: &PerfArgs, path: Path, verified: bool, sizes: Vec<Line>, rails: Vec<RailLine>) -> Report {
         let measure = match args.measure {
             Measure::Latency => "latency",
             Measure::Bandwidth => "bandwidth",
@@ -71,7 +84,7 @@ impl Report {
             Operation::Get => "get",
         };
         let window = (args.measure != Measure::Latency).then_some(args.window);
-        Report { measure, operation, path, window, verified, sizes }
+        Report { measure, operation, path, window, verified, sizes, rails }
     }
 
     /// As JSON, or as a table.
@@ -87,6 +100,7 @@ impl Report {
             ("p99 us", Align::Right),
             ("MB/s", Align::Right),
             ("messages/s", Align::Right),
+            ("by rail", Align::Left),
         ]);
         for line in &self.sizes {
             let time = |pick: fn(&Latency) -> u64| {
@@ -99,11 +113,24 @@ impl Report {
                 time(|latency| latency.p99_ns),
                 rate(line.bytes_per_second),
                 format!("{:.0}", line.messages_per_second),
+                shares(&line.rails),
             ]);
         }
         let window = self.window.map_or(String::new(), |window| format!(", window of {window}"));
         let verified = if self.verified { ", every byte verified" } else { "" };
         let title = format!("{} of {} over {}{window}{verified}", self.measure, self.operation, self.path);
-        format!("{}\n{}", bold(&title), table.render())
+        let rails = render(&self.rails);
+        let gap = if rails.is_empty() { "" } else { "\n\n" };
+        format!("{}\n{}{gap}{rails}", bold(&title), table.render())
     }
+}
+
+/// Which parts of the bytes rails carried, where there is more than one rail.
+fn shares(rails: &[RailLine]) -> String {
+    let total = rails.iter().map(|rail| rail.bytes).sum::<u64>();
+    if rails.len() < 2 || total == 0 {
+        return String::new();
+    }
+    let share = |rail: &RailLine| format!("{:.0}", 100.0 * rail.bytes as f64 / total as f64);
+    format!("{} %", rails.iter().map(share).collect::<Vec<_>>().join(" + "))
 }

@@ -4,7 +4,7 @@
 //! told in the terminal.
 
 mod page;
-mod plot;
+pub mod plot;
 mod words;
 
 use std::num::NonZero;

@@ -1,8 +1,10 @@
 //! Joining a job: settings from the environment, who is who over the bootstrap's board, then the transport.
 
-use std::time::Duration;
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
 
-use rerail_linux::bootstrap::{self, Bootstrap};
+use rerail_linux::bootstrap::pair::{Pair, PairKey};
+use rerail_linux::bootstrap::{self, BootError, Bootstrap};
 use rerail_linux::driver::{Options, Transport};
 use rerail_linux::settings::Settings;
 
@@ -11,6 +13,13 @@ use crate::exit::Failure;
 
 /// The key under which each rank tells who it is.
 const PERSON_KEY: &str = "person";
+
+/// How long to wait for a process that does not listen yet.
+const DIAL: Duration = Duration::from_secs(5);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(100);
+/// How long each step of joining may take.
+const STEP_MAX: Duration = Duration::from_secs(60);
 
 /// Joins the job of the environment.
 pub fn join(stall: Duration) -> Result<Session, Failure> {
@@ -28,7 +37,22 @@ pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) 
     Ok(Session::new(transport, people, stall))
 }
 
-fn introduce(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<Person>, bootstrap::BootError> {
+/// Dials the other process of a pair until it listens, for a while: the two may be started at the same time.
+pub fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
+    let start = Instant::now();
+    loop {
+        match Pair::dial(to, key, STEP_MAX) {
+            Err(BootError::Io { source, .. })
+                if source.kind() == ErrorKind::ConnectionRefused && start.elapsed() < DIAL =>
+            {
+                std::thread::sleep(AGAIN);
+            }
+            result => return result.map_err(|error| Failure::usage(format!("{to}: {error}"))),
+        }
+    }
+}
+
+fn introduce(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<Person>, BootError> {
     // A logical host is known by its id alone.
     let host = host_id.unwrap_or_else(host_name);
     let person = Person { host, pid: std::process::id() };
@@ -38,7 +62,7 @@ fn introduce(boot: &mut dyn Bootstrap, host_id: Option<String>) -> Result<Vec<Pe
         .map(|rank| {
             let text = boot.get(rank, PERSON_KEY)?;
             let person = text.and_then(|text| serde_json::from_str(&text).ok());
-            person.ok_or(bootstrap::BootError::Absent { rank, key: PERSON_KEY.to_owned() })
+            person.ok_or(BootError::Absent { rank, key: PERSON_KEY.to_owned() })
         })
         .collect()
 }

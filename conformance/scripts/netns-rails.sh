@@ -1,0 +1,242 @@
+#!/bin/sh
+# Unequal rails on a real kernel's network: two network namespaces, two to four veth pairs that tbf holds to rates of their
+# own, and `rerail perf` between them by several policies, with messages of 1 MiB, one way and both ways; then once more
+# while the rates change. What bare TCP sockets carry over each rail in the same minute is what counts as the rails' rates:
+# headers take their part of what tbf allows (4 to 6 % at an MTU of 1500), and so does whatever else the machine does.
+#
+#   netns-rails.sh [-b BINARY] [-r RATES_MBIT] [-c RATE_MBIT] [-p POLICIES] [-s SECONDS] [-w WINDOW] [-o FOLDER]
+#
+#   -r RATES     of the rails, separated by commas (1000,250); two to four
+#   -c RATE      rail 0's after a third of the run, back after two thirds (100)
+#   -p POLICIES  of even, weighted (by the rates), adaptive, balanced (all four)
+#   -s SECONDS   of one run with fixed rates; a run with changes takes three times as long (3)
+#   -w WINDOW    messages under way, each way (16)
+#   -o FOLDER    keeps what was measured: a JSON file for each run, and plots of the changes (rates-change-*.svg)
+#
+# Demanded of balanced: 95 % of the sum of what bare sockets carry, and within 1 s of a change 90 % of the new sum. The
+# others are told beside it. With CI=true rates are told and not judged.
+# Needs root, iproute2 (ip, tc) and a kernel with network namespaces, veth and tbf. Exit codes: 0 as demanded, 1 not, 2
+# wrong use, 69 something that is needed is absent.
+set -eu
+
+rates=1000,250
+changed=100
+policies=even,weighted,adaptive,balanced
+seconds=3
+window=16
+binary=
+out=
+usage() {
+    echo "usage: $0 [-b BINARY] [-r RATES_MBIT] [-c RATE_MBIT] [-p POLICIES] [-s SECONDS] [-w WINDOW] [-o FOLDER]" >&2
+    exit 2
+}
+while getopts b:r:c:p:s:w:o:h option; do
+    case $option in
+        b) binary=$OPTARG ;;
+        r) rates=$OPTARG ;;
+        c) changed=$OPTARG ;;
+        p) policies=$OPTARG ;;
+        s) seconds=$OPTARG ;;
+        w) window=$OPTARG ;;
+        o) out=$OPTARG ;;
+        *) usage ;;
+    esac
+done
+for number in $(echo "$rates" | tr , ' ') "$changed" "$seconds" "$window"; do
+    case $number in '' | *[!0-9]*) usage ;; esac
+done
+count=$(echo "$rates" | tr , '\n' | wc -l)
+[ "$count" -ge 2 ] && [ "$count" -le 4 ] || usage
+
+absent() { echo "absent: $*" >&2; exit 69; }
+[ "$(id -u)" = 0 ] || absent "root rights, which network namespaces need"
+for program in ip tc awk; do
+    command -v "$program" > /dev/null || absent "$program (packages iproute2 and mawk)"
+done
+
+root=$(cd "$(dirname "$0")/../.." && pwd)
+if [ -z "$binary" ]; then
+    cargo build --release --manifest-path "$root/Cargo.toml" -p rerail-conformance --bin rerail
+    binary=${CARGO_TARGET_DIR:-$root/target}/release/rerail
+fi
+[ -x "$binary" ] || absent "$binary (build it, or name one with -b)"
+
+# Names of this run's own, so that two runs don't meet.
+id=$$
+left=rr-left-$id
+right=rr-right-$id
+folder=$(mktemp -d)
+listener=
+cleanup() {
+    status=$?
+    trap - EXIT INT TERM
+    [ -z "$listener" ] || kill "$listener" 2> /dev/null || true
+    ip netns delete "$left" 2> /dev/null || true
+    ip netns delete "$right" 2> /dev/null || true
+    rm -rf "$folder"
+    exit "$status"
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+if [ -n "$out" ]; then mkdir -p "$out"; else out=$folder/out; mkdir "$out"; fi
+
+# Shapes rail $1 to $2 Mbit/s, in both directions.
+shape() {
+    ip netns exec "$left" tc qdisc replace dev "rra$1-$id" root tbf rate "$2mbit" burst 128kb latency 50ms
+    ip netns exec "$right" tc qdisc replace dev "rrb$1-$id" root tbf rate "$2mbit" burst 128kb latency 50ms
+}
+
+rate_of() { echo "$rates" | cut -d, -f$(($1 + 1)); }
+
+ip netns add "$left" 2> "$folder/error" || absent "network namespaces: $(cat "$folder/error")"
+ip netns add "$right"
+ip -n "$left" link set lo up
+ip -n "$right" link set lo up
+ours=
+theirs=
+rail=0
+while [ "$rail" -lt "$count" ]; do
+    ip link add "rra$rail-$id" netns "$left" type veth peer name "rrb$rail-$id" netns "$right" 2> "$folder/error" ||
+        absent "veth: $(cat "$folder/error")"
+    ip -n "$left" address add "10.78.$rail.1/24" dev "rra$rail-$id"
+    ip -n "$right" address add "10.78.$rail.2/24" dev "rrb$rail-$id"
+    ip -n "$left" link set "rra$rail-$id" up
+    ip -n "$right" link set "rrb$rail-$id" up
+    shape "$rail" "$(rate_of "$rail")" 2> "$folder/error" || absent "tbf: $(cat "$folder/error")"
+    ours=$ours${ours:+,}10.78.$rail.1
+    theirs=$theirs${theirs:+,}10.78.$rail.2
+    rail=$((rail + 1))
+done
+RERAIL_KEY=$(head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n')
+RERAIL_RAILS=tcp
+export RERAIL_KEY RERAIL_RAILS
+
+# What one side says ends here; shown where something failed.
+failed() {
+    echo "$1 failed:" >&2
+    cat "$folder/left.log" "$folder/right.log" >&2
+    exit 1
+}
+
+# One bare socket: $1 receives and $2 sends, over address $3, windows $4, the sender's result into file $5.
+socket() {
+    ip netns exec "$1" "$binary" perf bandwidth --baseline --sizes 1M --window 8 --iterations "$4" --warmup 1 \
+        --listen "$3" >> "$folder/right.log" 2>&1 &
+    listening=$!
+    ip netns exec "$2" "$binary" perf bandwidth --baseline --sizes 1M --window 8 --iterations "$4" --warmup 1 \
+        --connect "$3" --json > "$5" 2>> "$folder/left.log" || return 1
+    wait "$listening"
+}
+
+# Mbit/s of payload that bare sockets carry over rail $1 at $2 Mbit/s, $3 ways at once. Whoever else uses the processors can
+# only make it less, so the better of two counts.
+bare() {
+    windows=$(($2 * seconds / 8 / 8 / 2 + 2))
+    : > "$folder/left.log"
+    : > "$folder/right.log"
+    for turn in 1 2; do
+        back=
+        if [ "$3" = 2 ]; then
+            socket "$left" "$right" "10.78.$1.1:7473" "$windows" "$folder/bare.$turn.back" &
+            back=$!
+        fi
+        socket "$right" "$left" "10.78.$1.2:7471" "$windows" "$folder/bare.$turn.there" || failed "a bare socket on rail $1"
+        [ -z "$back" ] || wait "$back" || failed "a bare socket on rail $1"
+    done
+    for turn in 1 2; do
+        sed -n 's/^    "bytes_per_second": \([0-9.e+]*\).*/\1/p; s/^      "bytes_per_second": \([0-9.e+]*\).*/\1/p' \
+            "$folder/bare.$turn."* | awk '{ sum += $1 } END { print sum * 8 / 1e6 }'
+    done | sort -n | tail -n 1 | awk '{ printf "%.1f\n", $1 }'
+    rm -f "$folder"/bare.*
+}
+
+# One run: bandwidth or bidirectional, policy, seconds, the file for the result.
+run() {
+    weights=
+    [ "$2" != weighted ] || weights="--weights $rates"
+    # shellcheck disable=SC2086
+    RERAIL_HOST_ID=right ip netns exec "$right" "$binary" perf --listen 10.78.0.2:7472 --interfaces "$theirs" \
+        --policy "$2" $weights > "$folder/right.log" 2>&1 &
+    listener=$!
+    # shellcheck disable=SC2086
+    RERAIL_HOST_ID=left ip netns exec "$left" "$binary" perf "$1" --connect 10.78.0.2:7472 --interfaces "$ours" \
+        --policy "$2" $weights --sizes 1M --window "$window" --seconds "$3" --json > "$4" 2> "$folder/left.log" ||
+        failed "$1 by $2"
+    wait "$listener" || failed "$1 by $2"
+    listener=
+}
+
+add() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f\n", a + b }'; }
+
+# What the rails carry together, $1 ways: into sum, and into lower while rail 0 is slow.
+measure_sums() {
+    sum=0
+    rail=0
+    while [ "$rail" -lt "$count" ]; do
+        carried=$(bare "$rail" "$(rate_of "$rail")" "$1")
+        echo "  rail $rail, tbf $(rate_of "$rail") Mbit/s: $carried Mbit/s"
+        [ "$rail" != 0 ] || first=$carried
+        sum=$(add "$sum" "$carried")
+        rail=$((rail + 1))
+    done
+    shape 0 "$changed"
+    low=$(bare 0 "$changed" "$1")
+    echo "  rail 0, tbf $changed Mbit/s: $low Mbit/s"
+    shape 0 "$(rate_of 0)"
+    lower=$(awk -v sum="$sum" -v first="$first" -v low="$low" 'BEGIN { printf "%.1f\n", sum - first + low }')
+    echo "  sum: $sum Mbit/s, while rail 0 is slow $lower Mbit/s"
+}
+
+status=0
+lenient=
+[ "${CI:-}" != true ] || lenient=--lenient
+judge= # Only balanced must keep to it.
+case ,$policies, in *,balanced,*) judge="--judge balanced" ;; *) lenient=--lenient ;; esac
+# Title, file of the plot, sums; all policies' files of the current folder of results.
+tell() {
+    [ "$way" = bandwidth ] || echo
+    echo "$1:"
+    # shellcheck disable=SC2086
+    "$binary" series $files --sums "$3" $judge $lenient --svg "$2" --title "$1" || status=1
+}
+
+for way in bandwidth bidirectional; do
+    [ "$way" = bandwidth ] || echo
+    if [ "$way" = bandwidth ]; then ways=1 name="one way"; else ways=2 name="both ways"; fi
+    echo "bare TCP sockets, payload, $name:"
+    measure_sums "$ways"
+    mkdir -p "$out/$way" "$out/$way-changes"
+
+    files=
+    for policy in $(echo "$policies" | tr , ' '); do
+        run "$way" "$policy" "$seconds" "$out/$way/$policy.json"
+        files="$files $out/$way/$policy.json"
+    done
+    tell "fixed rates, $name" "$out/$way/rates.svg" "0=$sum"
+
+    files=
+    for policy in $(echo "$policies" | tr , ' '); do
+        file=$out/$way-changes/$policy.json
+        # Joining takes a while; the moments of the changes are noted, and laid beside the run's own start.
+        (
+            sleep "$seconds.5" && date +%s%N > "$folder/slow" && shape 0 "$changed"
+            sleep "$seconds" && date +%s%N > "$folder/fast" && shape 0 "$(rate_of 0)"
+        ) &
+        changer=$!
+        run "$way" "$policy" $((3 * seconds)) "$file"
+        wait "$changer"
+        files="$files $file"
+        # Starts differ by less than a sample between policies; the last run's stand for all.
+        started=$(sed -n 's/.*"started_unix_ns": \([0-9]*\).*/\1/p' "$file")
+        at() { awk -v at="$(cut -c 1-13 "$1")" -v start="$(echo "$started" | cut -c 1-13)" 'BEGIN { printf "%.2f\n", (at - start) / 1000 }'; }
+        slow=$(at "$folder/slow")
+        fast=$(at "$folder/fast")
+        [ "$policy" = balanced ] && judged_slow=$slow judged_fast=$fast
+        echo "  $way by $policy: rail 0 slow at $slow s, back at $fast s" >&2
+    done
+    tell "rail 0 from $(rate_of 0) to $changed Mbit/s and back, $name" "$out/rates-change-$way.svg" \
+        "0=$sum,${judged_slow:-$slow}=$lower,${judged_fast:-$fast}=$sum"
+done
+[ -z "$lenient" ] || echo "told, not judged"
+exit $status

@@ -1,0 +1,152 @@
+//! The two processes of a measurement: launched as a job, or a pair that meets at an address.
+//!
+//! Of a pair, the process that connects measures; it tells the other what is to be measured, so that nobody has to say it
+//! twice. How messages find their rails is each side's own affair: that of what it sends.
+
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use rerail_linux::bootstrap::pair::{PairKey, PairListener};
+use rerail_linux::bootstrap::{self, Bootstrap};
+use rerail_linux::settings::Settings;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{Measure, Operation, PerfArgs, WaysArgs};
+use crate::exit::Failure;
+use crate::session::{self, Session};
+
+/// How long the listening process waits for the other.
+const ACCEPT: Duration = Duration::from_secs(3600);
+/// How long bare sockets try to connect.
+const DIAL: Duration = Duration::from_secs(5);
+/// Between two attempts.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What is to be measured, as the one process tells the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Plan {
+    measure: Measure,
+    op: Operation,
+    sizes: Vec<u64>,
+    iterations: Option<u64>,
+    warmup: Option<u64>,
+    window: u64,
+    verify: bool,
+    seconds: Option<u64>,
+    interval: u64,
+}
+
+impl Plan {
+    fn of(args: &PerfArgs) -> Plan {
+        Plan {
+            measure: args.measure,
+            op: args.op,
+            sizes: args.sizes.clone(),
+            iterations: args.iterations,
+            warmup: args.warmup,
+            window: args.window,
+            verify: args.verify,
+            seconds: args.seconds,
+            interval: args.interval,
+        }
+    }
+
+    fn give(self, args: &mut PerfArgs) {
+        let Plan { measure, op, sizes, iterations, warmup, window, verify, seconds, interval } = self;
+        *args = PerfArgs { measure, op, sizes, iterations, warmup, window, verify, seconds, interval, ..args.clone() };
+    }
+}
+
+/// Whether this process meets another one, instead of launching.
+pub fn is_pair(args: &PerfArgs) -> bool {
+    args.ends.listen.is_some() || args.ends.connect.is_some()
+}
+
+/// The session, and the rank that measures. The side of a pair that listens has in `args` what the other one said.
+pub fn open(args: &mut PerfArgs) -> Result<(Session, u32), Failure> {
+    let settings = settings(&args.ways)?;
+    let stall = Duration::from_secs(args.stall_seconds);
+    if !is_pair(args) {
+        let boot = bootstrap::from_env().map_err(Failure::usage)?;
+        return Ok((session::start(settings, boot, stall)?, 0));
+    }
+    let boot: Box<dyn Bootstrap> = match (&args.ends.listen, &args.ends.connect) {
+        (Some(address), _) => {
+            let listener = PairListener::bind(address).map_err(Failure::usage)?;
+            let here = listener.local_addr().map_err(Failure::usage)?;
+            let key = match &args.ends.key {
+                Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
+                None => PairKey::generate().map_err(Failure::usage)?,
+            };
+            eprintln!("listening on {here}");
+            if args.ends.key.is_none() {
+                eprintln!("rerail perf --connect {here} --key {}", key.to_hex());
+            }
+            Box::new(listener.accept(&key, ACCEPT).map_err(Failure::usage)?)
+        }
+        (None, connect) => {
+            let to = connect.as_deref().unwrap_or_default();
+            let text = args.ends.key.as_deref();
+            let text =
+                text.ok_or_else(|| Failure::usage("--connect needs --key: what the other side was given or printed"))?;
+            Box::new(session::dial(to, &PairKey::from_hex(text).map_err(Failure::usage)?)?)
+        }
+    };
+    let mut session = session::start(settings, boot, stall)?;
+    agree(args, &mut session)?;
+    Ok((session, 1))
+}
+
+/// Rank 1 says what is measured.
+fn agree(args: &mut PerfArgs, session: &mut Session) -> Result<(), Failure> {
+    if session.rank() == 1 {
+        // Plain data of this crate's own: serialisation can't fail.
+        return Ok(session.tell(0, &serde_json::to_vec(&Plan::of(args)).unwrap_or_default())?);
+    }
+    let heard =
+        session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it said what to measure"))?;
+    let plan: Plan = serde_json::from_slice(&heard)
+        .map_err(|error| Failure::usage(format!("what the other side wants measured can't be read: {error}")))?;
+    plan.give(args);
+    Ok(())
+}
+
+/// The settings of the environment with what the command line says of rails.
+fn settings(ways: &WaysArgs) -> Result<Settings, Failure> {
+    let mut settings = Settings::from_env().map_err(Failure::usage)?;
+    let policies = [
+        ("policy", &ways.policy),
+        ("policy_small", &ways.policy_small),
+        ("policy_large", &ways.policy_large),
+        ("policy_one_sided", &ways.policy_one_sided),
+    ];
+    for (name, policy) in policies {
+        if let Some(policy) = policy {
+            settings.set(name, &policy.replace('-', "_")).map_err(Failure::usage)?;
+        }
+    }
+    if let Some(weights) = &ways.weights {
+        settings.set("weights", weights).map_err(Failure::usage)?;
+    }
+    if !ways.interfaces.is_empty() {
+        settings.set("tcp_interfaces", &ways.interfaces.join(",")).map_err(Failure::usage)?;
+    }
+    Ok(settings)
+}
+
+/// A bare socket to the other process, and whether this one measures; `None`: there is no other process.
+pub fn bare(args: &PerfArgs) -> std::io::Result<Option<(TcpStream, bool)>> {
+    if let Some(address) = &args.ends.listen {
+        return Ok(Some((TcpListener::bind(address)?.accept()?.0, false)));
+    }
+    let Some(to) = &args.ends.connect else { return Ok(None) };
+    let start = Instant::now();
+    loop {
+        match TcpStream::connect(to) {
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused && start.elapsed() < DIAL => {
+                std::thread::sleep(AGAIN);
+            }
+            connected => return Ok(Some((connected?, true))),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What each rail carried and was seen to do, as the core counts it.
+
+use rerail_core::endpoint::{Change, RailStats, Why};
+use rerail_core::rail::RailKind;
+use rerail_linux::driver::RailInfo;
+use serde::{Deserialize, Serialize};
+
+use crate::output::{Align, Table, bytes, microseconds, rate};
+use crate::session::Session;
+
+/// A rail's figures: what it carried since they were last taken, and what is known of it now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RailLine {
+    /// Its number.
+    pub rail: u8,
+    /// Its name.
+    pub name: String,
+    /// Payload that it was given here.
+    pub bytes: u64,
+    /// Messages of which it was given a part.
+    pub messages: u64,
+    /// Packets, those without payload included.
+    pub packets: u64,
+    /// Its weight of 65,536.
+    pub weight: u32,
+    /// Bytes per second that it was last measured to move; 0: not measured.
+    pub bytes_per_second: u64,
+    /// From post to completion of a lone packet beside what its bytes take; 0: not measured.
+    pub latency_ns: u64,
+    /// Why its weight or rate was last changed; empty: it never was.
+    pub changed: String,
+    /// How long ago that was, in seconds.
+    pub changed_ago: Option<f64>,
+}
+
+/// The rails' figures from one moment on.
+#[derive(Clone, Debug)]
+pub struct Rails {
+    before: Vec<RailStats>,
+}
+
+impl Rails {
+    /// From now on.
+    pub fn since_now(session: &Session) -> Rails {
+        Rails { before: session.transport().rails().map(|rail| rail.stats).collect() }
+    }
+
+    /// Payload that each rail was given since then, by number, the loopback among them.
+    pub fn bytes(&self, session: &Session) -> Vec<u64> {
+        let now = session.transport().rails().map(|rail| rail.stats.bytes);
+        now.zip(&self.before).map(|(now, before)| now - before.bytes).collect()
+    }
+
+    /// What they did since then: of all rails that ever carried a packet to another process.
+    pub fn lines(&self, session: &Session) -> Vec<RailLine> {
+        let now = monotonic_ns();
+        let used = |rail: &RailInfo<'_>| rail.kind != RailKind::Loop && rail.stats.packets > 0;
+        let rails = session.transport().rails().zip(&self.before).filter(|(rail, _)| used(rail));
+        let line = |(rail, before): (RailInfo<'_>, &RailStats)| RailLine {
+            rail: rail.id.0,
+            name: rail.name.to_owned(),
+            bytes: rail.stats.bytes - before.bytes,
+            messages: rail.stats.messages - before.messages,
+            packets: rail.stats.packets - before.packets,
+            weight: rail.stats.weight,
+            bytes_per_second: rail.stats.bytes_per_second,
+            latency_ns: rail.stats.latency.0,
+            changed: rail.stats.changed.map_or(String::new(), |change| reason(&change)),
+            changed_ago: rail.stats.changed.map(|change| now.saturating_sub(change.at.0) as f64 / 1e9),
+        };
+        rails.map(line).collect()
+    }
+}
+
+/// The transport's clock.
+fn monotonic_ns() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Why a weight or rate was changed, in words.
+fn reason(change: &Change) -> String {
+    let Change { why, from, to, .. } = *change;
+    let rates = format!("{} to {} MB/s", rate(from as f64), rate(to as f64));
+    match why {
+        Why::Measured => format!("first measured: {} MB/s", rate(to as f64)),
+        Why::Jump => format!("rate jumped: {rates}"),
+        Why::Stripes => format!("stripes' times: weight {from} to {to}"),
+        Why::Set => format!("set: weight {from} to {to}"),
+        Why::Planned => format!("planned: weight {from} to {to}"),
+    }
+}
+
+/// As a table; empty where there are no rails.
+pub fn render(lines: &[RailLine]) -> String {
+    if lines.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("rail", Align::Left),
+        ("share", Align::Right),
+        ("bytes", Align::Right),
+        ("messages", Align::Right),
+        ("weight", Align::Right),
+        ("measured MB/s", Align::Right),
+        ("latency us", Align::Right),
+        ("last change", Align::Left),
+    ]);
+    let total = lines.iter().map(|line| line.bytes).sum::<u64>().max(1);
+    let measured = |value: u64, text: String| if value == 0 { "-".to_owned() } else { text };
+    for line in lines {
+        let ago = line.changed_ago.map_or(String::new(), |ago| format!(" ({ago:.1} s ago)"));
+        table.row([
+            format!("{} {}", line.rail, line.name),
+            format!("{:.1} %", 100.0 * line.bytes as f64 / total as f64),
+            bytes(line.bytes),
+            line.messages.to_string(),
+            line.weight.to_string(),
+            measured(line.bytes_per_second, rate(line.bytes_per_second as f64)),
+            measured(line.latency_ns, microseconds(line.latency_ns)),
+            format!("{}{ago}", line.changed),
+        ]);
+    }
+    table.render()
+}

@@ -1,0 +1,133 @@
+//! `rerail perf` as a user runs it: launched, as a pair that meets at an address, and over time.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+const KEY: &str = "0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0";
+const TWO_RAILS: &str = "127.0.0.1,127.0.0.2";
+
+fn rerail() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rerail"));
+    // A launcher around the tests is none of the tool's business.
+    for name in ["PMI_FD", "PMI_PORT", "PMI_SIZE", "PMI_RANK"] {
+        command.env_remove(name);
+    }
+    command
+}
+
+fn result(command: &mut Command) -> Value {
+    let output = command.output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{stdout}\n{stderr}");
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
+}
+
+fn numbers(list: &Value, field: &str) -> Vec<u64> {
+    list.as_array().unwrap().iter().map(|entry| entry[field].as_u64().unwrap()).collect()
+}
+
+/// Two processes that meet at an address: what the one that connects prints.
+fn pair(options: &[&str]) -> Value {
+    let two = |command: &mut Command| {
+        command.env("RERAIL_KEY", KEY).env("RERAIL_RAILS", "tcp").args(["--interfaces", TWO_RAILS]);
+    };
+    let mut listener = rerail();
+    listener.args(["perf", "--listen", "127.0.0.1:0"]).stderr(Stdio::piped());
+    two(&mut listener);
+    let mut listener = listener.spawn().unwrap();
+    let mut lines = BufReader::new(listener.stderr.take().unwrap()).lines();
+    let said = lines.next().unwrap().unwrap();
+    let address = said.strip_prefix("listening on ").unwrap_or_else(|| panic!("{said}")).to_owned();
+    let mut connector = rerail();
+    connector.args(["perf", "--json", "--connect", &address]).args(options);
+    two(&mut connector);
+    let result = result(&mut connector);
+    assert!(listener.wait().unwrap().success());
+    result
+}
+
+#[test]
+fn a_policy_decides_which_rails_carry_and_figures_tell() {
+    let carried = |policy: &[&str]| {
+        let report = pair(
+            &[&["bandwidth", "--sizes", "256K", "--window", "4", "--iterations", "4", "--verify"], policy].concat(),
+        );
+        assert_eq!((report["verified"].as_bool(), report["path"].as_str()), (Some(true), Some("tcp")));
+        // Both rails count the size's messages and the whole run's.
+        let (size, whole) = (&report["sizes"][0]["rails"], &report["rails"]);
+        let (size, whole) = (numbers(size, "bytes"), numbers(whole, "bytes"));
+        assert!(size.len() == 2 && whole.iter().zip(&size).all(|(whole, size)| whole >= size), "{report}");
+        size
+    };
+    let even = carried(&["--policy", "even"]);
+    assert!(even[0].abs_diff(even[1]) < even[0] / 4, "{even:?}");
+    let weighted = carried(&["--policy", "weighted", "--weights", "3,1"]);
+    assert!(weighted[0] > 2 * weighted[1] && weighted[1] > 0, "{weighted:?}");
+    let bound = carried(&["--policy", "binding"]);
+    assert!(bound[1] < bound[0] / 100, "{bound:?}");
+    let large = carried(&["--policy", "binding", "--policy-large", "even"]);
+    assert!(large[0].abs_diff(large[1]) < large[0] / 4, "{large:?}");
+}
+
+#[test]
+fn a_pair_measures_what_the_connecting_side_says() {
+    let report = pair(&["latency", "--sizes", "0,64", "--iterations", "20"]);
+    assert_eq!(report["measure"], "latency");
+    assert_eq!(numbers(&report["sizes"], "messages"), [20, 20]);
+    let report = pair(&["bandwidth", "--op", "put", "--sizes", "4K", "--iterations", "2", "--window", "2", "--verify"]);
+    assert_eq!((report["operation"].as_str(), report["verified"].as_bool()), (Some("put"), Some(true)));
+}
+
+#[test]
+fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut files = Vec::new();
+    for measure in ["bandwidth", "bidirectional"] {
+        let steady =
+            pair(&[measure, "--sizes", "64K", "--window", "4", "--seconds", "1", "--interval", "50", "--verify"]);
+        assert_eq!(steady["measure"], measure);
+        let samples = steady["samples"].as_array().unwrap();
+        let number = |value: &Value| value.as_f64().unwrap();
+        let (mut moved, mut before) = (0.0, 0.0);
+        for sample in samples {
+            let passed = number(&sample["at"]) - before;
+            assert!(passed > 0.0, "{sample}");
+            moved += passed * (number(&sample["sent"]) + number(&sample["received"]));
+            before = number(&sample["at"]);
+        }
+        let total = number(&steady["bytes_per_second"]) * number(&steady["seconds"]);
+        // What was through after the last sample is in the total alone.
+        assert!(moved > 0.0 && moved <= total * 1.000_001, "{moved} of {total}");
+        assert_eq!(measure == "bidirectional", samples.iter().any(|sample| number(&sample["received"]) > 0.0));
+        let file = folder.path().join(format!("{measure}.json"));
+        std::fs::write(&file, steady.to_string()).unwrap();
+        files.push(file);
+    }
+    let svg = folder.path().join("plot.svg");
+    let judge = |sums: &str| {
+        let mut command = rerail();
+        command.arg("series").args(&files).args(["--sums", sums, "--svg"]).arg(&svg);
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(judge("0=0.000001"), Some(0));
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("bidirectional"));
+    assert_eq!(judge("0=100000000"), Some(1), "nobody carries so much");
+    assert_eq!(judge("1=5,0=5"), Some(2));
+}
+
+#[test]
+fn what_can_not_be_measured_is_wrong_use() {
+    for options in [
+        &["latency", "--seconds", "1"][..],
+        &["bandwidth", "--op", "put", "--seconds", "1"],
+        &["bandwidth", "--seconds", "1", "--sizes", "8,16"],
+        &["--policy", "evn"],
+        &["--connect", "127.0.0.1:1"],
+        &["--connect", "127.0.0.1:1", "--listen", "127.0.0.1:0"],
+    ] {
+        let output = rerail().arg("perf").args(options).env_remove("RERAIL_KEY").output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
