@@ -8,6 +8,7 @@ pub mod auth;
 pub mod bootstrap;
 pub mod driver;
 mod memory;
+pub mod place;
 pub mod rail;
 mod random;
 pub mod settings;

@@ -87,6 +87,8 @@ impl Info {
             ("state", Align::Left),
             ("MTU", Align::Right),
             ("MB/s", Align::Right),
+            ("bus > card", Align::Left),
+            ("NUMA", Align::Right),
             ("use", Align::Left),
         ]);
         for port in &self.tcp {
@@ -101,6 +103,8 @@ impl Info {
                 port.state.clone(),
                 port.mtu_bytes.map_or("-".to_owned(), |mtu| mtu.to_string()),
                 port.bytes_per_second.map_or("-".to_owned(), |speed| rate(speed as f64)),
+                port.device.way.clone().unwrap_or("-".to_owned()),
+                port.device.numa_distance.map_or("-".to_owned(), |distance| distance.to_string()),
                 verdict,
             ]);
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::read_to_string;
 use std::path::Path;
 
+use rerail_linux::place;
 use rerail_linux::rail::tcp::interfaces;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -25,8 +26,37 @@ pub struct Port {
     pub mtu_bytes: Option<u64>,
     /// What the driver says of its speed.
     pub bytes_per_second: Option<u64>,
+    /// Where its device sits; nothing of a virtual interface.
+    pub device: Device,
     /// Why it can't be a rail.
     pub obstacle: Option<Obstacle>,
+}
+
+/// Where a device sits: equal words mean that it is shared.
+#[derive(Clone, Debug, Serialize)]
+pub struct Device {
+    /// The card's port.
+    pub port: Option<String>,
+    /// The card.
+    pub hca: Option<String>,
+    /// The root port before it.
+    pub bus: Option<String>,
+    /// Its NUMA node.
+    pub numa_node: Option<u32>,
+    /// How far that is from this process; 10 is local.
+    pub numa_distance: Option<u8>,
+    /// Bus and card, for people.
+    #[serde(skip)]
+    pub way: Option<String>,
+}
+
+impl Device {
+    fn of(interface: &str) -> Self {
+        let device = place::Device::of_interface(interface);
+        let way = device.describe();
+        let place::Device { port, hca, bus, numa_node, numa_distance } = device;
+        Device { port, hca, bus, numa_node, numa_distance: Some(numa_distance).filter(|far| *far > 0), way }
+    }
 }
 
 /// Looks at all interfaces, those that are down too.
@@ -41,6 +71,7 @@ pub fn look() -> Result<Vec<Port>, Errno> {
             state: state(&found.name),
             mtu_bytes: mtu(&found.name),
             bytes_per_second: Some(found.bytes_per_second).filter(|&speed| speed > 0),
+            device: Device::of(&found.name),
             obstacle: None,
         })
         .collect();
@@ -71,6 +102,7 @@ fn without_address(name: String) -> Port {
         Obstacle::new(why, format!("ip address add ADDRESS/LENGTH dev {name}"))
     };
     let mtu_bytes = mtu(&name);
+    let device = Device::of(&name);
     Port {
         interface: name,
         address: None,
@@ -78,6 +110,7 @@ fn without_address(name: String) -> Port {
         state,
         mtu_bytes,
         bytes_per_second: None,
+        device,
         obstacle: Some(obstacle),
     }
 }

@@ -134,7 +134,9 @@ impl Endpoint<'_> {
 
     /// The largest segment that a rail is given of a transfer. Where parts may still move (P-10), about half of what it
     /// is fed at a time, and little as long as nobody knows how fast it is.
-    fn segment_most(&self, channel: u32, op: u32, rail: RailId, segment_bytes_max: u64) -> u64 {
+    fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
+        let facts = &self.rails[usize::from(rail.0)];
+        let segment_bytes_max = facts.segment_bytes_max.into();
         let set = self.t.ops.at(op).stripes;
         if set == NONE || self.t.stripe_sets.at(set).helpers == 0 {
             return segment_bytes_max;
@@ -142,7 +144,7 @@ impl Endpoint<'_> {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let fed = match path.rate {
             Rate::NONE => SEGMENT_BYTES_FIRST,
-            rate => rate.bytes_in(self.config.feed_time.0 / 2) & !63,
+            rate => rate.bytes_in(self.config.feed_time.max(facts.feed_time_min).0 / 2) & !63,
         };
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
@@ -164,10 +166,9 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at(op);
         let &Op { kind, phase, keys, remote, granted, fins_due, fins_expected, .. } = slot;
         let (serves, remote_offset) = (slot.serves(), slot.remote_offset);
-        let facts = self.rails[usize::from(rail.0)];
         let offset = stripe.next;
         let fin_first = fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
-        let most = self.segment_most(channel, op, part, facts.segment_bytes_max.into());
+        let most = self.segment_most(channel, op, part);
         let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(most) };
         let payload = self.payload(op, offset, len);
         let rest = stripe.end - stripe.next;

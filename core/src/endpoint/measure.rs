@@ -23,6 +23,10 @@ use crate::time::{Nanos, Time};
 /// A busy interval is a sample of the rate once so many bytes were moved in it.
 const SAMPLE_BYTES_MIN: u64 = 32 * 1024;
 
+/// On TCP the kernel sends in bursts - one packet of its own is up to 64 KiB, a shaper lets a hundred pass at once - and a
+/// sample has to have several.
+const SAMPLE_BYTES_BURSTS: u64 = 256 * 1024;
+
 /// And once they were so many on average for each post: small packets cost their number, not their bytes.
 const POST_BYTES_MIN: u64 = 4 * 1024;
 
@@ -37,6 +41,9 @@ const POST_NS_MAX: u64 = 1_000_000;
 
 /// A rail of which nothing is known is given so many bytes to begin with.
 const FIRST_BYTES: u64 = 64 * 1024;
+
+/// One that wants to be fed far ahead, as if it moved a byte in so many nanoseconds.
+const FIRST_NS_PER_BYTE: u64 = 8;
 
 /// A sample further than a quarter off is out of line; after so many in a row on one side the rate has changed.
 const OUT_OF_LINE_MAX: i8 = 3;
@@ -187,7 +194,8 @@ impl Path {
         self.backlog = self.backlog.saturating_sub(len);
         self.busy_bytes += len;
         let mut told = None;
-        let whole = self.bytes >= SAMPLE_BYTES_MIN && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
+        let least = if has_bounds { SAMPLE_BYTES_MIN } else { SAMPLE_BYTES_BURSTS };
+        let whole = self.bytes >= least && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
         if self.is_open && now > self.last && self.last > self.since && whole {
             // Nothing at `last` can come any more, and the rail was busy before and after.
             told = self.sample(Rate::of(self.bytes, (self.last - self.since).0));
@@ -232,7 +240,7 @@ impl Path {
     /// little.
     pub(crate) fn lasts_less_than(&self, time: Nanos) -> bool {
         match self.rate {
-            Rate::NONE => self.backlog < FIRST_BYTES,
+            Rate::NONE => self.backlog < FIRST_BYTES.max(time.0 / FIRST_NS_PER_BYTE),
             rate => rate.time_ns(self.backlog) < time.0,
         }
     }

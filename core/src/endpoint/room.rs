@@ -26,6 +26,7 @@ impl Rooms {
     fn set(&mut self, rail: RailId, sub: &Sub, facts: &RailFacts, feed_time: Nanos) {
         let ready = sub.is_ready();
         let room = ready && sub.has_room(facts);
+        let feed_time = feed_time.max(facts.feed_time_min);
         let feed = room && (sub.posts < FEED_POSTS_MIN || sub.path.lasts_less_than(feed_time));
         let bit = |value| u64::from(value) << rail.0;
         let others = !bit(true);

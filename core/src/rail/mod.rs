@@ -7,6 +7,8 @@ pub mod weights;
 
 pub use plan::groups::Place;
 
+use crate::time::Nanos;
+
 /// What a rail can do; the core adapts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caps {
@@ -63,6 +65,9 @@ pub struct RailFacts {
     /// Payloads up to so many bytes are moved by the processor (programmed I/O, inline posts), which meanwhile serves
     /// no other rail; 0: none. No part of a message is cut as small (newmadeleine-2007, 3.3).
     pub pio_bytes_max: u32,
+    /// The rail is fed at least so far ahead, whatever `Config::feed_time` says: its completions come in bursts, of up to
+    /// about half of this time's work.
+    pub feed_time_min: Nanos,
 }
 
 impl RailFacts {
@@ -78,5 +83,6 @@ impl RailFacts {
         place: Place { port: 0, hca: 0, bus: 0 },
         numa_distance: 0,
         pio_bytes_max: 0,
+        feed_time_min: Nanos(0),
     };
 }

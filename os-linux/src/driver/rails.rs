@@ -8,11 +8,13 @@ use std::error::Error;
 use std::net::IpAddr;
 
 use rerail_core::ids::PeerId;
+use rerail_core::rail::Place;
 use rustix::io::Errno;
 
 use super::StartError;
 use crate::auth;
 use crate::bootstrap::JobKey;
+use crate::place::{Device, Numbers};
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
 use crate::rail::shm::{ShmOptions, ShmRail};
@@ -64,12 +66,15 @@ pub(super) fn open(
     key: &JobKey,
 ) -> Result<Vec<Box<dyn Rail>>, StartError> {
     let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(rank))];
+    let mut numbers = Numbers::default();
     for kind in settings.rails.iter().filter(|_| size > 1) {
         match kind.as_str() {
             "shm" => rails.push(Box::new(open_shm(settings, rank, size, key)?)),
             "tcp" => {
                 for (index, (name, interface)) in (0..=u8::MAX).zip(chosen(settings)?) {
-                    rails.push(Box::new(open_tcp(settings, rank, key, index, name, &interface)?));
+                    let device = Device::of_interface(&interface.name);
+                    let at = (numbers.place(&device), device.numa_distance);
+                    rails.push(Box::new(open_tcp(settings, rank, key, index, name, &interface, at)?));
                 }
             }
             _ => return Err(failed(kind, RailError::Kind)),
@@ -98,6 +103,7 @@ fn open_tcp(
     index: u8,
     name: String,
     interface: &Interface,
+    (place, numa_distance): (Place, u8),
 ) -> Result<TcpRail, StartError> {
     let port = match settings.tcp_port {
         0 => 0,
@@ -108,6 +114,8 @@ fn open_tcp(
         port,
         name: name.clone(),
         bytes_per_second: interface.bytes_per_second,
+        place,
+        numa_distance,
         segment_bytes: settings.tcp_segment,
         eager_bytes_max: settings.eager_max.min(settings.tcp_segment),
         posts_max: settings.tcp_posts,

@@ -16,6 +16,7 @@ use rerail_core::wire::HEADER_BYTES_MAX;
 
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 use crate::memory::copy_pieces;
+use crate::place::NUMA_LOCAL;
 
 /// The address that every process has on this rail.
 const ADDRESS: &str = "self";
@@ -118,6 +119,7 @@ impl Rail for Loopback {
             segment_bytes_max: SEGMENT_BYTES_MAX,
             posts_max: POSTS_MAX,
             bytes_per_second: 0,
+            numa_distance: NUMA_LOCAL,
             ..RailFacts::UNKNOWN
         }
     }

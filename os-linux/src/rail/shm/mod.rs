@@ -40,6 +40,7 @@ use self::link::Link;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 use crate::auth::JobKey;
+use crate::place::NUMA_LOCAL;
 use crate::random::random;
 
 /// The listener's name in the epoll set.
@@ -273,6 +274,7 @@ impl Rail for ShmRail {
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: 0,
+            numa_distance: NUMA_LOCAL,
             ..RailFacts::UNKNOWN
         }
     }

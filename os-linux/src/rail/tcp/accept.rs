@@ -146,7 +146,7 @@ impl TcpRail {
     fn stand(&mut self, key: Key, peer: PeerId) {
         let Some(fd) = self.take_pending(key).and_then(|pending| pending.fd) else { return };
         let Some(known) = self.peers.get_mut(&peer) else { return };
-        let key = self.connections.insert(Connection::new(fd, peer, self.options.posts_max));
+        let key = self.connections.insert(Connection::new(fd, peer, &self.options));
         let Some(connection) = self.connections.get_mut(key) else { return };
         known.link = Link::Up(key);
         match epoll::modify(&self.epoll, &connection.fd, token(key), INTEREST) {

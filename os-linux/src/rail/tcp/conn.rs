@@ -7,6 +7,7 @@ use rerail_core::ids::{PeerId, PostId};
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
+use super::options::TcpOptions;
 use super::receive::{Reading, Received, Receiver, Scratch};
 use super::send::{Flush, SendQueue};
 use crate::rail::{Outgoing, RailCounters};
@@ -51,14 +52,14 @@ pub(super) enum Served {
 }
 
 impl Connection {
-    pub(super) fn new(fd: OwnedFd, peer: PeerId, posts_max: u16) -> Self {
+    pub(super) fn new(fd: OwnedFd, peer: PeerId, options: &TcpOptions) -> Self {
         Connection {
             fd,
             peer,
             ready: Ready { read: true, write: true, end: false },
             listed: false,
             hot_polls: 0,
-            send: SendQueue::new(posts_max),
+            send: SendQueue::new(options.posts_max, options.unsent_bytes > 0),
             receive: Receiver::new(),
             broken: None,
         }
@@ -104,6 +105,11 @@ impl Connection {
         self.ready.read || self.ready.end || (self.ready.write && !self.send.is_empty())
     }
 
+    /// Whether the system has posts that are not over: no event tells when they are.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.broken.is_none() && self.send.holds()
+    }
+
     /// Whether all posts are with the system.
     pub(super) fn is_flushed(&self) -> bool {
         self.send.is_empty()
@@ -118,6 +124,10 @@ impl Connection {
     pub(super) fn serve(&mut self, reading: &mut Reading<'_>, mut done: impl FnMut(PostId)) -> Served {
         if self.ready.write && !self.send.is_empty() {
             self.flush(reading.scratch, reading.counters, &mut done);
+        } else if self.is_waiting()
+            && let Err(errno) = self.send.settle(self.fd.as_fd(), reading.counters, &mut done)
+        {
+            self.fail(fault_of(errno));
         }
         let hot = self.hot_polls > 0;
         if !(self.ready.read || self.ready.end || hot) {

@@ -63,6 +63,11 @@ const ASK_PAUSE_MAX: Nanos = Nanos(20_000);
 /// Epoll is asked again after this part of the time for which nothing has happened: what comes then is noticed later by
 /// that part of its own delay at most.
 const ASK_PART: u64 = 8;
+/// How far ahead a connection is fed. The kernel cuts packets of about a millisecond's bytes and keeps two of them below
+/// (`tcp_tso_autosize` and `tcp_small_queue_check` in its net/ipv4/tcp_output.c), so what is unsent shrinks in such steps.
+const FEED_TIME: Nanos = Nanos(2_000_000);
+/// Posts that the kernel has taken are looked after so often while nobody polls otherwise.
+const WAIT_PAUSE: Nanos = Nanos(200_000);
 /// Connections that the system holds until they are accepted.
 const BACKLOG: i32 = 1024;
 /// How long a disconnected peer may take to read the last bytes.
@@ -100,6 +105,8 @@ pub struct TcpRail {
     stirred: Vec<(Key, bool)>,
     /// Connections to serve at the next poll.
     to_serve: VecDeque<Key>,
+    /// Some of these have posts that the kernel has taken and the wire has not.
+    waiting: bool,
     /// What the sink hears at the next poll, in order.
     reports: VecDeque<Report>,
     events: Vec<epoll::Event>,
@@ -186,6 +193,7 @@ impl TcpRail {
             knocking: false,
             stirred: Vec::new(),
             to_serve: VecDeque::new(),
+            waiting: false,
             reports: VecDeque::new(),
             events: Vec::with_capacity(EVENTS_MAX),
             unasked_polls: 0,
@@ -251,6 +259,7 @@ impl TcpRail {
     /// Serves every listed connection once.
     fn serve(&mut self, sink: &mut dyn Sink) -> usize {
         let (mut happened, mut hot) = (0, 0);
+        self.waiting = false;
         for _ in 0..self.to_serve.len() {
             let Some(key) = self.to_serve.pop_front() else { break };
             let Some(connection) = self.connections.get_mut(key) else { continue };
@@ -267,6 +276,9 @@ impl TcpRail {
                 // The others must not wait until this one has nothing left.
                 self.to_serve.push_back(key);
                 self.ask_next_time();
+            } else if connection.is_waiting() {
+                self.waiting = true;
+                self.to_serve.push_back(key);
             } else if connection.hot_polls > 0 && hot < HOT_MAX {
                 hot += 1;
                 self.to_serve.push_back(key);
@@ -323,6 +335,9 @@ impl Rail for TcpRail {
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: self.options.bytes_per_second,
+            place: self.options.place,
+            numa_distance: self.options.numa_distance,
+            feed_time_min: if self.options.unsent_bytes > 0 { FEED_TIME } else { Nanos(0) },
             ..RailFacts::UNKNOWN
         }
     }
@@ -383,7 +398,9 @@ impl Rail for TcpRail {
         self.busy_at = self.now;
         let done = |id| reports.push_back(Report::Completed(peer, id, PostStatus::Done));
         connection.post(&outgoing, scratch, counters, done);
-        if connection.has_work() && !connection.listed {
+        let waits = connection.is_waiting();
+        self.waiting |= waits;
+        if (waits || connection.has_work()) && !connection.listed {
             connection.listed = true;
             self.to_serve.push_back(key);
         }
@@ -408,7 +425,8 @@ impl Rail for TcpRail {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        [self.deadline, self.listener_rests].into_iter().flatten().min()
+        let waiting = self.waiting.then(|| self.now + WAIT_PAUSE);
+        [self.deadline, self.listener_rests, waiting].into_iter().flatten().min()
     }
 
     fn is_closing(&self) -> bool {

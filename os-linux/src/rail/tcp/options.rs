@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
+use rerail_core::rail::Place;
 use rerail_core::time::Nanos;
 use rustix::io::Errno;
 
@@ -20,6 +21,10 @@ pub struct TcpOptions {
     pub name: String,
     /// Bandwidth that the interface is believed to have, in bytes per second; 0: unknown.
     pub bytes_per_second: u64,
+    /// Where the interface's device sits among those of this process's other rails.
+    pub place: Place,
+    /// How far that is from this process, as the kernel counts it: 10 is local; 0: unknown.
+    pub numa_distance: u8,
     /// Largest payload of one packet in bytes.
     pub segment_bytes: u32,
     /// Largest eager payload in bytes.
@@ -36,10 +41,10 @@ pub struct TcpOptions {
     /// `SO_RCVBUF` in bytes; `None`: the system adapts it.
     pub receive_buffer_bytes: Option<usize>,
     /// A connection takes no more while so many bytes of it wait in the kernel to be sent for the first time
-    /// (`TCP_NOTSENT_LOWAT`, tcp(7)), however much room its send buffer has; 0: as the send buffer has room. What is sent
-    /// and not acknowledged does not count, so this costs no bandwidth; and a post is over when the wire is about to take
-    /// it, not when the kernel has copied megabytes: rates measured here are those of the wire, and what is not handed
-    /// over can still go another way (P-10).
+    /// (`TCP_NOTSENT_LOWAT`, tcp(7)), however much room its send buffer has; and a large post is over when it is sent. What
+    /// is sent and not acknowledged does not count, so this costs no bandwidth; but rates measured here are those of the
+    /// wire, and what is not handed over can still go another way (P-10). 0: the kernel takes what its buffer takes, and
+    /// with that a post is over.
     pub unsent_bytes: u32,
     /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
     pub pending_max: u16,
@@ -54,6 +59,8 @@ impl TcpOptions {
             index,
             name: format!("tcp{index}"),
             bytes_per_second: 0,
+            place: Place::default(),
+            numa_distance: 0,
             segment_bytes: 256 * 1024,
             eager_bytes_max: 8 * 1024,
             posts_max: 32,

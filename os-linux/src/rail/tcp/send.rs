@@ -2,6 +2,12 @@
 //!
 //! Headers are copied, payload is only pointed to. A write that the system takes in part is resumed at the very byte,
 //! wherever it broke off. Nothing is allocated once the queues have grown to their working size.
+//!
+//! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent for the first
+//! time: `SIOCOUTQNSD` tells what was not (tcp(7)). So completions come at the wire's pace, in the steps of the kernel's
+//! own packets, and the core measures the wire and knows what is before it. `TCP_NOTSENT_LOWAT` alone would bound what
+//! the kernel has, but let completions come in steps of half its value: all that was posted at once, so that no rail ever
+//! looks busy. What is sent and not acknowledged is no concern here: a pipe needs that to be full.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -16,7 +22,10 @@ use crate::rail::{Outgoing, Piece, RailCounters};
 /// Calls per [`SendQueue::flush`]: one connection must not keep the others waiting.
 const CALLS_MAX: usize = 8;
 
-/// Posts that are not yet with the system.
+/// Less than this at once is over when the kernel has it: to ask what of it is sent would cost as much as to send it.
+const HOLD_BYTES_MIN: u64 = 16 * 1024;
+
+/// Posts that are not yet with the system, and those that it has to itself.
 #[derive(Debug)]
 pub(super) struct SendQueue {
     posts: VecDeque<Queued>,
@@ -24,6 +33,12 @@ pub(super) struct SendQueue {
     pieces: VecDeque<Piece>,
     /// Bytes of the first post's header that are gone.
     header_sent: usize,
+    /// Posts that the system has taken and that are not over, each with where it ends in the stream.
+    held: VecDeque<(PostId, u64)>,
+    /// Bytes that the system has taken.
+    taken: u64,
+    /// A large post is over when it is sent, not when it is taken.
+    hold: bool,
 }
 
 #[derive(Debug)]
@@ -46,9 +61,47 @@ pub(super) enum Flush {
 }
 
 impl SendQueue {
-    pub(super) fn new(posts_max: u16) -> Self {
+    /// For so many posts. With `hold` a large one is over when it is sent, else when it is taken.
+    pub(super) fn new(posts_max: u16, hold: bool) -> Self {
         let posts = usize::from(posts_max);
-        SendQueue { posts: VecDeque::with_capacity(posts), pieces: VecDeque::with_capacity(posts), header_sent: 0 }
+        SendQueue {
+            posts: VecDeque::with_capacity(posts),
+            pieces: VecDeque::with_capacity(posts),
+            header_sent: 0,
+            held: VecDeque::with_capacity(posts),
+            taken: 0,
+            hold,
+        }
+    }
+
+    /// Whether the system has posts that are not over.
+    pub(super) fn holds(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Asks what was sent; `done` hears of posts that are over by that.
+    pub(super) fn settle(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        counters: &mut RailCounters,
+        mut done: impl FnMut(PostId),
+    ) -> Result<(), Errno> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        counters.system_calls += 1;
+        let unsent = sys::unsent(fd)?;
+        self.end_held(unsent, &mut done);
+        Ok(())
+    }
+
+    /// Ends the posts that are sent, where so many bytes are unsent.
+    fn end_held(&mut self, unsent: u64, done: &mut impl FnMut(PostId)) {
+        let over = self.taken.saturating_sub(unsent);
+        while let Some((id, _)) = self.held.front().filter(|(_, end)| *end <= over) {
+            done(*id);
+            self.held.pop_front();
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -64,13 +117,30 @@ impl SendQueue {
         true
     }
 
-    /// Writes what the system takes; `done` hears of every post that it has taken whole.
+    /// Writes what the system takes; `done` hears of every post that is over by that.
     pub(super) fn flush(
         &mut self,
         fd: BorrowedFd<'_>,
         scratch: &mut Vec<Piece>,
         counters: &mut RailCounters,
         mut done: impl FnMut(PostId),
+    ) -> Result<Flush, Errno> {
+        let (before, held) = (self.taken, self.holds());
+        let flushed = self.write(fd, scratch, counters)?;
+        let little = !held && self.taken - before < HOLD_BYTES_MIN;
+        if little || !self.hold {
+            self.end_held(0, &mut done);
+        } else {
+            self.settle(fd, counters, done)?;
+        }
+        Ok(flushed)
+    }
+
+    fn write(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        scratch: &mut Vec<Piece>,
+        counters: &mut RailCounters,
     ) -> Result<Flush, Errno> {
         for _ in 0..CALLS_MAX {
             if self.posts.is_empty() {
@@ -86,10 +156,9 @@ impl SendQueue {
                 Err(errno) => return Err(errno),
             };
             counters.bytes_sent += sent as u64;
-            self.advance(sent, |id| {
-                counters.packets_sent += 1;
-                done(id);
-            });
+            let before = self.held.len();
+            self.advance(sent);
+            counters.packets_sent += (self.held.len() - before) as u64;
             if sent < bytes {
                 return Ok(Flush::Full);
             }
@@ -118,7 +187,8 @@ impl SendQueue {
     }
 
     /// Takes `sent` bytes off the front.
-    fn advance(&mut self, mut sent: usize, mut done: impl FnMut(PostId)) {
+    fn advance(&mut self, mut sent: usize) {
+        self.taken += sent as u64;
         while let Some(post) = self.posts.front_mut() {
             let step = sent.min(post.header.len() - self.header_sent);
             self.header_sent += step;
@@ -138,7 +208,7 @@ impl SendQueue {
                 self.pieces.pop_front();
                 post.pieces -= 1;
             }
-            done(post.id);
+            self.held.push_back((post.id, self.taken - sent as u64));
             self.posts.pop_front();
             self.header_sent = 0;
         }
@@ -174,7 +244,7 @@ mod tests {
             let mut fill = |len: usize| -> Vec<u8> { (0..len).map(|_| { byte = byte.wrapping_add(1); byte }).collect() };
             let posts: Vec<(Vec<u8>, Vec<Vec<u8>>)> =
                 posts.iter().map(|(h, p)| (fill(*h), p.iter().map(|&len| fill(len)).collect())).collect();
-            let mut queue = SendQueue::new(2);
+            let mut queue = SendQueue::new(2, false);
             let mut ends = Vec::new();
             let mut stream = Vec::new();
             for (n, (header, payload)) in posts.iter().enumerate() {
@@ -194,7 +264,8 @@ mod tests {
                 let taken = listed(&scratch, *step);
                 sent.extend_from_slice(&taken);
                 let mut order = Vec::new();
-                queue.advance(taken.len(), |post| order.push(post));
+                queue.advance(taken.len());
+                queue.end_held(0, &mut |post| order.push(post));
                 for post in order {
                     prop_assert_eq!(post, id(done));
                     prop_assert!(ends[done] <= sent.len());
@@ -207,11 +278,38 @@ mod tests {
         }
     }
 
+    /// In order.
+    #[test]
+    fn a_post_is_over_when_it_is_sent() {
+        let bytes = [1u8; 1000];
+        let payload = [Piece { start: bytes.as_ptr().cast_mut(), len: 1000 }];
+        let mut queue = SendQueue::new(4, true);
+        for n in 0..3 {
+            let post = Outgoing {
+                id: id(n),
+                peer: PeerId(1),
+                kind: PostKind::Send,
+                header: &[9; 24],
+                payload: &payload,
+                extent: 0,
+            };
+            assert!(queue.push(&post));
+        }
+        let mut over = Vec::new();
+        queue.advance(2048);
+        for (unsent, expected) in [(2048, 0), (1025, 0), (1024, 1), (1, 1), (0, 2)] {
+            queue.end_held(unsent, &mut |post| over.push(post));
+            assert_eq!(over.len(), expected, "{unsent} unsent");
+        }
+        assert!(!queue.holds() && !queue.is_empty());
+        assert_eq!(over, [id(0), id(1)]);
+    }
+
     #[test]
     fn a_call_takes_no_more_pieces_than_the_system_allows() {
         let bytes = [1u8; 4];
         let pieces = vec![Piece { start: bytes.as_ptr().cast_mut(), len: 4 }; 700];
-        let mut queue = SendQueue::new(2);
+        let mut queue = SendQueue::new(2, false);
         for n in 0..2 {
             let post = Outgoing {
                 id: id(n),

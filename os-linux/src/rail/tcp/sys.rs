@@ -118,12 +118,11 @@ fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
 }
 
 /// Bytes that wait in the kernel to be sent for the first time (`SIOCOUTQNSD`).
-#[cfg(test)]
-pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
+pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     let mut bytes: libc::c_int = 0;
     // SAFETY: the request writes one c_int to where it is told.
     let asked = unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCOUTQNSD as _, &raw mut bytes) };
-    result(asked as isize).map(|_| bytes as u32)
+    result(asked as isize).map(|_| bytes as u64)
 }
 
 /// What every connection gets, opened or accepted: no delay of small packets, a limit on what the kernel takes ahead, and
