@@ -146,13 +146,14 @@ impl Endpoint<'_> {
             news += fresh;
             // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late says nothing.
             slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
+            let mut messages = 0;
             loop {
                 let (slot, slots) = self.t.sent(channel, lane);
                 let Some((_, packet)) = slot.sent[lane].pop_acked(slots) else { break };
-                let messages = self.acknowledged(packet);
-                if lane == ORDERED {
-                    self.t.channels.at_mut(channel).allowance.acked(messages);
-                }
+                messages += self.acknowledged(packet);
+            }
+            if lane == ORDERED && fresh > 0 {
+                self.t.channels.at_mut(channel).allowance.acked(messages); // C-6
             }
         }
         let slot = self.t.channels.at_mut(channel);

@@ -11,11 +11,13 @@
 //! | `claim` | a statement with a number, and whether it holds |
 //! | `lab` | many worlds, run on several threads |
 //! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
+//! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two unlike networks |
 //! | `unlike` | multirail-2004, figures 17 to 19: a fast rail and a slow one |
 
 mod claim;
 mod lab;
 mod multirail;
+mod newmadeleine;
 #[cfg(test)]
 mod tests;
 mod unlike;
@@ -143,11 +145,20 @@ pub struct Set {
 }
 
 /// All there are.
-pub const SETS: &[Set] = &[Set {
-    name: "multirail",
-    about: "Liu, Vishnu, Panda: Building Multirail InfiniBand Clusters: MPI-Level Design and Performance Evaluation, SC 2004",
-    figures: multirail::figures,
-}];
+pub const SETS: &[Set] = &[
+    Set {
+        name: "multirail",
+        about: "Liu, Vishnu, Panda: Building Multirail InfiniBand Clusters: MPI-Level Design and Performance Evaluation, \
+                SC 2004",
+        figures: multirail::figures,
+    },
+    Set {
+        name: "newmadeleine",
+        about: "Aumage, Brunet, Mercier, Namyst: High-Performance Multi-Rail Support with the NewMadeleine Communication \
+                Library, HCW 2007",
+        figures: newmadeleine::figures,
+    },
+];
 
 /// Why there is no figure.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,6 +39,23 @@ fn curves_are_compared_where_both_have_points() {
     assert_eq!((one.peak(), two.at(128.0), two.at(8.0)), (4.0, Some(9.0), None));
 }
 
+/// P-9: what newmadeleine-2007 states of its strategies. `cargo test -p rerail-sim --release -- --nocapture newmadeleine`
+/// prints the numbers.
+#[test]
+fn newmadeleine_claims_hold() {
+    let mut tell = |_: &Step| {};
+    let threads = NonZero::new(2).expect("not zero");
+    let figures = newmadeleine::figures(&mut Lab::new(threads, &mut tell), Effort::Quick).expect("all end clean");
+    for figure in &figures {
+        for series in &figure.series {
+            println!("{}: {}: {:.2?}", figure.source, series.name, series.points);
+        }
+    }
+    let claims = figures.iter().flat_map(|figure| figure.claims.iter().map(move |claim| (&figure.source, claim)));
+    let failed: Vec<_> = claims.inspect(|claim| println!("{claim:?}")).filter(|(_, claim)| !claim.holds()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
 fn world(bytes: u32, more: &str) -> Run {
     let text = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ bytes = [{bytes}], rounds = 2 }}\n{more}");
     Run { what: format!("{bytes} bytes"), scenario: Scenario::parse("test", &text).expect("a scenario") }

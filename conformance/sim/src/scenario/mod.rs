@@ -37,6 +37,7 @@ use rerail_core::config::Config;
 use rerail_core::ids::PeerId;
 use serde::{Deserialize, Serialize};
 
+use crate::net::HcaModel;
 use crate::rng::Rng;
 use crate::world::fault::FaultAt;
 
@@ -208,6 +209,22 @@ pub struct HcaSpec {
     /// How far it is from the processes.
     #[serde(skip_serializing_if = "NumaSpec::is_near")]
     pub numa: NumaSpec,
+}
+
+impl HcaSpec {
+    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: what its rails believe of it.
+    pub fn latency_ns(&self) -> u32 {
+        let preset = preset(&self.device).map(|preset| &preset.hca);
+        let known = |own: Option<u64>, of: fn(&HcaModel) -> u64| own.or(preset.map(of)).unwrap_or(0);
+        let ends = [
+            known(self.latency_tx_ns, |hca| hca.latency_tx_ns),
+            known(self.latency_rx_ns, |hca| hca.latency_rx_ns),
+            known(self.ns_per_message_tx, |hca| hca.ns_per_message_tx),
+            known(self.ns_per_message_rx, |hca| hca.ns_per_message_rx),
+            self.numa.latency_ns.saturating_mul(2),
+        ];
+        u32::try_from(ends.into_iter().fold(0, u64::saturating_add)).unwrap_or(u32::MAX)
+    }
 }
 
 /// A subnet.

@@ -88,6 +88,7 @@ impl Wires {
     ) -> Result<Box<dyn Rail>, String> {
         let device = self.devices.open(rank, hca)?;
         let spec = &scenario.verbs;
+        let known = scenario.hcas().get(hca as usize).cloned().unwrap_or_default();
         let options = VerbsOptions {
             name: format!("verbs{nth}"),
             eager_bytes_max: spec.eager_bytes_max,
@@ -97,6 +98,8 @@ impl Wires {
             receives: spec.receives,
             datagrams: spec.datagrams,
             inline_bytes: spec.inline_bytes,
+            latency_ns: known.latency_ns(),
+            pio_bytes_max: known.cost.pio_bytes_max,
             write: spec.write,
             read: spec.read,
             registrations_max: spec.registrations_max,

@@ -268,6 +268,8 @@ impl<D: Device> Rail for VerbsRail<D> {
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: self.port.bytes_per_second,
+            latency_ns: self.options.latency_ns,
+            pio_bytes_max: self.options.pio_bytes_max,
             ..RailFacts::UNKNOWN
         }
     }

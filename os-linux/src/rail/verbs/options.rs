@@ -46,6 +46,11 @@ pub struct VerbsOptions {
     pub datagrams: u16,
     /// Messages up to so many bytes are handed over with the request itself, as far as the device takes them.
     pub inline_bytes: u16,
+    /// What the device and the fabric take for a message beside its bytes, as far as that is known, in nanoseconds; 0: it
+    /// is not.
+    pub latency_ns: u32,
+    /// Messages up to so many bytes are moved by the processor, as far as that is known; 0: none are.
+    pub pio_bytes_max: u32,
     /// Peers' memory can be written.
     pub write: bool,
     /// Peers' memory can be read.
@@ -100,6 +105,8 @@ impl VerbsOptions {
             receives: 128,
             datagrams: 64,
             inline_bytes: 256,
+            latency_ns: 0,
+            pio_bytes_max: 0,
             write: true,
             read: true,
             registrations_max: 1024,

@@ -1,4 +1,5 @@
-//! Half of a round trip: one message to and fro, again and again.
+//! Half of a round trip: one message to and fro, again and again; or several of equal size at once, as newmadeleine-2007
+//! (3.1) has them: "the send (resp. recv) sequence is a serie of non-blocking send (resp. non-blocking recv) operations".
 
 use std::rc::Rc;
 
@@ -17,8 +18,11 @@ use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 /// Rounds of one size, at most; with [`SIZES_MAX`] sizes their numbers fit in names.
 const ROUNDS_MAX: u64 = 1 << 16;
 
-/// Sizes of messages in one run, at most.
+/// Sizes in one run, at most.
 const SIZES_MAX: usize = 64;
+
+/// Messages of a turn, at most.
+const SEGMENTS_MAX: u64 = 64;
 
 /// The workload.
 pub(in crate::workload) struct PingPong {
@@ -28,7 +32,10 @@ pub(in crate::workload) struct PingPong {
 }
 
 struct Plan {
+    /// Bytes of a turn, all its messages together.
     sizes: Vec<u64>,
+    /// Messages of a turn, of equal size.
+    segments: u64,
     /// Rounds of each size that are measured.
     rounds: u64,
     /// Rounds of each size before.
@@ -41,8 +48,9 @@ impl Plan {
         self.warm_up + self.rounds
     }
 
+    /// Messages of each side.
     fn total(&self) -> u64 {
-        self.each() * self.sizes.len() as u64
+        self.each() * self.sizes.len() as u64 * self.segments
     }
 
     fn largest(&self) -> u64 {
@@ -59,8 +67,13 @@ impl PingPong {
         }
         let rounds = parameters.number("rounds", 50, 1, ROUNDS_MAX)?;
         let warm_up = parameters.number("warm_up", 5, 0, ROUNDS_MAX)?;
+        let segments = parameters.number("segments", 1, 1, SEGMENTS_MAX)?;
+        if let Some(bytes) = sizes.iter().find(|bytes| !bytes.is_multiple_of(segments)) {
+            let why = format!("workload.parameters.bytes: {bytes} bytes are not {segments} segments of equal size");
+            return Err(WorkloadError { why });
+        }
         let spans = Spans::new(sizes.len());
-        Ok(PingPong { plan: Rc::new(Plan { sizes, rounds, warm_up }), spans, common: Common::default() })
+        Ok(PingPong { plan: Rc::new(Plan { sizes, segments, rounds, warm_up }), spans, common: Common::default() })
     }
 }
 
@@ -76,9 +89,9 @@ impl Workload for PingPong {
             over: partner.is_none(),
             region: None,
             sent: 0,
-            sending: false,
+            sending: 0,
+            posted: 0,
             received: 0,
-            receiving: false,
             began: Time(0),
         })
     }
@@ -100,7 +113,7 @@ impl Job for PingPong {
     }
 }
 
-/// One end.
+/// One end. Messages are counted through; a turn's have numbers next to each other.
 struct Player {
     plan: Rc<Plan>,
     spans: Spans,
@@ -114,12 +127,12 @@ struct Player {
     region: Option<RegionId>,
     /// Messages submitted.
     sent: u64,
-    /// The last of them is not over.
-    sending: bool,
+    /// Those of them that are not over.
+    sending: u64,
+    /// Receives posted.
+    posted: u64,
     /// Messages received.
     received: u64,
-    /// The next receive is posted.
-    receiving: bool,
     /// When measuring began.
     began: Time,
 }
@@ -127,40 +140,47 @@ struct Player {
 const RECEIVE: u64 = 1;
 
 impl Player {
-    /// The message of a round from a rank to another, at `offset` largest sizes into this rank's memory.
-    fn message(&self, round: u64, from: u32, to: u32, offset: u64) -> Option<Message> {
-        let bytes = *self.plan.sizes.get((round / self.plan.each()) as usize)?;
-        let name = Name::new(from, to, round as u32);
-        Some(Message { name, content: name, bytes, region: self.region?, offset: offset * self.plan.largest() })
+    /// A message from a rank to another, by number, in the half of this rank's memory that begins `half` largest turns
+    /// into it.
+    fn message(&self, number: u64, from: u32, to: u32, half: u64) -> Option<Message> {
+        let Plan { segments, .. } = *self.plan;
+        let bytes = *self.plan.sizes.get((number / segments / self.plan.each()) as usize)? / segments;
+        let name = Name::new(from, to, number as u32);
+        let offset = half * self.plan.largest() + number % segments * bytes;
+        Some(Message { name, content: name, bytes, region: self.region?, offset })
+    }
+
+    /// Turns that have come whole.
+    fn turns(&self) -> u64 {
+        self.received / self.plan.segments
     }
 
     fn advance(&mut self, cx: &mut Cx<'_>) {
-        if self.over {
-            return;
-        }
-        if !self.receiving && self.received < self.plan.total() {
-            let Some(message) = self.message(self.received, self.peer, cx.rank, 1) else { return };
+        let (segments, total) = (self.plan.segments, self.plan.total());
+        while !self.over && self.posted < total.min((self.turns() + 1) * segments) {
+            let Some(message) = self.message(self.posted, self.peer, cx.rank, 1) else { return };
             self.common.clear(cx, &message);
-            match self.common.receive(cx, &message, self.received << 1 | RECEIVE) {
-                Submitted::Open => self.receiving = true,
+            match self.common.receive(cx, &message, self.posted << 1 | RECEIVE) {
+                Submitted::Open => self.posted += 1,
                 Submitted::Full => return,
                 Submitted::Never => self.over = true,
             }
         }
-        // An answer goes out when its message has come, the next message when the answer has.
-        let turn = if self.begins { self.sent == self.received } else { self.sent < self.received };
-        if !self.sending && turn && self.sent < self.plan.total() && !self.over {
+        // An answer goes out when its turn has come whole, the next turn when the answer has; and none before the last one's
+        // buffers are free.
+        let until = total.min((self.turns() + u64::from(self.begins)) * segments);
+        while !self.over && self.sent < until && (self.sending == 0 || !self.sent.is_multiple_of(segments)) {
             let Some(message) = self.message(self.sent, cx.rank, self.peer, 0) else { return };
-            if self.sent % self.plan.each() == self.plan.warm_up {
+            if self.sent % (self.plan.each() * segments) == self.plan.warm_up * segments {
                 self.began = cx.now;
             }
             self.common.fill(cx, &message);
             match self.common.send(cx, &message, self.sent << 1, Send::default()) {
                 Submitted::Open => {
-                    self.sending = true;
+                    self.sending += 1;
                     self.sent += 1;
                 }
-                Submitted::Full => {}
+                Submitted::Full => return,
                 Submitted::Never => self.over = true,
             }
         }
@@ -169,16 +189,16 @@ impl Player {
     fn completed(&mut self, cx: &mut Cx<'_>, completion: &rerail_core::endpoint::Completion) {
         let done = self.common.over(cx, completion);
         self.over |= done.is_none();
+        let number = completion.cookie.0 >> 1;
         if completion.cookie.0 & RECEIVE == 0 {
-            self.sending = false;
+            self.sending -= 1;
             return;
         }
-        if let (Some(done), Some(message)) = (done, self.message(self.received, self.peer, cx.rank, 1)) {
+        if let (Some(done), Some(message)) = (done, self.message(number, self.peer, cx.rank, 1)) {
             self.common.check(cx, &message, completion.cookie.0, &done);
         }
-        self.receiving = false;
         self.received += 1;
-        let each = self.plan.each();
+        let each = self.plan.each() * self.plan.segments;
         if self.begins && self.received.is_multiple_of(each) {
             self.spans.add((self.received / each - 1) as usize, self.began, cx.now);
         }
@@ -209,6 +229,6 @@ impl App for Player {
 
     fn is_done(&self) -> bool {
         let total = self.plan.total();
-        self.over || self.sent == total && self.received == total && !self.sending
+        self.over || self.sent == total && self.received == total && self.sending == 0
     }
 }
