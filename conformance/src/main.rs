@@ -44,6 +44,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Perf(args) => perf::run(&args)?.into(),
         Command::Sim(args) => simulate::sim(&args)?,
         Command::Soak(args) => simulate::soak(&args)?,
+        Command::Lab(args) => simulate::lab(&args)?,
         Command::Check(args) => simulate::check(&args)?.into(),
         Command::Report(args) => report::run(&args)?.into(),
         Command::Send(args) => filecopy::send(&args)?.into(),
