@@ -9,7 +9,7 @@ use rerail_sim::figures::SETS;
 use rerail_sim::soak::Menu;
 use serde::{Deserialize, Serialize};
 
-use crate::exit::{CHECK_EXIT_CODES, EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
+use crate::exit::{CHECK_EXIT_CODES, EXIT_CODES, LAB_EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
 use crate::output::parse_bytes;
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
@@ -54,6 +54,11 @@ pub enum Command {
     /// Run simulated clusters, seed after seed, on all processors; shrink those that fail.
     #[command(after_help = SIM_EXIT_CODES)]
     Soak(SoakArgs),
+    /// Play every policy over random sets of rails in virtual time, and compare `balanced` with the best of them.
+    ///
+    /// Each set is decided by its seed: 2 to 8 rails, what they share, how their load changes, eight sizes of messages.
+    #[command(after_help = LAB_EXIT_CODES)]
+    Lab(LabArgs),
     /// Check a device against the verbs contract, case by case.
     #[command(after_help = CHECK_EXIT_CODES)]
     Check(CheckArgs),
@@ -384,6 +389,32 @@ pub struct SoakArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with = "no_shrink")]
     pub keep: Option<PathBuf>,
     /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Of `lab`.
+#[derive(Clone, Debug, Args)]
+pub struct LabArgs {
+    /// Sets of rails.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    pub seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+    /// Tell of the cases of one seed, in full.
+    #[arg(long, value_name = "SEED", conflicts_with_all = ["seeds", "from"])]
+    pub case: Option<u64>,
+    /// Of them only the one of this size, in bytes.
+    #[arg(long, requires = "case")]
+    pub bytes: Option<u64>,
+    /// Cases to list that are furthest from what is demanded.
+    #[arg(long, default_value_t = 12)]
+    pub worst: usize,
+    /// Threads; without it one per processor. They change nothing but the time that it takes.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub jobs: Option<u32>,
+    /// Print the results as JSON.
     #[arg(long)]
     pub json: bool,
 }

@@ -37,6 +37,13 @@ expected):
   25  leak: something was not given back
   26  stuck: something waits for ever";
 
+/// The exit codes of the lab.
+pub const LAB_EXIT_CODES: &str = "\
+Exit codes:
+   0  all that is demanded of the balanced policy holds
+   1  it does not, or a message never came
+   2  wrong use";
+
 /// The exit codes of reports.
 pub const REPORT_EXIT_CODES: &str = "\
 Exit codes:

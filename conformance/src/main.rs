@@ -46,6 +46,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Series(args) => series::run(&args)?.into(),
         Command::Sim(args) => simulate::sim(&args)?,
         Command::Soak(args) => simulate::soak(&args)?,
+        Command::Lab(args) => simulate::lab(&args)?,
         Command::Check(args) => simulate::check(&args)?.into(),
         Command::Report(args) => report::run(&args)?.into(),
         Command::Send(args) => filecopy::send(&args)?.into(),

@@ -17,6 +17,7 @@
 //! | `workload` | what the ranks do |
 //! | `check` | independent checkers: what must hold, whatever the implementation is |
 //! | `trace` | what happened, as lines |
+//! | `lab` | random sets of rails, and what every policy makes of them |
 //! | `figures` | the papers' figures, run again: curves, and claims about them |
 //!
 //! Data runs down this list: `net` and `hca` know nothing of ranks, `world` knows nothing of workloads' meaning, and
@@ -28,6 +29,7 @@ pub mod bed;
 pub mod check;
 pub mod figures;
 pub mod hca;
+pub mod lab;
 pub mod net;
 pub mod rails;
 pub mod rng;

@@ -1,0 +1,213 @@
+//! `rerail lab`: every policy over random sets of rails, and how `balanced` compares.
+
+use std::num::NonZero;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use rerail_core::endpoint::Policy;
+use rerail_sim::lab::{self, Ask, Contender, Demand, Outcome, Pattern, Report, Shares, Size, Story};
+use serde::Serialize;
+
+use crate::cli::LabArgs;
+use crate::exit::{Exit, Failure};
+use crate::output::{Align, Progress, Table, bad, bold, dim, good, json, write_stdout};
+
+/// All of a run, for programs.
+#[derive(Clone, Debug, Serialize)]
+struct LabReport<'a> {
+    seconds: f64,
+    shares: Vec<Shares>,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Runs sets, or tells of one; the exit code says whether what is demanded holds.
+///
+/// # Errors
+/// [`Exit::Verification`] where a message never came or a request failed.
+pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
+    if let Some(seed) = args.case {
+        return tell(seed, args);
+    }
+    let started = Instant::now();
+    let progress = Progress::steps(!args.json, args.seeds, "sets of rails");
+    let ask = Ask { from: args.from, seeds: args.seeds, threads: threads(args) };
+    let report = lab::run(ask, &mut |done| progress.set(done)).map_err(Failure::verification)?;
+    progress.finish();
+    let seconds = started.elapsed().as_secs_f64();
+    match args.json {
+        true => {
+            let shares = Demand::ALL.iter().map(|&demand| report.shares(demand, |_| true)).collect();
+            json(&LabReport { seconds, shares, report: &report })?;
+        }
+        false => write_stdout(&render(&report, args.worst, seconds))?,
+    }
+    Ok(if report.holds() { Exit::Ok } else { Exit::Verification }.into())
+}
+
+/// As many as were asked for, else one per processor.
+fn threads(args: &LabArgs) -> NonZero<usize> {
+    let asked = args.jobs.and_then(|jobs| NonZero::new(jobs as usize));
+    asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
+}
+
+/// Some cases, by name.
+type Family = (String, Box<dyn Fn(&Outcome) -> bool>);
+
+/// The families that a summary tells apart.
+fn families() -> Vec<Family> {
+    let mut families: Vec<Family> = vec![("all".to_owned(), Box::new(|_| true))];
+    for size in [Size::Eager, Size::Whole, Size::Middle, Size::Large] {
+        for pattern in [Pattern::OneByOne, Pattern::Stream, Pattern::BothWays] {
+            let is = move |case: &Outcome| Size::of(case.bytes) == size && case.pattern == pattern;
+            families.push((format!("{}, {}", size.name(), pattern.name()), Box::new(is)));
+        }
+    }
+    let steady = |case: &Outcome| !case.changes && !case.shares;
+    families.push(("steady, nothing shared".to_owned(), Box::new(steady)));
+    families.push((
+        "steady, shared and told".to_owned(),
+        Box::new(|case| !case.changes && case.shares && case.is_place_told),
+    ));
+    families.push((
+        "steady, shared and not told".to_owned(),
+        Box::new(|case| !case.changes && case.shares && !case.is_place_told),
+    ));
+    families.push(("changing load".to_owned(), Box::new(|case| case.changes)));
+    for (name, told) in [("nothing", lab::Told::Nothing), ("the truth", lab::Told::Truth), ("wrong", lab::Told::Wrong)]
+    {
+        families.push((format!("of rates is told: {name}"), Box::new(move |case| case.told == told)));
+    }
+    families
+}
+
+fn render(report: &Report, most: usize, seconds: f64) -> String {
+    let mut text = format!(
+        "{} sets of rails from seed {} on, {} cases, {seconds:.1} s\n\n",
+        report.seeds,
+        report.from,
+        report.outcomes.len()
+    );
+    let mut columns = vec![("cases", Align::Left), ("", Align::Right)];
+    for demand in Demand::ALL {
+        columns.extend([(demand.name(), Align::Right), ("worst", Align::Right), ("mean", Align::Right)]);
+    }
+    let mut table = Table::new(&columns);
+    for (name, is) in families() {
+        let all = report.outcomes.iter().filter(|outcome| is(outcome)).count();
+        let mut row = vec![name, all.to_string()];
+        for demand in Demand::ALL {
+            let shares = report.shares(demand, &is);
+            if shares.cases == 0 {
+                row.extend([String::new(), String::new(), String::new()]);
+                continue;
+            }
+            let share = format!("{:.1} %", shares.share() * 100.0);
+            row.extend([
+                if shares.holds() { good(&share) } else { bad(&share) },
+                format!("{:.3}", shares.worst),
+                format!("{:.3}", shares.mean),
+            ]);
+        }
+        table.row(row);
+    }
+    text += &table.render();
+    text += &format!(
+        "\n{}\n",
+        dim(
+            "the share of cases that reach 97 % of it (best rail: 1 / 1.03), the least that is reached, the geometric mean"
+        )
+    );
+    for demand in Demand::ALL {
+        let worst = report.worst(demand, most);
+        if worst.is_empty() {
+            continue;
+        }
+        text += &format!("\n{}\n", bold(&format!("furthest from the {}", demand.name())));
+        let mut table = Table::new(&[
+            ("seed", Align::Right),
+            ("bytes", Align::Right),
+            ("pattern", Align::Left),
+            ("reached", Align::Right),
+            ("of", Align::Left),
+            ("rails", Align::Left),
+        ]);
+        for outcome in worst {
+            let (best, _) = outcome.best(demand).unwrap_or_default();
+            let mut rails = vec![if outcome.changes { "changing" } else { "steady" }];
+            if outcome.shares {
+                rails.push(if outcome.is_place_told { "shared, told" } else { "shared, not told" });
+            }
+            table.row([
+                outcome.seed.to_string(),
+                outcome.bytes.to_string(),
+                outcome.pattern.name().to_owned(),
+                format!("{:.3}", outcome.reached(demand).unwrap_or(1.0)),
+                best,
+                rails.join(", "),
+            ]);
+        }
+        text += &format!("{}\n", table.render());
+    }
+    text += &format!(
+        "\none of them in full: rerail lab --case SEED\n{}",
+        match report.holds() {
+            true => good("all that is demanded holds"),
+            false => bad("not all that is demanded holds"),
+        }
+    );
+    text
+}
+
+/// One seed's cases, in full.
+fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
+    let mut holds = true;
+    let mut outcomes = Vec::new();
+    for case in lab::cases(seed).iter().filter(|case| args.bytes.is_none_or(|bytes| bytes == case.bytes)) {
+        let outcome = lab::outcome(case).map_err(Failure::verification)?;
+        holds &= Demand::ALL.iter().all(|&demand| outcome.meets(demand));
+        if !args.json {
+            let played = lab::play(case, Contender::Policy(Policy::Balanced)).map_err(Failure::verification)?;
+            let optimum = lab::optimum(case);
+            let story = Story { case, outcome: &outcome, carried: &played.carried, optimum: optimum.as_ref() };
+            write_stdout(&format!("{story}\n{}\n", measured(&played)))?;
+        }
+        outcomes.push(outcome);
+    }
+    if args.json {
+        json(&outcomes)?;
+    }
+    Ok(if holds { Exit::Ok } else { Exit::Verification }.into())
+}
+
+/// What the core has seen of the rails, and how the messages came.
+fn measured(played: &lab::Played) -> String {
+    let mut table = Table::new(&[
+        ("  seen of rail", Align::Right),
+        ("by rank", Align::Right),
+        ("packets", Align::Right),
+        ("bytes", Align::Right),
+        ("MB/s", Align::Right),
+        ("latency, us", Align::Right),
+        ("weight", Align::Right),
+        ("last change", Align::Left),
+    ]);
+    for rail in 0..played.carried.len() {
+        for (rank, stats) in played.stats.iter().enumerate() {
+            let seen = &stats[rail];
+            let changed = seen.changed.map(|change| format!("{:?} at {:.1} us", change.why, change.at.0 as f64 / 1e3));
+            table.row([
+                rail.to_string(),
+                rank.to_string(),
+                seen.packets.to_string(),
+                seen.bytes.to_string(),
+                format!("{:.0}", seen.bytes_per_second as f64 / 1e6),
+                format!("{:.1}", seen.latency.0 as f64 / 1e3),
+                seen.weight.to_string(),
+                changed.unwrap_or_default(),
+            ]);
+        }
+    }
+    let came = played.messages.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3)).collect::<Vec<_>>().join(" ");
+    format!("{}\n  re-cuts: {}; messages by balanced, us: {came}", table.render(), played.recuts)
+}
