@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn a_slow_recovery_is_timed_and_missed() {
-        let points = run(8, |at| if at < 3.0 || at > 5.0 { 100.0 } else { 50.0 });
+        let points = run(8, |at| if (3.0..=5.0).contains(&at) { 50.0 } else { 100.0 });
         let phases = judge(&points, &[(0.0, 100.0), (3.0, 100.0)], &TARGETS);
         assert!(phases[0].holds && !phases[1].holds);
         let after = phases[1].recovered_after.unwrap();

@@ -1,6 +1,7 @@
 //! Two real endpoints in a loop of virtual time, over the [`Lines`] of a set.
 //!
-//! Processors cost nothing and notice everything at once; nobody touches payloads. A packet or write takes its line, and
+//! Processors cost nothing and notice everything at once; nobody touches payloads but those of aggregates, whose heads are
+//! read. A packet or write takes its line, and
 //! after the latency it is there; after the latency once more its sender hears of it, as on verbs. A read asks first,
 //! which takes the latency, then takes the line that comes back. Registrations are answered at once.
 
@@ -10,13 +11,13 @@ use std::mem::MaybeUninit;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
-    Action, Arrival, Endpoint, Event, MessageClass, Post, PostKind, PostStatus, RailEvent, RailStats, Recv, Send,
+    Action, Arrival, Endpoint, Event, Post, PostKind, PostStatus, RailEvent, RailStats, Recv, Send,
 };
 use rerail_core::ids::{Cookie, PeerId, PostId, RailId};
-use rerail_core::mem::{RegionId, Seg};
+use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::store::arena::REGION_ALIGN;
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::RemoteKey;
+use rerail_core::wire::{Body, RemoteKey, Repr};
 
 use super::lines::{Lines, Parcel, line};
 use super::set::{EAGER_BYTES, RailSet};
@@ -76,6 +77,8 @@ struct Parked {
     id: PostId,
     header: heapless::Vec<u8, { rerail_core::wire::HEADER_BYTES_MAX }>,
     bytes: u64,
+    /// Several messages in one packet: where they lie in the sender's pool.
+    packed_at: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,6 +115,8 @@ pub struct Over {
 pub struct Pair<'m> {
     endpoints: [Endpoint<'m>; 2],
     lines: Lines,
+    /// Their payload pools, for the heads of messages that go together.
+    pools: [Vec<u8>; 2],
     latencies: Vec<u64>,
     posts_ns: Vec<u64>,
     parked: Vec<Option<Parked>>,
@@ -157,6 +162,7 @@ impl<'m> Pair<'m> {
         let mut pair = Pair {
             endpoints,
             lines: Lines::new(set),
+            pools: [(); 2].map(|()| vec![0; config.pool_bytes().expect("the lab's configuration is valid") as usize]),
             latencies: set.rails.iter().map(|rail| rail.latency_ns).collect(),
             posts_ns: set.rails.iter().map(|rail| rail.post_ns).collect(),
             parked: Vec::new(),
@@ -295,7 +301,23 @@ impl<'m> Pair<'m> {
                 let (rank, rail, latency) = (1 - parked.rank, parked.rail, self.latencies[usize::from(parked.rail.0)]);
                 let peer = PeerId(parked.rank as u32);
                 match self.endpoints[rank].handle_arrival(now, peer, rail, &parked.header) {
-                    Arrival::Place { id, .. } => self.endpoints[rank].handle_placed(now, id),
+                    Arrival::Place { id, memory } => {
+                        if let Some(from) = parked.packed_at {
+                            let (pools, endpoint) = (&mut self.pools, &self.endpoints[rank]);
+                            let mut at = from as usize;
+                            for piece in endpoint.segments(memory) {
+                                let (to, len) = (piece.at.offset as usize, piece.len as usize);
+                                let bytes = pools[1 - rank][at..at + len].to_vec();
+                                pools[rank][to..to + len].copy_from_slice(&bytes);
+                                at += len;
+                            }
+                        }
+                        let pool = &self.pools[rank];
+                        let peek = |at: MemRef, bytes: &mut [u8]| {
+                            bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
+                        };
+                        self.endpoints[rank].handle_placed(now, id, &peek);
+                    }
                     Arrival::Done | Arrival::Discard => {}
                     Arrival::Close => {
                         self.failed.get_or_insert_with(|| format!("rank {rank} closes {rail:?}"));
@@ -329,6 +351,14 @@ impl<'m> Pair<'m> {
                         let key = Ok(RemoteKey { rail: 0, key: 1, address: 0 });
                         self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
                     }
+                    Action::Pack { head, to, .. } => {
+                        let mut at = 0;
+                        for piece in self.endpoints[rank].segments(to) {
+                            let len = (piece.len as usize).min(head.len() - at);
+                            self.pools[rank][piece.at.offset as usize..][..len].copy_from_slice(&head[at..at + len]);
+                            at += len;
+                        }
+                    }
                     _ => {}
                 }
             }
@@ -360,7 +390,11 @@ impl<'m> Pair<'m> {
         };
         let bytes = post.payload.len() + post.header.len() as u64;
         self.carried[rail] += post.payload.len();
-        let parked = Some(Parked { rank, rail: post.rail, kind, id: post.id, header: post.header, bytes });
+        let packed =
+            kind == Kind::Packet && matches!(Repr::parse(&post.header), Ok(Repr { body: Body::Aggregate { .. }, .. }));
+        let first = self.endpoints[rank].segments(post.payload).next();
+        let packed_at = first.filter(|_| packed).map(|piece| piece.at.offset);
+        let parked = Some(Parked { rank, rail: post.rail, kind, id: post.id, header: post.header, bytes, packed_at });
         let token = match self.free.pop() {
             Some(token) => {
                 self.parked[token as usize] = parked;
