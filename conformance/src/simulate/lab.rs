@@ -209,5 +209,7 @@ fn measured(played: &lab::Played) -> String {
         }
     }
     let came = played.messages.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3)).collect::<Vec<_>>().join(" ");
-    format!("{}\n  re-cuts: {}; messages by balanced, us: {came}", table.render(), played.recuts)
+    let explained = played.explained.as_ref().map_or_else(String::new, |explained| format!("{explained:#?}"));
+    let recuts = played.recuts;
+    format!("{}\n{explained}\n  re-cuts: {recuts}; messages by balanced, us: {came}", table.render())
 }

@@ -32,6 +32,9 @@ const STALE: Nanos = Nanos::from_millis(1);
 /// Trying costs at most one part in 2^7 of the time of the messages that were cut.
 const TRY_SHIFT: u32 = 7;
 
+/// Of so many packets that are not cut, one may be such a try.
+const TRY_EVERY: u16 = 16;
+
 /// What may be saved up for one try, in nanoseconds.
 const CREDIT_MAX: u32 = 50_000_000;
 
@@ -63,22 +66,26 @@ impl Endpoint<'_> {
         let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
         let facts = &self.rails[usize::from(rail.0)];
         let distance = u32::from(facts.numa_distance);
-        match self.t.figures[usize::from(rail.0)].sampled {
-            _ if measured > 0 => measured,
-            Some(sampled) => u32::try_from(sampled.latency.0).unwrap_or(u32::MAX),
-            None if facts.latency_ns > 0 => facts.latency_ns,
-            None => LATENCY_NS * distance.max(NEAR) / NEAR,
+        let sampled = self.t.figures[usize::from(rail.0)].sampled;
+        let sampled = sampled.map_or(0, |sampled| u32::try_from(sampled.latency.0).unwrap_or(u32::MAX));
+        match (measured, sampled) {
+            (0, 0) if facts.latency_ns > 0 => facts.latency_ns,
+            (0, 0) => LATENCY_NS * distance.max(NEAR) / NEAR,
+            (0, known) | (known, 0) => known,
+            // Completions may have come back from the peer: whichever says less is nearer to the truth.
+            (measured, sampled) => measured.min(sampled),
         }
     }
 
     /// What is believed of a rail at the moment, for the planner.
-    fn state_of(&self, channel: u32, rail: RailId) -> RailState {
+    fn state_of(&self, now: Time, channel: u32, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let smallest = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
+        let rate = self.believed_rate(channel, rail);
         RailState {
-            rate: self.believed_rate(channel, rail),
+            rate,
             latency_ns: self.believed_latency(channel, rail),
-            backlog_bytes: path.backlog + path.planned,
+            backlog_bytes: path.remaining(now, rate) + path.planned,
             chunk_ns: CHUNK_NS,
             register_ns_per_mib: 0,
             chunk_bytes_min: smallest.max(STRIPE_BYTES_MIN) as u32,
@@ -86,28 +93,21 @@ impl Endpoint<'_> {
     }
 
     /// Of some rails the one that delivers `bytes` soonest (P-9); `None`: wait for it to have room.
-    pub(super) fn soonest(&self, channel: u32, class: MessageClass, bytes: u64, rails: Candidates) -> Option<RailId> {
+    pub(super) fn soonest(
+        &self,
+        now: Time,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        rails: Candidates,
+    ) -> Option<RailId> {
         let rails = rails.up & rails.room;
         if rails.is_power_of_two() {
             return Some(RailId(rails.trailing_zeros() as u8));
         }
         let mut best = None;
         for rail in rails_of(rails) {
-            let sub = &self.t.subs[self.t.sub_index(channel, rail)];
-            // What is cut and not posted yet goes before other payload, and behind small messages.
-            let planned = if class == MessageClass::Small { 0 } else { sub.path.planned };
-            let ahead = sub.path.backlog + planned + bytes;
-            let rate = if bytes == ahead { sub.path.rate } else { self.believed_rate(channel, rail) };
-            let moving = if rate == Rate::NONE { 0 } else { rate.time_ns(ahead) };
-            let posts = u64::from(sub.posts) * u64::from(sub.path.post_ns);
-            let rail_is_known = self.t.figures[usize::from(rail.0)].sampled.is_some();
-            let untried = sub.path.latency == 0
-                && sub.posts == 0
-                && !rail_is_known
-                && has_bounds(&self.rails[usize::from(rail.0)]);
-            // Nothing tells how near a rail is but trying it once.
-            let latency = if untried { 0 } else { self.believed_latency(channel, rail) };
-            let ends = moving.saturating_add(posts).saturating_add(latency.into());
+            let ends = self.delivers_at(now, channel, class, bytes, rail);
             if best.is_none_or(|(soonest, _)| ends < soonest) {
                 best = Some((ends, rail));
             }
@@ -115,11 +115,70 @@ impl Endpoint<'_> {
         best.map(|(_, rail)| rail)
     }
 
+    /// When a rail is predicted to deliver `bytes` that it gets now, in nanoseconds from now.
+    fn delivers_at(&self, now: Time, channel: u32, class: MessageClass, bytes: u64, rail: RailId) -> u64 {
+        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        let facts = &self.rails[usize::from(rail.0)];
+        let rate = self.believed_rate(channel, rail);
+        // What is cut and not posted yet goes before other payload, and behind small messages.
+        let planned = if class == MessageClass::Small { 0 } else { sub.path.planned };
+        let remaining = sub.path.remaining(now, rate);
+        let moving = if rate == Rate::NONE { 0 } else { rate.time_ns(remaining + planned + bytes) };
+        // Posts of which all bytes are moved are through but for the telling.
+        let posts = if remaining == 0 { 0 } else { u64::from(sub.posts) * u64::from(sub.path.post_ns) };
+        let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
+        let is_untried = sub.path.latency == 0 && sub.posts == 0 && !is_asked && has_bounds(facts);
+        // Nothing tells how near a rail is but trying it once.
+        let latency = if is_untried { 0 } else { self.believed_latency(channel, rail) };
+        moving.saturating_add(posts).saturating_add(latency.into())
+    }
+
+    /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not heard of for a
+    /// while, where the time that this may cost was saved up (P-11).
+    pub(super) fn try_instead(
+        &mut self,
+        now: Time,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        rails: Candidates,
+        rail: RailId,
+    ) -> RailId {
+        let slot = self.t.channels.at_mut(channel);
+        slot.untried = slot.untried.wrapping_add(1);
+        if !slot.untried.is_multiple_of(TRY_EVERY) {
+            return rail;
+        }
+        let ends = self.delivers_at(now, channel, class, bytes, rail);
+        let slot = self.t.channels.at_mut(channel);
+        let saved = (ends.saturating_mul(TRY_EVERY.into()) >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
+        slot.try_ns = (slot.try_ns + saved).min(CREDIT_MAX);
+        let credit = u64::from(slot.try_ns);
+        let others = self.usable(channel, class, rails.up) & rails.room & !(1 << rail.0);
+        let Some(other) = self.longest_unheard(now, channel, others) else { return rail };
+        let cost = self.delivers_at(now, channel, class, bytes, other).saturating_sub(ends);
+        if cost > credit {
+            return rail;
+        }
+        self.t.channels.at_mut(channel).try_ns -= cost as u32;
+        other
+    }
+
+    /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is longest ago.
+    fn longest_unheard(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
+        let path = |rail: RailId| &self.t.subs[self.t.sub_index(channel, rail)];
+        let is_stale = |rail: &RailId| {
+            let sub = path(*rail);
+            sub.posts == 0 && sub.path.planned == 0 && now - sub.path.last >= STALE
+        };
+        rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).path.last, rail.0))
+    }
+
     /// Plans a message of `bytes` over rails of a mask. `false`: not enough is known.
-    pub(super) fn plan_balanced(&self, channel: u32, bytes: u64, mask: u64, plan: &mut Plan) -> bool {
+    pub(super) fn plan_balanced(&self, now: Time, channel: u32, bytes: u64, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
         for rail in rails_of(mask) {
-            let state = self.state_of(channel, rail);
+            let state = self.state_of(now, channel, rail);
             if state.rate == Rate::NONE {
                 return false;
             }
@@ -133,10 +192,10 @@ impl Endpoint<'_> {
     /// Cuts `bytes` over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
     pub(super) fn balance(&mut self, now: Time, channel: u32, bytes: u64, mask: u64, stripes: &mut [Stripe]) -> bool {
         let mut plan = Plan::default();
-        if !self.plan_balanced(channel, bytes, mask, &mut plan) {
+        if !self.plan_balanced(now, channel, bytes, mask, &mut plan) {
             return false;
         }
-        if !self.cut_by_plan(channel, bytes, &plan, stripes) {
+        if !self.cut_by_plan(now, channel, bytes, &plan, stripes) {
             self.note_cut(now, channel, bytes, &plan);
         }
         self.try_again(now, channel, mask, &plan, stripes);
@@ -144,8 +203,8 @@ impl Endpoint<'_> {
     }
 
     /// Cuts as planned, or as the last message was cut; `true`: the latter.
-    pub(super) fn cut_by_plan(&self, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
-        let keep = self.keep_cut(channel, bytes, plan, stripes);
+    pub(super) fn cut_by_plan(&self, now: Time, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+        let keep = self.keep_cut(now, channel, bytes, plan, stripes);
         if !keep {
             for chunk in &plan.chunks {
                 stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };
@@ -156,17 +215,17 @@ impl Endpoint<'_> {
 
     /// Cuts as the last message was cut, where that is as good as the new plan to within [`KEEP_PERCENT`]: so that parts of
     /// messages from the same buffer begin where they began before, and what is registered of it stays of use (P-11).
-    fn keep_cut(&self, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+    fn keep_cut(&self, now: Time, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
         let mut shares = [0; RAILS_MAX];
         let mut sum = 0;
         let mut latest = 0;
         for chunk in &plan.chunks {
             let rail = RailId(chunk.rail);
             let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-            if path.share == 0 || path.backlog + path.planned > 0 {
+            let state = self.state_of(now, channel, rail);
+            if path.share == 0 || state.backlog_bytes > 0 {
                 return false;
             }
-            let state = self.state_of(channel, rail);
             let part = (u128::from(bytes) * u128::from(path.share) / u128::from(WEIGHT_TOTAL)) as u64;
             if part < state.chunk_bytes_min.into() {
                 return false;
@@ -222,17 +281,8 @@ impl Endpoint<'_> {
         if left_out == 0 {
             return;
         }
-        let is_stale = |rail: &RailId| {
-            let sub = &self.t.subs[self.t.sub_index(channel, *rail)];
-            sub.posts == 0 && sub.path.planned == 0 && (now - sub.path.last) >= STALE
-        };
-        let Some(rail) = rails_of(left_out).filter(is_stale).min_by_key(|rail| {
-            let sub = &self.t.subs[self.t.sub_index(channel, *rail)];
-            (sub.path.last, rail.0)
-        }) else {
-            return;
-        };
-        let state = self.state_of(channel, rail);
+        let Some(rail) = self.longest_unheard(now, channel, left_out) else { return };
+        let state = self.state_of(now, channel, rail);
         let facts = &self.rails[usize::from(rail.0)];
         let bytes = if has_bounds(facts) { TRY_BYTES } else { TRY_BYTES_BUFFERED };
         let bytes = bytes.max(u64::from(facts.pio_bytes_max + 1).next_multiple_of(TRY_BYTES));

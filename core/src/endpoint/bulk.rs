@@ -114,7 +114,7 @@ impl Endpoint<'_> {
             // On the rail that striping is bound to, or on the one whose turn it is.
             let up = if striped == 0 { mask } else { striped };
             let rails = Candidates { up, room: feed };
-            let Some(rail) = self.multiplex(channel, class, granted, rails) else { return false };
+            let Some(rail) = self.multiplex(now, channel, class, granted, rails) else { return false };
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };

@@ -88,6 +88,8 @@ pub(crate) struct Channel {
     pub turns: [Turn; 3],
     /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
     pub try_ns: u32,
+    /// Packets that took the soonest rail since one tried another.
+    pub untried: u16,
     pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
@@ -152,6 +154,7 @@ impl Channel {
             ack: AckState::default(),
             turns: [Turn::default(); 3],
             try_ns: 0,
+            untried: 0,
             rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,

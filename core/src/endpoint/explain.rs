@@ -6,7 +6,7 @@ use crate::config::{Multiplex, RAILS_MAX, Striping};
 use crate::ids::{PeerId, RailId};
 use crate::rail::plan::split::{Plan, Reason};
 use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
-use crate::time::Nanos;
+use crate::time::{Nanos, Time};
 use crate::wire::KEYS_MAX;
 
 /// How a message would go.
@@ -81,7 +81,7 @@ impl Endpoint<'_> {
     /// What would become of a message of `bytes` to `peer` now. For [`MessageClass::Small`] the class follows from the
     /// size: what is too large to go eagerly is explained as [`MessageClass::Large`]. The peer may still choose
     /// otherwise: who moves a large message depends on what its rails can do. `None`: no channel to it is open.
-    pub fn explain(&self, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
+    pub fn explain(&self, now: Time, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         let channel = self.t.channel_of(peer)?;
         let terms = self.t.channels.at(channel).terms?;
         let ready = self.ready(channel);
@@ -98,10 +98,10 @@ impl Endpoint<'_> {
         let mut stripes = [Stripe::default(); RAILS_MAX];
         if class == MessageClass::Small {
             let rails = Candidates { up: ready, room: ready };
-            let rail = self.pick(channel, class, bytes, rails, &mut turn)?;
+            let rail = self.pick(now, channel, class, bytes, rails, &mut turn)?;
             let eager_max = self.rails[usize::from(rail.0)].eager_bytes_max.min(terms.eager_bytes_max);
             if bytes > self.config.eager_bytes_max.min(eager_max).into() {
-                return self.explain(peer, MessageClass::Large, bytes);
+                return self.explain(now, peer, MessageClass::Large, bytes);
             }
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             self.tell(channel, class, ready, &stripes, &Plan::default(), &mut explanation);
@@ -117,13 +117,13 @@ impl Endpoint<'_> {
             self.cut_by(channel, strategy, bytes, idle, &mut stripes[..self.rails.len()]);
         } else if striped.count_ones() < 2 {
             let up = if striped == 0 { mask } else { striped };
-            let rail = self.pick(channel, class, bytes, Candidates { up, room: up }, &mut turn)?;
+            let rail = self.pick(now, channel, class, bytes, Candidates { up, room: up }, &mut turn)?;
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             carrier = Some(rail);
         } else {
             let is_balanced = explanation.striping == Striping::Balanced;
-            if is_balanced && self.plan_balanced(channel, bytes, striped, &mut plan) {
-                self.cut_by_plan(channel, bytes, &plan, &mut stripes);
+            if is_balanced && self.plan_balanced(now, channel, bytes, striped, &mut plan) {
+                self.cut_by_plan(now, channel, bytes, &plan, &mut stripes);
                 explanation.finish = Some(Nanos(plan.finish_ns));
                 explanation.alone = Some((RailId(plan.single.rail), Nanos(plan.single.finish_ns)));
                 explanation.cut = plan.split_ns.map(Nanos);

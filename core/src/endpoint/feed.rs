@@ -84,6 +84,7 @@ impl Endpoint<'_> {
         let (unsaid, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
         slot.wanted &= !(1 << rail.0);
         slot.unsaid |= u64::from(unsaid) << rail.0;
+        self.begin_path(channel, rail);
         self.refresh(channel, rail);
         self.activate(channel);
     }

@@ -236,6 +236,16 @@ impl Path {
         told
     }
 
+    /// Bytes that are believed to lie on it still: what has not completed, but for what its rate has moved since it was
+    /// last heard of. Completions come late: what was moved may not be told yet.
+    pub(crate) fn remaining(&self, now: Time, rate: Rate) -> u64 {
+        if self.backlog == 0 {
+            return 0;
+        }
+        let heard = self.last.max(self.busy_since);
+        self.backlog.saturating_sub(rate.bytes_in((now - heard).0))
+    }
+
     /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether that is
     /// little.
     pub(crate) fn lasts_less_than(&self, time: Nanos) -> bool {

@@ -281,20 +281,26 @@ impl Endpoint<'_> {
     /// The rail for one packet of a class with `bytes` of payload, of `rails`; `None`: wait for room (P-5).
     pub(super) fn multiplex(
         &mut self,
+        now: Time,
         channel: u32,
         class: MessageClass,
         bytes: u64,
         rails: Candidates,
     ) -> Option<RailId> {
         let mut turn = self.t.channels.at(channel).turns[class as usize];
-        let rail = self.pick(channel, class, bytes, rails, &mut turn)?;
-        self.t.channels.at_mut(channel).turns[class as usize] = turn;
+        let rail = self.pick(now, channel, class, bytes, rails, &mut turn)?;
+        let slot = self.t.channels.at_mut(channel);
+        slot.turns[class as usize] = turn;
+        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced && !rails.up.is_power_of_two() {
+            return Some(self.try_instead(now, channel, class, bytes, rails, rail));
+        }
         Some(rail)
     }
 
     /// [`multiplex`](Self::multiplex), with a turn of the caller's.
     pub(super) fn pick(
         &self,
+        now: Time,
         channel: u32,
         class: MessageClass,
         bytes: u64,
@@ -309,7 +315,7 @@ impl Endpoint<'_> {
             Multiplex::RoundRobin => turn.robin.pick(rails),
             Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
             Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
-            Multiplex::Balanced => self.soonest(channel, class, bytes, rails),
+            Multiplex::Balanced => self.soonest(now, channel, class, bytes, rails),
             Multiplex::Strategy(strategy) => self.next_nic(channel, strategy, rails),
         }
     }

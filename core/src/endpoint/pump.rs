@@ -136,8 +136,8 @@ impl Endpoint<'_> {
         self.pump_goodbye(channel, out);
     }
 
-    fn choose(&mut self, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
-        self.multiplex(channel, class, bytes, self.candidates(channel))
+    fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
+        self.multiplex(now, channel, class, bytes, self.candidates(channel))
     }
 
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
@@ -214,7 +214,7 @@ impl Endpoint<'_> {
         }
         let turns = self.t.channels.at(channel).turns;
         let len = send.len;
-        let Some(rail) = self.choose(channel, MessageClass::Small, len) else { return Step::Idle };
+        let Some(rail) = self.choose(now, channel, MessageClass::Small, len) else { return Step::Idle };
         if self.gathers() && self.gather(now, channel, rail, out) == Step::Sent {
             return Step::Sent;
         }
@@ -313,7 +313,7 @@ impl Endpoint<'_> {
         if op == NONE || slot.requests_out >= requests_max || !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
-        let Some(rail) = self.choose(channel, MessageClass::OneSided, 0) else { return Step::Idle };
+        let Some(rail) = self.choose(now, channel, MessageClass::OneSided, 0) else { return Step::Idle };
         let request = *self.t.ops.at(op);
         let operation = self.t.op_id(op).0.to_bits();
         let body = if request.kind == OpKind::Get {

@@ -134,6 +134,19 @@ impl Endpoint<'_> {
         self.t.figures[usize::from(rail.0)].sampled =
             Some(Sampled { latency: Nanos(empty / 2), bytes_per_second: rate.bytes_per_second() });
         self.end_sample(channel);
+        for channel in 0..self.t.channels.capacity() {
+            self.begin_path(channel, rail);
+        }
+    }
+
+    /// A subchannel is up, or its rail has answered: the path begins with the rate that the rail was sampled at, which what
+    /// is measured then lowers or raises (P-1).
+    pub(super) fn begin_path(&mut self, channel: u32, rail: RailId) {
+        let Some(sampled) = self.t.figures[usize::from(rail.0)].sampled else { return };
+        let path = &mut self.t.sub(channel, rail).path;
+        if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
+            path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
+        }
     }
 
     /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is.

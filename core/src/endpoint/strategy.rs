@@ -59,14 +59,17 @@ impl Endpoint<'_> {
     /// Whether small messages may go together at all.
     #[inline]
     pub(super) fn gathers(&self) -> bool {
-        matches!(self.class_policy(MessageClass::Small).multiplex, Multiplex::Strategy(_))
+        matches!(self.class_policy(MessageClass::Small).multiplex, Multiplex::Strategy(_) | Multiplex::Balanced)
     }
 
     /// Sends the messages at the front of a channel's queue in one packet over `rail`, where the strategy of small
     /// messages wants more than one in it. The caller has asked `may_send`.
     pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
-        let Multiplex::Strategy(strategy) = self.class_policy(MessageClass::Small).multiplex else {
-            return Step::Idle;
+        let strategy = match self.class_policy(MessageClass::Small).multiplex {
+            Multiplex::Strategy(strategy) => strategy,
+            // While the rail is busy a packet has to wait for it anyway (P-9).
+            Multiplex::Balanced if self.is_busy(channel, rail) => Strategy::Aggregate,
+            _ => return Step::Idle,
         };
         let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
         let count = of(strategy).together(&self.costs(rail), &lens);
@@ -75,6 +78,11 @@ impl Endpoint<'_> {
         }
         self.send_parcel(now, channel, rail, count, out);
         Step::Sent
+    }
+
+    /// Whether a rail has as many posts of a channel as keep it busy.
+    fn is_busy(&self, channel: u32, rail: RailId) -> bool {
+        self.t.subs[self.t.sub_index(channel, rail)].posts >= self.config.nic_depth
     }
 
     /// What going together costs and saves on a rail: the receiver copies every message once more, and so does the sender

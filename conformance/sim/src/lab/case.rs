@@ -1,7 +1,7 @@
 //! A case: a set of rails, a size, a pattern; and what a policy makes of it.
 
 use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
-use rerail_core::endpoint::{Endpoint, MessageClass, Policy, RailStats};
+use rerail_core::endpoint::{Endpoint, Explanation, MessageClass, Policy, RailStats};
 use rerail_core::rail::sched::STRIPE_BYTES_MIN;
 use rerail_core::time::Time;
 use serde::Serialize;
@@ -128,6 +128,8 @@ pub struct Played {
     pub stats: [Vec<RailStats>; 2],
     /// Ends of parts that other rails took over.
     pub recuts: u64,
+    /// What rank 0 would do with one more such message, were it to move it.
+    pub explained: Option<Explanation>,
     /// When each measured message was received, since they began; in nanoseconds. One by one: how long each took.
     pub messages: Vec<u64>,
 }
@@ -193,7 +195,8 @@ impl Case {
         let (ns, messages) = played.map_err(|why| format!("{contender}: {why}"))?;
         let carried = pair.take_carried();
         let stats = [0, 1].map(|rank| (0..self.set.rails.len()).map(|rail| pair.stats(rank, rail)).collect());
-        Ok(Played { ns, carried, stats, recuts: pair.recuts(), messages })
+        let explained = pair.explain(self.bytes);
+        Ok(Played { ns, carried, stats, recuts: pair.recuts(), explained, messages })
     }
 
     /// The changes that come with a measured message which is submitted now.

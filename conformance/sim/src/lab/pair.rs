@@ -11,7 +11,8 @@ use std::mem::MaybeUninit;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{
-    Action, Arrival, Endpoint, Event, Post, PostKind, PostStatus, RailEvent, RailStats, Recv, Send,
+    Action, Arrival, Endpoint, Event, Explanation, MessageClass, Post, PostKind, PostStatus, RailEvent, RailStats,
+    Recv, Send,
 };
 use rerail_core::ids::{Cookie, PeerId, PostId, RailId};
 use rerail_core::mem::{MemRef, RegionId, Seg};
@@ -205,6 +206,11 @@ impl<'m> Pair<'m> {
     /// What an endpoint has measured of a rail.
     pub fn stats(&self, rank: usize, rail: usize) -> RailStats {
         self.endpoints[rank].rail_stats(RailId(rail as u8)).unwrap_or_default()
+    }
+
+    /// What rank 0 would do now with a message of `bytes`.
+    pub fn explain(&self, bytes: u64) -> Option<Explanation> {
+        self.endpoints[0].explain(Time(self.now), PeerId(1), MessageClass::Small, bytes)
     }
 
     /// Ends of parts that other rails took over, at either end.

@@ -140,8 +140,9 @@ fn what_is_explained_happens() {
             }
             for bytes in [0, 8, 900, 20_000, 100_000, 1 << 20, 5_000_000] {
                 let asked = if bytes <= 900 { 0 } else { mover };
-                let explained =
-                    timed.endpoints[asked].explain(PeerId(1 - asked as u32), MessageClass::Small, bytes).unwrap();
+                let explained = timed.endpoints[asked]
+                    .explain(Time(timed.now), PeerId(1 - asked as u32), MessageClass::Small, bytes)
+                    .unwrap();
                 let parts = explained.shares.iter().filter(|share| share.verdict == Verdict::Carries).count();
                 assert_eq!(explained.way == Way::Cut, parts > 1, "{explained:?}");
                 assert_eq!(explained.way == Way::Eager, bytes <= 900, "{explained:?}");
@@ -156,7 +157,7 @@ fn what_is_explained_happens() {
                 }
             }
         }
-        assert!(timed.endpoints[0].explain(PeerId(7), MessageClass::Small, 8).is_none());
+        assert!(timed.endpoints[0].explain(Time(timed.now), PeerId(7), MessageClass::Small, 8).is_none());
     }
 }
 
