@@ -59,7 +59,7 @@ fn small_messages_follow_the_policy() {
 #[test]
 fn large_messages_follow_the_policy() {
     let weights = std::array::from_fn(|rail| [1, 2, 2].get(rail).copied().unwrap_or(0));
-    let config = Config { weights, ..small() };
+    let config = Config { weights, multiplex: Multiplex::Binding, ..small() };
     three(&config, |timed| {
         for (name, want) in [("binding", [100, 0, 0]), ("even", [33, 33, 33]), ("weighted", [20, 40, 40])] {
             for endpoint in &mut timed.endpoints {
