@@ -43,6 +43,9 @@ pub enum Command {
     /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or on two.
     #[command(after_help = EXIT_CODES)]
     Perf(PerfArgs),
+    /// Which rails would carry a message of some size, and why: asked of the transport itself, once it knows its rails.
+    #[command(after_help = EXIT_CODES)]
+    Explain(ExplainArgs),
     /// Judge and plot bandwidth over time, as `rerail perf --seconds ... --json` has measured it.
     #[command(after_help = EXIT_CODES)]
     Series(SeriesArgs),
@@ -263,6 +266,50 @@ pub struct EndsArgs {
 /// Names of policies.
 fn policies() -> PossibleValuesParser {
     PossibleValuesParser::new(Policy::ALL.map(Policy::name))
+}
+
+/// For which messages policies are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClassChoice {
+    /// Messages; whether one is small or large follows from its size.
+    Message,
+    /// Puts and gets.
+    OneSided,
+}
+
+/// Of `explain`.
+#[derive(Clone, Debug, Args)]
+pub struct ExplainArgs {
+    /// Message sizes, separated by commas (bytes; K, M, G are binary).
+    #[arg(long, required = true, value_delimiter = ',', value_parser = parse_bytes)]
+    pub size: Vec<u64>,
+    /// Messages or one-sided operations.
+    #[arg(long, value_enum, default_value_t = ClassChoice::Message)]
+    pub class: ClassChoice,
+    /// So many messages of each size go before, by which the rails get known.
+    #[arg(long, value_name = "MESSAGES", default_value_t = 32)]
+    pub after: u64,
+    /// The path, when not under a launcher.
+    #[arg(long, value_enum, default_value_t = PathChoice::Tcp)]
+    pub path: PathChoice,
+    /// A simulated world instead, from a file: rank 0 is asked about rank 1 when the workload is over.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["listen", "connect", "path", "after", "interfaces"])]
+    pub scenario: Option<PathBuf>,
+    /// With --scenario: the seed.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// How messages find their rails.
+    #[command(flatten)]
+    pub ways: WaysArgs,
+    /// Between which processes.
+    #[command(flatten)]
+    pub ends: EndsArgs,
+    /// Print JSON.
+    #[arg(long)]
+    pub json: bool,
+    /// Give up when nothing at all has happened for so long.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub stall_seconds: u64,
 }
 
 /// Of `series`.
