@@ -169,24 +169,23 @@ run() {
 
 add() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f\n", a + b }'; }
 
-# What the rails carry together, $1 ways: into sum, and into lower while rail 0 is slow.
-measure_sums() {
-    sum=0
-    rail=0
-    while [ "$rail" -lt "$count" ]; do
-        carried=$(bare "$rail" "$(rate_of "$rail")" "$1")
-        echo "  rail $rail, tbf $(rate_of "$rail") Mbit/s: $carried Mbit/s"
-        [ "$rail" != 0 ] || first=$carried
-        sum=$(add "$sum" "$carried")
-        rail=$((rail + 1))
-    done
-    shape 0 "$changed"
-    low=$(bare 0 "$changed" "$1")
-    echo "  rail 0, tbf $changed Mbit/s: $low Mbit/s"
-    shape 0 "$(rate_of 0)"
-    lower=$(awk -v sum="$sum" -v first="$first" -v low="$low" 'BEGIN { printf "%.1f\n", sum - first + low }')
-    echo "  sum: $sum Mbit/s, while rail 0 is slow $lower Mbit/s"
-}
+echo "bare TCP sockets, payload:"
+sum=0
+rail=0
+while [ "$rail" -lt "$count" ]; do
+    carried=$(bare "$rail" "$(rate_of "$rail")" 1)
+    both=$(bare "$rail" "$(rate_of "$rail")" 2)
+    echo "  rail $rail, tbf $(rate_of "$rail") Mbit/s: $carried Mbit/s, both ways at once $both Mbit/s"
+    [ "$rail" != 0 ] || first=$carried
+    sum=$(add "$sum" "$carried")
+    rail=$((rail + 1))
+done
+shape 0 "$changed"
+low=$(bare 0 "$changed" 1)
+echo "  rail 0, tbf $changed Mbit/s: $low Mbit/s"
+shape 0 "$(rate_of 0)"
+lower=$(awk -v sum="$sum" -v first="$first" -v low="$low" 'BEGIN { printf "%.1f\n", sum - first + low }')
+echo "  sum: $sum Mbit/s, while rail 0 is slow $lower Mbit/s"
 
 status=0
 lenient=
@@ -195,17 +194,15 @@ judge= # Only balanced must keep to it.
 case ,$policies, in *,balanced,*) judge="--judge balanced" ;; *) lenient=--lenient ;; esac
 # Title, file of the plot, sums; all policies' files of the current folder of results.
 tell() {
-    [ "$way" = bandwidth ] || echo
     echo "$1:"
     # shellcheck disable=SC2086
     "$binary" series $files --sums "$3" $judge $lenient --svg "$2" --title "$1" || status=1
 }
 
 for way in bandwidth bidirectional; do
-    [ "$way" = bandwidth ] || echo
     if [ "$way" = bandwidth ]; then ways=1 name="one way"; else ways=2 name="both ways"; fi
-    echo "bare TCP sockets, payload, $name:"
-    measure_sums "$ways"
+    # Both ways: twice what one way carries, which is more than bare sockets come to both ways.
+    twice() { awk -v n="$1" -v ways="$ways" 'BEGIN { printf "%.1f\n", n * ways }'; }
     mkdir -p "$out/$way" "$out/$way-changes"
 
     files=
@@ -213,7 +210,7 @@ for way in bandwidth bidirectional; do
         run "$way" "$policy" "$seconds" "$out/$way/$policy.json"
         files="$files $out/$way/$policy.json"
     done
-    tell "fixed rates, $name" "$out/$way/rates.svg" "0=$sum"
+    tell "fixed rates, $name" "$out/$way/rates.svg" "0=$(twice "$sum")"
 
     files=
     for policy in $(echo "$policies" | tr , ' '); do
@@ -236,7 +233,7 @@ for way in bandwidth bidirectional; do
         echo "  $way by $policy: rail 0 slow at $slow s, back at $fast s" >&2
     done
     tell "rail 0 from $(rate_of 0) to $changed Mbit/s and back, $name" "$out/rates-change-$way.svg" \
-        "0=$sum,${judged_slow:-$slow}=$lower,${judged_fast:-$fast}=$sum"
+        "0=$(twice "$sum"),${judged_slow:-$slow}=$(twice "$lower"),${judged_fast:-$fast}=$(twice "$sum")"
 done
 [ -z "$lenient" ] || echo "told, not judged"
 exit $status

@@ -1,16 +1,18 @@
 //! The command line, as types.
 
+mod measure;
+
 use std::path::PathBuf;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use rerail_core::endpoint::Policy;
 use rerail_sim::figures::SETS;
 use rerail_sim::soak::Menu;
-use serde::{Deserialize, Serialize};
 
 use crate::exit::{CHECK_EXIT_CODES, EXIT_CODES, LAB_EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
 use crate::output::parse_bytes;
+
+pub use measure::{ClassChoice, EndsArgs, ExplainArgs, Measure, Operation, PathChoice, PerfArgs, SeriesArgs, WaysArgs};
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
 #[derive(Debug, Parser)]
@@ -43,6 +45,9 @@ pub enum Command {
     /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or on two.
     #[command(after_help = EXIT_CODES)]
     Perf(PerfArgs),
+    /// Which rails would carry a message of some size, and why: asked of the transport itself, once it knows its rails.
+    #[command(after_help = EXIT_CODES)]
+    Explain(ExplainArgs),
     /// Judge and plot bandwidth over time, as `rerail perf --seconds ... --json` has measured it.
     #[command(after_help = EXIT_CODES)]
     Series(SeriesArgs),
@@ -135,177 +140,6 @@ pub struct LaunchArgs {
     /// The program and its arguments.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "PROGRAM")]
     pub command: Vec<String>,
-}
-
-/// What `perf` measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Measure {
-    /// Half a round trip, one message at a time.
-    Latency,
-    /// Windows of messages one way.
-    Bandwidth,
-    /// Windows of messages both ways at once.
-    Bidirectional,
-    /// Windows of small messages one way: messages per second.
-    Rate,
-}
-
-/// By which operation `perf` moves data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Operation {
-    /// Two-sided.
-    Send,
-    /// One-sided write.
-    Put,
-    /// One-sided read.
-    Get,
-}
-
-/// Over which path `perf` goes when it launches itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PathChoice {
-    /// Both ranks on one host: shared memory.
-    Shm,
-    /// Two logical hosts: two TCP rails over loopback.
-    Tcp,
-}
-
-/// Of `perf`.
-#[derive(Clone, Debug, Args)]
-pub struct PerfArgs {
-    /// What to measure.
-    #[arg(value_enum, default_value_t = Measure::Latency)]
-    pub measure: Measure,
-    /// By which operation.
-    #[arg(long, value_enum, default_value_t = Operation::Send)]
-    pub op: Operation,
-    /// Message sizes, separated by commas (bytes; K, M, G are binary).
-    #[arg(long, value_delimiter = ',', value_parser = parse_bytes)]
-    pub sizes: Vec<u64>,
-    /// Round trips or windows per size; without it: fewer for larger messages.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
-    pub iterations: Option<u64>,
-    /// As many are done before measuring; without it: a tenth of the iterations.
-    #[arg(long)]
-    pub warmup: Option<u64>,
-    /// Messages under way at once (not for latency).
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024))]
-    pub window: u64,
-    /// The path, when not under a launcher.
-    #[arg(long, value_enum, default_value_t = PathChoice::Shm)]
-    pub path: PathChoice,
-    /// Verify every byte. What that costs is a part of what is measured, except for puts and for latencies of gets.
-    #[arg(long)]
-    pub verify: bool,
-    /// Measure bare TCP sockets instead of the transport: what there is to be had (latency, bandwidth and rate).
-    #[arg(long, conflicts_with_all = ["op", "verify"])]
-    pub baseline: bool,
-    /// Send messages of one size for so long, and tell the bandwidth over time (bandwidth and bidirectional).
-    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["iterations", "warmup", "baseline"],
-        value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub seconds: Option<u64>,
-    /// With --seconds: a value for each so many milliseconds.
-    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub interval: u64,
-    /// How messages find their rails.
-    #[command(flatten)]
-    pub ways: WaysArgs,
-    /// Between which processes.
-    #[command(flatten)]
-    pub ends: EndsArgs,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Give up when nothing at all has happened for so long.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    pub stall_seconds: u64,
-}
-
-/// How messages find their rails: settings of these names, for one run. Each side chooses for what it sends.
-#[derive(Clone, Debug, Default, Args)]
-pub struct WaysArgs {
-    /// The policy.
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub policy: Option<String>,
-    /// That of small messages.
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub policy_small: Option<String>,
-    /// That of large messages.
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub policy_large: Option<String>,
-    /// That of one-sided operations.
-    #[arg(long, value_name = "NAME", value_parser = policies())]
-    pub policy_one_sided: Option<String>,
-    /// Weights of the rails from number 1 on (number 0 is the process itself), separated by commas.
-    #[arg(long, value_name = "NUMBERS")]
-    pub weights: Option<String>,
-    /// TCP rails: interfaces or local addresses, separated by commas; without it: every usable one.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub interfaces: Vec<String>,
-}
-
-/// The two ends of a measurement, where `perf` does not launch both.
-#[derive(Clone, Debug, Default, Args)]
-pub struct EndsArgs {
-    /// Wait for the other process here; it says what is measured.
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "connect")]
-    pub listen: Option<String>,
-    /// Measure with the process that listens there; this side sends, where data goes one way, and prints.
-    #[arg(long, value_name = "HOST:PORT")]
-    pub connect: Option<String>,
-    /// The key that both share (hexadecimal, 32 bytes).
-    #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
-    pub key: Option<String>,
-}
-
-/// Names of policies.
-fn policies() -> PossibleValuesParser {
-    PossibleValuesParser::new(Policy::ALL.map(Policy::name))
-}
-
-/// Of `series`.
-#[derive(Clone, Debug, Args)]
-pub struct SeriesArgs {
-    /// What `rerail perf --seconds ... --json` has printed, a file for each run; its name without ending names the curve.
-    #[arg(required = true, value_name = "FILE")]
-    pub files: Vec<PathBuf>,
-    /// What all rails together could carry, in Mbit/s of payload, from a moment on: SECONDS=MBIT, separated by commas.
-    #[arg(long, required = true, value_delimiter = ',', value_name = "SECONDS=MBIT", value_parser = parse_step)]
-    pub sums: Vec<(f64, f64)>,
-    /// Each phase must come to so much of its sum, once it is there.
-    #[arg(long, value_name = "PERCENT", default_value_t = 95.0)]
-    pub steady: f64,
-    /// After a change, so much of the new sum must be reached ...
-    #[arg(long, value_name = "PERCENT", default_value_t = 90.0)]
-    pub recovered: f64,
-    /// ... within so many seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
-    pub within: f64,
-    /// Only these files, by the curve's name, must keep to that; without it: all.
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    pub judge: Vec<String>,
-    /// Tell, and never fail.
-    #[arg(long)]
-    pub lenient: bool,
-    /// Draw all curves into this file.
-    #[arg(long, value_name = "FILE")]
-    pub svg: Option<PathBuf>,
-    /// The plot's title.
-    #[arg(long, value_name = "TEXT", default_value = "bandwidth over time")]
-    pub title: String,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-}
-
-/// `SECONDS=MBIT`.
-fn parse_step(text: &str) -> Result<(f64, f64), String> {
-    let why = || format!("\"{text}\" is not SECONDS=MBIT");
-    let (at, sum) = text.split_once('=').ok_or_else(why)?;
-    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite() && *n >= 0.0).ok_or_else(why);
-    Ok((number(at)?, number(sum)?))
 }
 
 /// A sort of rail in a simulated cluster.

@@ -4,6 +4,7 @@ mod cli;
 mod config;
 mod exchange;
 mod exit;
+mod explain;
 mod filecopy;
 mod info;
 mod launch;
@@ -43,6 +44,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Info(args) => info::run(args)?.into(),
         Command::Config(args) => config::run(args)?.into(),
         Command::Perf(args) => perf::run(&args)?.into(),
+        Command::Explain(args) => explain::run(&args)?.into(),
         Command::Series(args) => series::run(&args)?.into(),
         Command::Sim(args) => simulate::sim(&args)?,
         Command::Soak(args) => simulate::soak(&args)?,

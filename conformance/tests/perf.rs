@@ -118,6 +118,24 @@ fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
 }
 
 #[test]
+fn explanations_tell_of_every_rail_what_it_would_carry() {
+    let shares = |explained: &Value| numbers(&explained["rails"], "bytes");
+    let options =
+        ["explain", "--path", "tcp", "--size", "8,1M", "--policy", "weighted", "--weights", "0,3,1", "--json"];
+    let told = result(rerail().args(options));
+    assert_eq!((told[0]["way"].as_str(), told[1]["way"].as_str()), (Some("eager"), Some("cut")), "{told}");
+    // Shared memory does not reach the other logical host.
+    assert_eq!(told[1]["rails"][0]["why"], "not connected to this peer");
+    assert_eq!(shares(&told[1]), [0, 768 << 10, 256 << 10]);
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/multirail-2004-4x-1x.toml");
+    let told = result(rerail().args(["explain", "--scenario", file, "--size", "20K,4M", "--json"]));
+    let (small, large) = (shares(&told[0]), shares(&told[1]));
+    assert!(small[0] == 20 << 10 && small[1] == 0, "{told}");
+    assert!(large.iter().sum::<u64>() == 4 << 20 && large[0] > 3 * large[1] && large[1] > large[0] / 5, "{told}");
+    assert!(told[1]["finish_ns"].as_u64() < told[1]["alone"]["finish_ns"].as_u64(), "{told}");
+}
+
+#[test]
 fn what_can_not_be_measured_is_wrong_use() {
     for options in [
         &["latency", "--seconds", "1"][..],

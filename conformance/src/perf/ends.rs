@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rerail_linux::bootstrap::pair::{PairKey, PairListener};
 use rerail_linux::bootstrap::{self, Bootstrap};
 use rerail_linux::settings::Settings;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{Measure, Operation, PerfArgs, WaysArgs};
+use crate::cli::{EndsArgs, Measure, Operation, PerfArgs, WaysArgs};
 use crate::exit::Failure;
 use crate::session::{self, Session};
 
@@ -24,7 +25,7 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// What is to be measured, as the one process tells the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Plan {
+pub struct Plan {
     measure: Measure,
     op: Operation,
     sizes: Vec<u64>,
@@ -37,7 +38,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(args: &PerfArgs) -> Plan {
+    /// What the command line says.
+    pub fn of(args: &PerfArgs) -> Plan {
         Plan {
             measure: args.measure,
             op: args.op,
@@ -51,63 +53,59 @@ impl Plan {
         }
     }
 
-    fn give(self, args: &mut PerfArgs) {
+    /// Into the command line's place.
+    pub fn give(self, args: &mut PerfArgs) {
         let Plan { measure, op, sizes, iterations, warmup, window, verify, seconds, interval } = self;
         *args = PerfArgs { measure, op, sizes, iterations, warmup, window, verify, seconds, interval, ..args.clone() };
     }
 }
 
 /// Whether this process meets another one, instead of launching.
-pub fn is_pair(args: &PerfArgs) -> bool {
-    args.ends.listen.is_some() || args.ends.connect.is_some()
+pub fn is_pair(ends: &EndsArgs) -> bool {
+    ends.listen.is_some() || ends.connect.is_some()
 }
 
-/// The session, and the rank that measures. The side of a pair that listens has in `args` what the other one said.
-pub fn open(args: &mut PerfArgs) -> Result<(Session, u32), Failure> {
-    let settings = settings(&args.ways)?;
-    let stall = Duration::from_secs(args.stall_seconds);
-    if !is_pair(args) {
+/// The session, and the rank that measures.
+pub fn open(ways: &WaysArgs, ends: &EndsArgs, stall: Duration) -> Result<(Session, u32), Failure> {
+    let settings = settings(ways)?;
+    if !is_pair(ends) {
         let boot = bootstrap::from_env().map_err(Failure::usage)?;
         return Ok((session::start(settings, boot, stall)?, 0));
     }
-    let boot: Box<dyn Bootstrap> = match (&args.ends.listen, &args.ends.connect) {
+    let boot: Box<dyn Bootstrap> = match (&ends.listen, &ends.connect) {
         (Some(address), _) => {
             let listener = PairListener::bind(address).map_err(Failure::usage)?;
             let here = listener.local_addr().map_err(Failure::usage)?;
-            let key = match &args.ends.key {
+            let key = match &ends.key {
                 Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
                 None => PairKey::generate().map_err(Failure::usage)?,
             };
             eprintln!("listening on {here}");
-            if args.ends.key.is_none() {
-                eprintln!("rerail perf --connect {here} --key {}", key.to_hex());
+            if ends.key.is_none() {
+                eprintln!("the other side: --connect {here} --key {}", key.to_hex());
             }
             Box::new(listener.accept(&key, ACCEPT).map_err(Failure::usage)?)
         }
         (None, connect) => {
             let to = connect.as_deref().unwrap_or_default();
-            let text = args.ends.key.as_deref();
+            let text = ends.key.as_deref();
             let text =
                 text.ok_or_else(|| Failure::usage("--connect needs --key: what the other side was given or printed"))?;
             Box::new(session::dial(to, &PairKey::from_hex(text).map_err(Failure::usage)?)?)
         }
     };
-    let mut session = session::start(settings, boot, stall)?;
-    agree(args, &mut session)?;
-    Ok((session, 1))
+    Ok((session::start(settings, boot, stall)?, 1))
 }
 
-/// Rank 1 says what is measured.
-fn agree(args: &mut PerfArgs, session: &mut Session) -> Result<(), Failure> {
+/// Of a pair, rank 1 says what is to be done, and rank 0 has it in `plan` afterwards.
+pub fn agree<T: Serialize + DeserializeOwned>(session: &mut Session, plan: &mut T) -> Result<(), Failure> {
     if session.rank() == 1 {
         // Plain data of this crate's own: serialisation can't fail.
-        return Ok(session.tell(0, &serde_json::to_vec(&Plan::of(args)).unwrap_or_default())?);
+        return Ok(session.tell(0, &serde_json::to_vec(plan).unwrap_or_default())?);
     }
-    let heard =
-        session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it said what to measure"))?;
-    let plan: Plan = serde_json::from_slice(&heard)
-        .map_err(|error| Failure::usage(format!("what the other side wants measured can't be read: {error}")))?;
-    plan.give(args);
+    let heard = session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it said what to do"))?;
+    *plan = serde_json::from_slice(&heard)
+        .map_err(|error| Failure::usage(format!("what the other side wants can't be read: {error}")))?;
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! `rerail perf`: latency, bandwidth and message rate between two ranks, in the columns of the benchmarks of this field.
 
 mod baseline;
-mod ends;
+pub mod ends;
 pub mod kernel;
 pub mod pin;
 mod rails;
@@ -21,6 +21,7 @@ use crate::launch;
 use crate::output::stats::Latency;
 use crate::session::Session;
 
+use ends::Plan;
 use kernel::{Access, Buffers, Kernel, KernelError, Load, Pair, window_key};
 use rails::Rails;
 use report::{Line, Report};
@@ -54,23 +55,28 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage("--seconds measures messages of one size"));
     }
     if args.baseline {
-        let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(args);
+        let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(&args.ends);
         if !over_tcp || matches!(args.measure, Measure::Bidirectional) {
             return Err(Failure::usage("--baseline measures latency, bandwidth or rate with --path tcp"));
         }
         return baseline::run(args);
     }
-    if !ends::is_pair(args) && !launch::is_launched() {
-        return supervise(args);
+    if !ends::is_pair(&args.ends) && !launch::is_launched() {
+        return supervise(args.path);
     }
     let mut args = args.clone();
-    let (mut session, first) = ends::open(&mut args)?;
+    let (mut session, first) = ends::open(&args.ways, &args.ends, Duration::from_secs(args.stall_seconds))?;
+    if ends::is_pair(&args.ends) {
+        let mut plan = Plan::of(&args);
+        ends::agree(&mut session, &mut plan)?;
+        plan.give(&mut args);
+    }
     session.set_spin(SPIN);
     if session.size() != 2 {
         return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
     }
     // Processes of a pair may stand on hosts of their own.
-    let pinned = (!ends::is_pair(&args)).then(|| pin::Pinned::to(session.rank() as usize));
+    let pinned = (!ends::is_pair(&args.ends)).then(|| pin::Pinned::to(session.rank() as usize));
     let pair = Pair { first, second: 1 - first };
     if args.seconds.is_some() {
         let steady = steady::measure(&args, &mut session, pair)?;
@@ -89,8 +95,9 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn supervise(args: &PerfArgs) -> Result<Exit, Failure> {
-    let hosts = match args.path {
+/// Launches this program again as two ranks that are apart as `path` says.
+pub fn supervise(path: PathChoice) -> Result<Exit, Failure> {
+    let hosts = match path {
         PathChoice::Shm => 1,
         PathChoice::Tcp => 2,
     };
@@ -210,7 +217,8 @@ fn measure_size(
     Ok(Line::of_stream(bytes, messages, seconds))
 }
 
-fn failure(session: &Session, size: u64, error: KernelError) -> Failure {
+/// What a measurement with messages of `size` bytes failed by.
+pub fn failure(session: &Session, size: u64, error: KernelError) -> Failure {
     match error {
         KernelError::Session(error) => error.into(),
         KernelError::Different(difference) => {

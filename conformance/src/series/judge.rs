@@ -2,7 +2,7 @@
 //!
 //! A phase lasts from one change of the rails' sum to the next. It is *recovered* at the start of the first half second in
 //! which the mean is high enough, so that one lucky interval does not count; its bandwidth is the mean from
-//! [`Targets::within`] after the change on.
+//! [`Targets::within`] after the change on, or half of a shorter phase.
 
 use serde::Serialize;
 
@@ -12,7 +12,7 @@ const LASTING: f64 = 0.5;
 /// What is demanded, as parts of the sum and in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Targets {
-    /// Of each phase, once the change is over.
+    /// Of each phase, once the change is over: of the later half of a phase that is short.
     pub steady: f64,
     /// After a change...
     pub recovered: f64,
@@ -41,7 +41,7 @@ pub fn judge(points: &[(f64, f64)], sums: &[(f64, f64)], targets: &Targets) -> V
     let ends = sums.iter().skip(1).map(|sum| sum.0).chain([end]);
     let phase = |(&(from, sum), to): (&(f64, f64), f64)| {
         let to = to.min(end);
-        let carried = mean(points, (from + targets.within).min(to), to);
+        let carried = mean(points, from + targets.within.min((to - from) / 2.0), to);
         let recovered_after = points
             .iter()
             .map(|point| point.0)
@@ -102,6 +102,12 @@ mod tests {
     fn too_little_is_missed_even_where_it_is_steady() {
         let phases = judge(&run(4, |_| 94.0), &[(0.0, 100.0)], &TARGETS);
         assert!(!phases[0].holds && phases[0].recovered_after == Some(0.0));
+    }
+
+    #[test]
+    fn a_short_phase_is_judged_by_its_later_half() {
+        let phases = judge(&run(1, |at| if at < 0.5 { 0.0 } else { 100.0 }), &[(0.0, 100.0)], &TARGETS);
+        assert!((phases[0].carried - 100.0).abs() < 1e-6, "{phases:?}");
     }
 
     #[test]

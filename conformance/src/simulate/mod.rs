@@ -10,5 +10,5 @@ mod soak;
 
 pub use check::run as check;
 pub use lab::run as lab;
-pub use one::run as sim;
+pub use one::{read, run as sim};
 pub use soak::run as soak;

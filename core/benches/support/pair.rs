@@ -17,7 +17,7 @@ use rerail_core::endpoint::{
     Action, Arrival, Endpoint, Event, MessageClass, Policy, PostStatus, RailEvent, Recv, Selector, Send, Span, TagMatch,
 };
 use rerail_core::ids::{PeerId, PostId, RailId};
-use rerail_core::mem::{RegionId, Seg};
+use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
 
@@ -78,6 +78,19 @@ pub fn at_first(work: &mut dyn FnMut()) {
 pub fn at_second(work: &mut dyn FnMut()) {
     work();
     black_box(2);
+}
+
+/// Asks through the function of a side, where it is counted.
+fn asked_by<R>(side: Option<usize>, ask: impl FnOnce() -> R) -> R {
+    let Some(side) = side else { return ask() };
+    let (mut ask, mut answer) = (Some(ask), None);
+    let mut work = || answer = ask.take().map(|ask| ask());
+    if side == 0 {
+        at_first(&mut work)
+    } else {
+        at_second(&mut work)
+    }
+    answer.expect("asked once")
 }
 
 struct Side<'m> {
@@ -225,18 +238,7 @@ impl<'m> Pair<'m> {
 impl<'m> Side<'m> {
     /// Asks something of the endpoint.
     fn ask<R>(&mut self, ask: impl FnOnce(&mut Endpoint<'m>) -> R) -> R {
-        if !self.counted {
-            return ask(&mut self.endpoint);
-        }
-        let endpoint = &mut self.endpoint;
-        let (mut ask, mut answer) = (Some(ask), None);
-        let mut work = || answer = ask.take().map(|ask| ask(&mut *endpoint));
-        if self.me == 0 {
-            at_first(&mut work)
-        } else {
-            at_second(&mut work)
-        }
-        answer.expect("asked once")
+        asked_by(self.counted.then_some(self.me), || ask(&mut self.endpoint))
     }
 
     /// A subchannel is there, unless it was already.
@@ -292,10 +294,11 @@ impl<'m> Side<'m> {
         match self.ask(|endpoint| endpoint.handle_arrival(now, peer, rail, header)) {
             Arrival::Place { id, memory } => {
                 self.scatter(&payload[..memory.len() as usize], memory);
-                let pool = &self.pool;
-                self.endpoint.handle_placed(now, id, &|at, bytes| {
+                let Side { me, counted, endpoint, pool, .. } = self;
+                let peek = |at: MemRef, bytes: &mut [u8]| {
                     bytes.copy_from_slice(&pool[at.offset as usize..][..bytes.len()]);
-                });
+                };
+                asked_by(counted.then_some(*me), || endpoint.handle_placed(now, id, &peek));
             }
             Arrival::Done | Arrival::Discard => {}
             Arrival::Close => unreachable!("both sides are honest"),

@@ -1,7 +1,8 @@
-//! Policies at run time: what the core's methods of the same names say, for rails by the numbers of
+//! Policies and explanations at run time: what the core's methods of the same names say, for rails by the numbers of
 //! [`rails`](Transport::rails). What is cut already stays as it is.
 
-use rerail_core::endpoint::{ClassPolicy, MessageClass, Policy};
+use rerail_core::endpoint::{ClassPolicy, Explanation, MessageClass, Policy};
+use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 
 use super::{Engine, EngineOpening, Transport, now};
@@ -46,6 +47,12 @@ impl Transport {
     /// [`Engine::class_policy`].
     pub fn class_policy(&self, class: MessageClass) -> ClassPolicy {
         self.engine.class_policy(class)
+    }
+
+    /// What would become of a message of `bytes` to `peer` now:
+    /// [`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain).
+    pub fn explain(&self, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
+        self.engine.endpoint().explain(peer, class, bytes)
     }
 
     /// [`Engine::set_policy`].

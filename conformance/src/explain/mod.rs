@@ -1,0 +1,156 @@
+//! `rerail explain`: for messages of some sizes, which rails would carry what, and why.
+//!
+//! The planner that decides is asked itself ([`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain)), once some
+//! messages have gone and the rails are known: between two processes of this machine, between hosts, or in a simulated
+//! world when its workload is over.
+
+mod table;
+
+use std::path::Path;
+use std::time::Duration;
+
+use rerail_core::endpoint::MessageClass;
+use rerail_core::ids::PeerId;
+use rerail_core::rail::RailKind;
+use rerail_linux::driver::Engine;
+use rerail_sim::scenario::Scenario;
+use rerail_sim::trace::Trace;
+use rerail_sim::workload;
+use rerail_sim::world::World;
+use serde::{Deserialize, Serialize};
+
+use crate::cli::{ClassChoice, ExplainArgs};
+use crate::exit::{Exit, Failure};
+use crate::launch;
+use crate::output::{json, write_stdout};
+use crate::perf::kernel::{Buffers, Kernel, Load, Pair};
+use crate::perf::{self, ends};
+use crate::session::Session;
+use crate::simulate;
+
+use table::{Explained, render};
+
+/// Messages under way while rails get known.
+const WINDOW: u64 = 4;
+/// How long to wait at most for the peer's goodbye.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// What goes before the question, as the one process of a pair tells the other.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Plan {
+    sizes: Vec<u64>,
+    after: u64,
+}
+
+/// Asks and prints.
+pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
+    if let Some(file) = &args.scenario {
+        print(args, &simulated(args, file)?)?;
+        return Ok(Exit::Ok);
+    }
+    if !ends::is_pair(&args.ends) && !launch::is_launched() {
+        return perf::supervise(args.path);
+    }
+    let (mut session, first) = ends::open(&args.ways, &args.ends, Duration::from_secs(args.stall_seconds))?;
+    if session.size() != 2 {
+        return Err(Failure::usage(format!("explain runs between 2 ranks, {} were launched", session.size())));
+    }
+    let mut plan = Plan { sizes: args.size.clone(), after: args.after };
+    if ends::is_pair(&args.ends) {
+        ends::agree(&mut session, &mut plan)?;
+    }
+    let pair = Pair { first, second: 1 - first };
+    warm_up(&plan, &mut session, pair)?;
+    if session.rank() == first {
+        print(args, &asked(args, &session, pair.second)?)?;
+    }
+    session.barrier(0)?;
+    session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
+    Ok(Exit::Ok)
+}
+
+fn print(args: &ExplainArgs, explained: &[Explained]) -> Result<(), Failure> {
+    if args.json { json(&explained) } else { write_stdout(&render(explained)) }
+}
+
+/// Sends messages of each size, so that the transport knows its rails.
+fn warm_up(plan: &Plan, session: &mut Session, pair: Pair) -> Result<(), Failure> {
+    let largest = plan.sizes.iter().copied().max().unwrap_or(0);
+    let buffers = Buffers::allocate(session, largest.next_multiple_of(64).max(64) * WINDOW, false)?;
+    // A channel stands in any case.
+    session.barrier(0)?;
+    for &bytes in &plan.sizes {
+        let load = Load { bytes, window: WINDOW, warmup: 0, windows: plan.after.div_ceil(WINDOW) };
+        let sent = Kernel::new(session, pair, buffers).stream(&load, false);
+        sent.map_err(|error| perf::failure(session, bytes, error))?;
+    }
+    Ok(())
+}
+
+fn class(args: &ExplainArgs) -> MessageClass {
+    match args.class {
+        // What is too large for it is explained as a large one.
+        ClassChoice::Message => MessageClass::Small,
+        ClassChoice::OneSided => MessageClass::OneSided,
+    }
+}
+
+/// The transport's answers.
+fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explained>, Failure> {
+    let transport = session.transport();
+    let names: Vec<_> = transport.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
+    explained(args, &names, |class, bytes| transport.explain(PeerId(peer), class, bytes))
+}
+
+/// Rank 0's answers about rank 1, at the end of a simulated world.
+fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure> {
+    let scenario = scenario(args, file)?;
+    if scenario.size() < 2 {
+        return Err(Failure::usage(format!("{}: a world of one rank has no way to explain", file.display())));
+    }
+    let mut job = workload::make(&scenario, args.seed).map_err(Failure::usage)?;
+    let mut world = World::build(&scenario, args.seed, &mut *job, Trace::off()).map_err(Failure::usage)?;
+    let ended = world.run(&mut *job);
+    let verdict = job.verdict(&world, &ended);
+    if !verdict.is_good() {
+        return Err(Failure::verification(format!("the world did not end clean: {verdict}")));
+    }
+    let view = world.view();
+    let engine: &Engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
+    let names: Vec<_> = engine.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
+    explained(args, &names, |class, bytes| engine.endpoint().explain(PeerId(1), class, bytes))
+}
+
+/// The scenario, with what the command line says of policies.
+fn scenario(args: &ExplainArgs, file: &Path) -> Result<Scenario, Failure> {
+    let mut scenario = simulate::read(file)?;
+    let ways = &args.ways;
+    let values = [
+        ("config.policy", ways.policy.clone()),
+        ("config.policy_small", ways.policy_small.clone()),
+        ("config.policy_large", ways.policy_large.clone()),
+        ("config.policy_one_sided", ways.policy_one_sided.clone()),
+        // Scenarios count from rail 0, the process itself.
+        ("config.weights", ways.weights.as_ref().map(|weights| format!("[0,{weights}]"))),
+    ];
+    for (key, value) in values {
+        if let Some(value) = value {
+            scenario = scenario.set(key, &value).map_err(Failure::usage)?;
+        }
+    }
+    Ok(scenario)
+}
+
+/// Answers for all sizes. `names`: the rails', and whether they are the loopback.
+fn explained(
+    args: &ExplainArgs,
+    names: &[(String, bool)],
+    ask: impl Fn(MessageClass, u64) -> Option<rerail_core::endpoint::Explanation>,
+) -> Result<Vec<Explained>, Failure> {
+    let one = |&bytes: &u64| {
+        let explanation = ask(class(args), bytes);
+        let explanation = explanation.ok_or_else(|| Failure::peer_lost("no connection to the peer stands any more"))?;
+        Ok(Explained::new(bytes, names, &explanation))
+    };
+    args.size.iter().map(one).collect()
+}

@@ -1,0 +1,145 @@
+//! Explanations as people and programs read them.
+
+use rerail_core::endpoint::{Explanation, Verdict, Way};
+use rerail_core::time::Nanos;
+use serde::Serialize;
+
+use crate::output::{Align, Table, bold, bytes, microseconds, rate};
+
+/// What would become of messages of one size.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explained {
+    bytes: u64,
+    /// `eager`, `whole` or `cut`.
+    way: &'static str,
+    /// The rules that decide: for one rail, and for a cut.
+    multiplex: &'static str,
+    striping: &'static str,
+    /// Predictions in nanoseconds from now: as it would go, on the best rail alone, by the best cut.
+    finish_ns: Option<u64>,
+    alone: Option<Alone>,
+    cut_ns: Option<u64>,
+    rails: Vec<Part>,
+}
+
+/// The best rail alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Alone {
+    rail: u8,
+    finish_ns: u64,
+}
+
+/// One rail's part.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Part {
+    rail: u8,
+    name: String,
+    bytes: u64,
+    backlog: u64,
+    bytes_per_second: u64,
+    latency_ns: u64,
+    why: &'static str,
+}
+
+impl Explained {
+    /// `names`: of all rails, and whether they are the loopback, which no message to another process takes.
+    pub fn new(bytes: u64, names: &[(String, bool)], explanation: &Explanation) -> Explained {
+        let others = explanation.shares.iter().filter_map(|share| match names.get(usize::from(share.rail.0)) {
+            Some((name, false)) => Some((name, share)),
+            _ => None,
+        });
+        let part = |(name, share): (&String, &rerail_core::endpoint::Share)| Part {
+            rail: share.rail.0,
+            name: name.clone(),
+            bytes: share.bytes,
+            backlog: share.backlog,
+            bytes_per_second: share.bytes_per_second,
+            latency_ns: share.latency.0,
+            why: why(share.verdict),
+        };
+        Explained {
+            bytes,
+            way: match explanation.way {
+                Way::Eager => "eager",
+                Way::Whole => "whole",
+                Way::Cut => "cut",
+            },
+            multiplex: explanation.multiplex.name(),
+            striping: explanation.striping.name(),
+            finish_ns: explanation.finish.map(|finish| finish.0),
+            alone: explanation.alone.map(|(rail, Nanos(finish_ns))| Alone { rail: rail.0, finish_ns }),
+            cut_ns: explanation.cut.map(|cut| cut.0),
+            rails: others.map(part).collect(),
+        }
+    }
+
+    /// How it would go, in a sentence.
+    fn sentence(&self) -> String {
+        let size = bytes(self.bytes);
+        let mut text = match self.way {
+            "eager" => format!("{size}: at once, in one packet, on the rail that {} chooses", self.multiplex),
+            "whole" if self.striping == "binding" => {
+                format!("{size}: announced, then whole, on the rail it is bound to")
+            }
+            "whole" => format!("{size}: announced, then whole, on one rail ({}, {})", self.striping, self.multiplex),
+            _ if self.striping == "balanced" && self.finish_ns.is_none() => {
+                format!("{size}: announced, then in equal parts: balanced has not measured all rails yet")
+            }
+            _ => format!("{size}: announced, then in parts, cut by {}", self.striping),
+        };
+        if let Some(finish) = self.finish_ns {
+            text += &format!("; predicted to be through after {} us", microseconds(finish));
+        }
+        let mut others = Vec::new();
+        if let Some(Alone { rail, finish_ns }) = &self.alone {
+            others.push(format!("rail {rail} alone {} us", microseconds(*finish_ns)));
+        }
+        if let Some(cut) = self.cut_ns {
+            others.push(format!("the best cut {} us", microseconds(cut)));
+        }
+        if others.is_empty() { text } else { format!("{text} ({})", others.join(", ")) }
+    }
+}
+
+/// Why a rail carries what it carries.
+fn why(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Carries => "carries",
+        Verdict::NotUp => "not connected to this peer",
+        Verdict::NotEligible => "may not carry this class of messages",
+        Verdict::NoRemoteAccess => "can't write or read the peer's memory as others can, or no room for its key",
+        Verdict::NotUsed => "not among the rails that are used",
+        Verdict::AnotherRail => "another rail's turn, or another is sooner",
+        Verdict::PartTooSmall => "its part would be too small, or through too late",
+        Verdict::CuttingDoesNotPay => "parts would gain too little against one rail alone",
+    }
+}
+
+/// All sizes, a table for each.
+pub fn render(explained: &[Explained]) -> String {
+    let one = |one: &Explained| {
+        let mut table = Table::new(&[
+            ("rail", Align::Left),
+            ("bytes", Align::Right),
+            ("share", Align::Right),
+            ("backlog B", Align::Right),
+            ("believed MB/s", Align::Right),
+            ("latency us", Align::Right),
+            ("why", Align::Left),
+        ]);
+        let known = |value: u64, text: String| if value == 0 { "-".to_owned() } else { text };
+        for part in &one.rails {
+            table.row([
+                format!("{} {}", part.rail, part.name),
+                part.bytes.to_string(),
+                format!("{:.1} %", 100.0 * part.bytes as f64 / one.bytes.max(1) as f64),
+                part.backlog.to_string(),
+                known(part.bytes_per_second, rate(part.bytes_per_second as f64)),
+                known(part.latency_ns, microseconds(part.latency_ns)),
+                part.why.to_owned(),
+            ]);
+        }
+        format!("{}\n{}", bold(&one.sentence()), table.render())
+    };
+    explained.iter().map(one).collect::<Vec<_>>().join("\n\n")
+}
