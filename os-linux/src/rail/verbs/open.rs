@@ -103,6 +103,7 @@ impl<D: Device> VerbsRail<D> {
         let port = PortFacts {
             address: Address {
                 ethernet: Address::is_ethernet(attributes.link_layer),
+                // V-10
                 lid: attributes.lid | u16::from(options.path),
                 lmc: attributes.lmc,
                 qp: ud.number,
