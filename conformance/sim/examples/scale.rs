@@ -20,7 +20,7 @@ fn main() {
     let number = |nth: usize, usual| arguments.get(nth).and_then(|text| text.parse().ok()).unwrap_or(usual);
     let kind = arguments.get(3).map_or("shm", |kind| kind);
     let rail = match kind {
-        "hca" => RailSpec::Hca { hca: 0, port: 0 },
+        "hca" => RailSpec::Hca { hca: 0, port: 0, path: 0 },
         "stream" => RailSpec::Stream { hca: 0, port: 0 },
         _ => RailSpec::Shm {},
     };

@@ -123,7 +123,7 @@ fn set_rails(scenario: &mut Scenario, words: &[RailWord]) {
         let hca = scenario.hcas.len() as u32;
         scenario.rails.push(match word {
             RailWord::Shm => RailSpec::Shm {},
-            RailWord::Hca => RailSpec::Hca { hca, port: 0 },
+            RailWord::Hca => RailSpec::Hca { hca, port: 0, path: 0 },
             RailWord::Stream => RailSpec::Stream { hca, port: 0 },
         });
         if *word != RailWord::Shm {

@@ -7,8 +7,9 @@
 //! dry is a lower bound and can only raise it.
 //!
 //! What a completion stands for is the rail's affair: the peer's device has the bytes (InfiniBand), or the kernel has
-//! taken them (TCP). The latter says nothing about a rate before the socket is full, so such rails are measured in busy
-//! intervals alone.
+//! taken or sent them (TCP). The latter says nothing about a rate as long as the kernel has room, so such rails are
+//! measured in busy intervals alone, which go on where a rail that is through gets more in the same round: the kernel has
+//! about a millisecond's bytes below (P-1).
 
 use super::op::Packet;
 use super::room::is_light;
@@ -26,6 +27,10 @@ const SAMPLE_BYTES_MIN: u64 = 32 * 1024;
 /// On TCP the kernel sends in bursts - one packet of its own is up to 64 KiB, a shaper lets a hundred pass at once - and a
 /// sample has to have several.
 const SAMPLE_BYTES_BURSTS: u64 = 256 * 1024;
+
+/// And but for the first it has to last so long, in nanoseconds, that a burst at either end, and a poll that comes a
+/// millisecond late, are no great part of it.
+const SAMPLE_NS_BURSTS: u64 = 8_000_000;
 
 /// And once they were so many on average for each post: small packets cost their number, not their bytes.
 const POST_BYTES_MIN: u64 = 4 * 1024;
@@ -182,6 +187,10 @@ impl Part {
 impl Path {
     /// A post of `len` bytes was handed over; `is_idle`: the only one.
     fn posted(&mut self, now: Time, len: u64, is_idle: bool) {
+        if is_idle && now > self.last {
+            // It was left open in case that more came at once.
+            self.is_open = false;
+        }
         if is_idle {
             (self.busy_since, self.busy_bytes) = (now, 0);
         }
@@ -195,7 +204,8 @@ impl Path {
         self.busy_bytes += len;
         let mut told = None;
         let least = if has_bounds { SAMPLE_BYTES_MIN } else { SAMPLE_BYTES_BURSTS };
-        let whole = self.bytes >= least && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
+        let lasts = has_bounds || self.rate == Rate::NONE || (self.last - self.since).0 >= SAMPLE_NS_BURSTS;
+        let whole = lasts && self.bytes >= least && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
         if self.is_open && now > self.last && self.last > self.since && whole {
             // Nothing at `last` can come any more, and the rail was busy before and after.
             told = self.sample(Rate::of(self.bytes, (self.last - self.since).0));
@@ -210,11 +220,13 @@ impl Path {
             self.bytes += len;
             self.posts += 1;
         }
-        if is_busy && !self.is_open {
+        // What such a rail is through with is still on its way to the wire: it stays busy if more comes at once.
+        let goes_on = is_busy || !has_bounds;
+        if goes_on && !self.is_open {
             *self = Path { is_open: true, since: now, bytes: 0, posts: 0, ..*self };
         }
         if !is_busy {
-            self.is_open = false;
+            self.is_open &= goes_on;
             // To begin with, the smallest stripe is enough: else messages cut in two of these would never teach what cuts
             // them. Later what is certain is certain, however little it was.
             let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { POST_BYTES_MIN };
@@ -467,6 +479,37 @@ mod tests {
             assert_eq!(path.rate, rate);
         }
         assert!(path.latency > 0);
+    }
+
+    /// P-1: a kernel that takes all it has at once every other millisecond is measured right where it gets more at once, and
+    /// not at all where it waits for more.
+    #[test]
+    fn bursts_make_a_rate_where_more_comes_at_once() {
+        let (mut path, mut now) = (Path::default(), 5);
+        let burst = |path: &mut Path, now: u64, pause: u64| {
+            for n in 0..4 {
+                path.posted(Time(now), LEN, n == 0);
+            }
+            let then = now + 2_000_000;
+            for n in 1..=4 {
+                path.completed(Time(then), LEN, Nanos(2_000_000), n < 4, false);
+            }
+            then + pause
+        };
+        for _ in 0..40 {
+            now = burst(&mut path, now, 100_000);
+        }
+        assert_eq!(path.rate, Rate::NONE);
+        for _ in 0..40 {
+            now = burst(&mut path, now, 0);
+        }
+        let true_rate = Rate::of(4 * LEN, 2_000_000);
+        assert!(path.rate.0.abs_diff(true_rate.0) * 10 <= true_rate.0, "{:?} for {true_rate:?}", path.rate);
+        let rate = path.rate;
+        for _ in 0..40 {
+            now = burst(&mut path, now, 5_000_000);
+        }
+        assert_eq!(path.rate, rate);
     }
 
     /// A rail that slows down ten-fold is known for it after a few samples, and so is one that recovers.

@@ -228,7 +228,7 @@ fn run(lab: &mut Lab<'_>, plan: &Plan, sizes: &[u64], curves: &[Curve]) -> Resul
     for &Curve(name, rails, by, segments) in curves {
         for &bytes in sizes {
             let mut scenario = testbed.clone();
-            scenario.rails = rails.iter().map(|&hca| RailSpec::Hca { hca, port: 0 }).collect();
+            scenario.rails = rails.iter().map(|&hca| RailSpec::Hca { hca, port: 0, path: 0 }).collect();
             by.apply(&mut scenario.config);
             let mut table = toml::Table::new();
             table.insert("bytes".into(), toml::Value::Array(vec![SAMPLING.into(), (bytes as i64).into()]));

@@ -36,7 +36,7 @@ impl Scenario {
             return Err(format!("rails: {} are listed, 1 to 63 are possible", rails.len()));
         }
         for (index, rail) in rails.iter().enumerate() {
-            let (RailSpec::Hca { hca, port } | RailSpec::Stream { hca, port }) = rail else {
+            let (RailSpec::Hca { hca, port, .. } | RailSpec::Stream { hca, port }) = rail else {
                 if index > 0 {
                     return Err(format!("rails[{index}].kind = \"shm\": shared memory comes before all other rails"));
                 }
@@ -54,6 +54,15 @@ impl Scenario {
                     return Err(format!("rails[{index}].port = {port}: hca {hca} has {ports} ports"));
                 }
                 Some(_) => {}
+            }
+            if let (RailSpec::Hca { path, .. }, Some(spec)) = (rail, hcas.get(*hca as usize))
+                && u32::from(*path) >= 1 << spec.lmc
+            {
+                return Err(format!(
+                    "rails[{index}].path = {path}: with lmc {}, ports have {} paths",
+                    spec.lmc,
+                    1 << spec.lmc
+                ));
             }
         }
         for (index, fault) in self.faults.iter().enumerate() {

@@ -112,6 +112,9 @@ pub enum RailSpec {
         /// Its port, counted from 0.
         #[serde(default)]
         port: u32,
+        /// Which of the port's paths, below two to the power of the HCA's `lmc`: they choose the subnet's planes.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        path: u8,
     },
     /// A stream per peer, like TCP, over a port.
     Stream {
@@ -122,6 +125,11 @@ pub enum RailSpec {
         #[serde(default)]
         port: u32,
     },
+}
+
+/// For numbers that stand for the usual case.
+fn is_zero(number: &u8) -> bool {
+    *number == 0
 }
 
 /// What the processor of a rank takes for things, in nanoseconds.
@@ -520,7 +528,7 @@ impl Scenario {
             let stream = spec.device.starts_with("ethernet");
             (0..spec.ports).map(move |port| match stream {
                 true => RailSpec::Stream { hca, port },
-                false => RailSpec::Hca { hca, port },
+                false => RailSpec::Hca { hca, port, path: 0 },
             })
         });
         shm.into_iter().chain(ports).collect()

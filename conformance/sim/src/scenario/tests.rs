@@ -83,7 +83,7 @@ events_max = 1000000
 fn a_full_scenario_means_what_it_says_and_reads_back() {
     let scenario = Scenario::parse("full.toml", FULL).unwrap();
     assert_eq!(scenario.size(), 8);
-    assert_eq!(scenario.rails()[2], RailSpec::Hca { hca: 0, port: 1 });
+    assert_eq!(scenario.rails()[2], RailSpec::Hca { hca: 0, port: 1, path: 0 });
     assert_eq!((scenario.hcas[0].lmc, scenario.hcas[0].latency_tx_ns), (1, Some(1234)));
     assert_eq!(scenario.workload.parameters["messages"].as_integer(), Some(10));
     let config = scenario.core_config(3, 9);
@@ -112,9 +112,9 @@ fn policies_have_names_and_classes() {
 fn nothing_but_defaults_is_a_world() {
     let scenario = Scenario::parse("empty", "").unwrap();
     assert_eq!(scenario, Scenario::default());
-    assert_eq!(scenario.rails(), [RailSpec::Hca { hca: 0, port: 0 }]);
+    assert_eq!(scenario.rails(), [RailSpec::Hca { hca: 0, port: 0, path: 0 }]);
     let several = Scenario { ranks_per_host: 2, ..scenario.clone() };
-    assert_eq!(several.rails(), [RailSpec::Shm {}, RailSpec::Hca { hca: 0, port: 0 }]);
+    assert_eq!(several.rails(), [RailSpec::Shm {}, RailSpec::Hca { hca: 0, port: 0, path: 0 }]);
     let ethernet = Scenario { device: "ethernet-10g".into(), ..scenario };
     assert_eq!(ethernet.rails(), [RailSpec::Stream { hca: 0, port: 0 }]);
 }

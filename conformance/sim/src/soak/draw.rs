@@ -94,7 +94,7 @@ fn rails(scenario: &Scenario, rng: &mut Rng) -> Vec<RailSpec> {
         let stream = rng.one_in(3);
         rails.extend((0..spec.ports).map(|port| match stream {
             true => RailSpec::Stream { hca, port },
-            false => RailSpec::Hca { hca, port },
+            false => RailSpec::Hca { hca, port, path: 0 },
         }));
     }
     rails

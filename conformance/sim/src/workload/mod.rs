@@ -24,6 +24,8 @@ mod exchange;
 mod graph;
 #[cfg(test)]
 mod load_tests;
+#[cfg(test)]
+mod path_tests;
 mod plain;
 mod random;
 mod steps;

@@ -178,7 +178,7 @@ fn on_two_networks(rails: &[u32], parameters: &str) -> f64 {
     let mut scenario = Scenario::parse("newmadeleine-2007.toml", text).unwrap();
     scenario.config.striping = Some(StripingWord::Even);
     scenario.config.multiplex = Some(MultiplexWord::Binding);
-    scenario.rails = rails.iter().map(|hca| crate::scenario::RailSpec::Hca { hca: *hca, port: 0 }).collect();
+    scenario.rails = rails.iter().map(|hca| crate::scenario::RailSpec::Hca { hca: *hca, port: 0, path: 0 }).collect();
     let spec = format!("[workload]\nname = \"ping-pong\"\nparameters = {{ {parameters} }}\n");
     scenario.workload = Scenario::parse("test", &spec).unwrap().workload;
     let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use rerail_core::ids::PeerId;
+use rerail_core::rail::Place as Sharing;
 use rerail_core::time::Time;
 use rerail_linux::auth::JobKey;
 use rerail_linux::rail::Rail;
@@ -16,7 +17,7 @@ use super::topology::{Plan, carries_streams, is_of_wires};
 use crate::hca::Objects;
 use crate::net::Net;
 use crate::rails::{PipeNet, SharedPipes, ShmHub, StreamRail};
-use crate::scenario::{RailSpec, Scenario, preset};
+use crate::scenario::{NumaSpec, RailSpec, Scenario, preset};
 use crate::trace::Trace;
 
 /// Rings and wires.
@@ -67,7 +68,7 @@ impl Wires {
     ) -> Result<Box<dyn Rail>, String> {
         match spec {
             RailSpec::Shm {} => Ok(Box::new(self.shm.rail(rank))),
-            RailSpec::Hca { hca, port } => self.verbs_rail(scenario, rank, nth, (*hca, *port)),
+            RailSpec::Hca { hca, port, path } => self.verbs_rail(scenario, rank, nth, (*hca, *port, *path)),
             RailSpec::Stream { hca, port } => {
                 let place = (scenario.host_of(rank), *hca, *port);
                 let id = self.plan.ports.get(&place).ok_or("there is no such port")?;
@@ -84,11 +85,12 @@ impl Wires {
         scenario: &Scenario,
         rank: u32,
         nth: u8,
-        (hca, port): (u32, u32),
+        (hca, port, path): (u32, u32, u8),
     ) -> Result<Box<dyn Rail>, String> {
         let device = self.devices.open(rank, hca)?;
         let spec = &scenario.verbs;
         let known = scenario.hcas().get(hca as usize).cloned().unwrap_or_default();
+        let (place, numa_distance) = at(scenario, hca, port);
         let options = VerbsOptions {
             name: format!("verbs{nth}"),
             eager_bytes_max: spec.eager_bytes_max,
@@ -105,6 +107,9 @@ impl Wires {
             registrations_max: spec.registrations_max,
             registrations_bytes: spec.registrations_bytes,
             registrations_writable: spec.registrations_writable,
+            path,
+            place,
+            numa_distance,
             handshake_timeout: spec.handshake_timeout.nanos(),
             ack_timeout: spec.ack_timeout,
             retry_count: spec.retry_count,
@@ -207,4 +212,13 @@ impl Wires {
 /// Whether a fault of wires or devices can be simulated.
 pub(super) fn knows(kind: Kind) -> bool {
     is_of_wires(kind) || is_of_devices(kind) || kind == Kind::StreamReset
+}
+
+/// What a port shares with others of its host, and how far it is from the ranks, as a kernel would tell: 10 is near.
+fn at(scenario: &Scenario, hca: u32, port: u32) -> (Sharing, u8) {
+    let number = |index: u32| index as u16 + 1;
+    let spec = scenario.hcas().get(hca as usize).cloned().unwrap_or_default();
+    // Where no buses are listed, every HCA has its own.
+    let bus = if scenario.buses.is_empty() { 0 } else { number(spec.bus) };
+    (Sharing { port: number(port), hca: number(hca), bus }, if spec.numa == NumaSpec::default() { 10 } else { 20 })
 }

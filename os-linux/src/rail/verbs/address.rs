@@ -1,6 +1,6 @@
 //! A port's address as it is published: `ib-0012-1-00004a-fe800000000000000002c90300001234`.
 //!
-//! Link (`ib` or `eth`), base LID (4 hex digits), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
+//! Link (`ib` or `eth`), LID (4 hex digits: the port's base LID and the rail's path), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
 //! and full width, so that an address has one form only.
 
 use std::fmt;
@@ -12,7 +12,7 @@ use rerail_verbs::{Gid, LinkLayer};
 pub(super) struct Address {
     /// Addressed by GID (RoCE), not by LID.
     pub ethernet: bool,
-    /// Base LID; 0 on Ethernet.
+    /// Base LID and path bits; 0 on Ethernet.
     pub lid: u16,
     /// The port answers to `2^lmc` LIDs.
     pub lmc: u8,
@@ -41,8 +41,8 @@ impl Address {
         if ethernet != (lid == 0) {
             return Err("InfiniBand has LIDs, Ethernet has none");
         }
-        if lid != 0 && (lid >= 0xC000 || lid & ((1 << lmc) - 1) != 0) {
-            return Err("no port's base LID");
+        if lid >= 0xC000 || lid != 0 && lid < 1 << lmc {
+            return Err("no port's LID");
         }
         Ok(Address { ethernet, lid, lmc, qp, gid: Gid(gid.to_be_bytes()) })
     }
@@ -110,8 +110,8 @@ mod tests {
             (format!("ib-0012-1-00004a-{gid}-"), "too many parts"),
             (format!("ib-0000-0-00004a-{gid}"), "InfiniBand has LIDs, Ethernet has none"),
             (format!("eth-0012-0-00004a-{gid}"), "InfiniBand has LIDs, Ethernet has none"),
-            (format!("ib-c000-0-00004a-{gid}"), "no port's base LID"),
-            (format!("ib-0013-1-00004a-{gid}"), "no port's base LID"),
+            (format!("ib-c000-0-00004a-{gid}"), "no port's LID"),
+            (format!("ib-0003-2-00004a-{gid}"), "no port's LID"),
         ] {
             assert_eq!(Address::parse(&text), Err(why), "{text}");
         }

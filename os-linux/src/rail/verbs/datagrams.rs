@@ -89,7 +89,9 @@ impl<D: Device> VerbsRail<D> {
     /// Sends one message, if there is room.
     pub(super) fn send_setup(&mut self, peer: PeerId, attempt: u32, nonce: Nonce, kind: SetupKind) -> bool {
         let Some(known) = self.peers.get(peer).copied().filter(|_| !self.datagrams.failed) else { return false };
-        let Some(address) = self.peers.vector(peer, self.port.number, self.options.gid_index) else { return false };
+        let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
+            return false;
+        };
         let Some(place) = self.datagrams.free_sends.pop() else { return false };
         let handle = match self.device.create_ah(self.objects.pd, &address) {
             Ok(handle) => handle,

@@ -227,7 +227,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Ready to receive from the peer's end.
     pub(super) fn ready_to_receive(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
-        let Some(address) = self.peers.vector(peer, self.port.number, self.options.gid_index) else {
+        let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
             return Err(RailFault::Refused);
         };
         let change = QpChange {

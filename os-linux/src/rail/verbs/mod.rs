@@ -270,6 +270,8 @@ impl<D: Device> Rail for VerbsRail<D> {
             bytes_per_second: self.port.bytes_per_second,
             latency_ns: self.options.latency_ns,
             pio_bytes_max: self.options.pio_bytes_max,
+            place: self.options.place,
+            numa_distance: self.options.numa_distance,
             ..RailFacts::UNKNOWN
         }
     }

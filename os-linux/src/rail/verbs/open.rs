@@ -78,6 +78,11 @@ impl<D: Device> VerbsRail<D> {
         if attributes.state != PortState::Active {
             return Err(VerbsError::Port { port, state: attributes.state });
         }
+        let paths = 1 << attributes.lmc;
+        if u64::from(options.path) >= paths {
+            let value = options.path.into();
+            return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
+        }
         let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
         let pd = device.alloc_pd().map_err(made("protection domain"))?;
         let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
@@ -98,7 +103,8 @@ impl<D: Device> VerbsRail<D> {
         let port = PortFacts {
             address: Address {
                 ethernet: Address::is_ethernet(attributes.link_layer),
-                lid: attributes.lid,
+                // V-10
+                lid: attributes.lid | u16::from(options.path),
                 lmc: attributes.lmc,
                 qp: ud.number,
                 gid,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rerail_core::rail::RailKind;
+use rerail_core::rail::{Place, RailKind};
 use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_verbs::PortState;
@@ -66,6 +66,13 @@ pub struct VerbsOptions {
     pub registrations_writable: bool,
     /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device goes.
     pub reads: u8,
+    /// Which of the port's paths: added to its base LID, from 0 to 2^LMC - 1 (InfiniBand specification, 4.1.3). Rails of
+    /// several paths may share a port.
+    pub path: u8,
+    /// Where the port sits among those of this process's other rails.
+    pub place: Place,
+    /// How far the device is from this process, as the kernel counts it: 10 is local; 0: unknown.
+    pub numa_distance: u8,
     /// Index of the partition key.
     pub pkey_index: u16,
     /// Index of the port's GID that is published.
@@ -113,6 +120,9 @@ impl VerbsOptions {
             registrations_bytes: 4 << 30,
             registrations_writable: false,
             reads: 8,
+            path: 0,
+            place: Place::default(),
+            numa_distance: 0,
             pkey_index: 0,
             gid_index: 0,
             handshake_timeout: Nanos::from_millis(10_000),

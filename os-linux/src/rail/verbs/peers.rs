@@ -60,12 +60,13 @@ impl Peers {
         self.table.get_mut(peer.0 as usize).filter(|entry| entry.qp != 0)
     }
 
-    /// The way there from a local port.
-    pub fn vector(&self, peer: PeerId, port: u8, source_index: u8) -> Option<AddressVector> {
+    /// The way there from a path of a local port: each side's packets come from the LID that it is addressed by, as
+    /// connections demand (InfiniBand specification, 9.6.1.2).
+    pub fn vector(&self, peer: PeerId, port: u8, path: u8, source_index: u8) -> Option<AddressVector> {
         let entry = self.get(peer)?;
         let gid = self.gids.get(peer.0 as usize);
         let global = gid.map(|&dgid| GlobalRoute { dgid, source_index, hop_limit: HOP_LIMIT });
-        Some(AddressVector { port, dlid: entry.lid, source_path_bits: 0, service_level: 0, global })
+        Some(AddressVector { port, dlid: entry.lid, source_path_bits: path, service_level: 0, global })
     }
 }
 
@@ -80,11 +81,11 @@ mod tests {
         let mut peers = Peers::new(4);
         let address = Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid };
         assert!(peers.learn(PeerId(1), &address) && !peers.learn(PeerId(4), &address));
-        let way = AddressVector { port: 2, dlid: 3, ..AddressVector::default() };
-        assert_eq!(peers.vector(PeerId(1), 2, 0), Some(way));
-        assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 0).is_none());
+        let way = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
+        assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
+        assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 1, 0).is_none());
         assert!(peers.learn(PeerId(2), &Address { ethernet: true, lid: 0, ..address }));
-        let route = peers.vector(PeerId(2), 2, 5).unwrap().global.unwrap();
+        let route = peers.vector(PeerId(2), 2, 0, 5).unwrap().global.unwrap();
         assert_eq!((route.dgid, route.source_index), (gid, 5));
     }
 }
