@@ -161,7 +161,6 @@ impl Endpoint<'_> {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?; // S-8
         self.stats.out_of_order += u64::from(is_early);
-        self.stats.bytes_copied += u64::from(bytes);
         let place = Place {
             to: PlaceTo::Message(index),
             offset: 0,

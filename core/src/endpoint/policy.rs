@@ -7,6 +7,7 @@ use super::op::{Op, OpKind};
 use super::room::rails_of;
 use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Strategy, Striping};
 use crate::ids::RailId;
+use crate::rail::rate::Rate;
 use crate::rail::sched::Candidates;
 use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, WindowRoundRobin};
 use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
@@ -150,9 +151,16 @@ pub(super) struct Policies {
     alpha: u16,
     window_messages: u16,
     bind: u8,
+    /// How fast copies are made.
+    pub(super) copy: Rate,
 }
 
 impl Policies {
+    /// How small messages choose a rail.
+    pub(super) const fn small(&self) -> Multiplex {
+        self.classes[MessageClass::Small as usize].multiplex
+    }
+
     pub(super) fn new(config: &crate::config::Config, rails: usize) -> Self {
         let class = ClassPolicy {
             multiplex: config.multiplex,
@@ -167,6 +175,7 @@ impl Policies {
             alpha: config.alpha,
             window_messages: config.window_messages,
             bind: config.bind,
+            copy: Rate::from_bytes_per_second(config.copy_bytes_per_second),
         }
     }
 }

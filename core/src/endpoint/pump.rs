@@ -215,7 +215,9 @@ impl Endpoint<'_> {
         let turns = self.t.channels.at(channel).turns;
         let len = send.len;
         let Some(rail) = self.choose(now, channel, MessageClass::Small, len) else { return Step::Idle };
-        if self.gathers() && self.gather(now, channel, rail, out) == Step::Sent {
+        if let Some(strategy) = self.gathering(channel, rail)
+            && self.gather(now, channel, rail, strategy, out) == Step::Sent
+        {
             return Step::Sent;
         }
         let facts = self.rails[usize::from(rail.0)];

@@ -4,13 +4,12 @@
 //! Idle is a rail as far as one peer is concerned: it has fewer than `nic_depth` posts to that peer, and nothing that is
 //! cut waits for it. Posts to other peers don't count; they show in what is measured of the rail.
 
+use super::Endpoint;
 use super::packets::Actions;
 use super::pump::Step;
 use super::room::rails_of;
-use super::{Endpoint, MessageClass};
 use crate::config::{Multiplex, Strategy};
 use crate::ids::RailId;
-use crate::rail::rate::Rate;
 use crate::rail::sched::strategy::{Costs, Nic, Nics, of};
 use crate::rail::sched::{Candidates, Stripe};
 use crate::time::Time;
@@ -56,21 +55,27 @@ impl Endpoint<'_> {
         of(strategy).cut(bytes, &Nics { up: idle, idle, nic: &nic }, stripes);
     }
 
-    /// Whether small messages may go together at all.
+    /// The strategy that says how many small messages go together; `None`: each goes alone.
     #[inline]
-    pub(super) fn gathers(&self) -> bool {
-        matches!(self.class_policy(MessageClass::Small).multiplex, Multiplex::Strategy(_) | Multiplex::Balanced)
+    pub(super) fn gathering(&self, channel: u32, rail: RailId) -> Option<Strategy> {
+        match self.policies.small() {
+            Multiplex::Strategy(strategy) => Some(strategy),
+            // While the rail is busy a packet has to wait for it anyway (P-9).
+            Multiplex::Balanced if self.is_busy(channel, rail) => Some(Strategy::Aggregate),
+            _ => None,
+        }
     }
 
-    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where the strategy of small
-    /// messages wants more than one in it. The caller has asked `may_send`.
-    pub(super) fn gather(&mut self, now: Time, channel: u32, rail: RailId, out: &mut Actions) -> Step {
-        let strategy = match self.class_policy(MessageClass::Small).multiplex {
-            Multiplex::Strategy(strategy) => strategy,
-            // While the rail is busy a packet has to wait for it anyway (P-9).
-            Multiplex::Balanced if self.is_busy(channel, rail) => Strategy::Aggregate,
-            _ => return Step::Idle,
-        };
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where a strategy wants more than
+    /// one in it. The caller has asked `may_send`.
+    pub(super) fn gather(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        strategy: Strategy,
+        out: &mut Actions,
+    ) -> Step {
         let lens = self.front(channel, rail, self.config.aggregate_bytes_max, out);
         let count = of(strategy).together(&self.costs(rail), &lens);
         if count < 2 {
@@ -87,9 +92,8 @@ impl Endpoint<'_> {
 
     /// What going together costs and saves on a rail: the receiver copies every message once more, and so does the sender
     /// where a message that goes alone leaves from its own buffer.
-    pub(super) fn costs(&self, rail: RailId) -> Costs {
+    fn costs(&self, rail: RailId) -> Costs {
         let lossless = self.rails[usize::from(rail.0)].caps.lossless;
-        let copy = Rate::from_bytes_per_second(self.config.copy_bytes_per_second);
-        Costs { packet: self.config.packet_cost, copy, copies: 1 + u32::from(lossless) }
+        Costs { packet: self.config.packet_cost, copy: self.policies.copy, copies: 1 + u32::from(lossless) }
     }
 }

@@ -26,6 +26,7 @@ mod policies;
 mod programs;
 mod random;
 mod rules;
+mod strategies;
 mod timed;
 mod two_sided;
 

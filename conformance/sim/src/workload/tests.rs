@@ -52,6 +52,21 @@ fn ping_pong_needs_no_parameters_and_no_partner() {
     assert!(run(ONE, "bandwidth", "").is_empty());
 }
 
+/// Several messages a turn, each checked: apart, and together where a strategy says so.
+#[test]
+fn turns_of_several_segments_are_clean() {
+    for world in [STREAMS, HCAS, NODES] {
+        let parameters = "bytes = [8, 20000, 200000], rounds = 3, warm_up = 1, segments = 4";
+        let apart = run(world, "ping-pong", parameters);
+        let together = format!("config = {{ multiplex = \"aggregate\", nic_depth = 1 }}\n{world}");
+        let together = run(&together, "ping-pong", parameters);
+        for measured in [&apart, &together] {
+            assert_eq!(measured.iter().map(|one| one.bytes).collect::<Vec<_>>(), [8, 20_000, 200_000]);
+        }
+        assert_ne!(together[0].value, apart[0].value, "nothing went together");
+    }
+}
+
 #[test]
 fn exchanges_are_clean() {
     for world in [STREAMS, HCAS, NODES, ONE] {
@@ -107,6 +122,7 @@ fn an_application_is_clean() {
 fn parameters_that_there_are_not_are_refused() {
     for (workload, parameters) in [
         ("ping-pong", "window = 3"),
+        ("ping-pong", "bytes = [10], segments = 4"),
         ("bandwidth", "bytes = [0]"),
         ("bandwidth", "window = 1024, windows = 60000"),
         ("stencil", "dims = 4"),
