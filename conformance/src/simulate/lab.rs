@@ -171,6 +171,9 @@ fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
             let optimum = lab::optimum(case);
             let story = Story { case, outcome: &outcome, carried: &played.carried, optimum: optimum.as_ref() };
             write_stdout(&format!("{story}\n{}\n", measured(&played)))?;
+            if args.posts {
+                write_stdout(&posts(&played))?;
+            }
         }
         outcomes.push(outcome);
     }
@@ -178,6 +181,18 @@ fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
         json(&outcomes)?;
     }
     Ok(if holds { Exit::Ok } else { Exit::Verification }.into())
+}
+
+/// What rails got of the last message, and when.
+fn posts(played: &lab::Played) -> String {
+    let start = played.posts.first().map_or(0, |post| post.at);
+    let us = |at: u64| at.saturating_sub(start) as f64 / 1e3;
+    let line = |post: &lab::Posted| {
+        let lab::Posted { at, through, rank, rail, bytes, .. } = *post;
+        let told = if through == 0 { "not told through".to_owned() } else { format!("through {:.1}", us(through)) };
+        format!("  {:>10.1} us  rank {rank}, rail {rail}: {bytes} bytes, {told}\n", us(at))
+    };
+    played.posts.iter().map(line).collect()
 }
 
 /// What the core has seen of the rails, and how the messages came.

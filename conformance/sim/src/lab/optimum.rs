@@ -8,10 +8,8 @@
 //! rails, on all but the slowest, and so on, by the rates that rails have alone and by those that they have while all are
 //! busy. Messages of a stream are tried both ways: all cut alike, and each whole on one rail.
 //!
-//! It is a bound in spirit and not in law: policies that decide anew for each message, or on the way, may be better where
-//! bytes don't divide; by how much is in the report.
-
-use rerail_core::rail::sched::STRIPE_BYTES_MIN;
+//! It is a bound for what splits and chooses, and for nothing else: whoever puts several small messages into one packet
+//! saves posts, and may be better.
 
 use super::case::{Case, Pattern};
 use super::lines::{Lines, Parcel, line};
@@ -38,7 +36,7 @@ pub fn optimum(case: &Case) -> Option<Optimum> {
     };
     let whole = model(false);
     let (mut ns, mut units) = whole.search();
-    if case.bytes >= 2 * STRIPE_BYTES_MIN {
+    if !is_eager {
         (ns, units) = model(true).search().min((ns, units));
     }
     Some(Optimum { ns: (ns + whole.announced_ns()) as f64, units })
