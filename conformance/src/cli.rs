@@ -242,6 +242,9 @@ pub struct LabArgs {
     /// Of them only the one of this size, in bytes.
     #[arg(long, requires = "case")]
     pub bytes: Option<u64>,
+    /// Tell of each post of the last message by `balanced`, where they go one by one.
+    #[arg(long, requires = "case")]
+    pub posts: bool,
     /// Cases to list that are furthest from what is demanded.
     #[arg(long, default_value_t = 12)]
     pub worst: usize,

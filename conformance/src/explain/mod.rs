@@ -4,7 +4,7 @@
 //! messages have gone and the rails are known: between two processes of this machine, between hosts, or in a simulated
 //! world when its workload is over.
 
-mod table;
+pub mod table;
 
 use std::path::Path;
 use std::time::Duration;
@@ -116,9 +116,10 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
         return Err(Failure::verification(format!("the world did not end clean: {verdict}")));
     }
     let view = world.view();
+    let now = view.now;
     let engine: &Engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
     let names: Vec<_> = engine.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
-    explained(args, &names, |class, bytes| engine.endpoint().explain(PeerId(1), class, bytes))
+    explained(args, &names, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))
 }
 
 /// The scenario, with what the command line says of policies.

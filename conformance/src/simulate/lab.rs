@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::cli::LabArgs;
 use crate::exit::{Exit, Failure};
+use crate::explain::table::{self, Explained};
 use crate::output::{Align, Progress, Table, bad, bold, dim, good, json, write_stdout};
 
 /// All of a run, for programs.
@@ -170,7 +171,10 @@ fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
             let played = lab::play(case, Contender::Policy(Policy::Balanced)).map_err(Failure::verification)?;
             let optimum = lab::optimum(case);
             let story = Story { case, outcome: &outcome, carried: &played.carried, optimum: optimum.as_ref() };
-            write_stdout(&format!("{story}\n{}\n", measured(&played)))?;
+            write_stdout(&format!("{story}\n{}\n", measured(case.bytes, &played)))?;
+            if args.posts {
+                write_stdout(&posts(&played))?;
+            }
         }
         outcomes.push(outcome);
     }
@@ -180,8 +184,20 @@ fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
     Ok(if holds { Exit::Ok } else { Exit::Verification }.into())
 }
 
+/// What rails got of the last message, and when.
+fn posts(played: &lab::Played) -> String {
+    let start = played.posts.first().map_or(0, |post| post.at);
+    let us = |at: u64| at.saturating_sub(start) as f64 / 1e3;
+    let line = |post: &lab::Posted| {
+        let lab::Posted { at, through, rank, rail, bytes, .. } = *post;
+        let told = if through == 0 { "not told through".to_owned() } else { format!("through {:.1}", us(through)) };
+        format!("  {:>10.1} us  rank {rank}, rail {rail}: {bytes} bytes, {told}\n", us(at))
+    };
+    played.posts.iter().map(line).collect()
+}
+
 /// What the core has seen of the rails, and how the messages came.
-fn measured(played: &lab::Played) -> String {
+fn measured(bytes: u64, played: &lab::Played) -> String {
     let mut table = Table::new(&[
         ("  seen of rail", Align::Right),
         ("by rank", Align::Right),
@@ -209,7 +225,9 @@ fn measured(played: &lab::Played) -> String {
         }
     }
     let came = played.messages.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3)).collect::<Vec<_>>().join(" ");
-    let explained = played.explained.as_ref().map_or_else(String::new, |explained| format!("{explained:#?}"));
+    let names: Vec<_> = (0..played.carried.len()).map(|rail| (format!("rail {rail}"), false)).collect();
+    let told = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation));
+    let explained = table::render(told.as_slice());
     let recuts = played.recuts;
     format!("{}\n{explained}\n  re-cuts: {recuts}; messages by balanced, us: {came}", table.render())
 }

@@ -52,7 +52,7 @@ impl Transport {
     /// What would become of a message of `bytes` to `peer` now:
     /// [`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain).
     pub fn explain(&self, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
-        self.engine.endpoint().explain(peer, class, bytes)
+        self.engine.endpoint().explain(super::now(), peer, class, bytes)
     }
 
     /// [`Engine::set_policy`].

@@ -6,7 +6,7 @@ use rerail_core::rail::sched::STRIPE_BYTES_MIN;
 use rerail_core::time::Time;
 use serde::Serialize;
 
-use super::pair::{Pair, Region, config};
+use super::pair::{Pair, Posted, Region, config};
 use super::set::RailSet;
 use crate::rng::Rng;
 
@@ -130,6 +130,8 @@ pub struct Played {
     pub recuts: u64,
     /// What rank 0 would do with one more such message, were it to move it.
     pub explained: Option<Explanation>,
+    /// Payload that rails got of the last message, in the lab's time; one by one only.
+    pub posts: Vec<Posted>,
     /// When each measured message was received, since they began; in nanoseconds. One by one: how long each took.
     pub messages: Vec<u64>,
 }
@@ -193,10 +195,11 @@ impl Case {
             Pattern::BothWays => self.stream(&mut pair, 2),
         };
         let (ns, messages) = played.map_err(|why| format!("{contender}: {why}"))?;
+        let posts = pair.take_log();
         let carried = pair.take_carried();
         let stats = [0, 1].map(|rank| (0..self.set.rails.len()).map(|rail| pair.stats(rank, rail)).collect());
         let explained = pair.explain(self.bytes);
-        Ok(Played { ns, carried, stats, recuts: pair.recuts(), explained, messages })
+        Ok(Played { ns, carried, stats, recuts: pair.recuts(), explained, messages, posts })
     }
 
     /// The changes that come with a measured message which is submitted now.
@@ -218,6 +221,9 @@ impl Case {
             }
             if let Some(measured) = message.checked_sub(self.warm_up) {
                 self.load(pair, measured);
+            }
+            if message + 1 == self.warm_up + self.measured {
+                pair.take_log();
             }
             pair.submit(0, self.bytes);
             pair.go();

@@ -113,6 +113,16 @@ impl Lines {
         }
     }
 
+    /// What each rail moves one way while all are busy that way and none the other, in bytes per second.
+    pub fn rates_all_busy(&self, way: usize) -> Vec<u64> {
+        let mut lines = self.clone();
+        let rails = 0..self.lines.len() / 2;
+        for rail in rails.clone() {
+            lines.push(0, line(rail, way), Parcel { fixed_ns: 0, bytes: 1 << 30, token: 0 });
+        }
+        rails.map(|rail| lines.lines[line(rail, way)].rate).collect()
+    }
+
     /// When the next parcel is through, and on which line.
     pub fn next(&self) -> Option<(u64, usize)> {
         bits(self.busy).map(|line| (self.lines[line].ends, line)).min()

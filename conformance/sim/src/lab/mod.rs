@@ -23,6 +23,7 @@ use std::sync::mpsc;
 
 pub use case::{Case, Contender, Pattern, Played, cases};
 pub use optimum::{Optimum, optimum};
+pub use pair::Posted;
 pub use report::{Demand, Outcome, Report, Shares, Size, Story};
 pub use set::{At, Bottleneck, Change, Rail, RailSet, Sort, Told};
 

@@ -3,13 +3,13 @@
 //!
 //! The model is that of [`Lines`]: a part is one parcel that costs its posts and its bytes; announcements travel by the
 //! rail that brings them soonest. It shares no code with the planner of the core. The search is coordinate descent: as
-//! long as it helps, a step's worth of bytes moves from one rail to another, and steps get finer. It starts from every
-//! rail alone, from the rates, and from what finishes together on all rails, on all but the slowest, and so on.
+//! long as it helps, a step's worth of bytes moves from one rail to another, from one to all others or from all others to
+//! one, and steps get finer. It starts from every rail alone, from the rates, and from what would finish together on all
+//! rails, on all but the slowest, and so on, by the rates that rails have alone and by those that they have while all are
+//! busy. Messages of a stream are tried both ways: all cut alike, and each whole on one rail.
 //!
-//! It is a bound in spirit and not in law: policies that decide anew for each message, or on the way, may be better where
-//! bytes don't divide; by how much is in the report.
-
-use rerail_core::rail::sched::STRIPE_BYTES_MIN;
+//! It is a bound for what splits and chooses, and for nothing else: whoever puts several small messages into one packet
+//! saves posts, and may be better.
 
 use super::case::{Case, Pattern};
 use super::lines::{Lines, Parcel, line};
@@ -29,17 +29,17 @@ pub fn optimum(case: &Case) -> Option<Optimum> {
     }
     let messages = if case.pattern == Pattern::Stream { case.measured } else { 1 };
     let is_eager = case.bytes <= EAGER_BYTES.into();
-    let model = Model {
-        set: &case.set,
-        bytes: case.bytes,
-        messages,
-        is_eager,
-        // What is not cut goes whole.
-        units: if case.bytes < 2 * STRIPE_BYTES_MIN { messages } else { UNITS },
-        lines: Lines::new(&case.set),
+    let lines = Lines::new(&case.set);
+    let model = |is_cut| {
+        let units = if is_cut { UNITS } else { messages };
+        Model { set: &case.set, bytes: case.bytes, messages, is_eager, is_cut, units, lines: &lines }
     };
-    let (ns, units) = model.search();
-    Some(Optimum { ns: (ns + model.announced_ns()) as f64, units })
+    let whole = model(false);
+    let (mut ns, mut units) = whole.search();
+    if !is_eager {
+        (ns, units) = model(true).search().min((ns, units));
+    }
+    Some(Optimum { ns: (ns + whole.announced_ns()) as f64, units })
 }
 
 /// The best fixed split.
@@ -56,8 +56,10 @@ struct Model<'a> {
     bytes: u64,
     messages: u64,
     is_eager: bool,
+    /// Each message is cut in proportion to the units; else it goes whole, and units are messages.
+    is_cut: bool,
     units: u64,
-    lines: Lines,
+    lines: &'a Lines,
 }
 
 impl Model<'_> {
@@ -81,10 +83,9 @@ impl Model<'_> {
     fn parcel(&self, rail: usize, units: u64) -> Parcel {
         let total = u128::from(self.bytes) * u128::from(self.messages);
         let bytes = (total * u128::from(units) / u128::from(self.units)) as u64;
-        let whole = self.units == self.messages;
         // Each message brings its part of it.
-        let each = if whole { self.bytes } else { bytes.div_ceil(self.messages) };
-        let parts = if whole { units } else { self.messages };
+        let each = if self.is_cut { bytes.div_ceil(self.messages) } else { self.bytes };
+        let parts = if self.is_cut { self.messages } else { units };
         let posts = parts * each.div_ceil(SEGMENT_BYTES.into()).max(1);
         let with_headers = self.is_eager || self.set.sort == Sort::Data;
         let fins = if self.set.sort == Sort::Write && !self.is_eager { parts } else { 0 };
@@ -146,52 +147,50 @@ impl Model<'_> {
         let count = self.set.rails.len();
         let alone = |rail| (0..count).map(|other| if other == rail { self.units } else { 0 }).collect();
         let mut starts: Vec<Vec<u64>> = (0..count).map(alone).collect();
-        let rate = |rail: usize| u128::from(self.set.rails[rail].bytes_per_second);
-        let mut rails: Vec<usize> = (0..count).collect();
-        rails.sort_unstable_by_key(|&rail| std::cmp::Reverse(rate(rail)));
-        starts.push(self.share(&(0..count).map(rate).collect::<Vec<_>>()));
-        for used in 2..=count {
-            // At what time could these have moved all of it?
-            let room = |at: u64, rail: usize| {
-                let fixed = self.lead_ns(rail) + self.set.rails[rail].latency_ns + self.parcel(rail, 1).fixed_ns;
-                u128::from(at.saturating_sub(fixed)) * rate(rail)
-            };
-            let work = u128::from(self.bytes) * u128::from(self.messages) * 1_000_000_000;
-            let (mut early, mut late) = (0u64, 1u64 << 62);
-            while early < late {
-                let middle = early + (late - early) / 2;
-                let moved: u128 = rails[..used].iter().map(|&rail| room(middle, rail)).sum();
-                if moved >= work { late = middle } else { early = middle + 1 }
-            }
-            let parts: Vec<u128> =
-                (0..count).map(|rail| if rails[..used].contains(&rail) { room(late, rail) } else { 0 }).collect();
-            starts.push(self.share(&parts));
+        let rates: Vec<u64> = self.set.rails.iter().map(|rail| rail.bytes_per_second).collect();
+        let busy = self.lines.rates_all_busy(0);
+        for rates in if rates == busy { vec![rates] } else { vec![rates, busy] } {
+            starts.push(self.share(&rates.iter().copied().map(u128::from).collect::<Vec<_>>()));
+            let mut rails: Vec<usize> = (0..count).collect();
+            rails.sort_unstable_by_key(|&rail| std::cmp::Reverse(rates[rail]));
+            starts.extend((2..=count).map(|used| self.together(&rails[..used], &rates)));
         }
         starts
     }
 
+    /// What some rails would have moved at the moment at which they are all through.
+    fn together(&self, rails: &[usize], rates: &[u64]) -> Vec<u64> {
+        let room = |at: u64, rail: usize| {
+            let fixed = self.lead_ns(rail) + self.set.rails[rail].latency_ns + self.parcel(rail, 1).fixed_ns;
+            u128::from(at.saturating_sub(fixed)) * u128::from(rates[rail])
+        };
+        let work = u128::from(self.bytes) * u128::from(self.messages) * 1_000_000_000;
+        let (mut early, mut late) = (0u64, 1u64 << 62);
+        while early < late {
+            let middle = early + (late - early) / 2;
+            let moved: u128 = rails.iter().map(|&rail| room(middle, rail)).sum();
+            if moved >= work { late = middle } else { early = middle + 1 }
+        }
+        let parts = (0..rates.len()).map(|rail| if rails.contains(&rail) { room(late, rail) } else { 0 });
+        self.share(&parts.collect::<Vec<_>>())
+    }
+
     /// All units, in proportion.
     fn share(&self, parts: &[u128]) -> Vec<u64> {
-        let sum: u128 = parts.iter().sum::<u128>().max(1);
-        let mut given = (0, 0);
-        let mut share = |part: &u128| {
-            given.0 += part;
-            let until = (given.0 / (sum >> 40).max(1) * u128::from(self.units) / (sum / (sum >> 40).max(1))) as u64;
-            let until = until.min(self.units);
-            let units = until - given.1;
-            given.1 = until;
-            units
+        let shift = parts.iter().sum::<u128>().checked_ilog2().map_or(0, |log| log.saturating_sub(60));
+        let parts: Vec<u128> = parts.iter().map(|part| part >> shift).collect();
+        let sum = parts.iter().sum::<u128>().max(1);
+        let (mut part, mut given) = (0, 0);
+        let until = |next: &u128| {
+            part += next;
+            let until = (part * u128::from(self.units) / sum) as u64;
+            until - std::mem::replace(&mut given, until)
         };
-        let mut units: Vec<u64> = parts.iter().map(&mut share).collect();
-        let missing = self.units - units.iter().sum::<u64>();
-        if let Some(most) = units.iter_mut().max() {
-            *most += missing;
-        }
-        units
+        parts.iter().map(until).collect()
     }
 
     /// Goes downhill from here; the time at the bottom.
-    fn descend(&self, units: &mut [u64]) -> u64 {
+    fn descend(&self, units: &mut Vec<u64>) -> u64 {
         let mut best = self.time(units);
         let mut step = (self.units / 4).max(1);
         loop {
@@ -199,18 +198,15 @@ impl Model<'_> {
             for from in 0..units.len() {
                 for to in 0..units.len() {
                     let moved = step.min(units[from]);
-                    if from == to || moved == 0 {
-                        continue;
-                    }
-                    units[from] -= moved;
-                    units[to] += moved;
-                    let ns = self.time(units);
-                    if ns < best {
-                        best = ns;
-                        found = true;
-                    } else {
-                        units[from] += moved;
-                        units[to] -= moved;
+                    if from == to {
+                        // From one to all that carry something, and the other way about.
+                        found |= self.try_out(self.spread(units, from, moved, true), units, &mut best);
+                        found |= self.try_out(self.spread(units, from, step, false), units, &mut best);
+                    } else if moved > 0 {
+                        let mut next = units.clone();
+                        next[from] -= moved;
+                        next[to] += moved;
+                        found |= self.try_out(next, units, &mut best);
                     }
                 }
             }
@@ -222,4 +218,66 @@ impl Model<'_> {
             }
         }
     }
+
+    /// Goes there if it is better.
+    fn try_out(&self, next: Vec<u64>, units: &mut Vec<u64>, best: &mut u64) -> bool {
+        let ns = self.time(&next);
+        let is_better = ns < *best;
+        if is_better {
+            (*units, *best) = (next, ns);
+        }
+        is_better
+    }
+
+    /// Units of one rail to the others in proportion to what they carry (`is_given`), or of them to it.
+    fn spread(&self, units: &[u64], one: usize, moved: u64, is_given: bool) -> Vec<u64> {
+        let others = self.units - units[one];
+        let mut next = units.to_vec();
+        let moved = if is_given { moved } else { moved.min(others) };
+        if others == 0 || moved == 0 {
+            return next;
+        }
+        let (mut part, mut given) = (0, 0);
+        for (_, units) in next.iter_mut().enumerate().filter(|(other, _)| *other != one) {
+            part += *units;
+            let until = (u128::from(part) * u128::from(moved)).div_ceil(others.into()) as u64;
+            let share = until - std::mem::replace(&mut given, until);
+            let share = if is_given { share } else { share.min(*units) };
+            *units = if is_given { *units + share } else { *units - share };
+        }
+        next[one] = self.units
+            - next.iter().enumerate().filter(|(other, _)| *other != one).map(|(_, units)| units).sum::<u64>();
+        next
+    }
+}
+
+/// The least time over all splits of a message into so many equal pieces: an oracle for few rails.
+#[cfg(test)]
+pub fn by_grid(case: &Case, pieces: u64) -> u64 {
+    let lines = Lines::new(&case.set);
+    let model = Model {
+        set: &case.set,
+        bytes: case.bytes,
+        messages: 1,
+        is_eager: false,
+        is_cut: true,
+        units: pieces,
+        lines: &lines,
+    };
+    fn all(model: &Model<'_>, units: &mut Vec<u64>, left: u64) -> u64 {
+        if units.len() + 1 == model.set.rails.len() {
+            units.push(left);
+            let ns = model.time(units);
+            units.pop();
+            return ns;
+        }
+        let with = |taken| {
+            units.push(taken);
+            let ns = all(model, units, left - taken);
+            units.pop();
+            ns
+        };
+        (0..=left).map(with).min().unwrap_or(u64::MAX)
+    }
+    all(&model, &mut Vec::new(), pieces) + model.announced_ns()
 }

@@ -112,6 +112,23 @@ pub struct Over {
     pub at: u64,
 }
 
+/// Payload that a rail got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Posted {
+    /// When, in nanoseconds.
+    pub at: u64,
+    /// When its poster heard that it was through; 0: not yet.
+    pub through: u64,
+    /// By which rank.
+    pub rank: usize,
+    /// The rail.
+    pub rail: usize,
+    /// Bytes of it.
+    pub bytes: u64,
+    /// The slot that it is parked in.
+    token: u32,
+}
+
 /// Two endpoints and their rails.
 pub struct Pair<'m> {
     endpoints: [Endpoint<'m>; 2],
@@ -128,6 +145,8 @@ pub struct Pair<'m> {
     /// Payload bytes that were posted, by rail.
     carried: Vec<u64>,
     over: Vec<Over>,
+    /// Payload that rails got, where somebody wants to know.
+    log: Option<Vec<Posted>>,
     /// Requests that failed, and how: none should.
     failed: Option<String>,
 }
@@ -173,6 +192,7 @@ impl<'m> Pair<'m> {
             now: 0,
             carried: vec![0; set.rails.len()],
             over: Vec::new(),
+            log: None,
             failed: None,
         };
         pair.act(0);
@@ -191,6 +211,11 @@ impl<'m> Pair<'m> {
     pub fn take_carried(&mut self) -> Vec<u64> {
         let fresh = vec![0; self.carried.len()];
         std::mem::replace(&mut self.carried, fresh)
+    }
+
+    /// Payload that rails got since this was asked last; from now on it is kept.
+    pub fn take_log(&mut self) -> Vec<Posted> {
+        self.log.replace(Vec::new()).unwrap_or_default()
     }
 
     /// Requests that are over since this was asked last.
@@ -335,6 +360,10 @@ impl<'m> Pair<'m> {
             Happens::Completes(token) => {
                 let parked = self.parked[token as usize].take()?;
                 self.free.push(token);
+                let of = |posted: &&mut Posted| posted.token == token && posted.through == 0;
+                if let Some(posted) = self.log.iter_mut().flatten().rev().find(of) {
+                    posted.through = self.now;
+                }
                 self.endpoints[parked.rank].handle_completion(now, parked.id, PostStatus::Done);
                 Some(parked.rank)
             }
@@ -411,6 +440,10 @@ impl<'m> Pair<'m> {
                 self.parked.len() as u32 - 1
             }
         };
+        let (at, payload) = (self.now, post.payload.len());
+        if let Some(log) = self.log.as_mut().filter(|_| payload > 0) {
+            log.push(Posted { at, through: 0, rank, rail, bytes: payload, token });
+        }
         match kind {
             Kind::Read => self.put(self.now + self.latencies[rail], Happens::Asked(token)),
             Kind::Packet | Kind::Write => {
