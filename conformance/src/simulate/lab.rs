@@ -205,6 +205,7 @@ fn measured(bytes: u64, played: &lab::Played) -> String {
         ("bytes", Align::Right),
         ("MB/s", Align::Right),
         ("latency, us", Align::Right),
+        ("sampled", Align::Right),
         ("weight", Align::Right),
         ("last change", Align::Left),
     ]);
@@ -219,6 +220,9 @@ fn measured(bytes: u64, played: &lab::Played) -> String {
                 seen.bytes.to_string(),
                 format!("{:.0}", seen.bytes_per_second as f64 / 1e6),
                 format!("{:.1}", seen.latency.0 as f64 / 1e3),
+                seen.sampled.map_or_else(String::new, |seen| {
+                    format!("{:.0} MB/s, {:.1} us", seen.bytes_per_second as f64 / 1e6, seen.latency.0 as f64 / 1e3)
+                }),
                 seen.weight.to_string(),
                 changed.unwrap_or_default(),
             ]);

@@ -90,6 +90,7 @@ impl Endpoint<'_> {
                     self.probe_answered(now, channel, probe.nonce);
                 } else {
                     self.t.channels.at_mut(channel).probe_answer = Some((rail, probe.nonce)); // G-6
+                    self.defer_samples(now, channel, probe.nonce);
                     self.activate(channel);
                 }
                 // A payload only takes its time.

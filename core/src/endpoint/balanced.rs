@@ -11,8 +11,8 @@ use super::measure::has_bounds;
 use super::room::rails_of;
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
-use crate::rail::plan::split::{Ask, Plan, RailState, Shared, cut};
-use crate::rail::rate::Rate;
+use crate::rail::plan::split::{Ask, Chunk, Plan, RailState, Reason, Shared, Single, cut, finish_ns};
+use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::rail::weights::WEIGHT_TOTAL;
 use crate::time::{Nanos, Time};
@@ -43,6 +43,9 @@ const TRY_BYTES: u64 = 4 * 1024;
 
 /// The same on rails that take bytes before they move them: what they buffer says nothing.
 const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
+
+/// Parts in which the rate of a rail together with others is reckoned against its rate alone.
+const WHOLE: u64 = 1 << 10;
 
 /// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths (P-11).
 const KEEP_PERCENT: u64 = 2;
@@ -177,16 +180,72 @@ impl Endpoint<'_> {
     /// Plans a message of `bytes` over rails of a mask. `false`: not enough is known.
     pub(super) fn plan_balanced(&self, now: Time, channel: u32, bytes: u64, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
+        let mut alone: Option<Single> = None;
         for rail in rails_of(mask) {
             let state = self.state_of(now, channel, rail);
             if state.rate == Rate::NONE {
                 return false;
             }
-            rails[usize::from(rail.0)] = state;
+            let single = Single { rail: rail.0, finish_ns: finish_ns(&state, bytes) };
+            if alone.is_none_or(|best| single.finish_ns < best.finish_ns) {
+                alone = Some(single);
+            }
+            rails[usize::from(rail.0)] = RailState { rate: self.together(channel, rail, state.rate), ..state };
         }
         let ask = Ask { bytes, eligible: mask, ..Ask::default() };
-        let shared = Shared { forest: &self.forest, capacities: &self.capacities };
-        cut(&ask, &rails[..self.rails.len()], shared, plan)
+        let shared = Shared { forest: &self.forest, capacities: &[] };
+        let Some(alone) = alone.filter(|_| cut(&ask, &rails[..self.rails.len()], shared, plan)) else { return false };
+        // Alone a rail does what it does alone.
+        plan.single = alone;
+        let margin_ns = (alone.finish_ns / 1000 * u64::from(ask.margin_permille)).max(ask.margin_ns.into());
+        if plan.chunks.len() < 2 || plan.finish_ns.saturating_add(margin_ns) > alone.finish_ns {
+            if plan.chunks.len() > 1 {
+                plan.reason = Reason::BelowMargin;
+            }
+            plan.finish_ns = alone.finish_ns;
+            plan.chunks.clear();
+            let _ = plan.chunks.push(Chunk { rail: alone.rail, from: 0, bytes });
+        }
+        true
+    }
+
+    /// What a rail moves while others move parts of the same message, where that is less than what it moves alone.
+    fn together(&self, channel: u32, rail: RailId, rate: Rate) -> Rate {
+        let lacks = u64::from(self.t.subs[self.t.sub_index(channel, rail)].path.lacks);
+        Rate((u64::from(rate.0) * (WHOLE - lacks) / WHOLE).max(1) as u32)
+    }
+
+    /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the others, by what is
+    /// known of each, share a bottleneck: with each other, or with somebody unseen. Their rates together with others
+    /// follow (P-14). What all took longer is no news: completions may have been noticed late.
+    pub(super) fn learn_together(&mut self, channel: u32, set: u32) {
+        let mut seen = [0u64; RAILS_MAX];
+        let mut most = 0;
+        let mut count = 0;
+        for index in 0..self.rails.len() {
+            let part = self.t.parts_of(set)[index];
+            let rail = RailId(index as u8);
+            let latency = self.believed_latency(channel, rail);
+            let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+            if part.bytes < STRIPE_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
+                continue;
+            }
+            let took = part.time().0;
+            let moving = took - u64::from(latency).min(took / 2);
+            // Of what it moves alone, in parts of WHOLE squared.
+            let reached = scale(path.rate.time_ns(part.bytes), WHOLE * WHOLE, moving.max(1)).max(1);
+            seen[index] = reached;
+            most = most.max(reached);
+            count += 1;
+        }
+        if count < 2 {
+            return;
+        }
+        for (index, reached) in seen.iter().enumerate().filter(|(_, reached)| **reached > 0) {
+            let path = &mut self.t.sub(channel, RailId(index as u8)).path;
+            let lacks = WHOLE - scale(*reached, WHOLE, most).min(WHOLE);
+            path.lacks = ((u64::from(path.lacks) + lacks) / 2).min(WHOLE - 1) as u16;
+        }
     }
 
     /// Cuts `bytes` over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
@@ -230,7 +289,8 @@ impl Endpoint<'_> {
             if part < state.chunk_bytes_min.into() {
                 return false;
             }
-            let ends = u64::from(state.latency_ns) + u64::from(state.chunk_ns) + state.rate.time_ns(part);
+            let rate = self.together(channel, rail, state.rate);
+            let ends = u64::from(state.latency_ns) + u64::from(state.chunk_ns) + rate.time_ns(part);
             latest = ends.max(latest);
             shares[usize::from(rail.0)] = path.share;
             sum += path.share;
@@ -259,7 +319,12 @@ impl Endpoint<'_> {
                 }
                 None => 0,
             };
-            self.t.sub(channel, RailId(rail)).path.share = share;
+            let path = &mut self.t.sub(channel, RailId(rail)).path;
+            path.share = share;
+            if share == 0 {
+                // Nothing is seen of it, so what was seen fades.
+                path.lacks -= path.lacks.div_ceil(64);
+            }
             let figures = &mut self.t.figures[usize::from(rail)];
             let before = core::mem::replace(&mut figures.weight, share);
             if share.abs_diff(before) > before / 32 {

@@ -66,7 +66,7 @@ impl Endpoint<'_> {
             return self.move_part(now, channel, op, rail, &mut stripe, out);
         }
         if self.t.stripe_sets.at(set).helpers != 0 {
-            self.recut(channel, op); // P-10
+            self.recut(now, channel, op); // P-10
         }
         let mut parts = self.parts_to_feed(channel, self.t.stripe_sets.at(set).pending);
         while parts != 0 {

@@ -17,6 +17,8 @@ pub(crate) struct StripeSet {
     pub pending: u64,
     /// Rails that may take over from others (P-10); none, where the policy's cut stands.
     pub helpers: u64,
+    /// By `balanced`.
+    pub is_balanced: bool,
 }
 
 impl Endpoint<'_> {
@@ -42,8 +44,9 @@ impl Endpoint<'_> {
                 self.t.parts_of(set)[rail] = Part::of(bytes, weight);
             }
         }
-        let helpers = if self.policies.striping(class) == Striping::Balanced { mask } else { 0 };
-        *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers };
+        let is_balanced = self.policies.striping(class) == Striping::Balanced;
+        let helpers = if is_balanced { mask } else { 0 };
+        *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers, is_balanced };
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
             // As if they were with a rail already.
             self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;

@@ -138,6 +138,8 @@ pub(crate) struct Path {
     pub post_ns: u32,
     /// The adaptive weight; 0: not begun.
     pub weight: u32,
+    /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate (P-14).
+    pub lacks: u16,
     /// Its share of the last message that `balanced` cut; 0: none.
     pub share: u32,
     /// Samples in a row out of line, negative below.
@@ -176,6 +178,11 @@ impl Part {
             self.begun = self.posted.max(before);
         }
         self.ended = now;
+    }
+
+    /// The rail had nothing else to do when it got it.
+    pub(crate) fn began_idle(&self) -> bool {
+        self.is_posted && self.begun == self.posted
     }
 
     /// How long the rail worked on it (P-2).
@@ -231,7 +238,9 @@ impl Path {
             // them. Later what is certain is certain, however little it was.
             let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { POST_BYTES_MIN };
             if has_bounds && self.busy_bytes >= least && now > self.busy_since {
-                let rate = Rate::of(self.busy_bytes, (now - self.busy_since).0);
+                // The last byte has moved when the way back begins; no more than half of the time is taken for that.
+                let took = (now - self.busy_since).0;
+                let rate = Rate::of(self.busy_bytes, took - u64::from(self.latency).min(took / 2));
                 if rate > self.rate {
                     told = self.raise(rate).or(told);
                 }
@@ -413,6 +422,9 @@ impl Endpoint<'_> {
         }
         let channel = slot.channel;
         self.reweigh(channel, set);
+        if self.t.stripe_sets.at(set).is_balanced {
+            self.learn_together(channel, set);
+        }
         for rail in 0..self.rails.len() {
             let part = self.t.parts_of(set)[rail];
             if part.bytes > 0 {

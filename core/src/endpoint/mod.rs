@@ -60,8 +60,7 @@ pub use usage::{InUse, Usage};
 use crate::config::{Config, RAILS_MAX};
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
-use crate::rail::plan::groups::{Forest, GROUPS_MAX};
-use crate::rail::rate::Rate;
+use crate::rail::plan::groups::Forest;
 use crate::rel::ack::AckPolicy;
 use crate::seq::Seq;
 use crate::store::{List, Sizer};
@@ -245,9 +244,8 @@ pub struct Endpoint<'m> {
     config: Config,
     rails: heapless::Vec<RailFacts, 64>,
     policies: Policies,
-    /// Which rails share what, and what that carries.
+    /// Which rails share what.
     forest: Forest,
-    capacities: [Rate; GROUPS_MAX],
     ack_policy: AckPolicy,
     t: Tables<'m>,
     /// Channels with something to send.
@@ -317,7 +315,6 @@ impl<'m> Endpoint<'m> {
         let mut endpoint = Endpoint {
             policies: Policies::new(&config, rails.len()),
             forest: forest(rails),
-            capacities: [Rate::NONE; GROUPS_MAX],
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
             config,

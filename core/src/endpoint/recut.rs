@@ -6,12 +6,13 @@
 //! FIN is out has left, and one that was not planned may join only as long as none is out.
 
 use super::Endpoint;
-use super::measure::{Part, Path};
+use super::measure::Part;
 use super::op::Phase;
 use super::room::rails_of;
 use crate::ids::RailId;
 use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::{STRIPE_BYTES_MIN, Stripe};
+use crate::time::Time;
 
 /// Cuts are multiples of this, so that no cache line is written from two rails.
 const ALIGN: u64 = 64;
@@ -19,15 +20,17 @@ const ALIGN: u64 = 64;
 /// What one more part costs beside its bytes, in nanoseconds: taking over must gain more.
 const PART_NS: u64 = 1_000;
 
-/// When a rail will be through with `bytes` that it has not got yet, behind what it has.
-fn through_ns(path: &Path, bytes: u64) -> u64 {
-    path.rate.time_ns(path.backlog + bytes).saturating_add(path.latency.into())
-}
-
 impl Endpoint<'_> {
+    /// When the peer will have all that a rail has, and `bytes` more; in nanoseconds from now.
+    fn through_ns(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> u64 {
+        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let moving = path.rate.time_ns(path.remaining(now, path.rate) + bytes);
+        moving.saturating_add(self.believed_latency(channel, rail).into())
+    }
+
     /// Of the rails that may carry more of a transfer one that is to be fed and has nothing left of its part takes over
     /// from another. `None`: nobody, or nothing that pays.
-    pub(super) fn recut(&mut self, channel: u32, op: u32) -> Option<RailId> {
+    pub(super) fn recut(&mut self, now: Time, channel: u32, op: u32) -> Option<RailId> {
         let slot = self.t.ops.at(op);
         let (set, writing) = (slot.stripes, slot.phase == Phase::Writing);
         let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
@@ -56,8 +59,7 @@ impl Endpoint<'_> {
                 continue;
             }
             left = true;
-            let path = &self.t.sub(channel, rail).path;
-            let ends = through_ns(path, rest);
+            let ends = self.through_ns(now, channel, rail, rest);
             if last.is_none_or(|(latest, ..)| ends > latest) {
                 last = Some((ends, rail, rest));
             }
@@ -70,13 +72,13 @@ impl Endpoint<'_> {
         let rate = self.t.sub(channel, victim).path.rate;
         let mut best: Option<(u64, RailId, Rate)> = None;
         for rail in rails_of(helpers) {
-            let path = &self.t.sub(channel, rail).path;
-            if path.rate == Rate::NONE {
+            let rate = self.t.sub(channel, rail).path.rate;
+            if rate == Rate::NONE {
                 continue;
             }
-            let ends = through_ns(path, 0).saturating_add(PART_NS);
+            let ends = self.through_ns(now, channel, rail, 0).saturating_add(PART_NS);
             if ends < latest && best.is_none_or(|(soonest, ..)| ends < soonest) {
-                best = Some((ends, rail, path.rate));
+                best = Some((ends, rail, rate));
             }
         }
         let (soonest, thief, thief_rate) = best?;

@@ -23,6 +23,9 @@ const SIZES: [u64; 4] = [0, 0, 8 * 1024, 64 * 1024];
 /// Set in the nonces of samples; those of other probes are times.
 const NONCE: u64 = 1 << 63;
 
+/// After the peer's last sample so much time must pass before the rails are asked from here.
+const DEFER: Nanos = Nanos::from_micros(500);
+
 /// What the probes of a rail told.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampled {
@@ -55,6 +58,8 @@ pub(super) struct Sampler {
     exchange: Option<Exchange>,
     /// Tells samples apart.
     count: u64,
+    /// The peer of this channel asks its own rails just now.
+    deferred: Option<u32>,
 }
 
 impl Sampler {
@@ -62,7 +67,7 @@ impl Sampler {
     pub(super) const fn new(rails: usize, time_max: Nanos) -> Self {
         let all = if rails == 0 { 0 } else { u64::MAX >> (64 - rails) };
         let wanted = if time_max.0 == 0 || rails < 2 { 0 } else { all };
-        Sampler { wanted, exchange: None, count: 0 }
+        Sampler { wanted, exchange: None, count: 0, deferred: None }
     }
 
     /// Nobody is asked, and nobody has to be: so it is but for the beginning.
@@ -77,7 +82,7 @@ impl Endpoint<'_> {
         if self.sampler.is_done() {
             return;
         }
-        if self.sampler.exchange.is_none() {
+        if self.sampler.exchange.is_none() && self.sampler.deferred.is_none() {
             let ready = self.ready(channel);
             let wanted = self.sampler.wanted & ready;
             if wanted == 0 || ready.is_power_of_two() {
@@ -102,6 +107,23 @@ impl Endpoint<'_> {
             if let Some(exchange) = &mut self.sampler.exchange {
                 (exchange.sent, exchange.bytes) = (Some(now), bytes);
             }
+        }
+    }
+
+    /// A probe has come that is a sample of the peer's. Two that ask at once are in each other's way: the higher rank
+    /// waits until the other is through.
+    pub(super) fn defer_samples(&mut self, now: Time, channel: u32, nonce: u64) {
+        let is_later = self.config.rank > self.t.channels.at(channel).peer;
+        if nonce & NONCE == 0 || !is_later || self.sampler.is_done() {
+            return;
+        }
+        if let Some(exchange) = self.sampler.exchange.take_if(|exchange| exchange.channel == channel) {
+            self.sampler.wanted |= 1 << exchange.rail.0;
+            self.sampler.count += 1;
+        }
+        if self.sampler.exchange.is_none() {
+            self.sampler.deferred = Some(channel);
+            self.t.timers.set(Tables::timer(channel, Timer::Sample), now + DEFER);
         }
     }
 
@@ -151,8 +173,10 @@ impl Endpoint<'_> {
 
     /// A channel's rail is not asked any more: it has answered, the time is over, or the channel is.
     pub(super) fn end_sample(&mut self, channel: u32) {
-        if self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel) {
-            self.sampler.exchange = None;
+        let is_asked = self.sampler.exchange.is_some_and(|exchange| exchange.channel == channel);
+        if is_asked || self.sampler.deferred == Some(channel) {
+            self.sampler.exchange = self.sampler.exchange.filter(|_| !is_asked);
+            self.sampler.deferred = None;
             self.t.timers.cancel(Tables::timer(channel, Timer::Sample));
             self.activate(channel);
         }
