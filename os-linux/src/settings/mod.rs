@@ -104,7 +104,7 @@ impl Default for Settings {
             tcp_segment: 256 * 1024,
             tcp_posts: 32,
             tcp_user_timeout: Nanos::from_millis(10_000),
-            tcp_unsent: 128 * 1024,
+            tcp_unsent: 256 * 1024,
             tcp_sndbuf: 0,
             tcp_rcvbuf: 0,
             shm_slots: 64,

@@ -68,7 +68,7 @@ impl TcpOptions {
             user_timeout_ms: 10_000,
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
-            unsent_bytes: 128 * 1024,
+            unsent_bytes: 256 * 1024,
             pending_max: 64,
         }
     }
