@@ -115,7 +115,7 @@ impl Allowance {
     /// Takes the limits of a packet that came; says whether one grew. The messages that it acknowledges are counted
     /// before ([`acked`](Self::acked)); the caller drops limits of packets that acknowledge less than was acknowledged
     /// before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind what is acknowledged, so a
-    /// limit, which is a grant further, is never behind it; and it is at most [`UNACKED_MAX`] and a grant ahead.
+    /// limit, which is a grant further, is never behind it; and it is at most 2^15 and a grant ahead.
     pub fn update(&mut self, message_limit: u16, block_limit: u16) -> bool {
         let before = *self;
         let messages = Seq::extend16(self.messages_acked, message_limit);
