@@ -244,8 +244,8 @@ fn balanced_is_as_good_as_it_is_said_to_be() {
         (Size::Large, Demand::Optimum, 0.80, 0.96),
         (Size::Middle, Demand::Single, 0.88, 1.3),
         (Size::Middle, Demand::Policy, 0.60, 0.88),
-        (Size::Whole, Demand::Single, 0.50, 0.8),
-        (Size::Eager, Demand::Single, 0.35, 0.75),
+        (Size::Whole, Demand::Single, 0.80, 1.1),
+        (Size::Eager, Demand::Single, 0.90, 1.2),
     ] {
         let shares = report.shares(demand, |outcome| Size::of(outcome.bytes) == size);
         assert!(shares.share() >= cases && shares.mean >= mean, "{}: {shares:?}", size.name());
