@@ -3,7 +3,7 @@
 //!
 //! Whole simulated worlds are too dear for a thousand sets: 64 MiB are 32 thousand frames there. Here two real endpoints
 //! of the core stand in a loop of virtual time over rails that are lines with a rate, a latency and a cost of each post,
-//! and that share bottlenecks ([`lines`]). The seed decides everything, threads change nothing but the time that it
+//! and that share bottlenecks. The seed decides everything, threads change nothing but the time that it
 //! takes.
 //!
 //! Source: multirail-2004 5.4 (rails of unequal rate, changing load), widened to what issue 4 demands of `balanced`.
@@ -25,7 +25,7 @@ pub use case::{Case, Contender, Pattern, Played, cases};
 pub use optimum::{Optimum, optimum};
 pub use pair::Posted;
 pub use report::{Demand, Outcome, Report, Shares, Size, Story};
-pub use set::{At, Bottleneck, Change, Rail, RailSet, Sort, Told};
+pub use set::{At, Bottleneck, Change, RAILS_MAX, Rail, RailSet, Sort, Told};
 
 use pair::{Region, config};
 

@@ -230,11 +230,13 @@ fn every_policy_has_its_say() {
     }
 }
 
-/// What holds of `balanced` today, over 40 sets: of its best single rail, of the best policy and of the best split, by
-/// size, in how many cases of a hundred, and on average. `rerail lab --seeds 40` says what it is in fact.
+/// What holds of `balanced` over 40 sets (10 where the core is not optimised, which takes ten times as long): of its best
+/// single rail, of the best policy and of the best split, by size, in which share of the cases, and on average.
+/// `rerail lab --seeds 40` says what it is in fact.
 #[test]
 fn balanced_is_as_good_as_it_is_said_to_be() {
-    let ask = Ask { from: 1, seeds: 40, threads: NonZero::new(2).unwrap() };
+    let seeds = if cfg!(debug_assertions) { 10 } else { 40 };
+    let ask = Ask { from: 1, seeds, threads: NonZero::new(2).unwrap() };
     let report = run(ask, &mut |_| {}).unwrap();
     for (size, demand, cases, mean) in [
         (Size::Large, Demand::Single, 0.97, 1.7),
@@ -242,8 +244,8 @@ fn balanced_is_as_good_as_it_is_said_to_be() {
         (Size::Large, Demand::Optimum, 0.80, 0.96),
         (Size::Middle, Demand::Single, 0.88, 1.3),
         (Size::Middle, Demand::Policy, 0.60, 0.88),
-        (Size::Whole, Demand::Single, 0.50, 0.8),
-        (Size::Eager, Demand::Single, 0.35, 0.75),
+        (Size::Whole, Demand::Single, 0.80, 1.1),
+        (Size::Eager, Demand::Single, 0.90, 1.2),
     ] {
         let shares = report.shares(demand, |outcome| Size::of(outcome.bytes) == size);
         assert!(shares.share() >= cases && shares.mean >= mean, "{}: {shares:?}", size.name());
