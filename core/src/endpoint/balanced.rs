@@ -26,6 +26,12 @@ const LATENCY_NS: u32 = 5_000;
 /// The kernel's distance of what is near.
 const NEAR: u32 = 10;
 
+/// No rail is given less than this as a part of a message.
+pub(super) const PART_BYTES_MIN: u64 = 4 * 1024;
+
+/// What a rail is taken to move of which nothing is known, where others are known, in bytes per second.
+const UNKNOWN_BYTES_PER_SECOND: u64 = 100_000_000;
+
 /// A rail that a plan leaves out is tried again when it was last seen so long ago.
 const STALE: Nanos = Nanos::from_millis(1);
 
@@ -49,6 +55,22 @@ const WHOLE: u64 = 1 << 10;
 
 /// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths (P-11).
 const KEEP_PERCENT: u64 = 2;
+
+/// What is to be moved.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// It lies with the peer and has to be asked for (remote reads).
+    pub is_read: bool,
+}
+
+impl Load {
+    /// How often something crosses until the first byte is here.
+    const fn ways(self) -> u32 {
+        1 + self.is_read as u32
+    }
+}
 
 impl Endpoint<'_> {
     /// The rate that is believed of a rail towards a peer.
@@ -83,16 +105,24 @@ impl Endpoint<'_> {
     /// What is believed of a rail at the moment, for the planner.
     fn state_of(&self, now: Time, channel: u32, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-        let smallest = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
         let rate = self.believed_rate(channel, rail);
+        let latency_ns = self.believed_latency(channel, rail);
         RailState {
             rate,
-            latency_ns: self.believed_latency(channel, rail),
+            latency_ns,
             backlog_bytes: path.remaining(now, rate) + path.planned,
             chunk_ns: CHUNK_NS,
             register_ns_per_mib: 0,
-            chunk_bytes_min: smallest.max(STRIPE_BYTES_MIN) as u32,
+            chunk_bytes_min: self.part_bytes_min(channel, rail) as u32,
         }
+    }
+
+    /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so that no part
+    /// costs more for being one than for its bytes; and none that the processor would move.
+    pub(super) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
+        let way = self.believed_rate(channel, rail).bytes_in(self.believed_latency(channel, rail).into());
+        let programmed = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
+        way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
     }
 
     /// Of some rails the one that delivers `bytes` soonest (P-9); `None`: wait for it to have room.
@@ -126,7 +156,8 @@ impl Endpoint<'_> {
         // What is cut and not posted yet goes before other payload, and behind small messages.
         let planned = if class == MessageClass::Small { 0 } else { sub.path.planned };
         let remaining = sub.path.remaining(now, rate);
-        let moving = if rate == Rate::NONE { 0 } else { rate.time_ns(remaining + planned + bytes) };
+        let rate = if rate == Rate::NONE { Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND) } else { rate };
+        let moving = rate.time_ns(remaining + planned + bytes);
         // Posts of which all bytes are moved are through but for the telling.
         let posts = if remaining == 0 { 0 } else { u64::from(sub.posts) * u64::from(sub.path.post_ns) };
         let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
@@ -177,22 +208,24 @@ impl Endpoint<'_> {
         rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).path.last, rail.0))
     }
 
-    /// Plans a message of `bytes` over rails of a mask. `false`: not enough is known.
-    pub(super) fn plan_balanced(&self, now: Time, channel: u32, bytes: u64, mask: u64, plan: &mut Plan) -> bool {
+    /// Plans a message over rails of a mask.
+    /// `false`: not enough is known.
+    pub(super) fn plan_balanced(&self, now: Time, channel: u32, load: Load, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
         let mut alone: Option<Single> = None;
         for rail in rails_of(mask) {
-            let state = self.state_of(now, channel, rail);
+            let mut state = self.state_of(now, channel, rail);
             if state.rate == Rate::NONE {
                 return false;
             }
-            let single = Single { rail: rail.0, finish_ns: finish_ns(&state, bytes) };
+            state.latency_ns *= load.ways();
+            let single = Single { rail: rail.0, finish_ns: finish_ns(&state, load.bytes) };
             if alone.is_none_or(|best| single.finish_ns < best.finish_ns) {
                 alone = Some(single);
             }
             rails[usize::from(rail.0)] = RailState { rate: self.together(channel, rail, state.rate), ..state };
         }
-        let ask = Ask { bytes, eligible: mask, ..Ask::default() };
+        let ask = Ask { bytes: load.bytes, eligible: mask, ..Ask::default() };
         let shared = Shared { forest: &self.forest, capacities: &[] };
         let Some(alone) = alone.filter(|_| cut(&ask, &rails[..self.rails.len()], shared, plan)) else { return false };
         // Alone a rail does what it does alone.
@@ -204,7 +237,7 @@ impl Endpoint<'_> {
             }
             plan.finish_ns = alone.finish_ns;
             plan.chunks.clear();
-            let _ = plan.chunks.push(Chunk { rail: alone.rail, from: 0, bytes });
+            let _ = plan.chunks.push(Chunk { rail: alone.rail, from: 0, bytes: load.bytes });
         }
         true
     }
@@ -222,9 +255,8 @@ impl Endpoint<'_> {
         let mut seen = [0u64; RAILS_MAX];
         let mut most = 0;
         let mut count = 0;
-        for index in 0..self.rails.len() {
-            let part = self.t.parts_of(set)[index];
-            let rail = RailId(index as u8);
+        for (rail, seen) in (0..self.rails.len() as u8).map(RailId).zip(&mut seen) {
+            let part = self.t.parts_of(set)[usize::from(rail.0)];
             let latency = self.believed_latency(channel, rail);
             let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
             if part.bytes < STRIPE_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
@@ -234,7 +266,7 @@ impl Endpoint<'_> {
             let moving = took - u64::from(latency).min(took / 2);
             // Of what it moves alone, in parts of WHOLE squared.
             let reached = scale(path.rate.time_ns(part.bytes), WHOLE * WHOLE, moving.max(1)).max(1);
-            seen[index] = reached;
+            *seen = reached;
             most = most.max(reached);
             count += 1;
         }
@@ -248,22 +280,22 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Cuts `bytes` over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
-    pub(super) fn balance(&mut self, now: Time, channel: u32, bytes: u64, mask: u64, stripes: &mut [Stripe]) -> bool {
+    /// Cuts a message over rails of a mask into `stripes`, which are empty. `false`: not enough is known.
+    pub(super) fn balance(&mut self, now: Time, channel: u32, load: Load, mask: u64, stripes: &mut [Stripe]) -> bool {
         let mut plan = Plan::default();
-        if !self.plan_balanced(now, channel, bytes, mask, &mut plan) {
+        if !self.plan_balanced(now, channel, load, mask, &mut plan) {
             return false;
         }
-        if !self.cut_by_plan(now, channel, bytes, &plan, stripes) {
-            self.note_cut(now, channel, bytes, &plan);
+        if !self.cut_by_plan(now, channel, load, &plan, stripes) {
+            self.note_cut(now, channel, load.bytes, &plan);
         }
         self.try_again(now, channel, mask, &plan, stripes);
         true
     }
 
     /// Cuts as planned, or as the last message was cut; `true`: the latter.
-    pub(super) fn cut_by_plan(&self, now: Time, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
-        let keep = self.keep_cut(now, channel, bytes, plan, stripes);
+    pub(super) fn cut_by_plan(&self, now: Time, channel: u32, load: Load, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+        let keep = self.keep_cut(now, channel, load, plan, stripes);
         if !keep {
             for chunk in &plan.chunks {
                 stripes[usize::from(chunk.rail)] = Stripe { next: chunk.from, end: chunk.from + chunk.bytes };
@@ -274,7 +306,8 @@ impl Endpoint<'_> {
 
     /// Cuts as the last message was cut, where that is as good as the new plan to within [`KEEP_PERCENT`]: so that parts of
     /// messages from the same buffer begin where they began before, and what is registered of it stays of use (P-11).
-    fn keep_cut(&self, now: Time, channel: u32, bytes: u64, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+    fn keep_cut(&self, now: Time, channel: u32, load: Load, plan: &Plan, stripes: &mut [Stripe]) -> bool {
+        let bytes = load.bytes;
         let mut shares = [0; RAILS_MAX];
         let mut sum = 0;
         let mut latest = 0;
@@ -290,7 +323,7 @@ impl Endpoint<'_> {
                 return false;
             }
             let rate = self.together(channel, rail, state.rate);
-            let ends = u64::from(state.latency_ns) + u64::from(state.chunk_ns) + rate.time_ns(part);
+            let ends = u64::from(state.latency_ns * load.ways()) + u64::from(state.chunk_ns) + rate.time_ns(part);
             latest = ends.max(latest);
             shares[usize::from(rail.0)] = path.share;
             sum += path.share;

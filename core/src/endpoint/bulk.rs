@@ -2,6 +2,7 @@
 //! then moved segment by segment, on all its rails in turn (P-3).
 
 use super::action::{PostKind, Span};
+use super::balanced::PART_BYTES_MIN;
 use super::channel::Shortage;
 use super::op::{Op, OpKind, Phase};
 use super::packets::Actions;
@@ -109,7 +110,7 @@ impl Endpoint<'_> {
             let idle = self.striped(channel, class, mask & feed);
             return idle != 0 && self.cut(now, channel, op, class, idle) && self.planned(channel, op);
         }
-        let striped = if granted < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
+        let striped = if granted < self.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
         if striped.count_ones() < 2 {
             // On the rail that striping is bound to, or on the one whose turn it is.
             let up = if striped == 0 { mask } else { striped };
@@ -122,6 +123,14 @@ impl Endpoint<'_> {
             return false;
         }
         self.planned(channel, op)
+    }
+
+    /// The smallest payload of a class that is cut (P-5).
+    pub(super) fn cut_bytes_min(&self, class: MessageClass) -> u64 {
+        match self.class_policy(class).striping {
+            Striping::Balanced => 2 * PART_BYTES_MIN,
+            _ => 2 * STRIPE_BYTES_MIN,
+        }
     }
 
     /// It is decided which rails carry a transfer.

@@ -1,9 +1,10 @@
 //! A transfer is cut: one stripe for each rail that carries it, by the policy of its class, when a rail is to be fed
 //! (P-4). Which rails these are, `bulk` says; how cutting goes, the policies do.
 
+use super::balanced::Load;
 use super::channel::Shortage;
 use super::measure::Part;
-use super::op::Phase;
+use super::op::{Op, Phase};
 use super::room::rails_of;
 use super::{Endpoint, MessageClass, Planted};
 use crate::config::{RAILS_MAX, Striping};
@@ -24,7 +25,8 @@ pub(crate) struct StripeSet {
 impl Endpoint<'_> {
     /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
     pub(super) fn cut(&mut self, now: Time, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
-        let granted = self.t.ops.at(op).granted;
+        let &Op { granted, phase, .. } = self.t.ops.at(op);
+        let load = Load { bytes: granted, is_read: phase == Phase::Reading };
         let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
             self.wait_for(channel, Shortage::Stripes);
             return false;
@@ -32,7 +34,7 @@ impl Endpoint<'_> {
         let set = set.index;
         let mut stripes = [Stripe::default(); RAILS_MAX];
         let stripes = &mut stripes[..self.rails.len()];
-        let weights = self.stripe(now, channel, class, granted, mask, stripes);
+        let weights = self.stripe(now, channel, class, load, mask, stripes);
         self.t.stripes_of(set)[..stripes.len()].copy_from_slice(stripes);
         self.t.parts_of(set).fill(Part::default());
         let mut used = 0;
@@ -62,19 +64,19 @@ impl Endpoint<'_> {
         true
     }
 
-    /// Cuts `bytes` over the rails of a mask into `stripes`, which are empty (P-5). Gives the weights, where the times
+    /// Cuts a message over the rails of a mask into `stripes`, which are empty (P-5). Gives the weights, where the times
     /// of the stripes are to change them.
     fn stripe(
         &mut self,
         now: Time,
         channel: u32,
         class: MessageClass,
-        bytes: u64,
+        load: Load,
         mask: u64,
         stripes: &mut [Stripe],
     ) -> Option<[u32; RAILS_MAX]> {
         let how = self.policies.striping(class);
-        if how == Striping::Balanced && self.balance(now, channel, bytes, mask, stripes) {
+        if how == Striping::Balanced && self.balance(now, channel, load, mask, stripes) {
             return None;
         }
         if how == Striping::Adaptive {
@@ -88,7 +90,7 @@ impl Endpoint<'_> {
             }
         }
         let weights = self.weights(channel, class, mask);
-        self.stripe_plainly(channel, class, bytes, mask, &weights, stripes);
+        self.stripe_plainly(channel, class, load.bytes, mask, &weights, stripes);
         (how == Striping::Adaptive).then_some(weights)
     }
 

@@ -1,11 +1,12 @@
 //! Explanations: which rails would carry a message of some size to a peer right now, and why. The same planner that
 //! decides, asked without consequence.
 
+use super::balanced::Load;
 use super::{Endpoint, MessageClass};
 use crate::config::{Multiplex, RAILS_MAX, Striping};
 use crate::ids::{PeerId, RailId};
 use crate::rail::plan::split::{Plan, Reason};
-use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
+use crate::rail::sched::{Candidates, Stripe};
 use crate::time::{Nanos, Time};
 use crate::wire::KEYS_MAX;
 
@@ -98,7 +99,8 @@ impl Endpoint<'_> {
         let mut stripes = [Stripe::default(); RAILS_MAX];
         if class == MessageClass::Small {
             let rails = Candidates { up: ready, room: ready };
-            let rail = self.pick(now, channel, class, bytes, rails, &mut turn)?;
+            let here = if bytes <= self.config.eager_bytes_max.into() { bytes } else { 0 };
+            let rail = self.pick(now, channel, class, here, rails, &mut turn)?;
             let eager_max = self.rails[usize::from(rail.0)].eager_bytes_max.min(terms.eager_bytes_max);
             if bytes > self.config.eager_bytes_max.min(eager_max).into() {
                 return self.explain(now, peer, MessageClass::Large, bytes);
@@ -109,7 +111,7 @@ impl Endpoint<'_> {
             return Some(explanation);
         }
         let (mask, able) = self.movers(channel, class);
-        let striped = if bytes < 2 * STRIPE_BYTES_MIN { 0 } else { self.striped(channel, class, mask) };
+        let striped = if bytes < self.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
         let mut plan = Plan::default();
         let mut carrier = None;
         if let Striping::Strategy(strategy) = explanation.striping {
@@ -121,9 +123,11 @@ impl Endpoint<'_> {
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             carrier = Some(rail);
         } else {
+            let is_read = class == MessageClass::Large && self.ready_with(channel, |caps| caps.read) != 0;
+            let load = Load { bytes, is_read };
             let is_balanced = explanation.striping == Striping::Balanced;
-            if is_balanced && self.plan_balanced(now, channel, bytes, striped, &mut plan) {
-                self.cut_by_plan(now, channel, bytes, &plan, &mut stripes);
+            if is_balanced && self.plan_balanced(now, channel, load, striped, &mut plan) {
+                self.cut_by_plan(now, channel, load, &plan, &mut stripes);
                 explanation.finish = Some(Nanos(plan.finish_ns));
                 explanation.alone = Some((RailId(plan.single.rail), Nanos(plan.single.finish_ns)));
                 explanation.cut = plan.split_ns.map(Nanos);

@@ -108,7 +108,7 @@ impl Endpoint<'_> {
             } else if id == Tables::timer(channel, Timer::Connect) {
                 self.end_channel(channel, Ending::Lost(LossReason::ConnectTimeout)); // G-4
             } else if id == Tables::timer(channel, Timer::Sample) {
-                self.end_sample(channel);
+                self.sample_timed_out(channel);
             } else {
                 self.watch(now, channel);
             }

@@ -127,6 +127,8 @@ pub(crate) struct Path {
     since: Time,
     /// The last completion.
     pub last: Time,
+    /// The least that was left after a completion of it.
+    least: u64,
     /// Bytes and posts completed in the busy interval.
     bytes: u64,
     posts: u32,
@@ -205,8 +207,10 @@ impl Path {
     }
 
     /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
-    /// rate was measured, and why it is another one now, if that is worth telling.
-    fn completed(&mut self, now: Time, len: u64, took: Nanos, is_busy: bool, has_bounds: bool) -> Option<(Why, Rate)> {
+    /// rate was measured, and why it is another one now, if that is worth telling. `pipe`: what a completion takes beside
+    /// the bytes, which are then no longer with the rail but on their way; in nanoseconds.
+    fn completed(&mut self, now: Time, len: u64, took: Nanos, is_busy: bool, pipe: Option<u32>) -> Option<(Why, Rate)> {
+        let has_bounds = pipe.is_some();
         self.backlog = self.backlog.saturating_sub(len);
         self.busy_bytes += len;
         let mut told = None;
@@ -215,22 +219,28 @@ impl Path {
         let whole = lasts && self.bytes >= least && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
         if self.is_open && now > self.last && self.last > self.since && whole {
             // Nothing at `last` can come any more, and the rail was busy before and after.
-            told = self.sample(Rate::of(self.bytes, (self.last - self.since).0));
-            (self.since, self.bytes, self.posts) = (self.last, 0, 0);
+            let rate = Rate::of(self.bytes, (self.last - self.since).0);
+            // Where all that was left may have been on its way, the rail itself may have had nothing to do.
+            let was_busy = rate.bytes_in(pipe.unwrap_or(0).into()) <= self.least;
+            if was_busy || rate > self.rate {
+                told = self.sample(rate);
+            }
+            (self.since, self.bytes, self.posts, self.least) = (self.last, 0, 0, u64::MAX);
         }
         let many = self.posts >= SAMPLE_POSTS_MIN && self.bytes < u64::from(self.posts) * POST_BYTES_MIN;
         if self.is_open && now > self.last && self.last > self.since && many {
             self.sample_post((self.last - self.since).0);
-            (self.since, self.bytes, self.posts) = (self.last, 0, 0);
+            (self.since, self.bytes, self.posts, self.least) = (self.last, 0, 0, u64::MAX);
         }
         if self.is_open && now > self.since {
             self.bytes += len;
             self.posts += 1;
+            self.least = self.least.min(self.backlog);
         }
         // What such a rail is through with is still on its way to the wire: it stays busy if more comes at once.
         let goes_on = is_busy || !has_bounds;
         if goes_on && !self.is_open {
-            *self = Path { is_open: true, since: now, bytes: 0, posts: 0, ..*self };
+            *self = Path { is_open: true, since: now, bytes: 0, posts: 0, least: u64::MAX, ..*self };
         }
         if !is_busy {
             self.is_open &= goes_on;
@@ -388,8 +398,13 @@ impl Endpoint<'_> {
             self.refresh(packet.channel, rail);
             return;
         }
+        let latency = sub.path.latency;
         let took = Nanos(u64::from(tick(now).wrapping_sub(packet.stamp)) << 4);
-        let told = sub.path.completed(now, packet.len, took, is_busy, has_bounds);
+        // Before it was ever seen alone, what an empty packet took there and back.
+        let asked = || self.t.figures[usize::from(rail.0)].sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
+        let pipe = has_bounds.then(|| if latency > 0 { latency } else { asked() });
+        let told = self.t.sub(packet.channel, rail).path.completed(now, packet.len, took, is_busy, pipe);
+        let sub = self.t.sub(packet.channel, rail);
         let (rate, latency) = (sub.path.rate, sub.path.latency);
         let figures = &mut self.t.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(packet.len);
@@ -460,7 +475,7 @@ mod tests {
         let mut now = start;
         for n in 1..=count {
             now = (start + n * each).next_multiple_of(poll);
-            path.completed(Time(now), LEN, Nanos(now - start), n < count, true);
+            path.completed(Time(now), LEN, Nanos(now - start), n < count, Some(0));
         }
         now
     }
@@ -487,7 +502,7 @@ mod tests {
         let rate = path.rate;
         for n in 1..50 {
             path.posted(Time(now + n * 1_000_000 - 900_000), LEN, true);
-            path.completed(Time(now + n * 1_000_000), LEN, Nanos(900_000), false, true);
+            path.completed(Time(now + n * 1_000_000), LEN, Nanos(900_000), false, Some(0));
             assert_eq!(path.rate, rate);
         }
         assert!(path.latency > 0);
@@ -504,7 +519,7 @@ mod tests {
             }
             let then = now + 2_000_000;
             for n in 1..=4 {
-                path.completed(Time(then), LEN, Nanos(2_000_000), n < 4, false);
+                path.completed(Time(then), LEN, Nanos(2_000_000), n < 4, None);
             }
             then + pause
         };

@@ -9,7 +9,9 @@ use super::packets::Actions;
 use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Planted};
+use crate::config::Multiplex;
 use crate::ids::RailId;
+use crate::rail::sched::Candidates;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -140,6 +142,17 @@ impl Endpoint<'_> {
         self.multiplex(now, channel, class, bytes, self.candidates(channel))
     }
 
+    /// The rail for a control packet (P-5): the one that delivers it soonest, by `balanced`; else the first with room.
+    fn for_control(&self, now: Time, channel: u32) -> Option<RailId> {
+        let room = self.t.channels.at(channel).rooms.room;
+        match self.policies.small() {
+            Multiplex::Balanced if !room.is_power_of_two() => {
+                self.soonest(now, channel, MessageClass::Small, 0, Candidates { up: room, room })
+            }
+            _ => rails_of(room).next(),
+        }
+    }
+
     fn pump_control(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let op = self.t.channels.at(channel).control.head();
         if op == NONE {
@@ -156,7 +169,7 @@ impl Endpoint<'_> {
         if !self.may_send(channel, Lane::Unordered) || self.must_wait_to_serve(channel, &slot) {
             return Step::Idle;
         }
-        let Some(rail) = rails_of(self.t.channels.at(channel).rooms.room).next() else { return Step::Idle };
+        let Some(rail) = self.for_control(now, channel) else { return Step::Idle };
         let body = match slot.control {
             Control::Cts => {
                 let keys = match slot.keys {
@@ -213,7 +226,8 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let turns = self.t.channels.at(channel).turns;
-        let len = send.len;
+        // What is too large to go eagerly is only announced.
+        let len = if send.len <= self.config.eager_bytes_max.into() { send.len } else { 0 };
         let Some(rail) = self.choose(now, channel, MessageClass::Small, len) else { return Step::Idle };
         if let Some(strategy) = self.gathering(channel, rail)
             && self.gather(now, channel, rail, strategy, out) == Step::Sent

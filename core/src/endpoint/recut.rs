@@ -6,12 +6,13 @@
 //! FIN is out has left, and one that was not planned may join only as long as none is out.
 
 use super::Endpoint;
+use super::balanced::PART_BYTES_MIN;
 use super::measure::Part;
 use super::op::Phase;
 use super::room::rails_of;
 use crate::ids::RailId;
 use crate::rail::rate::{Rate, scale};
-use crate::rail::sched::{STRIPE_BYTES_MIN, Stripe};
+use crate::rail::sched::Stripe;
 use crate::time::Time;
 
 /// Cuts are multiples of this, so that no cache line is written from two rails.
@@ -55,7 +56,7 @@ impl Endpoint<'_> {
         for rail in rails_of(self.t.stripe_sets.at(set).pending) {
             let Stripe { next, end } = self.t.stripes_of(set)[usize::from(rail.0)];
             let rest = end - next;
-            if rest < STRIPE_BYTES_MIN {
+            if rest < PART_BYTES_MIN {
                 continue;
             }
             left = true;
@@ -91,7 +92,7 @@ impl Endpoint<'_> {
             scale(rate.bytes_in(latest - soonest), thief_rate.0.into(), both).min(rest)
         };
         let bytes = bytes & !(ALIGN - 1);
-        if bytes < STRIPE_BYTES_MIN {
+        if bytes < self.part_bytes_min(channel, thief) {
             return None;
         }
         self.take_over(channel, op, victim, thief, bytes);

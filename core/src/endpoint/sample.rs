@@ -153,12 +153,8 @@ impl Endpoint<'_> {
         let [_, empty, small, large] = took;
         let more = self.sample_bytes(rail, 3) - self.sample_bytes(rail, 2);
         let rate = if large > small && more > 0 { Rate::of(more, large - small) } else { Rate::NONE };
-        self.t.figures[usize::from(rail.0)].sampled =
-            Some(Sampled { latency: Nanos(empty / 2), bytes_per_second: rate.bytes_per_second() });
+        self.sampled(rail, Sampled { latency: Nanos(empty / 2), bytes_per_second: rate.bytes_per_second() });
         self.end_sample(channel);
-        for channel in 0..self.t.channels.capacity() {
-            self.begin_path(channel, rail);
-        }
     }
 
     /// A subchannel is up, or its rail has answered: the path begins with the rate that the rail was sampled at, which what
@@ -168,6 +164,28 @@ impl Endpoint<'_> {
         let path = &mut self.t.sub(channel, rail).path;
         if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
             path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
+        }
+    }
+
+    /// The time of a rail that is asked is over. What it has told until then is told; and as fast as it would have had to
+    /// be to answer in time it is not.
+    pub(super) fn sample_timed_out(&mut self, channel: u32) {
+        if let Some(Exchange { rail, step, took, .. }) =
+            self.sampler.exchange.filter(|exchange| exchange.channel == channel && exchange.step > 1)
+        {
+            let time_max = self.config.sampling_time_max.0;
+            let rate = Rate::of(self.sample_bytes(rail, step), time_max);
+            let sampled = Sampled { latency: Nanos(took[1] / 2), bytes_per_second: rate.bytes_per_second() };
+            self.sampled(rail, sampled);
+        }
+        self.end_sample(channel);
+    }
+
+    /// A rail has told what it can.
+    fn sampled(&mut self, rail: RailId, sampled: Sampled) {
+        self.t.figures[usize::from(rail.0)].sampled = Some(sampled);
+        for channel in 0..self.t.channels.capacity() {
+            self.begin_path(channel, rail);
         }
     }
 

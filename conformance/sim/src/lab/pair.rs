@@ -441,7 +441,7 @@ impl<'m> Pair<'m> {
             }
         };
         let (at, payload) = (self.now, post.payload.len());
-        if let Some(log) = self.log.as_mut().filter(|_| payload > 0) {
+        if let Some(log) = self.log.as_mut() {
             log.push(Posted { at, through: 0, rank, rail, bytes: payload, token });
         }
         match kind {
