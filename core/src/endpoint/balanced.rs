@@ -259,7 +259,7 @@ impl Endpoint<'_> {
             let part = self.t.parts_of(set)[usize::from(rail.0)];
             let latency = self.believed_latency(channel, rail);
             let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-            if part.bytes < STRIPE_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
+            if part.bytes < PART_BYTES_MIN || !part.began_idle() || path.rate == Rate::NONE {
                 continue;
             }
             let took = part.time().0;
@@ -276,7 +276,10 @@ impl Endpoint<'_> {
         for (index, reached) in seen.iter().enumerate().filter(|(_, reached)| **reached > 0) {
             let path = &mut self.t.sub(channel, RailId(index as u8)).path;
             let lacks = WHOLE - scale(*reached, WHOLE, most).min(WHOLE);
-            path.lacks = ((u64::from(path.lacks) + lacks) / 2).min(WHOLE - 1) as u16;
+            // A rail that has all but stopped is not waited for again.
+            let is_jump = lacks > u64::from(path.lacks) + WHOLE / 2;
+            let lacks = if is_jump { lacks } else { (u64::from(path.lacks) + lacks) / 2 };
+            path.lacks = lacks.min(WHOLE - 1) as u16;
         }
     }
 
