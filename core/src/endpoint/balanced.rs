@@ -23,6 +23,9 @@ const CHUNK_NS: u32 = 1_000;
 /// The latency of a rail that was never seen alone, in nanoseconds, on a device that is near.
 const LATENCY_NS: u32 = 5_000;
 
+/// So few bytes move in no time, whatever the rail.
+const NEAR_BYTES_MAX: u64 = 64;
+
 /// The kernel's distance of what is near.
 const NEAR: u32 = 10;
 
@@ -138,37 +141,64 @@ impl Endpoint<'_> {
         if rails.is_power_of_two() {
             return Some(RailId(rails.trailing_zeros() as u8));
         }
-        let mut best = None;
+        // The nearest one, while it has nothing to do and bytes don't count: what nearly all small messages come to.
+        let nearest = self.t.channels.at(channel).nearest;
+        if bytes <= NEAR_BYTES_MAX
+            && rails >> nearest & 1 == 1
+            && self.t.subs[self.t.sub_index(channel, RailId(nearest))].posts == 0
+        {
+            return Some(RailId(nearest));
+        }
+        let (mut soonest, mut best) = (u64::MAX, None);
         for rail in rails_of(rails) {
             let ends = self.delivers_at(now, channel, class, bytes, rail);
-            if best.is_none_or(|(soonest, _)| ends < soonest) {
-                best = Some((ends, rail));
+            if ends < soonest {
+                (soonest, best) = (ends, Some(rail));
             }
         }
-        best.map(|(_, rail)| rail)
+        best
     }
 
-    /// When a rail is predicted to deliver `bytes` that it gets now, in nanoseconds from now.
+    /// When a rail is predicted to deliver `bytes` that it gets now, in nanoseconds from now. Asked for each small packet and
+    /// rail: it reckons with what [`Endpoint::learn_way`] has left in the path, and divides nothing.
     fn delivers_at(&self, now: Time, channel: u32, class: MessageClass, bytes: u64, rail: RailId) -> u64 {
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
-        let facts = &self.rails[usize::from(rail.0)];
-        let rate = self.believed_rate(channel, rail);
+        let path = &sub.path;
         // What is cut and not posted yet goes before other payload, and behind small messages.
-        let planned = if class == MessageClass::Small { 0 } else { sub.path.planned };
-        let remaining = sub.path.remaining(now, rate);
-        let rate = if rate == Rate::NONE { Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND) } else { rate };
-        let moving = rate.time_ns(remaining + planned + bytes);
-        // Posts of which all bytes are moved are through but for the telling.
-        let posts = if remaining == 0 { 0 } else { u64::from(sub.posts) * u64::from(sub.path.post_ns) };
-        let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
-        let is_untried = sub.path.latency == 0 && sub.posts == 0 && !is_asked && has_bounds(facts);
+        let planned = if class == MessageClass::Small { 0 } else { path.planned };
+        let mut ahead = 0;
+        if sub.posts > 0 {
+            // It has worked on this since it was last heard of.
+            ahead = path.pace_ns(path.backlog).saturating_sub((now - path.heard()).0);
+            if ahead > 0 {
+                ahead += u64::from(sub.posts) * u64::from(path.post_ns);
+            }
+        }
         // Nothing tells how near a rail is but trying it once.
-        let latency = if is_untried { 0 } else { self.believed_latency(channel, rail) };
-        moving.saturating_add(posts).saturating_add(latency.into())
+        let way = if path.way == 0 && sub.posts > 0 { LATENCY_NS } else { path.way };
+        ahead + path.pace_ns(planned + bytes) + u64::from(way)
+    }
+
+    /// Something is known of a rail that was not: what is asked for each packet is reckoned out.
+    pub(super) fn learn_way(&mut self, channel: u32, rail: RailId) {
+        let rate = match self.believed_rate(channel, rail) {
+            Rate::NONE => Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND),
+            rate => rate,
+        };
+        let latency = self.believed_latency(channel, rail);
+        let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
+        let can_be_tried = !is_asked && has_bounds(&self.rails[usize::from(rail.0)]);
+        let path = &mut self.t.sub(channel, rail).path;
+        path.set_pace(rate);
+        path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
+        let way = |rail: &u8| self.t.subs[self.t.sub_index(channel, RailId(*rail))].path.way;
+        let nearest = (0..self.rails.len() as u8).min_by_key(way).unwrap_or_default();
+        self.t.channels.at_mut(channel).nearest = nearest;
     }
 
     /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not heard of for a
     /// while, where the time that this may cost was saved up (P-11).
+    #[inline]
     pub(super) fn try_instead(
         &mut self,
         now: Time,
@@ -180,15 +210,29 @@ impl Endpoint<'_> {
     ) -> RailId {
         let slot = self.t.channels.at_mut(channel);
         slot.untried = slot.untried.wrapping_add(1);
-        if !slot.untried.is_multiple_of(TRY_EVERY) {
-            return rail;
+        if slot.untried.is_multiple_of(TRY_EVERY) {
+            self.try_another(now, channel, class, bytes, rails, rail)
+        } else {
+            rail
         }
+    }
+
+    #[cold]
+    fn try_another(
+        &mut self,
+        now: Time,
+        channel: u32,
+        class: MessageClass,
+        bytes: u64,
+        rails: Candidates,
+        rail: RailId,
+    ) -> RailId {
         let ends = self.delivers_at(now, channel, class, bytes, rail);
         let slot = self.t.channels.at_mut(channel);
         let saved = (ends.saturating_mul(TRY_EVERY.into()) >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
         slot.try_ns = (slot.try_ns + saved).min(CREDIT_MAX);
         let credit = u64::from(slot.try_ns);
-        let others = self.usable(channel, class, rails.up) & rails.room & !(1 << rail.0);
+        let others = rails.up & rails.room & !(1 << rail.0);
         let Some(other) = self.longest_unheard(now, channel, others) else { return rail };
         let cost = self.delivers_at(now, channel, class, bytes, other).saturating_sub(ends);
         if cost > credit {

@@ -90,6 +90,8 @@ pub(crate) struct Channel {
     pub try_ns: u32,
     /// Packets that took the soonest rail since one tried another.
     pub untried: u16,
+    /// The rail of the least latency, be it up or not.
+    pub nearest: u8,
     pub rooms: Rooms,
     pub control: List,
     pub ordered: List,
@@ -155,6 +157,7 @@ impl Channel {
             turns: [Turn::default(); 3],
             try_ns: 0,
             untried: 0,
+            nearest: 0,
             rooms: Rooms::default(),
             control: List::EMPTY,
             ordered: List::EMPTY,

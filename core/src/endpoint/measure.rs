@@ -98,7 +98,7 @@ pub struct RailStats {
     pub weight: u32,
     /// Payload bytes posted and not completed.
     pub backlog: u64,
-    /// Bytes per second that it was last measured to move to the peer that used it last; 0: not measured.
+    /// Bytes per second that it was last measured to move, to whichever peer; 0: not measured.
     pub bytes_per_second: u64,
     /// The least time from the post of a lone packet to its completion that was not the payload's; `Nanos(0)`: not
     /// measured.
@@ -140,6 +140,9 @@ pub(crate) struct Path {
     pub post_ns: u32,
     /// The adaptive weight; 0: not begun.
     pub weight: u32,
+    /// What 64 KiB take by the rate that is believed of it, in nanoseconds; and its latency, 0: to be tried.
+    pace: u32,
+    pub way: u32,
     /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate (P-14).
     pub lacks: u16,
     /// Its share of the last message that `balanced` cut; 0: none.
@@ -267,14 +270,28 @@ impl Path {
         told
     }
 
+    /// When it was last heard of, or given something after it had nothing.
+    pub(crate) fn heard(&self) -> Time {
+        self.last.max(self.busy_since)
+    }
+
+    /// The rate that [`pace_ns`](Self::pace_ns) reckons with.
+    pub(crate) fn set_pace(&mut self, rate: Rate) {
+        self.pace = u32::try_from(rate.time_ns(1 << 16)).unwrap_or(u32::MAX);
+    }
+
+    /// What so many bytes take, in nanoseconds; 2 GiB are the most.
+    pub(crate) fn pace_ns(&self, bytes: u64) -> u64 {
+        (bytes.min(1 << 31) * u64::from(self.pace)) >> 16
+    }
+
     /// Bytes that are believed to lie on it still: what has not completed, but for what its rate has moved since it was
     /// last heard of. Completions come late: what was moved may not be told yet.
     pub(crate) fn remaining(&self, now: Time, rate: Rate) -> u64 {
         if self.backlog == 0 {
             return 0;
         }
-        let heard = self.last.max(self.busy_since);
-        self.backlog.saturating_sub(rate.bytes_in((now - heard).0))
+        self.backlog.saturating_sub(rate.bytes_in((now - self.heard()).0))
     }
 
     /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether that is
@@ -398,23 +415,23 @@ impl Endpoint<'_> {
             self.refresh(packet.channel, rail);
             return;
         }
-        let latency = sub.path.latency;
+        let known = (sub.path.rate, sub.path.latency);
         let took = Nanos(u64::from(tick(now).wrapping_sub(packet.stamp)) << 4);
         // Before it was ever seen alone, what an empty packet took there and back.
         let asked = || self.t.figures[usize::from(rail.0)].sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
-        let pipe = has_bounds.then(|| if latency > 0 { latency } else { asked() });
-        let told = self.t.sub(packet.channel, rail).path.completed(now, packet.len, took, is_busy, pipe);
-        let sub = self.t.sub(packet.channel, rail);
-        let (rate, latency) = (sub.path.rate, sub.path.latency);
+        let pipe = has_bounds.then(|| if known.1 > 0 { known.1 } else { asked() });
+        let path = &mut self.t.sub(packet.channel, rail).path;
+        let told = path.completed(now, packet.len, took, is_busy, pipe);
+        let (rate, latency) = (path.rate, path.latency);
         let figures = &mut self.t.figures[usize::from(rail.0)];
         figures.backlog = figures.backlog.saturating_sub(packet.len);
-        figures.latency = Nanos(latency.into());
-        if rate != Rate::NONE {
-            figures.bytes_per_second = rate.bytes_per_second();
-        }
-        if let Some((why, from)) = told {
-            let (from, to) = (from.bytes_per_second(), rate.bytes_per_second());
-            figures.changed = Some(Change { at: now, why, from, to });
+        if known != (rate, latency) {
+            (figures.latency, figures.bytes_per_second) = (Nanos(latency.into()), rate.bytes_per_second());
+            if let Some((why, from)) = told {
+                let (from, to) = (from.bytes_per_second(), rate.bytes_per_second());
+                figures.changed = Some(Change { at: now, why, from, to });
+            }
+            self.learn_way(packet.channel, rail);
         }
         if !was_light {
             self.refresh(packet.channel, rail);

@@ -271,7 +271,8 @@ impl Endpoint<'_> {
     /// a bottleneck with others that are taken counts for its part of what it would carry alone: so of two HCAs with two
     /// ports each, two rails are a port of either.
     pub(super) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
-        if mask.count_ones() <= count {
+        // As many as there can be, without counting them.
+        if count >= RAILS_MAX as u32 || mask.count_ones() <= count {
             return mask;
         }
         let mut taken = 0u64;
@@ -296,13 +297,15 @@ impl Endpoint<'_> {
         bytes: u64,
         rails: Candidates,
     ) -> Option<RailId> {
+        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
+            let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
+            let rail = self.soonest(now, channel, class, bytes, rails)?;
+            let is_only = rails.up.is_power_of_two();
+            return Some(if is_only { rail } else { self.try_instead(now, channel, class, bytes, rails, rail) });
+        }
         let mut turn = self.t.channels.at(channel).turns[class as usize];
         let rail = self.pick(now, channel, class, bytes, rails, &mut turn)?;
-        let slot = self.t.channels.at_mut(channel);
-        slot.turns[class as usize] = turn;
-        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced && !rails.up.is_power_of_two() {
-            return Some(self.try_instead(now, channel, class, bytes, rails, rail));
-        }
+        self.t.channels.at_mut(channel).turns[class as usize] = turn;
         Some(rail)
     }
 

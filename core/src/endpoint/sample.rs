@@ -160,11 +160,13 @@ impl Endpoint<'_> {
     /// A subchannel is up, or its rail has answered: the path begins with the rate that the rail was sampled at, which what
     /// is measured then lowers or raises (P-1).
     pub(super) fn begin_path(&mut self, channel: u32, rail: RailId) {
-        let Some(sampled) = self.t.figures[usize::from(rail.0)].sampled else { return };
-        let path = &mut self.t.sub(channel, rail).path;
-        if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
-            path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
+        if let Some(sampled) = self.t.figures[usize::from(rail.0)].sampled {
+            let path = &mut self.t.sub(channel, rail).path;
+            if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
+                path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
+            }
         }
+        self.learn_way(channel, rail);
     }
 
     /// The time of a rail that is asked is over. What it has told until then is told; and as fast as it would have had to
@@ -185,7 +187,9 @@ impl Endpoint<'_> {
     fn sampled(&mut self, rail: RailId, sampled: Sampled) {
         self.t.figures[usize::from(rail.0)].sampled = Some(sampled);
         for channel in 0..self.t.channels.capacity() {
-            self.begin_path(channel, rail);
+            if self.t.channels.key_at(channel).is_some() {
+                self.begin_path(channel, rail);
+            }
         }
     }
 
