@@ -106,7 +106,7 @@ fn mutant(bug: Planted) -> Mutant {
             _ => false,
         }),
         Planted::ArrivalOrder => (Worlds::Calm, 16, |verdict| matches!(verdict, Verdict::Order(_))),
-        Planted::NewestFirst => (Worlds::Calm, 8, |verdict| matches!(verdict, Verdict::Order(_))),
+        Planted::NewestFirst => (Worlds::Calm, 16, |verdict| matches!(verdict, Verdict::Order(_))),
         Planted::CreditIgnored => (Worlds::Calm, 8, |verdict| match verdict {
             Verdict::Corruption(found) => matches!(found.damage, Damage::Error { .. }),
             Verdict::Lost(lost) => matches!(lost, Lost::Peer(_)),
