@@ -197,16 +197,24 @@ impl Part {
 }
 
 impl Path {
-    /// A post of `len` bytes was handed over; `is_idle`: the only one.
-    fn posted(&mut self, now: Time, len: u64, is_idle: bool) {
+    /// A post of `len` bytes was handed over; `is_idle`: the only one. Says whether the rate has changed.
+    fn posted(&mut self, now: Time, len: u64, is_idle: bool) -> bool {
+        let before = self.rate;
         if is_idle && now > self.last {
-            // It was left open in case that more came at once.
+            // It was left open in case that more came at once. Too short for a sample as a rule, it still tells of a rail
+            // that is faster than believed, where it was more than a burst.
+            let is_faster = self.is_open && self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS;
+            let rate = Rate::of(self.bytes, (self.last - self.since).0);
+            if is_faster && rate > self.rate {
+                self.sample(rate);
+            }
             self.is_open = false;
         }
         if is_idle {
             (self.busy_since, self.busy_bytes) = (now, 0);
         }
         self.backlog += len;
+        self.rate != before
     }
 
     /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
@@ -370,7 +378,7 @@ impl Endpoint<'_> {
     /// A rail has got a packet, write or read of `len` bytes.
     pub(super) fn note_posted(&mut self, now: Time, channel: u32, rail: RailId, len: u64) {
         let sub = self.t.sub(channel, rail);
-        sub.path.posted(now, len, sub.posts == 0);
+        let is_faster = sub.path.posted(now, len, sub.posts == 0);
         sub.posts += 1;
         let is_light = is_light(sub, &self.rails[usize::from(rail.0)]);
         let figures = &mut self.t.figures[usize::from(rail.0)];
@@ -379,6 +387,9 @@ impl Endpoint<'_> {
         figures.backlog += len;
         if !is_light {
             self.refresh(channel, rail);
+        }
+        if is_faster {
+            self.learn_way(channel, rail);
         }
     }
 
@@ -554,6 +565,31 @@ mod tests {
             now = burst(&mut path, now, 5_000_000);
         }
         assert_eq!(path.rate, rate);
+    }
+
+    /// P-1: a TCP rail that was slow and is fast again shows it in stretches that are too short for a sample: it is through
+    /// with each before the next one comes.
+    #[test]
+    fn short_stretches_raise_the_rate_of_a_rail_that_has_recovered() {
+        const SEGMENT: u64 = 256 * 1024;
+        let stretch = |path: &mut Path, start: u64, posts: u64, each: u64| {
+            for n in 0..posts {
+                path.posted(Time(start), SEGMENT, n == 0);
+            }
+            for n in 1..=posts {
+                path.completed(Time(start + n * each), SEGMENT, Nanos(n * each), n < posts, None);
+            }
+            start + posts * each + 1_000_000
+        };
+        let mut path = Path::default();
+        let mut now = stretch(&mut path, 5, 40, 20_000_000);
+        let slow = Rate::of(SEGMENT, 20_000_000);
+        assert!(path.rate.0.abs_diff(slow.0) * 50 < slow.0, "{:?}", path.rate);
+        for _ in 0..4 {
+            now = stretch(&mut path, now, 3, 2_000_000);
+        }
+        let fast = Rate::of(SEGMENT, 2_000_000);
+        assert!(path.rate.0.abs_diff(fast.0) * 10 < fast.0, "{:?} for {fast:?}", path.rate);
     }
 
     /// A rail that slows down ten-fold is known for it after a few samples, and so is one that recovers.
