@@ -4,7 +4,7 @@
 //! The paper's text gives no range of sizes, no window and no points of its curves; those are ours, and the descriptions
 //! say so. What it does state (6.2) is in the claims.
 
-use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, unlike};
+use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, background, unlike};
 use crate::scenario::{Scenario, WorkloadSpec};
 
 /// The testbed with one HCA in use, and with two.
@@ -64,7 +64,7 @@ impl Plan {
     }
 }
 
-/// Figures 5 to 8, and 17 to 19.
+/// Figures 5 to 8, and 17 to 20.
 ///
 /// # Errors
 /// [`FigureError`] where a world did not end clean.
@@ -72,6 +72,7 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
     let plan = Plan::new(effort);
     let mut figures = vec![figure_5(lab, &plan)?, figure_6(lab, &plan)?, figure_7(lab, &plan)?, figure_8(lab, &plan)?];
     figures.extend(unlike::figures(lab, effort)?);
+    figures.push(background::figure_20(lab, effort)?);
     Ok(figures)
 }
 
