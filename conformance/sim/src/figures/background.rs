@@ -5,7 +5,7 @@
 
 use super::multirail::megabytes;
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
-use crate::scenario::{LoadSpec, MultiplexWord, Scenario, Span, StripingWord};
+use crate::scenario::{MultiplexWord, Scenario, Span, StripingWord};
 use crate::workload::{Measured, Sample};
 
 const FILE: &str = "multirail-2004-background.toml";
@@ -28,7 +28,7 @@ const COMPARABLE: f64 = 0.02;
 const EVEN: f64 = 2.0 / 3.0;
 
 /// Weights of both rails together where the best are searched for.
-const PARTS: u16 = 64;
+const PARTS: u16 = 96;
 
 /// The curves, in their order.
 const POLICIES: [(&str, StripingWord); 4] = [
@@ -113,9 +113,7 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
         });
     }
     for name in ["adaptive", "balanced"] {
-        for (when, phase) in
-            [("the load has come", Phase::During), ("it has gone", Phase::After)]
-        {
+        for (when, phase) in [("the load has come", Phase::During), ("it has gone", Phase::After)] {
             claims.push(Claim {
                 name: format!("{name} over best fixed weights, from message {} on after {when}", MESSAGES + 1),
                 expected: 1.0,

@@ -45,6 +45,19 @@ fn figure_20_holds() {
     hold(|lab| Ok(vec![background::figure_20(lab, Effort::Quick)?]));
 }
 
+/// multirail-2004, figures 9 and 10.
+#[test]
+fn figures_9_and_10_hold() {
+    let plan = multirail::Plan::new(Effort::Quick);
+    hold(|lab| Ok(vec![pairs::figure_9(lab, &plan)?, pairs::figure_10(lab, &plan)?]));
+}
+
+/// multirail-2004, figures 11 to 14.
+#[test]
+fn figures_11_to_14_hold() {
+    hold(|lab| collective::figures(lab, Effort::Quick));
+}
+
 /// P-9: what newmadeleine-2007 states of its strategies. `cargo test -p rerail-sim --release -- --nocapture newmadeleine`
 /// prints the numbers.
 #[test]
