@@ -8,16 +8,22 @@
 //!
 //! | file | holds |
 //! |---|---|
+//! | `background` | multirail-2004, figure 20: another program on one of two rails, for a while |
 //! | `claim` | a statement with a number, and whether it holds |
+//! | `collective` | multirail-2004, figures 11 to 14: broadcast and all-to-all |
 //! | `lab` | many worlds, run on several threads |
 //! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
 //! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two unlike networks |
+//! | `pairs` | multirail-2004, figures 9 and 10: two processes a node |
 //! | `unlike` | multirail-2004, figures 17 to 19: a fast rail and a slow one |
 
+mod background;
 mod claim;
+mod collective;
 mod lab;
 mod multirail;
 mod newmadeleine;
+mod pairs;
 #[cfg(test)]
 mod tests;
 mod unlike;

@@ -1,20 +1,23 @@
-//! multirail-2004, figures 5 to 8: one rail against two on the paper's testbed, one process a node. Those of rails that are
-//! unlike are in `unlike`.
+//! multirail-2004, figures 5 to 8: one rail against two on the paper's testbed, one process a node. The others are in `pairs`
+//! (9, 10), `collective` (11 to 14), `unlike` (17 to 19) and `background` (20).
 //!
 //! The paper's text gives no range of sizes, no window and no points of its curves; those are ours, and the descriptions
 //! say so. What it does state (6.2) is in the claims.
 
-use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, unlike};
+use super::{
+    Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, background, collective, pairs,
+    unlike,
+};
 use crate::scenario::{Scenario, WorkloadSpec};
 
 /// The testbed with one HCA in use, and with two.
-const TESTBEDS: [(&str, &str, &str); 2] = [
+pub(super) const TESTBEDS: [(&str, &str, &str); 2] = [
     ("one rail", "multirail-2004.toml", include_str!("../../../scenarios/multirail-2004.toml")),
     ("two rails", "multirail-2004-two-rails.toml", include_str!("../../../scenarios/multirail-2004-two-rails.toml")),
 ];
 
 /// The largest of small messages: those that travel in packets, each over one rail.
-const SMALL_MAX: u64 = 8 << 10;
+pub(super) const SMALL_MAX: u64 = 8 << 10;
 
 /// Messages that are under way at once where bandwidth is measured.
 pub(super) const WINDOW: u32 = 64;
@@ -29,21 +32,21 @@ const ABSOLUTE: f64 = 0.05;
 const RATIO: f64 = 0.02;
 
 /// Sizes of messages, in powers of two, and how often they are sent.
-struct Plan {
+pub(super) struct Plan {
     /// Figure 5.
     latency: Vec<u64>,
     /// Figure 6.
     small: Vec<u64>,
-    /// Figures 7 and 8.
-    large: Vec<u64>,
+    /// Figures 7 to 10.
+    pub(super) large: Vec<u64>,
     /// Round trips of each size that are measured.
     rounds: u32,
     /// Windows of each size that are measured.
-    windows: u32,
+    pub(super) windows: u32,
 }
 
 impl Plan {
-    fn new(effort: Effort) -> Plan {
+    pub(super) fn new(effort: Effort) -> Plan {
         let powers = |from: u32, to: u32, step: usize| (from..=to).step_by(step).map(|power| 1 << power).collect();
         match effort {
             Effort::Quick => Plan {
@@ -64,14 +67,17 @@ impl Plan {
     }
 }
 
-/// Figures 5 to 8, and 17 to 19.
+/// Figures 5 to 14, and 17 to 20.
 ///
 /// # Errors
 /// [`FigureError`] where a world did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     let mut figures = vec![figure_5(lab, &plan)?, figure_6(lab, &plan)?, figure_7(lab, &plan)?, figure_8(lab, &plan)?];
+    figures.extend([pairs::figure_9(lab, &plan)?, pairs::figure_10(lab, &plan)?]);
+    figures.extend(collective::figures(lab, effort)?);
     figures.extend(unlike::figures(lab, effort)?);
+    figures.push(background::figure_20(lab, effort)?);
     Ok(figures)
 }
 

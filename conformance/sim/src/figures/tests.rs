@@ -39,13 +39,37 @@ fn curves_are_compared_where_both_have_points() {
     assert_eq!((one.peak(), two.at(128.0), two.at(8.0)), (4.0, Some(9.0), None));
 }
 
+/// multirail-2004, figure 20. `cargo test -p rerail-sim --release -- --nocapture figure_20` prints the numbers.
+#[test]
+fn figure_20_holds() {
+    hold(|lab| Ok(vec![background::figure_20(lab, Effort::Quick)?]));
+}
+
+/// multirail-2004, figures 9 and 10.
+#[test]
+fn figures_9_and_10_hold() {
+    let plan = multirail::Plan::new(Effort::Quick);
+    hold(|lab| Ok(vec![pairs::figure_9(lab, &plan)?, pairs::figure_10(lab, &plan)?]));
+}
+
+/// multirail-2004, figures 11 to 14.
+#[test]
+fn figures_11_to_14_hold() {
+    hold(|lab| collective::figures(lab, Effort::Quick));
+}
+
 /// P-9: what newmadeleine-2007 states of its strategies. `cargo test -p rerail-sim --release -- --nocapture newmadeleine`
 /// prints the numbers.
 #[test]
 fn newmadeleine_claims_hold() {
+    hold(|lab| newmadeleine::figures(lab, Effort::Quick));
+}
+
+/// All claims of these figures hold; they and the curves are printed.
+fn hold(figures: impl Fn(&mut Lab<'_>) -> Result<Vec<Figure>, FigureError>) {
     let mut tell = |_: &Step| {};
     let threads = NonZero::new(2).expect("not zero");
-    let figures = newmadeleine::figures(&mut Lab::new(threads, &mut tell), Effort::Quick).expect("all end clean");
+    let figures = figures(&mut Lab::new(threads, &mut tell)).expect("all end clean");
     for figure in &figures {
         for series in &figure.series {
             println!("{}: {}: {:.2?}", figure.source, series.name, series.points);

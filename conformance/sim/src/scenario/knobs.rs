@@ -112,6 +112,10 @@ macro_rules! knobs {
             /// The same for one-sided operations alone.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub policy_one_sided: Option<PolicyWord>,
+            /// Before `bind`: the processes of a host are bound in turn to the rails that are not shared memory
+            /// (multirail-2004, figures 9 and 10).
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub bind_by_local_rank: Option<bool>,
             /// `Config::weights`, from rail 0 on; rails beyond weigh nothing.
             #[serde(skip_serializing_if = "Option::is_none")]
             pub weights: Option<Vec<u16>>,

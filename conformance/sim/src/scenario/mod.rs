@@ -35,6 +35,7 @@ use std::fmt;
 
 use rerail_core::config::Config;
 use rerail_core::ids::PeerId;
+use rerail_core::rail::sched::multiplex::Binding;
 use serde::{Deserialize, Serialize};
 
 use crate::net::HcaModel;
@@ -568,6 +569,13 @@ impl Scenario {
             knobs::squeeze(&mut config, &mut Rng::new(seed, &format!("squeeze of rank {rank}")));
         }
         self.config.apply(&mut config);
+        if self.config.bind_by_local_rank == Some(true) {
+            // Rail 0 is the loopback.
+            let is_network = |rail: &RailSpec| !matches!(rail, RailSpec::Shm {});
+            let mask = |mask: u64, (rail, index): (&RailSpec, u32)| mask | u64::from(is_network(rail)) << index;
+            let network = self.rails().iter().zip(1..).fold(0, mask);
+            config.bind = Binding::by_local_rank(rank % self.ranks_per_host.max(1), network).rail().0;
+        }
         config
     }
 }

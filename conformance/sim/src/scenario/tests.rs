@@ -94,6 +94,17 @@ fn a_full_scenario_means_what_it_says_and_reads_back() {
     assert_eq!(Scenario::parse("written", &written), Ok(scenario), "{written}");
 }
 
+/// Rails of a rank: 0 is the loopback, 1 shared memory where there are several on a host, then HCAs.
+#[test]
+fn processes_of_a_host_are_bound_in_turn() {
+    let bound = |processes: u32| {
+        let hcas = "[[hcas]]\n[[hcas]]\n[config]\nbind = 9\nbind_by_local_rank = true";
+        let scenario = Scenario::parse("bound.toml", &format!("ranks_per_host = {processes}\n{hcas}")).unwrap();
+        (0..4).map(|rank| scenario.core_config(rank, 1).bind).collect::<Vec<_>>()
+    };
+    assert_eq!((bound(2), bound(1)), (vec![2, 3, 2, 3], vec![1, 1, 1, 1]));
+}
+
 #[test]
 fn policies_have_names_and_classes() {
     let text = "[config]\npolicy = \"binding\"\npolicy_large = \"adaptive\"\npolicy_one_sided = \"window-round-robin\"";

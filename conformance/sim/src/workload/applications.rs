@@ -37,7 +37,7 @@ pub(super) fn application(
     let mut peers = application.peers();
     // Rank a xor rank b differs for all peers of a rank: ordered by it, all meet their peers in one order.
     (0..).zip(&mut peers).for_each(|(rank, peers)| peers.sort_unstable_by_key(|peer| peer ^ rank));
-    Ok(Steps::new(Graph { peers, rounds }, Terms { bytes, ahead, close: false }))
+    Ok(Steps::new(Graph { peers, rounds }, Terms { bytes, ahead, close: false, every: None }))
 }
 
 /// Rounds over the edges of a graph.

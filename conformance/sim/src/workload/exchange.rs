@@ -2,18 +2,20 @@
 //!
 //! | name | parameters |
 //! |---|---|
-//! | `all-to-all` | `bytes` 8, `ahead` 4, `close` false: peers are closed when both messages are over |
-//! | `broadcast` | `bytes` 1024, `rounds` 10, `ahead` 16 |
+//! | `all-to-all` | `bytes` 8, `rounds` 1, `ahead` 4, `every` none, `close` false: peers are closed when both messages are over |
+//! | `broadcast` | `bytes` 1024, `rounds` 10, `ahead` 16, `every` none |
 //! | `stencil` | `dims` 2, `bytes` 8192, `rounds` 10, `ahead` 12 |
 //! | `many-to-many` | `peers` 32, `times` 8, `bytes` 1024, `ahead` 64 |
 //!
-//! `ahead` is how many steps of the programme a rank may have under way; see `steps`.
+//! `ahead` is how many steps of the programme a rank may have under way; see `steps`. `every` is a time like "10ms": at each
+//! multiple of it all ranks begin a round, and the mean time until the slowest rank is through with it is measured, the
+//! first round left out.
 
-use super::steps::{Programme, Step, Steps, Terms};
+use super::steps::{Every, Programme, Step, Steps, Terms};
 use super::{Parameters, WorkloadError};
 use crate::check::Name;
 use crate::rng::Rng;
-use crate::scenario::Scenario;
+use crate::scenario::{Scenario, Span};
 
 /// Bytes of a message, at most; ranks have buffers of that size for all steps under way.
 pub(super) const BYTES_MAX: u64 = 1 << 30;
@@ -27,20 +29,38 @@ pub(super) const ROUNDS_MAX: u64 = Name::SERIALS_MAX as u64 / 8;
 fn terms(parameters: &mut Parameters, bytes: u64, ahead: u64) -> Result<Terms, WorkloadError> {
     let bytes = parameters.number("bytes", bytes, 1, BYTES_MAX)?;
     let ahead = parameters.number("ahead", ahead, 1, AHEAD_MAX)?;
-    Ok(Terms { bytes, ahead, close: false })
+    Ok(Terms { bytes, ahead, close: false, every: None })
 }
 
-/// Every rank sends one message to every other.
+/// The parameter `every`, and the rounds to which it applies.
+fn every(parameters: &mut Parameters, rounds: u64) -> Result<Option<Every>, WorkloadError> {
+    let Some(text) = parameters.text("every")? else { return Ok(None) };
+    match text.parse::<Span>() {
+        Ok(span) if span.0 > 0 && rounds > 1 => Ok(Some(Every { ns: span.0, rounds })),
+        _ => {
+            let why = format!("workload.parameters.every = \"{text}\": a time above 0, and `rounds` above 1");
+            Err(WorkloadError { why })
+        }
+    }
+}
+
+/// Every rank sends one message to every other, again and again.
 pub(super) fn all_to_all(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
     let mut terms = terms(parameters, 8, 4)?;
+    let rounds = parameters.number("rounds", 1, 1, ROUNDS_MAX)?;
     terms.close = parameters.flag("close", false)?;
-    Ok(Steps::new(AllToAll { size: scenario.size() }, terms))
+    terms.every = every(parameters, rounds)?;
+    if terms.close && rounds > 1 {
+        return Err(WorkloadError { why: "workload.parameters.close = true: peers are closed after one round".into() });
+    }
+    Ok(Steps::new(AllToAll { size: scenario.size(), rounds }, terms))
 }
 
 /// A message from rank 0 to all, again and again, down a binomial tree.
 pub(super) fn broadcast(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
-    let terms = terms(parameters, 1024, 16)?;
+    let mut terms = terms(parameters, 1024, 16)?;
     let rounds = parameters.number("rounds", 10, 1, ROUNDS_MAX)?;
+    terms.every = every(parameters, rounds)?;
     Ok(Steps::new(Broadcast { size: scenario.size(), rounds }, terms))
 }
 
@@ -68,21 +88,22 @@ pub(super) fn many_to_many(
 /// this one, modulo their number. Either way, who is met meets back at the same step.
 struct AllToAll {
     size: u32,
+    rounds: u64,
 }
 
 impl Programme for AllToAll {
     fn steps(&self, _rank: u32) -> u64 {
-        u64::from(self.size)
+        self.rounds * u64::from(self.size)
     }
 
     fn step(&self, rank: u32, index: u64) -> Step {
-        let (size, round) = (self.size, index as u32);
+        let (size, at) = (self.size, (index % u64::from(self.size)) as u32);
         let partner = match size.is_power_of_two() {
-            true => rank ^ round,
-            false => (round + size - rank) % size,
+            true => rank ^ at,
+            false => (at + size - rank) % size,
         };
         let partner = Some(partner).filter(|partner| *partner != rank);
-        Step { to: partner, from: partner, ..Step::default() }
+        Step { to: partner, from: partner, serial: (index / u64::from(size)) as u32, ..Step::default() }
     }
 }
 

@@ -5,14 +5,16 @@
 //! in a circle, all must meet their messages in one order: there is an order of all messages of the job, such that every
 //! rank's steps follow it. (Then the first message that is not over is under way at both its ends.)
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use rerail_core::endpoint::{Completion, Event, Level, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::RegionId;
+use rerail_core::time::Time;
 
-use super::Job;
 use super::plain::{Common, Message, Submitted};
+use super::{Job, Measured};
 use crate::check::{Name, Verdict};
 use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 
@@ -46,6 +48,37 @@ pub(super) struct Terms {
     pub(super) ahead: u64,
     /// Peers are closed when a step with them is over.
     pub(super) close: bool,
+    /// Rounds begin at their moments, and are measured.
+    pub(super) every: Option<Every>,
+}
+
+/// Rounds, all of as many steps, that every rank begins at the same moments, as if a clock told them: so nothing of a
+/// barrier is in what is measured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Every {
+    /// From one beginning to the next, in nanoseconds of virtual time.
+    pub(super) ns: u64,
+    /// How many.
+    pub(super) rounds: u64,
+}
+
+impl Every {
+    /// When a round begins.
+    fn begins(self, round: u64) -> Time {
+        Time((round + 1).saturating_mul(self.ns))
+    }
+
+    /// Mean of the times from the beginnings of rounds to their ends, in nanoseconds, but for the first, in which
+    /// connections and registrations are made. `None` where a round reached into the next, or did not end.
+    fn mean_ns(self, ends: &[Time]) -> Option<f64> {
+        let time = |(round, end): (u64, &Time)| {
+            let ns = end.0.checked_sub(self.begins(round).0)?;
+            (ns <= self.ns).then_some(ns)
+        };
+        let times: Vec<u64> = (0..).zip(ends).map(time).collect::<Option<_>>()?;
+        let measured = times.get(1..).filter(|measured| !measured.is_empty() && times.len() as u64 == self.rounds)?;
+        Some(measured.iter().sum::<u64>() as f64 / measured.len() as f64)
+    }
 }
 
 /// The workload.
@@ -53,12 +86,16 @@ pub(super) struct Steps {
     programme: Rc<dyn Programme>,
     terms: Terms,
     common: Common,
+    ends: Ends,
 }
+
+/// When the last rank was through with each round.
+type Ends = Rc<RefCell<Vec<Time>>>;
 
 impl Steps {
     /// All ranks run the programme.
     pub(super) fn new(programme: impl Programme + 'static, terms: Terms) -> Self {
-        Steps { programme: Rc::new(programme), terms, common: Common::default() }
+        Steps { programme: Rc::new(programme), terms, common: Common::default(), ends: Ends::default() }
     }
 
     #[cfg(test)]
@@ -75,6 +112,7 @@ impl Workload for Steps {
             programme: self.programme.clone(),
             terms: self.terms,
             common: self.common.clone(),
+            ends: self.ends.clone(),
             steps,
             next: 0,
             busy: 0,
@@ -92,6 +130,18 @@ impl Workload for Steps {
 impl Job for Steps {
     fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
         self.common.verdict(world, ended)
+    }
+
+    fn measured(&self) -> Vec<Measured> {
+        let mean = self.terms.every.and_then(|every| every.mean_ns(&self.ends.borrow()));
+        let one = |ns: f64| Measured {
+            what: "latency",
+            bytes: self.terms.bytes,
+            value: ns / 1000.0,
+            unit: "us",
+            series: Vec::new(),
+        };
+        mean.map(one).into_iter().collect()
     }
 }
 
@@ -127,6 +177,7 @@ struct Player {
     programme: Rc<dyn Programme>,
     terms: Terms,
     common: Common,
+    ends: Ends,
     steps: u64,
     /// The step to be begun next.
     next: u64,
@@ -155,6 +206,10 @@ impl Player {
             if !self.slots[at].is_over() {
                 return;
             }
+            if let Some(begins) = self.begins(self.next).filter(|begins| cx.now < *begins) {
+                cx.wake_at(begins);
+                return;
+            }
             let step = self.programme.step(cx.rank, self.next);
             if step.after_all && self.busy > 0 {
                 return;
@@ -167,6 +222,27 @@ impl Player {
                 self.submit(cx, at);
             }
         }
+    }
+
+    /// Rounds that begin at their moments, and the steps of each; `None`: there are none.
+    fn rounds(&self) -> Option<(Every, u64)> {
+        let every = self.terms.every?;
+        Some((every, (self.steps / every.rounds).max(1)))
+    }
+
+    /// When a step may begin, if it is the first of a round that has its moment.
+    fn begins(&self, index: u64) -> Option<Time> {
+        let (every, steps) = self.rounds()?;
+        index.is_multiple_of(steps).then(|| every.begins(index / steps))
+    }
+
+    /// A step is over; so may be its round.
+    fn note(&self, cx: &Cx<'_>, index: u64) {
+        let Some((every, steps)) = self.rounds() else { return };
+        let mut ends = self.ends.borrow_mut();
+        ends.resize(every.rounds as usize, Time(0));
+        let end = &mut ends[(index / steps) as usize];
+        *end = cx.now.max(*end);
     }
 
     /// Submits what a slot wants.
@@ -193,6 +269,7 @@ impl Player {
             return;
         }
         self.busy -= 1;
+        self.note(cx, slot.index);
         if !self.terms.close {
             return;
         }

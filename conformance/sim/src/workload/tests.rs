@@ -172,6 +172,46 @@ fn on_testbed(workload: &str, parameters: &str) -> f64 {
     measured[0].value
 }
 
+/// Two pairs over one HCA a node, whose bus both directions share: from one node both together have what one direction
+/// may have, from both nodes what both may have.
+#[test]
+fn senders_apart_use_both_directions() {
+    let text =
+        include_str!("../../../scenarios/multirail-2004.toml").replace("hosts = 2", "hosts = 2\nranks_per_host = 2");
+    let value = |apart: bool| {
+        let mut scenario = Scenario::parse("two a node", &text).unwrap();
+        let spec = format!("[workload]\nname = \"bandwidth\"\nparameters = {{ windows = 1, apart = {apart} }}\n");
+        scenario.workload = Scenario::parse("test", &spec).unwrap().workload;
+        let (verdict, _, measured) = run_checked(&scenario, 1, Trace::off());
+        assert_eq!(verdict, Verdict::Clean);
+        measured[0].value
+    };
+    let (together, apart) = (value(false), value(true));
+    println!("{together:.0} {apart:.0}");
+    assert!((together / 884.0 - 1.0).abs() < 0.05 && (apart / 943.0 - 1.0).abs() < 0.05, "{together} {apart}");
+}
+
+/// Rounds that begin at their moments are measured, whatever there is between them; those that do not fit are not.
+#[test]
+fn rounds_are_measured_from_their_beginnings() {
+    let value = |workload: &str, every: &str| {
+        let measured = run(NODES, workload, &format!("bytes = 20000, rounds = 3, every = \"{every}\""));
+        measured.first().map(|one| (one.what, one.bytes, one.value))
+    };
+    for workload in ["all-to-all", "broadcast"] {
+        let long = value(workload, "20ms");
+        assert!(long.is_some_and(|(what, bytes, us)| (what, bytes) == ("latency", 20_000) && us > 10.0), "{long:?}");
+        assert_eq!(value(workload, "1us"), None, "{workload}: rounds overlap");
+        assert_eq!(run(NODES, workload, "rounds = 3"), [], "{workload}: nobody asked");
+    }
+    // Down one more stage of the tree takes longer.
+    let latency = |hosts: u32| run(&format!("hosts = {hosts}"), "broadcast", "rounds = 2, every = \"20ms\"")[0].value;
+    assert!(latency(2) < latency(4) && latency(4) < latency(8));
+    for wrong in ["rounds = 1, every = \"1ms\"", "rounds = 2, every = \"soon\"", "rounds = 2, every = \"0us\""] {
+        assert!(make(&scenario(NODES, "broadcast", wrong), 1).is_err(), "{wrong}");
+    }
+}
+
 /// multirail-2004, 6.1: what one rail brings, within 5 %.
 #[test]
 fn one_rail_is_as_fast_as_on_the_testbed() {

@@ -40,6 +40,11 @@ impl Binding {
         Binding { rail: (rest.trailing_zeros() % 64) as u8 }
     }
 
+    /// The rail bound to, whether it is up or not.
+    pub const fn rail(&self) -> RailId {
+        RailId(self.rail)
+    }
+
     /// The rail for the next message; `None`: wait for room on it. O(1).
     pub fn pick(&self, rails: Candidates) -> Option<RailId> {
         next_from(rails.up, self.rail).filter(|rail| rails.room >> rail & 1 == 1).map(RailId)

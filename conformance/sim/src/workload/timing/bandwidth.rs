@@ -39,6 +39,8 @@ struct Plan {
     /// Windows of each size that are measured; one more goes before.
     windows: u64,
     both: bool,
+    /// Every second pair sends the other way: one of two senders is on each side (multirail-2004, figure 9).
+    apart: bool,
     /// Receive buffers, each for the largest message.
     buffers: u64,
 }
@@ -66,9 +68,10 @@ impl Bandwidth {
         let window = parameters.number("window", 64, 1, 1024)?;
         let windows = parameters.number("windows", 10, 1, 1 << 16)?;
         let both = parameters.flag("both", false)?;
+        let apart = parameters.flag("apart", false)?;
         let largest = sizes.iter().copied().max().unwrap_or(1);
         let buffers = (RECEIVE_BYTES_MAX / largest).clamp(1, window);
-        let plan = Plan { sizes, window, windows, both, buffers };
+        let plan = Plan { sizes, window, windows, both, apart, buffers };
         if 2 * plan.total() * window > u64::from(Name::SERIALS_MAX) {
             let why = format!("workload.parameters: {} windows of {window} messages are too many", plan.total());
             return Err(WorkloadError { why });
@@ -82,7 +85,8 @@ impl Bandwidth {
 impl Workload for Bandwidth {
     fn app(&mut self, rank: u32, size: u32) -> Box<dyn App> {
         let partner = partner(rank, size);
-        let begins = partner.is_some_and(|(_, begins)| begins);
+        let turned = self.plan.apart && partner.is_some_and(|(peer, _)| rank.min(peer) % 2 == 1);
+        let begins = partner.is_some_and(|(_, begins)| begins != turned);
         Box::new(Player {
             common: self.common.clone(),
             peer: partner.map_or(rank, |(peer, _)| peer),

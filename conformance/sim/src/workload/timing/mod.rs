@@ -6,7 +6,9 @@
 //! | name | parameters |
 //! |---|---|
 //! | `ping-pong` | `bytes` [8], `rounds` 50, `warm_up` 5, `segments` 1: messages that a turn sends at once, `bytes` in all |
-//! | `bandwidth` | `bytes` [1 MiB], `window` 64, `windows` 10, `both` false, `series` none: "message", or an interval like "1ms" |
+//! | `bandwidth` | `bytes` [1 MiB], `window` 64, `windows` 10, `both` false, `apart` false, `series` none |
+//!
+//! With `apart` every second pair sends the other way; `series` is "message", or an interval like "1ms".
 
 mod bandwidth;
 mod pingpong;
