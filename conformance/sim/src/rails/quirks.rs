@@ -6,11 +6,13 @@
 //!   ends: a pin-down cache, as MPI libraries have. Keys that were given back don't fence then, so late writes of a
 //!   subchannel that only its other end knows to be dead do land: the ghost write of the design, section 3. The rail
 //!   still fences by what it can: when this end takes a subchannel down, no key that was given back stays.
+//! * Untold: the rail tells neither its bandwidth nor its latency. A rail needn't know them, and 0 says so.
 
 use std::collections::BTreeMap;
 
 use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::rail::RailFacts;
 use rerail_core::time::Time;
 use rerail_linux::rail::{MemoryKey, Piece, Rail, Sink};
 
@@ -97,7 +99,12 @@ impl Sink for Ear<'_> {
 }
 
 impl Rail for Quirky {
-    forward!(name, facts, address, add_peer, connect, post, is_closing, wait_fd, arm, disarm, counters, usage);
+    forward!(name, address, add_peer, connect, post, is_closing, wait_fd, arm, disarm, counters, usage);
+
+    fn facts(&self) -> RailFacts {
+        let facts = self.inner.facts();
+        if self.quirks.untold { RailFacts { bytes_per_second: 0, latency_ns: 0, ..facts } } else { facts }
+    }
 
     fn disconnect(&mut self, peer: PeerId) {
         self.inner.disconnect(peer);

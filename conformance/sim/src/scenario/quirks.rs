@@ -13,11 +13,13 @@ pub struct QuirkSpec {
     pub repeats: Span,
     /// Memory stays registered under its key until it is unmapped or a subchannel of the rail ends.
     pub pinned: bool,
+    /// Neither bandwidth nor latency is told: whoever uses them must find out.
+    pub untold: bool,
 }
 
 impl QuirkSpec {
     /// Whether there are any.
     pub fn are_any(&self) -> bool {
-        self.repeats.0 > 0 || self.pinned
+        self.repeats.0 > 0 || self.pinned || self.untold
     }
 }

@@ -21,6 +21,8 @@ mod applications;
 #[cfg(test)]
 mod cost_tests;
 mod exchange;
+#[cfg(test)]
+mod failure_tests;
 mod graph;
 #[cfg(test)]
 mod load_tests;
