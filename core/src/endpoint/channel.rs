@@ -11,7 +11,7 @@ use crate::time::Time;
 use crate::wire::Connect;
 
 use super::event::LossReason;
-use super::measure::Path;
+use super::path::Path;
 use super::policy::Turn;
 use super::room::Rooms;
 

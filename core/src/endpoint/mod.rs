@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -25,6 +25,7 @@ mod measure;
 mod op;
 mod packets;
 mod parcel;
+mod path;
 mod planted;
 mod policy;
 mod pump;

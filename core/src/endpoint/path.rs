@@ -1,0 +1,379 @@
+//! One subchannel as a path: bytes under way, rate, latency, and how they are learnt from posts and their completions
+//! (P-1; what for and within which limits: `measure`).
+
+use super::measure::Why;
+use crate::rail::rate::Rate;
+use crate::rail::sched::STRIPE_BYTES_MIN;
+use crate::time::{Nanos, Time};
+
+/// A busy interval is a sample of the rate once so many bytes were moved in it.
+const SAMPLE_BYTES_MIN: u64 = 32 * 1024;
+
+/// On TCP the kernel sends in bursts - one packet of its own is up to 64 KiB, a shaper lets a hundred pass at once - and a
+/// sample has to have several.
+const SAMPLE_BYTES_BURSTS: u64 = 256 * 1024;
+
+/// And but for the first it has to last so long, in nanoseconds, that a burst at either end, and a poll that comes a
+/// millisecond late, are no great part of it.
+const SAMPLE_NS_BURSTS: u64 = 8_000_000;
+
+/// And once they were so many on average for each post: small packets cost their number, not their bytes.
+const POST_BYTES_MIN: u64 = 4 * 1024;
+
+/// What so few bytes take to move is no great part of a latency.
+const SMALL_BYTES_MAX: u64 = 1024;
+
+/// A busy interval of small packets is a sample of what a packet costs once there were so many of them.
+const SAMPLE_POSTS_MIN: u32 = 16;
+
+/// No packet costs more beside its bytes, in nanoseconds; more is the driver's doing.
+const POST_NS_MAX: u64 = 1_000_000;
+
+/// A rail of which nothing is known is given so many bytes to begin with.
+const FIRST_BYTES: u64 = 64 * 1024;
+
+/// One that wants to be fed far ahead, as if it moved a byte in so many nanoseconds.
+const FIRST_NS_PER_BYTE: u64 = 8;
+
+/// A sample further than a quarter off is out of line; after so many in a row on one side the rate has changed.
+const OUT_OF_LINE_MAX: i8 = 3;
+
+/// What a sample counts in the average: one part of 2^3.
+const SAMPLE_SHIFT: u32 = 3;
+
+/// What is known of one subchannel as a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Path {
+    /// Payload bytes posted and not completed.
+    pub backlog: u64,
+    /// Payload bytes of transfers that are cut and not posted yet.
+    pub planned: u64,
+    /// The first post since the rail was idle, and the bytes completed since then.
+    busy_since: Time,
+    busy_bytes: u64,
+    /// The busy interval began with the completion at this time.
+    since: Time,
+    /// The last completion.
+    pub last: Time,
+    /// The least that was left after a completion of it.
+    least: u64,
+    /// Bytes and posts completed in the busy interval.
+    bytes: u64,
+    posts: u32,
+    /// [`Rate::NONE`]: not measured.
+    pub rate: Rate,
+    /// In nanoseconds, at most so much; 0: not measured.
+    pub latency: u32,
+    /// What a small post costs the rail beside its bytes, in nanoseconds; 0: not measured.
+    pub post_ns: u32,
+    /// The adaptive weight; 0: not begun.
+    pub weight: u32,
+    /// What 64 KiB take by the rate that is believed of it, in nanoseconds; and its latency, 0: to be tried.
+    pace: u32,
+    pub way: u32,
+    /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate (P-14).
+    pub lacks: u16,
+    /// Its share of the last message that `balanced` cut; 0: none.
+    pub share: u32,
+    /// Samples in a row out of line, negative below.
+    streak: i8,
+    /// A busy interval is open.
+    is_open: bool,
+}
+
+impl Path {
+    /// A post of `len` bytes was handed over; `is_idle`: the only one. Says whether the rate has changed.
+    pub(super) fn posted(&mut self, now: Time, len: u64, is_idle: bool) -> bool {
+        let before = self.rate;
+        if is_idle && now > self.last {
+            // It was left open in case that more came at once. Too short for a sample as a rule, it still tells of a rail
+            // that is faster than believed, where it was more than a burst.
+            let is_faster = self.is_open && self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS;
+            let rate = Rate::of(self.bytes, (self.last - self.since).0);
+            if is_faster && rate > self.rate {
+                self.sample(rate);
+            }
+            self.is_open = false;
+        }
+        if is_idle {
+            (self.busy_since, self.busy_bytes) = (now, 0);
+        }
+        self.backlog += len;
+        self.rate != before
+    }
+
+    /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
+    /// rate was measured, and why it is another one now, if that is worth telling. `pipe`: what a completion takes beside
+    /// the bytes, which are then no longer with the rail but on their way; in nanoseconds.
+    pub(super) fn completed(
+        &mut self,
+        now: Time,
+        len: u64,
+        took: Nanos,
+        is_busy: bool,
+        pipe: Option<u32>,
+    ) -> Option<(Why, Rate)> {
+        let has_bounds = pipe.is_some();
+        self.backlog = self.backlog.saturating_sub(len);
+        self.busy_bytes += len;
+        let mut told = None;
+        let least = if has_bounds { SAMPLE_BYTES_MIN } else { SAMPLE_BYTES_BURSTS };
+        let lasts = has_bounds || self.rate == Rate::NONE || (self.last - self.since).0 >= SAMPLE_NS_BURSTS;
+        let whole = lasts && self.bytes >= least && self.bytes >= u64::from(self.posts) * POST_BYTES_MIN;
+        if self.is_open && now > self.last && self.last > self.since && whole {
+            // Nothing at `last` can come any more, and the rail was busy before and after.
+            let rate = Rate::of(self.bytes, (self.last - self.since).0);
+            // Where all that was left may have been on its way, the rail itself may have had nothing to do.
+            let was_busy = rate.bytes_in(pipe.unwrap_or(0).into()) <= self.least;
+            if was_busy || rate > self.rate {
+                told = self.sample(rate);
+            }
+            (self.since, self.bytes, self.posts, self.least) = (self.last, 0, 0, u64::MAX);
+        }
+        let many = self.posts >= SAMPLE_POSTS_MIN && self.bytes < u64::from(self.posts) * POST_BYTES_MIN;
+        if self.is_open && now > self.last && self.last > self.since && many {
+            self.sample_post((self.last - self.since).0);
+            (self.since, self.bytes, self.posts, self.least) = (self.last, 0, 0, u64::MAX);
+        }
+        if self.is_open && now > self.since {
+            self.bytes += len;
+            self.posts += 1;
+            self.least = self.least.min(self.backlog);
+        }
+        // What such a rail is through with is still on its way to the wire: it stays busy if more comes at once.
+        let goes_on = is_busy || !has_bounds;
+        if goes_on && !self.is_open {
+            *self = Path { is_open: true, since: now, bytes: 0, posts: 0, least: u64::MAX, ..*self };
+        }
+        if !is_busy {
+            self.is_open &= goes_on;
+            // To begin with, the smallest stripe is enough: else messages cut in two of these would never teach what cuts
+            // them. Later what is certain is certain, however little it was.
+            let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { POST_BYTES_MIN };
+            if has_bounds && self.busy_bytes >= least && now > self.busy_since {
+                // The last byte has moved when the way back begins; no more than half of the time is taken for that.
+                let took = (now - self.busy_since).0;
+                let rate = Rate::of(self.busy_bytes, took - u64::from(self.latency).min(took / 2));
+                if rate > self.rate {
+                    told = self.raise(rate).or(told);
+                }
+            }
+            if has_bounds && (self.rate != Rate::NONE || len <= SMALL_BYTES_MAX) && self.busy_bytes == len {
+                // Alone from post to completion.
+                let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
+                let rest = took.0.saturating_sub(moving);
+                let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
+                self.latency = if self.latency == 0 { rest } else { self.latency.min(rest) };
+            }
+        }
+        self.last = now;
+        told
+    }
+
+    /// When it was last heard of, or given something after it had nothing.
+    pub(crate) fn heard(&self) -> Time {
+        self.last.max(self.busy_since)
+    }
+
+    /// The rate that [`pace_ns`](Self::pace_ns) reckons with.
+    pub(crate) fn set_pace(&mut self, rate: Rate) {
+        self.pace = u32::try_from(rate.time_ns(1 << 16)).unwrap_or(u32::MAX);
+    }
+
+    /// What so many bytes take, in nanoseconds; 2 GiB are the most.
+    pub(crate) fn pace_ns(&self, bytes: u64) -> u64 {
+        (bytes.min(1 << 31) * u64::from(self.pace)) >> 16
+    }
+
+    /// Bytes that are believed to lie on it still: what has not completed, but for what its rate has moved since it was
+    /// last heard of. Completions come late: what was moved may not be told yet.
+    pub(crate) fn remaining(&self, now: Time, rate: Rate) -> u64 {
+        if self.backlog == 0 {
+            return 0;
+        }
+        self.backlog.saturating_sub(rate.bytes_in((now - self.heard()).0))
+    }
+
+    /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether that is
+    /// little.
+    pub(crate) fn lasts_less_than(&self, time: Nanos) -> bool {
+        match self.rate {
+            Rate::NONE => self.backlog < FIRST_BYTES.max(time.0 / FIRST_NS_PER_BYTE),
+            rate => rate.time_ns(self.backlog) < time.0,
+        }
+    }
+
+    /// Whether it is through with what it has before another one is; both rates count only where both are known.
+    pub(crate) fn is_through_before(&self, other: &Path) -> bool {
+        let known = self.rate != Rate::NONE && other.rate != Rate::NONE;
+        let (mine, its) = if known { (self.rate.0, other.rate.0) } else { (1, 1) };
+        u128::from(self.backlog) * u128::from(its) < u128::from(other.backlog) * u128::from(mine)
+    }
+
+    /// Takes a busy interval of many small posts into what each of them costs beside its bytes.
+    fn sample_post(&mut self, took_ns: u64) {
+        let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(self.bytes) };
+        let sample = (took_ns.saturating_sub(moving) / u64::from(self.posts)).min(POST_NS_MAX);
+        let step = (sample as i64 - i64::from(self.post_ns)) >> if self.post_ns == 0 { 0 } else { SAMPLE_SHIFT };
+        self.post_ns = (i64::from(self.post_ns) + step).max(1) as u32;
+    }
+
+    /// The rail was seen to be at least so fast.
+    fn raise(&mut self, least: Rate) -> Option<(Why, Rate)> {
+        let before = core::mem::replace(&mut self.rate, least);
+        self.streak = 0;
+        let why = if before == Rate::NONE { Why::Measured } else { Why::Jump };
+        (before == Rate::NONE || least.0 - before.0 > before.0 / 4).then_some((why, before))
+    }
+
+    /// Takes a sample into the rate.
+    fn sample(&mut self, sample: Rate) -> Option<(Why, Rate)> {
+        let before = self.rate;
+        let side = if sample > before { 1 } else { -1 };
+        if before == Rate::NONE {
+            self.rate = sample;
+            return Some((Why::Measured, before));
+        }
+        if sample.0.abs_diff(before.0) <= before.0 / 4 {
+            self.streak = 0;
+        } else {
+            self.streak = if self.streak.signum() == side { self.streak + side } else { side };
+            if self.streak.abs() >= OUT_OF_LINE_MAX {
+                self.streak = 0;
+                self.rate = sample;
+                return Some((Why::Jump, before));
+            }
+        }
+        let step = (i64::from(sample.0) - i64::from(before.0)) >> SAMPLE_SHIFT;
+        // Between both, so it fits.
+        self.rate = Rate((i64::from(before.0) + step).max(1) as u32);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: u64 = 16 * 1024;
+
+    /// Completes `count` posts of a rail that is given them all at 0 and takes `each` ns for one; noticed at multiples of
+    /// `poll`.
+    fn run(path: &mut Path, start: u64, count: u64, each: u64, poll: u64) -> u64 {
+        for n in 0..count {
+            path.posted(Time(start), LEN, n == 0);
+        }
+        let mut now = start;
+        for n in 1..=count {
+            now = (start + n * each).next_multiple_of(poll);
+            path.completed(Time(now), LEN, Nanos(now - start), n < count, Some(0));
+        }
+        now
+    }
+
+    /// P-1: a rate is measured right whatever the moments of polling, as long as the rail stays busy in between.
+    #[test]
+    fn late_polls_do_not_lower_the_rate() {
+        let true_rate = Rate::of(LEN, 10_000);
+        for poll in [1, 7_000, 10_000, 35_000, 90_000] {
+            let mut path = Path::default();
+            run(&mut path, 5, 100, 10_000, poll);
+            let off = path.rate.0.abs_diff(true_rate.0);
+            // A poll may fall just before or after a completion: one of at least as many as a poll finds.
+            assert!(off * 4 <= true_rate.0, "polls of {poll}: {:?} for {true_rate:?}", path.rate);
+            assert_eq!(path.backlog, 0);
+        }
+    }
+
+    /// P-1: what is seen of a rail that ran dry never lowers its rate, however late it is noticed.
+    #[test]
+    fn a_rail_that_ran_dry_is_not_slow() {
+        let mut path = Path::default();
+        let now = run(&mut path, 0, 100, 10_000, 1);
+        let rate = path.rate;
+        for n in 1..50 {
+            path.posted(Time(now + n * 1_000_000 - 900_000), LEN, true);
+            path.completed(Time(now + n * 1_000_000), LEN, Nanos(900_000), false, Some(0));
+            assert_eq!(path.rate, rate);
+        }
+        assert!(path.latency > 0);
+    }
+
+    /// P-1: a kernel that takes all it has at once every other millisecond is measured right where it gets more at once, and
+    /// not at all where it waits for more.
+    #[test]
+    fn bursts_make_a_rate_where_more_comes_at_once() {
+        let (mut path, mut now) = (Path::default(), 5);
+        let burst = |path: &mut Path, now: u64, pause: u64| {
+            for n in 0..4 {
+                path.posted(Time(now), LEN, n == 0);
+            }
+            let then = now + 2_000_000;
+            for n in 1..=4 {
+                path.completed(Time(then), LEN, Nanos(2_000_000), n < 4, None);
+            }
+            then + pause
+        };
+        for _ in 0..40 {
+            now = burst(&mut path, now, 100_000);
+        }
+        assert_eq!(path.rate, Rate::NONE);
+        for _ in 0..40 {
+            now = burst(&mut path, now, 0);
+        }
+        let true_rate = Rate::of(4 * LEN, 2_000_000);
+        assert!(path.rate.0.abs_diff(true_rate.0) * 10 <= true_rate.0, "{:?} for {true_rate:?}", path.rate);
+        let rate = path.rate;
+        for _ in 0..40 {
+            now = burst(&mut path, now, 5_000_000);
+        }
+        assert_eq!(path.rate, rate);
+    }
+
+    /// P-1: a TCP rail that was slow and is fast again shows it in stretches that are too short for a sample: it is through
+    /// with each before the next one comes.
+    #[test]
+    fn short_stretches_raise_the_rate_of_a_rail_that_has_recovered() {
+        const SEGMENT: u64 = 256 * 1024;
+        let stretch = |path: &mut Path, start: u64, posts: u64, each: u64| {
+            for n in 0..posts {
+                path.posted(Time(start), SEGMENT, n == 0);
+            }
+            for n in 1..=posts {
+                path.completed(Time(start + n * each), SEGMENT, Nanos(n * each), n < posts, None);
+            }
+            start + posts * each + 1_000_000
+        };
+        let mut path = Path::default();
+        let mut now = stretch(&mut path, 5, 40, 20_000_000);
+        let slow = Rate::of(SEGMENT, 20_000_000);
+        assert!(path.rate.0.abs_diff(slow.0) * 50 < slow.0, "{:?}", path.rate);
+        for _ in 0..4 {
+            now = stretch(&mut path, now, 3, 2_000_000);
+        }
+        let fast = Rate::of(SEGMENT, 2_000_000);
+        assert!(path.rate.0.abs_diff(fast.0) * 10 < fast.0, "{:?} for {fast:?}", path.rate);
+    }
+
+    /// A rail that slows down ten-fold is known for it after a few samples, and so is one that recovers.
+    #[test]
+    fn jumps_are_followed_at_once() {
+        let mut path = Path::default();
+        let now = run(&mut path, 0, 100, 10_000, 1);
+        let now = run(&mut path, now, 16, 100_000, 1);
+        assert!(path.rate.0.abs_diff(Rate::of(LEN, 100_000).0) < path.rate.0 / 50, "{:?}", path.rate);
+        run(&mut path, now, 16, 10_000, 1);
+        assert!(path.rate.0.abs_diff(Rate::of(LEN, 10_000).0) < path.rate.0 / 50, "{:?}", path.rate);
+    }
+
+    /// P-1: a rail that is through with everything at each poll is not taken for slow for ever.
+    #[test]
+    fn bounds_raise_a_rate_that_is_too_low() {
+        let mut path = Path::default();
+        let mut now = run(&mut path, 0, 100, 100_000, 1);
+        for _ in 0..10 {
+            now = run(&mut path, now, 2, 10_000, 50_000);
+        }
+        assert!(path.rate >= Rate::of(2 * LEN, 60_000), "{:?}", path.rate);
+    }
+}
