@@ -51,7 +51,7 @@ fn the_claims_of_multirail_2004_hold_and_stand_on_the_page() {
     assert_eq!(output.status.code(), Some(0));
 
     // The same in the terminal, from fewer threads: the same page to the byte.
-    let again = report(&out, &["--quick", "--threads", "1"]);
+    let again = report(&out, &["multirail", "--quick", "--threads", "1"]);
     let told = text(&again.stdout);
     assert_eq!(again.status.code(), Some(0), "{told}");
     assert!(told.contains(&format!("all {claims} claims hold")) && !told.contains("FAILS"), "{told}");
