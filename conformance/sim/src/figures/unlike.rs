@@ -5,7 +5,7 @@
 
 use super::multirail::{WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
-use crate::scenario::{Knobs, Scenario, StripingWord, WorkloadSpec};
+use crate::scenario::{Knobs, MultiplexWord, Scenario, Span, StripingWord, WorkloadSpec};
 
 const FILE: &str = "multirail-2004-4x-1x.toml";
 const TEXT: &str = include_str!("../../../scenarios/multirail-2004-4x-1x.toml");
@@ -64,6 +64,11 @@ impl Cut {
             Cut::Balanced => (StripingWord::Balanced, [1, 1]),
         };
         knobs.striping = Some(word);
+        if !matches!(self, Cut::Balanced) {
+            // As in the paper: nobody asks rails at start, and what is not cut goes over one of them.
+            knobs.multiplex = Some(MultiplexWord::Binding);
+            knobs.sampling_time_max = Some(Span::from_micros(0));
+        }
         // Rail 0 is the host's own memory, which does not reach the other node.
         knobs.weights = Some(vec![0, weights[0], weights[1]]);
     }
