@@ -145,6 +145,15 @@ impl Path {
         if goes_on && !self.is_open {
             *self = Path { is_open: true, since: now, bytes: 0, posts: 0, least: u64::MAX, ..*self };
         }
+        // The first since the rail was idle: nothing was ahead of it. Whatever came behind, a small one tells; a large one
+        // alone, for its rate may be another by now.
+        let tells = len <= SMALL_BYTES_MAX || !is_busy && self.rate != Rate::NONE;
+        if has_bounds && tells && self.busy_bytes == len {
+            let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
+            let rest = took.0.saturating_sub(moving);
+            let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
+            self.latency = if self.latency == 0 { rest } else { self.latency.min(rest) };
+        }
         if !is_busy {
             self.is_open &= goes_on;
             // To begin with, the smallest stripe is enough: else messages cut in two of these would never teach what cuts
@@ -157,13 +166,6 @@ impl Path {
                 if rate > self.rate {
                     told = self.raise(rate).or(told);
                 }
-            }
-            if has_bounds && (self.rate != Rate::NONE || len <= SMALL_BYTES_MAX) && self.busy_bytes == len {
-                // Alone from post to completion.
-                let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
-                let rest = took.0.saturating_sub(moving);
-                let rest = u32::try_from(rest).unwrap_or(u32::MAX).max(1);
-                self.latency = if self.latency == 0 { rest } else { self.latency.min(rest) };
             }
         }
         self.last = now;
