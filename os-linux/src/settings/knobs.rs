@@ -281,6 +281,14 @@ pub(super) static KNOBS: &[Knob] = &[
         "A rail is given parts of large messages for about so long ahead; later parts go where there is room by then."),
     knob!(sampling_time_max: time Kind::Span { min: 0, max: 10 * SECOND },
         "Where several rails lead to a peer, each is asked once how near and how fast it is, for so long; 0: nobody is."),
+    knob!(nic_depth: number u16, count(1, u16::MAX as u64),
+        "To strategies, and to balanced for packing, a rail is idle while fewer posts to the peer are with it."),
+    knob!(aggregate_bytes_max: number u32, bytes(0, 1 << 30),
+        "Small messages go together in packets of at most so many bytes, and of no more than eager_bytes_max."),
+    knob!(packet_cost: time Kind::Span { min: 0, max: SECOND },
+        "What one packet more costs both sides, to be weighed against the copies that packing costs."),
+    knob!(copy_bytes_per_second: number u64, bytes(0, 1 << 40),
+        "How fast a processor copies, to be weighed against packets; 0: copies cost nothing."),
 ];
 
 fn is_rail(word: &str) -> bool {

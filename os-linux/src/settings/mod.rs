@@ -88,6 +88,10 @@ pub struct Settings {
     pub window_messages: u16,
     pub feed_time: Nanos,
     pub sampling_time_max: Nanos,
+    pub nic_depth: u16,
+    pub aggregate_bytes_max: u32,
+    pub packet_cost: Nanos,
+    pub copy_bytes_per_second: u64,
     /// Where the values came from that somebody has set.
     sources: BTreeMap<&'static str, Source>,
 }
@@ -148,6 +152,10 @@ impl Default for Settings {
             window_messages: core.window_messages,
             feed_time: core.feed_time,
             sampling_time_max: core.sampling_time_max,
+            nic_depth: core.nic_depth,
+            aggregate_bytes_max: core.aggregate_bytes_max,
+            packet_cost: core.packet_cost,
+            copy_bytes_per_second: core.copy_bytes_per_second,
             sources: BTreeMap::new(),
         }
     }
@@ -316,6 +324,10 @@ impl Settings {
         config.window_messages = self.window_messages;
         config.feed_time = self.feed_time;
         config.sampling_time_max = self.sampling_time_max;
+        config.nic_depth = self.nic_depth;
+        config.aggregate_bytes_max = self.aggregate_bytes_max;
+        config.packet_cost = self.packet_cost;
+        config.copy_bytes_per_second = self.copy_bytes_per_second;
         config
     }
 
