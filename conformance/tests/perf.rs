@@ -128,9 +128,9 @@ fn explanations_tell_of_every_rail_what_it_would_carry() {
     assert_eq!(told[1]["rails"][0]["why"], "not connected to this peer");
     assert_eq!(shares(&told[1]), [0, 768 << 10, 256 << 10]);
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/multirail-2004-4x-1x.toml");
-    let told = result(rerail().args(["explain", "--scenario", file, "--size", "20K,4M", "--json"]));
+    let told = result(rerail().args(["explain", "--scenario", file, "--size", "12K,4M", "--json"]));
     let (small, large) = (shares(&told[0]), shares(&told[1]));
-    assert!(small[0] == 20 << 10 && small[1] == 0, "{told}");
+    assert!(small[0] == 12 << 10 && small[1] == 0, "{told}");
     assert!(large.iter().sum::<u64>() == 4 << 20 && large[0] > 3 * large[1] && large[1] > large[0] / 5, "{told}");
     assert!(told[1]["finish_ns"].as_u64() < told[1]["alone"]["finish_ns"].as_u64(), "{told}");
 }
