@@ -85,7 +85,8 @@ pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
 fn describe_fault(fault: RailFault) -> String {
     match fault {
         RailFault::Closed => "its process is gone, or closed without a goodbye".to_owned(),
-        RailFault::Refused => "it refused the connection, or nobody listens".to_owned(),
+        RailFault::Refused => "it refused the connection".to_owned(),
+        RailFault::Gone => "nobody listens any more: its process is gone".to_owned(),
         RailFault::Unauthenticated => "it did not prove that it belongs to the job".to_owned(),
         RailFault::TimedOut => "no answer in time".to_owned(),
         RailFault::Device { code } => format!("the link failed: {}", std::io::Error::from_raw_os_error(code)),

@@ -132,8 +132,10 @@ pub enum LossReason {
 pub enum RailFault {
     /// The peer's process is gone, or closed without a goodbye.
     Closed,
-    /// The peer refused the connection, or nobody listens.
+    /// The peer refused the connection.
     Refused,
+    /// Nobody listens where the peer's process listened: it is gone, while its host lives.
+    Gone,
     /// The peer did not prove that it belongs to the job.
     Unauthenticated,
     /// No answer in time.

@@ -12,6 +12,7 @@ impl Endpoint<'_> {
     pub fn handle_rail_event(&mut self, now: Time, event: RailEvent) {
         match event {
             RailEvent::Up { peer, rail } => self.subchannel_up(now, peer, rail),
+            RailEvent::Reset { .. } => {}
             RailEvent::Down { peer, rail, fault } => {
                 if usize::from(rail.0) >= self.rails.len() {
                     return;

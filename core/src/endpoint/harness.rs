@@ -286,7 +286,7 @@ impl<'m> World<'m> {
     fn carry_out(&mut self, rank: usize, action: Action, answers: &mut Vec<Answer>) {
         match action {
             Action::Connect { peer, rail } => answers.push(Answer::Up(peer, rail)),
-            Action::Disconnect { peer, rail } => answers.push(Answer::Close(peer, rail)),
+            Action::Disconnect { peer, rail } | Action::Sever { peer, rail } => answers.push(Answer::Close(peer, rail)),
             Action::Copy { from, to } => {
                 self.counts[0] += 1;
                 assert_eq!(from.len(), to.len());

@@ -95,6 +95,12 @@ pub enum RailEvent {
         /// Why.
         fault: RailFault,
     },
+    /// The device behind a rail was lost or made anew: registrations that it had are void, and no peer can use their keys
+    /// any more. The subchannels over it are reported down each for itself.
+    Reset {
+        /// The rail.
+        rail: RailId,
+    },
 }
 
 /// A message found by probe.

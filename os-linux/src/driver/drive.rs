@@ -86,6 +86,12 @@ impl Engine {
                         }
                         None
                     }
+                    Action::Sever { peer, rail } => {
+                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
+                            slot.rail.sever(*peer);
+                        }
+                        None
+                    }
                     Action::Register { operation, rail, memory: span, write } => {
                         let key = register(rails, core, memory, (*rail, *span, *write), source);
                         *registrations += usize::from(key.is_ok());
@@ -234,6 +240,10 @@ impl Sink for CoreSink<'_> {
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.core.handle_rail_event(self.now, RailEvent::Down { peer, rail: self.rail, fault });
+    }
+
+    fn reset(&mut self) {
+        self.core.handle_rail_event(self.now, RailEvent::Reset { rail: self.rail });
     }
 }
 

@@ -147,6 +147,10 @@ impl Rail for Loopback {
         }
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         if self.link != Link::Open || outgoing.peer != self.me {
             // A post to a subchannel that is down is void, as the core knows.

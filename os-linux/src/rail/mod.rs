@@ -70,8 +70,11 @@ pub trait Sink {
     fn completed(&mut self, id: PostId, status: PostStatus);
     /// The subchannel to `peer` stands and is authenticated.
     fn up(&mut self, peer: PeerId);
-    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void.
+    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of it is dead:
+    /// nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It may be connected anew.
     fn down(&mut self, peer: PeerId, fault: RailFault);
+    /// The device was lost or made anew: no registration is valid any more. Every subchannel is reported down beside.
+    fn reset(&mut self);
 }
 
 /// What a rail counted since the start.
@@ -139,6 +142,10 @@ pub trait Rail {
     /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported for it. When
     /// this returns, no payload memory of its posts is used any more: what still has to go out was copied.
     fn disconnect(&mut self, peer: PeerId);
+    /// Ends the subchannel at once, be it open, opening or on its way down: when this returns, no memory of its posts and
+    /// placements is used any more, nothing that peers write or read over it reaches this process's memory, and nothing
+    /// more is reported for it. It may be connected anew (rule F-2).
+    fn sever(&mut self, peer: PeerId);
     /// Takes a post. It may go out at once; its completion is told at the next poll.
     fn post(&mut self, outgoing: Outgoing<'_>);
     /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The memory stays

@@ -24,6 +24,9 @@ macro_rules! forward {
     (@disconnect) => {
         fn disconnect(&mut self, peer: rerail_core::ids::PeerId) { self.inner.disconnect(peer); }
     };
+    (@sever) => {
+        fn sever(&mut self, peer: rerail_core::ids::PeerId) { self.inner.sever(peer); }
+    };
     (@post) => { fn post(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) { self.inner.post(outgoing); } };
     (@register) => {
         fn register(

@@ -96,6 +96,10 @@ impl Sink for Ear<'_> {
         self.down = true;
         self.sink.down(peer, fault);
     }
+
+    fn reset(&mut self) {
+        self.sink.reset();
+    }
 }
 
 impl Rail for Quirky {
@@ -109,6 +113,10 @@ impl Rail for Quirky {
     fn disconnect(&mut self, peer: PeerId) {
         self.inner.disconnect(peer);
         self.end_pins();
+    }
+
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
     }
 
     fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {

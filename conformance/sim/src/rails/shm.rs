@@ -493,6 +493,10 @@ impl Rail for ShmRail {
         self.hub.0.borrow_mut().wake(self.rank);
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
             // A post to a subchannel that is down is void, as the core knows.

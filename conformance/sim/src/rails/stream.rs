@@ -291,6 +291,10 @@ impl Rail for StreamRail {
         }
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
             // A post to a subchannel that is down is void, as the core knows.

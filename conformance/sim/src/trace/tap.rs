@@ -49,6 +49,11 @@ impl Rail for Tap {
         self.inner.disconnect(peer);
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.note(format_args!("sever rank {}", peer.0));
+        self.inner.sever(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         let Outgoing { id, peer, kind, header, payload, .. } = &outgoing;
         let bytes: usize = payload.iter().map(|piece| piece.len).sum();
@@ -141,6 +146,11 @@ impl Sink for TapSink<'_> {
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.note(format_args!("down to rank {}: {fault:?}", peer.0));
         self.sink.down(peer, fault);
+    }
+
+    fn reset(&mut self) {
+        self.note(format_args!("reset"));
+        self.sink.reset();
     }
 }
 

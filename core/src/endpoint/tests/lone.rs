@@ -139,7 +139,7 @@ impl<'m> Lone<'m> {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, key: 1, address: 2 });
                         self.endpoint.handle_registered(Time(self.now), operation, rail, key);
                     }
-                    Action::Disconnect { rail, .. } => self.closed.push(rail),
+                    Action::Disconnect { rail, .. } | Action::Sever { rail, .. } => self.closed.push(rail),
                     Action::Atomic(atomic) => self.endpoint.handle_atomic(Time(self.now), atomic.operation, 0),
                     Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } | Action::Deregister { .. } => {}
                 }

@@ -133,6 +133,10 @@ impl Rail for Slow {
     }
     fn connect(&mut self, _now: Time, _peer: PeerId) {}
     fn disconnect(&mut self, _peer: PeerId) {}
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, _outgoing: Outgoing<'_>) {}
     fn poll(&mut self, _now: Time, _sink: &mut dyn Sink) -> usize {
         self.0.set(self.0.get().saturating_sub(1));

@@ -70,6 +70,10 @@ impl Rail for Registering {
         self.inner.disconnect(peer);
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         self.inner.post(outgoing);
     }

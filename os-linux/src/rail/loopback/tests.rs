@@ -78,6 +78,8 @@ impl Sink for Log {
         assert_eq!(peer, ME);
         self.told.push(Told::Down(fault));
     }
+
+    fn reset(&mut self) {}
 }
 
 fn connected() -> Loopback {

@@ -331,6 +331,10 @@ impl Rail for ShmRail {
         }
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         // To a link that is down or has a fault: void, and the subchannel's end says so.
         let Some(index) = self.link_index(outgoing.peer) else { return };

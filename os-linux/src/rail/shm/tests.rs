@@ -94,6 +94,8 @@ impl Sink for Recorder {
         self.open.clear();
         self.down.push((peer, fault));
     }
+
+    fn reset(&mut self) {}
 }
 
 /// A process of the job.

@@ -384,6 +384,10 @@ impl Rail for TcpRail {
         self.reports.retain(|report| report.peer() != peer);
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         let peer = outgoing.peer;
         if outgoing.kind != PostKind::Send {

@@ -183,6 +183,8 @@ impl Sink for Recorder {
         self.standing.retain(|&standing| standing != peer);
         self.down.push((peer, fault));
     }
+
+    fn reset(&mut self) {}
 }
 
 /// A process of the job with one rail.

@@ -303,6 +303,10 @@ impl<D: Device> Rail for VerbsRail<D> {
         self.leave(peer);
     }
 
+    fn sever(&mut self, peer: PeerId) {
+        self.disconnect(peer);
+    }
+
     fn post(&mut self, outgoing: Outgoing<'_>) {
         let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
         // Not up: down is reported, or about to be, and the post with it.

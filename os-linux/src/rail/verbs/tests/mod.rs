@@ -49,6 +49,8 @@ impl Sink for Told {
         self.standing = false;
         self.down.push(fault);
     }
+
+    fn reset(&mut self) {}
 }
 
 /// Two rails, ranks 0 and 1, with LIDs 16 and 17.
