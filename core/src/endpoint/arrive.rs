@@ -81,7 +81,7 @@ impl Endpoint<'_> {
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
             Body::Aggregate { count } => return self.arrive_parcel(now, channel, rail, &common, count),
             Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
-            Body::Reconnect(_) => {
+            Body::Fence(_) => {
                 self.stats.stale_dropped += 1; // W-23
                 Arrival::Done
             }
@@ -106,7 +106,8 @@ impl Endpoint<'_> {
             | Body::Put(_)
             | Body::Get(_)
             | Body::Atomic(_)
-            | Body::AtomicReply(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
+            | Body::AtomicReply(_)
+            | Body::Resume(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
         };
         Ok(arrival)
     }
@@ -114,9 +115,9 @@ impl Endpoint<'_> {
     fn arrive_connect(&mut self, channel: u32, rail: RailId, connect: &Connect) -> Result<(), ProtocolError> {
         let known = self.t.channels.at(channel).terms;
         let sub = self.t.sub(channel, rail);
-        let changed = known
-            .is_some_and(|terms| Connect { rail: connect.rail, answer: connect.answer, ..terms } != *connect)
-            || sub.connect_seen && sub.peer_rail != connect.rail;
+        let changed = known.is_some_and(|terms| {
+            Connect { rail: connect.rail, connection: connect.connection, answer: connect.answer, ..terms } != *connect
+        }) || sub.connect_seen && sub.peer_rail != connect.rail;
         if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
             return Err(ProtocolError::Terms); // G-3
         }

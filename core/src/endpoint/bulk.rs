@@ -201,7 +201,8 @@ impl Endpoint<'_> {
                 if !self.may_send(channel, Lane::Unordered) {
                     return Step::Idle;
                 }
-                let fin = Fin { operation: remote, count: fins_expected, refused: None, placed_bytes: granted };
+                let fin =
+                    Fin { operation: remote, count: fins_expected, refused: None, round: 0, placed_bytes: granted };
                 self.t.ops.at_mut(op).fins_due &= !(1 << part.0);
                 self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
             }

@@ -39,6 +39,7 @@ impl Endpoint<'_> {
                         block_bytes: self.config.block_bytes,
                         requests_max: self.config.requests_per_peer,
                         rail: index,
+                        connection: 0,
                         answer: sub.connect_seen, // G-2
                     });
                     if self.send_frame(channel, rail, body, Span::EMPTY, out) {

@@ -177,13 +177,17 @@ impl Endpoint<'_> {
                     set => self.t.key_sets.at(set).to_vec(),
                 };
                 let target = self.t.op_id(op).0.to_bits();
-                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, keys })
+                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, round: 0, keys })
             }
             //
             Control::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old }),
-            Control::Fin | Control::None | Control::Register => {
-                Body::Fin(Fin { operation: slot.remote, count: 1, refused: slot.refusal, placed_bytes: slot.granted })
-            }
+            Control::Fin | Control::None | Control::Register => Body::Fin(Fin {
+                operation: slot.remote,
+                count: 1,
+                refused: slot.refusal,
+                round: 0,
+                placed_bytes: slot.granted,
+            }),
         };
         self.t.dequeue(op);
         let slot = self.t.ops.at_mut(op);

@@ -5,4 +5,5 @@
 pub mod ack;
 pub mod blocks;
 pub mod credit;
+pub mod link;
 pub mod retain;

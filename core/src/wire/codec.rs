@@ -28,10 +28,11 @@ impl Repr {
             Kind::Get => Body::Get(Get::parse(&packet)?),
             Kind::Atomic => Body::Atomic(Atomic::parse(&packet)?),
             Kind::AtomicReply => Body::AtomicReply(AtomicReply::parse(&packet)?),
+            Kind::Resume => Body::Resume(Resume::parse(&packet)?),
             Kind::Ack => Body::Ack(Ack::parse(&packet)?),
             Kind::Credit => Body::Credit,
             Kind::Connect => Body::Connect(Connect::parse(&packet)?),
-            Kind::Reconnect => Body::Reconnect(Reconnect::parse(&packet)?),
+            Kind::Fence => Body::Fence(Fence::parse(&packet)?),
             Kind::Probe => Body::Probe(Probe::parse(&packet)?),
             Kind::Bye => Body::Bye,
         };
@@ -69,9 +70,10 @@ impl Repr {
             Body::Get(get) => get.emit(body),
             Body::Atomic(atomic) => atomic.emit(body),
             Body::AtomicReply(reply) => reply.emit(body),
+            Body::Resume(resume) => resume.emit(body),
             Body::Ack(ack) => ack.emit(body),
             Body::Connect(connect) => connect.emit(body),
-            Body::Reconnect(reconnect) => reconnect.emit(body),
+            Body::Fence(fence) => fence.emit(body),
             Body::Probe(probe) => probe.emit(body),
             Body::Credit | Body::Bye => {}
         }
@@ -105,10 +107,11 @@ impl Body {
             Body::Get(_) => Kind::Get,
             Body::Atomic(_) => Kind::Atomic,
             Body::AtomicReply(_) => Kind::AtomicReply,
+            Body::Resume(_) => Kind::Resume,
             Body::Ack(_) => Kind::Ack,
             Body::Credit => Kind::Credit,
             Body::Connect(_) => Kind::Connect,
-            Body::Reconnect(_) => Kind::Reconnect,
+            Body::Fence(_) => Kind::Fence,
             Body::Probe(_) => Kind::Probe,
             Body::Bye => Kind::Bye,
         }
@@ -121,6 +124,7 @@ impl Body {
             Body::Rts(rts) => rts.head.flags(),
             Body::Atomic(atomic) => atomic.flags(),
             Body::Connect(connect) => connect.flags(),
+            Body::Fence(fence) => fence.flags(),
             Body::Probe(probe) => probe.flags(),
             _ => 0,
         }

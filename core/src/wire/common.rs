@@ -68,14 +68,16 @@ pub enum Kind {
     Atomic = 0x25,
     /// Answer to an atomic.
     AtomicReply = 0x26,
+    /// Writes are in doubt.
+    Resume = 0x27,
     /// Selective acknowledgment.
     Ack = 0x30,
     /// Limits only.
     Credit = 0x31,
     /// First packet of a subchannel.
     Connect = 0x32,
-    /// Out-of-band reconnection.
-    Reconnect = 0x33,
+    /// The end of a connection is dead.
+    Fence = 0x33,
     /// Sign of life.
     Probe = 0x34,
     /// Goodbye.
@@ -84,7 +86,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Kind; 16] = [
+    pub const ALL: [Kind; 17] = [
         Kind::Eager,
         Kind::Aggregate,
         Kind::Rts,
@@ -95,10 +97,11 @@ impl Kind {
         Kind::Get,
         Kind::Atomic,
         Kind::AtomicReply,
+        Kind::Resume,
         Kind::Ack,
         Kind::Credit,
         Kind::Connect,
-        Kind::Reconnect,
+        Kind::Fence,
         Kind::Probe,
         Kind::Bye,
     ];
@@ -117,10 +120,11 @@ impl Kind {
             0x24 => Kind::Get,
             0x25 => Kind::Atomic,
             0x26 => Kind::AtomicReply,
+            0x27 => Kind::Resume,
             0x30 => Kind::Ack,
             0x31 => Kind::Credit,
             0x32 => Kind::Connect,
-            0x33 => Kind::Reconnect,
+            0x33 => Kind::Fence,
             0x34 => Kind::Probe,
             0x35 => Kind::Bye,
             _ => return None,
@@ -143,11 +147,10 @@ impl Kind {
         match self {
             Kind::Credit | Kind::Bye => 0,
             Kind::Aggregate | Kind::Probe => 8,
-            Kind::Data | Kind::AtomicReply | Kind::Ack | Kind::Connect => 16,
-            Kind::Eager | Kind::Cts | Kind::Fin | Kind::Put => 24,
-            Kind::Rts | Kind::Get => 32,
+            Kind::Data | Kind::AtomicReply | Kind::Resume | Kind::Ack => 16,
+            Kind::Eager | Kind::Fin | Kind::Put | Kind::Connect => 24,
+            Kind::Rts | Kind::Cts | Kind::Get | Kind::Fence => 32,
             Kind::Atomic => 48,
-            Kind::Reconnect => 56,
         }
     }
 
@@ -171,7 +174,7 @@ impl Kind {
             | match self {
                 Kind::Eager | Kind::Rts => flag::HEAD,
                 Kind::Atomic => flag::FETCH,
-                Kind::Connect | Kind::Probe => flag::ANSWER,
+                Kind::Connect | Kind::Fence | Kind::Probe => flag::ANSWER,
                 _ => 0,
             }
     }

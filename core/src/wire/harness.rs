@@ -12,7 +12,7 @@ use super::stream::{header_len, payload_len};
 use super::*;
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 36] = [
+pub const FIELDS: [&str; 38] = [
     "header",
     "version",
     "kind",
@@ -38,7 +38,9 @@ pub const FIELDS: [&str; 36] = [
     "atomic.data_type",
     "atomic.reserved",
     "connect.reserved",
-    "reconnect.reserved",
+    "cts.reserved",
+    "fence.reserved",
+    "resume.reserved",
     "hello.magic",
     "hello.version",
     "hello.transport",
@@ -181,10 +183,16 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         operation: 0xA8A7_A6A5_A4A3_A2A1,
         target: 0xF8F7_F6F5_F4F3_F2F1,
         granted_bytes: 0x0807_0605_0403_0201,
+        round: 0x0201,
         keys,
     };
-    let fin = Fin { operation: 0xA8A7_A6A5_A4A3_A2A1, count: 0x0201, refused: None, placed_bytes: 0x1817_1615 };
-    let gid = core::array::from_fn(|at| 0x70 + at as u8);
+    let fin = Fin {
+        operation: 0xA8A7_A6A5_A4A3_A2A1,
+        count: 0x0201,
+        refused: None,
+        round: 0x3231,
+        placed_bytes: 0x1817_1615,
+    };
     vec![
         ("eager", Repr { common: with_payload, body: Body::Eager(full) }),
         ("eager_plain", Repr { common: Common { ack_now: true, ..with_payload }, body: Body::Eager(plain) }),
@@ -206,6 +214,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
             Repr { common, body: Body::Atomic(atomic) }
         }),
         ("atomic_reply", Repr { common, body: Body::AtomicReply(AtomicReply { operation: 0xA1, old: u64::MAX }) }),
+        ("resume", Repr { common, body: Body::Resume(Resume { target: 0xA1, round: 0x0201 }) }),
         ("ack", {
             let ack = Ack { ordered_beyond: 1, unordered_beyond: 1 << 63 };
             Repr { common: unsequenced, body: Body::Ack(ack) }
@@ -213,13 +222,23 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         ("credit", Repr { common: unsequenced, body: Body::Credit }),
         ("connect", {
             let (window, eager_bytes_max, block_bytes) = (0x0403_0201, 0x1413_1211, 0x2423_2221);
-            let connect = Connect { window, eager_bytes_max, block_bytes, requests_max: 0x3231, rail: 9, answer: true };
+            let connect = Connect {
+                window,
+                eager_bytes_max,
+                block_bytes,
+                requests_max: 0x3231,
+                rail: 9,
+                connection: 0x4443_4241,
+                answer: true,
+            };
             Repr { common: unsequenced, body: Body::Connect(connect) }
         }),
-        ("reconnect", {
-            let (incarnation, nonce, qp_number, mac) = (0x0403_0201, 0xA1, 0x1413_1211, [0x5A; 16]);
-            let body = Reconnect { step: 1, rail: 2, incarnation, nonce, qp_number, lid: 0x0807, gid, mac };
-            Repr { common: unsequenced, body: Body::Reconnect(body) }
+        ("fence", {
+            let (connection, peer_connection) = (0x0403_0201, 0x1413_1211);
+            let (ordered_beyond, unordered_beyond, answer) = (1, 1 << 63, true);
+            let body =
+                Fence { rail: 1, peer_rail: 2, connection, peer_connection, ordered_beyond, unordered_beyond, answer };
+            Repr { common: unsequenced, body: Body::Fence(body) }
         }),
         ("probe", {
             let probe = Probe { nonce: 0xA1, answer: false };
@@ -281,7 +300,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     seeds.push((String::from("bad-flags"), damaged("credit", 2, 2)));
     seeds.push((String::from("bad-psn"), damaged("bye", 8, 1)));
     seeds.push((String::from("bad-payload"), damaged("rts", 24, 1)));
-    seeds.push((String::from("bad-header-bytes"), damaged("cts", 30, 80)));
+    seeds.push((String::from("bad-header-bytes"), damaged("cts", 30, 88)));
     seeds.push((String::from("bad-keys-count"), damaged("rts_all_keys", 64, 9)));
     seeds.push((String::from("bad-keys-padding"), damaged("rts", 71, 1)));
     seeds.push((String::from("bad-fin-count"), {

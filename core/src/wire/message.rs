@@ -2,16 +2,17 @@
 //! own file.
 //!
 //! Field maps (body, little-endian): eager `tag u64, immediate u64, operation u64`; RTS the same, then
-//! `message_bytes u64` and a key table; CTS `operation u64, target u64, granted_bytes u64` and a key table; FIN
-//! `operation u64, placed_bytes u64, count u16, refused u8, reserved [u8; 5]`; DATA `operation u64, offset u64`.
-//! Rules: `conformance/PROTOCOL.md`, W-10 to W-15.
+//! `message_bytes u64` and a key table; CTS `operation u64, target u64, granted_bytes u64, round u16,
+//! reserved [u8; 6]` and a key table; FIN `operation u64, placed_bytes u64, count u16, refused u8, reserved u8, round u16,
+//! reserved [u8; 2]`; DATA `operation u64, offset u64`; RESUME `target u64, round u16, reserved [u8; 6]`.
+//! Rules: `conformance/PROTOCOL.md`, W-10 to W-15, W-27.
 
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::common::{Packet, ensure, ensure_zero, flag};
 use super::keys;
-use super::repr::{Cts, Data, Fin, MessageHead, Refusal, Rts, WireError};
+use super::repr::{Cts, Data, Fin, MessageHead, Refusal, Resume, Rts, WireError};
 
 /// The envelope in eager, RTS and the records of an aggregate.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -35,6 +36,8 @@ struct CtsLayout {
     operation: U64,
     target: U64,
     granted_bytes: U64,
+    round: U16,
+    reserved: [u8; 6],
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -44,7 +47,17 @@ struct FinLayout {
     placed_bytes: U64,
     count: U16,
     refused: u8,
-    reserved: [u8; 5],
+    padding: u8,
+    round: U16,
+    reserved: [u8; 2],
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct ResumeLayout {
+    target: U64,
+    round: U16,
+    reserved: [u8; 6],
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -124,10 +137,12 @@ impl Cts {
     #[inline]
     pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let (layout, table) = packet.body_before_keys::<CtsLayout>()?;
+        ensure_zero("cts.reserved", &layout.reserved)?;
         Ok(Cts {
             operation: layout.operation.get(),
             target: layout.target.get(),
             granted_bytes: layout.granted_bytes.get(),
+            round: layout.round.get(),
             keys: keys::parse(table, packet.header_bytes())?,
         })
     }
@@ -138,6 +153,8 @@ impl Cts {
             operation: U64::new(self.operation),
             target: U64::new(self.target),
             granted_bytes: U64::new(self.granted_bytes),
+            round: U16::new(self.round),
+            reserved: [0; 6],
         };
         keys::emit(&self.keys, super::codec::write(layout, body));
     }
@@ -149,11 +166,13 @@ impl Fin {
         let layout = packet.body_as::<FinLayout>()?;
         let count = layout.count.get();
         ensure("fin.count", count != 0, count)?; // W-14
+        ensure("fin.reserved", layout.padding == 0, layout.padding)?;
         ensure_zero("fin.reserved", &layout.reserved)?;
         Ok(Fin {
             operation: layout.operation.get(),
             count,
             refused: Refusal::from_code(layout.refused)?,
+            round: layout.round.get(),
             placed_bytes: layout.placed_bytes.get(),
         })
     }
@@ -166,7 +185,9 @@ impl Fin {
             placed_bytes: U64::new(self.placed_bytes),
             count: U16::new(self.count),
             refused: self.refused.map_or(0, Refusal::code),
-            reserved: [0; 5],
+            padding: 0,
+            round: U16::new(self.round),
+            reserved: [0; 2],
         };
         super::codec::write(layout, body);
         Ok(())
@@ -183,6 +204,19 @@ impl Data {
     #[inline]
     pub(super) fn emit(&self, body: &mut [u8]) {
         super::codec::write(DataLayout { operation: U64::new(self.operation), offset: U64::new(self.offset) }, body);
+    }
+}
+
+impl Resume {
+    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+        let layout = packet.body_as::<ResumeLayout>()?;
+        ensure_zero("resume.reserved", &layout.reserved)?;
+        Ok(Resume { target: layout.target.get(), round: layout.round.get() })
+    }
+
+    pub(super) fn emit(&self, body: &mut [u8]) {
+        let layout = ResumeLayout { target: U64::new(self.target), round: U16::new(self.round), reserved: [0; 6] };
+        super::codec::write(layout, body);
     }
 }
 

@@ -12,7 +12,7 @@
 //! | [`aggregate`] | several small messages in one packet |
 //! | `keys` | the key table of RTS and CTS |
 //! | `rma` | put, get, atomic, atomic reply |
-//! | [`control`] | ack, credit, connect, reconnect, probe, bye |
+//! | [`control`] | ack, credit, connect, fence, probe, bye |
 //! | `codec` | parse and emit over all kinds |
 //! | [`stream`] | packets in a stream of bytes |
 //! | [`handshake`] | what opens a stream, before the first packet |

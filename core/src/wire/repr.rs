@@ -87,6 +87,8 @@ pub struct Cts {
     pub target: u64,
     /// How many bytes fit; fewer than the message's where the receiver truncates.
     pub granted_bytes: u64,
+    /// How often the transfer was begun anew; 0 at first (F-7).
+    pub round: u16,
     /// Keys of the destination, for rails that can be written to; empty: send data segments.
     pub keys: RemoteKeys,
 }
@@ -100,6 +102,8 @@ pub struct Fin {
     pub count: u16,
     /// Why the peer could not do its part; `None`: all is well.
     pub refused: Option<Refusal>,
+    /// Put rendezvous: the round of the transfer that it belongs to (F-7); else 0.
+    pub round: u16,
     /// Bytes that were placed.
     pub placed_bytes: u64,
 }
@@ -265,29 +269,38 @@ pub struct Connect {
     pub requests_max: u16,
     /// This rail's number at the sender (keys in RTS and CTS refer to it).
     pub rail: u8,
+    /// The sender's number of this connection; each that stands on the rail has the next one (F-1).
+    pub connection: u32,
     /// An answer to a Connect (else the peer must answer with its own).
     pub answer: bool,
 }
 
-/// Out-of-band reconnection of a failed subchannel (its machine comes with recovery).
+/// The sender's end of a connection is dead: nothing that was sent over it has any effect there any more (F-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reconnect {
-    /// What step of the exchange this is.
-    pub step: u8,
-    /// The failed subchannel's rail at the sender.
+pub struct Fence {
+    /// The connection's rail, by the sender's number.
     pub rail: u8,
-    /// How often this subchannel has been made anew.
-    pub incarnation: u32,
-    /// Number that makes this attempt unlike every other.
-    pub nonce: u64,
-    /// New queue pair number.
-    pub qp_number: u32,
-    /// New local identifier.
-    pub lid: u16,
-    /// New global identifier.
-    pub gid: [u8; 16],
-    /// Keyed MAC over all before it.
-    pub mac: [u8; 16],
+    /// The connection's rail, by the receiver's number.
+    pub peer_rail: u8,
+    /// The connection, by the sender's number (see [`Connect::connection`]).
+    pub connection: u32,
+    /// The connection, by the receiver's number.
+    pub peer_connection: u32,
+    /// Bit i: ordered PSN `ack_ordered + 1 + i` is received, as in [`Ack`].
+    pub ordered_beyond: u64,
+    /// Bit i: unordered PSN `ack_unordered + 1 + i` is received.
+    pub unordered_beyond: u64,
+    /// An answer (else the receiver must answer when its own end is dead too).
+    pub answer: bool,
+}
+
+/// The writes of a rail are in doubt: the receiver of a put rendezvous is to begin a new round (F-7).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resume {
+    /// The receiver's operation, from the CTS.
+    pub target: u64,
+    /// The round that is to begin.
+    pub round: u16,
 }
 
 /// Asks for (or is) a sign of life on one path.
@@ -326,6 +339,8 @@ pub enum Body {
     Atomic(Atomic),
     /// Unordered.
     AtomicReply(AtomicReply),
+    /// Unordered.
+    Resume(Resume),
     /// Unsequenced.
     Ack(Ack),
     /// Unsequenced: nothing but the common header's limits.
@@ -333,7 +348,7 @@ pub enum Body {
     /// Unsequenced.
     Connect(Connect),
     /// Unsequenced.
-    Reconnect(Reconnect),
+    Fence(Fence),
     /// Unsequenced.
     Probe(Probe),
     /// Unsequenced: the sender leaves in good order; nothing follows.
@@ -369,8 +384,9 @@ impl Body {
             | Body::Put(_)
             | Body::Get(_)
             | Body::Atomic(_)
-            | Body::AtomicReply(_) => Some(Lane::Unordered),
-            Body::Ack(_) | Body::Credit | Body::Connect(_) | Body::Reconnect(_) | Body::Probe(_) | Body::Bye => None,
+            | Body::AtomicReply(_)
+            | Body::Resume(_) => Some(Lane::Unordered),
+            Body::Ack(_) | Body::Credit | Body::Connect(_) | Body::Fence(_) | Body::Probe(_) | Body::Bye => None,
         }
     }
 }

@@ -195,7 +195,15 @@ impl std::fmt::Display for Described<'_> {
             Body::Ack(ack) => write!(f, "ACK beyond {:x} {:x}", ack.ordered_beyond, ack.unordered_beyond)?,
             Body::Credit => f.write_str("CREDIT")?,
             Body::Connect(connect) => write!(f, "CONNECT{}", if connect.answer { " (answer)" } else { "" })?,
-            Body::Reconnect(reconnect) => write!(f, "RECONNECT step {}", reconnect.step)?,
+            Body::Fence(fence) => write!(
+                f,
+                "FENCE rail {} connection {} ({}){}",
+                fence.rail,
+                fence.connection,
+                fence.peer_connection,
+                if fence.answer { " answer" } else { "" }
+            )?,
+            Body::Resume(resume) => write!(f, "RESUME {:x} round {}", resume.target, resume.round)?,
             Body::Probe(probe) => write!(f, "PROBE{}", if probe.answer { " (answer)" } else { "" })?,
             Body::Bye => f.write_str("BYE")?,
         }

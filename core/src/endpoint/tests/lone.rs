@@ -7,8 +7,15 @@ use crate::wire::{Body, Common, Connect, Lane, Repr};
 pub(super) const PEER_RAIL: u8 = 5;
 
 /// What the peer announces unless a test wants something else.
-pub(super) const TERMS: Connect =
-    Connect { window: 64, eager_bytes_max: 1000, block_bytes: 64, requests_max: 2, rail: PEER_RAIL, answer: false };
+pub(super) const TERMS: Connect = Connect {
+    window: 64,
+    eager_bytes_max: 1000,
+    block_bytes: 64,
+    requests_max: 2,
+    rail: PEER_RAIL,
+    connection: 1,
+    answer: false,
+};
 
 /// Rank 0, with the test as rank 1.
 pub(super) struct Lone<'m> {

@@ -155,7 +155,7 @@ fn completion_on_cqe() {
             let Body::Rts(rts) = sent.swap_remove(rts).body else { unreachable!() };
             let mut keys = crate::wire::RemoteKeys::new();
             keys.push(RemoteKey { rail: lone::PEER_RAIL, key: 1, address: 0 }).unwrap();
-            let cts = Cts { operation: rts.head.operation, target: 1, granted_bytes: 5000, keys };
+            let cts = Cts { operation: rts.head.operation, target: 1, granted_bytes: 5000, keys, round: 0 };
             lone.feed(Body::Cts(cts), 0);
             lone.sent();
             assert_eq!(lone.transfers, 1);
@@ -329,7 +329,7 @@ fn no_generation() {
                 head.operation
             };
             let first = send(lone, 1);
-            let fin = |operation| Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 100 });
+            let fin = |operation| Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 100, round: 0 });
             lone.acks = [1, 0];
             lone.feed(fin(first), 0);
             lone.sent();

@@ -3,7 +3,7 @@
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
 use crate::config::Multiplex;
-use crate::wire::{Ack, Body, Connect, Cts, Data, Fin, MessageHead, Probe, Reconnect, Refusal, RemoteKey, Rts};
+use crate::wire::{Ack, Body, Connect, Cts, Data, Fence, Fin, MessageHead, Probe, Refusal, RemoteKey, Rts};
 
 fn region() -> Region {
     Region::of(&small())
@@ -109,7 +109,7 @@ fn what_is_only_dropped() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     assert_eq!(lone.feed_on(0, Body::Bye, 0, |common| common.epoch = 1), Arrival::Discard);
-    assert_eq!(lone.feed(Body::Reconnect(Reconnect::default()), 0), Arrival::Done);
+    assert_eq!(lone.feed(Body::Fence(Fence::default()), 0), Arrival::Done);
     assert_eq!(lone.endpoint.stats().stale_dropped, 2);
     assert_eq!((lone.sent(), lone.endpoint.poll_event()), (vec![], None));
 }
@@ -437,7 +437,7 @@ fn an_origin_waits_for_a_refusal() {
         let why = Refusal::OutOfRange;
         lone.acks[1] = 1;
         if refused {
-            let fin = Fin { operation: sent.operation, count: 1, refused: Some(why), placed_bytes: 0 };
+            let fin = Fin { operation: sent.operation, count: 1, refused: Some(why), placed_bytes: 0, round: 0 };
             lone.feed_on(0, Body::Fin(fin), 0, |common| common.refusing = true);
             assert_eq!(lone.completed(), BTreeMap::new());
         }
@@ -467,7 +467,7 @@ fn a_receiver_answers_an_rts() {
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.recv(1, 0);
     lone.feed(rts(2000), 0);
-    let fin = |placed_bytes| Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None });
+    let fin = |placed_bytes| Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None, round: 0 });
     assert_eq!(lone.sent_one().body, fin(0));
     lone.recv(2, 20);
     lone.feed(rts(20), 0);
@@ -502,7 +502,7 @@ fn keys_that_are_of_no_use() {
         lone.send(2, 3000);
         let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
         let keys = [RemoteKey { rail, key: 3, address: 4 }].into_iter().collect();
-        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 3000, keys };
+        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 3000, keys, round: 0 };
         let before = lone.transfers;
         lone.feed(Body::Cts(cts), 0);
         let sent = lone.sent_one();
@@ -523,7 +523,7 @@ fn a_refused_message_is_over() {
     let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
     let operation = rts.head.operation;
     let refused = Some(Refusal::Cancelled);
-    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0 }), 0);
+    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0, round: 0 }), 0);
     let cts = |operation| Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, ..Cts::default() });
     lone.feed(cts(operation + 1), 0);
     lone.feed(cts(operation), 0);

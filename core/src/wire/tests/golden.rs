@@ -11,7 +11,7 @@ use crate::wire::{COMMON_BYTES, Kind, MessageHead, Repr};
 /// Common: `version kind flags | source | psn | ack_ordered | ack_unordered | message_limit block_limit |
 /// payload_bytes | epoch header_bytes`. W-2
 #[rustfmt::skip]
-const GOLDEN: [(&str, &str, &str); 21] = [
+const GOLDEN: [(&str, &str, &str); 22] = [
     // W-10: tag, immediate, operation
     ("eager",        "01 10 0e00 01020304 11121314 21222324 31323334 4142 5152 05000000 6162 3800",
                      "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8"),
@@ -33,17 +33,17 @@ const GOLDEN: [(&str, &str, &str); 21] = [
                       03d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 04d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 \
                       05d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 06d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 \
                       07d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 08d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8"),
-    // W-13: operation, target, granted_bytes, keys
-    ("cts",          "01 20 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 5000",
-                     "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 01 01 000000000000 \
+    // W-13: operation, target, granted_bytes, round, reserved, keys
+    ("cts",          "01 20 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 5800",
+                     "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 0102 000000000000 01 01 000000000000 \
                       01d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8"),
-    ("cts_no_keys",  "01 20 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 4000",
-                     "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 00 00000000000000"),
-    // W-14: operation, placed_bytes, count, refused, reserved
+    ("cts_no_keys",  "01 20 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 4800",
+                     "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 0102 000000000000 00 00000000000000"),
+    // W-14: operation, placed_bytes, count, refused, reserved, round, reserved
     ("fin",          "01 21 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 3800",
-                     "a1a2a3a4a5a6a7a8 1516171800000000 0102 00 0000000000"),
+                     "a1a2a3a4a5a6a7a8 1516171800000000 0102 00 00 3132 0000"),
     ("fin_refused",  "01 21 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 3800",
-                     "a1a2a3a4a5a6a7a8 1516171800000000 0102 05 0000000000"),
+                     "a1a2a3a4a5a6a7a8 1516171800000000 0102 05 00 3132 0000"),
     // W-15: operation, offset
     ("data",         "01 22 0000 01020304 11121314 21222324 31323334 4142 5152 05000000 6162 3000",
                      "a100000000000000 b1b2000000000000"),
@@ -60,18 +60,20 @@ const GOLDEN: [(&str, &str, &str); 21] = [
     // W-19: operation, old
     ("atomic_reply", "01 26 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 3000",
                      "a100000000000000 ffffffffffffffff"),
+    // W-27: target, round, reserved
+    ("resume",       "01 27 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 3000",
+                     "a100000000000000 0102 000000000000"),
     // W-20: ordered_beyond, unordered_beyond
     ("ack",          "01 30 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 3000",
                      "0100000000000000 0000000000000080"),
     // W-21
     ("credit",       "01 31 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 2000", ""),
-    // W-22: window, eager_bytes_max, block_bytes, requests_max, rail, reserved
-    ("connect",      "01 32 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 3000",
-                     "01020304 11121314 21222324 3132 09 00"),
-    // W-23: step, rail, lid, incarnation, nonce, qp_number, reserved, gid, mac
-    ("reconnect",    "01 33 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 5800",
-                     "01 02 0708 01020304 a100000000000000 11121314 00000000 \
-                      707172737475767778797a7b7c7d7e7f 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a"),
+    // W-22: window, eager_bytes_max, block_bytes, requests_max, rail, reserved, connection, reserved
+    ("connect",      "01 32 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 3800",
+                     "01020304 11121314 21222324 3132 09 00 41424344 00000000"),
+    // W-23: rail, peer_rail, reserved, connection, peer_connection, ordered_beyond, unordered_beyond
+    ("fence",        "01 33 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 4000",
+                     "01 02 000000000000 01020304 11121314 0100000000000000 0000000000000080"),
     // W-24: nonce
     ("probe",        "01 34 0100 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 2800",
                      "a100000000000000"),

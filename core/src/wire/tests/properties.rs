@@ -44,19 +44,19 @@ fn atomic() -> impl Strategy<Value = Atomic> {
 
 fn body() -> impl Strategy<Value = Body> {
     let rts = (head(), any::<u64>(), keys());
-    let cts = (any::<[u64; 3]>(), keys());
-    let fin = (any::<[u64; 2]>(), 1..=u16::MAX, option::of(refusal()));
-    let connect = any::<([u32; 3], u16, u8, bool)>();
-    let reconnect = any::<(u8, u8, u32, u64, u32, u16, [u8; 16], [u8; 16])>();
+    let cts = (any::<[u64; 3]>(), any::<u16>(), keys());
+    let fin = (any::<[u64; 2]>(), 1..=u16::MAX, option::of(refusal()), any::<u16>());
+    let connect = any::<([u32; 3], u16, u8, u32, bool)>();
+    let fence = any::<([u8; 2], [u32; 2], [u64; 2], bool)>();
     prop_oneof![
         head().prop_map(Body::Eager),
         (1..=u16::MAX).prop_map(|count| Body::Aggregate { count }),
         rts.prop_map(|(head, message_bytes, keys)| Body::Rts(Rts { head, message_bytes, keys })),
-        cts.prop_map(|([operation, target, granted_bytes], keys)| {
-            Body::Cts(Cts { operation, target, granted_bytes, keys })
+        cts.prop_map(|([operation, target, granted_bytes], round, keys)| {
+            Body::Cts(Cts { operation, target, granted_bytes, round, keys })
         }),
-        fin.prop_map(|([operation, placed_bytes], count, refused)| {
-            Body::Fin(Fin { operation, count, refused, placed_bytes })
+        fin.prop_map(|([operation, placed_bytes], count, refused, round)| {
+            Body::Fin(Fin { operation, count, refused, round, placed_bytes })
         }),
         any::<[u64; 2]>().prop_map(|[operation, offset]| Body::Data(Data { operation, offset })),
         any::<[u64; 3]>().prop_map(|[window, offset, operation]| Body::Put(Put { window, offset, operation })),
@@ -71,12 +71,22 @@ fn body() -> impl Strategy<Value = Body> {
         any::<[u64; 2]>()
             .prop_map(|[ordered_beyond, unordered_beyond]| Body::Ack(Ack { ordered_beyond, unordered_beyond })),
         Just(Body::Credit),
-        connect.prop_map(|([window, eager_bytes_max, block_bytes], requests_max, rail, answer)| {
-            Body::Connect(Connect { window, eager_bytes_max, block_bytes, requests_max, rail, answer })
+        connect.prop_map(|([window, eager_bytes_max, block_bytes], requests_max, rail, connection, answer)| {
+            Body::Connect(Connect { window, eager_bytes_max, block_bytes, requests_max, rail, connection, answer })
         }),
-        reconnect.prop_map(|(step, rail, incarnation, nonce, qp_number, lid, gid, mac)| {
-            Body::Reconnect(Reconnect { step, rail, incarnation, nonce, qp_number, lid, gid, mac })
+        fence.prop_map(|([rail, peer_rail], [connection, peer_connection], beyond, answer)| {
+            let [ordered_beyond, unordered_beyond] = beyond;
+            Body::Fence(Fence {
+                rail,
+                peer_rail,
+                connection,
+                peer_connection,
+                ordered_beyond,
+                unordered_beyond,
+                answer,
+            })
         }),
+        any::<(u64, u16)>().prop_map(|(target, round)| Body::Resume(Resume { target, round })),
         any::<(u64, bool)>().prop_map(|(nonce, answer)| Body::Probe(Probe { nonce, answer })),
         Just(Body::Bye),
     ]

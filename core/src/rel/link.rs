@@ -1,0 +1,285 @@
+//! One end of one subchannel over its life: connections that come and go, and the fence between them (rules F-1 to F-4).
+//!
+//! What was on its way over a connection that has died may go out again only when *both* ends of it are known to be dead:
+//! else a late write of the dead connection could land in memory that its owner has back, or a payload could still be on
+//! its way into the place that the copy is meant for (resilient-2010, IV.B, goes no further than to reconnect first). A
+//! rail's word that a subchannel is down speaks of this end alone. Of the other end the peer speaks: by FENCE over
+//! another subchannel, or by CONNECT over a new connection of this one, which nobody makes without having given up the
+//! one before.
+//!
+//! The machine is a table over [`State`], whether a fence is wanted, and [`Event`]; numbers only decide which event a
+//! packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`. `proof/recovery` runs two of them
+//! against each other through every interleaving.
+
+/// Whether a connection stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum State {
+    /// There is none.
+    #[default]
+    Down,
+    /// One is being opened.
+    Connecting,
+    /// One stands; the peer's CONNECT has not come on it.
+    Up,
+    /// One stands and both ends know its terms.
+    Ready,
+}
+
+/// What happens to a subchannel, as far as the table cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Event {
+    /// The owner opens it.
+    Dial,
+    /// The rail has a connection.
+    Up,
+    /// The rail has it no more, or could not have it: this end is dead.
+    Down,
+    /// The owner ends it: this end is dead when that is done.
+    Sever,
+    /// The peer's CONNECT has come on it.
+    Connect,
+    /// The peer's end is dead: of the connection that stands, or would stand but for this end.
+    Fence,
+    /// The peer's end is dead: of the connection whose leftovers wait.
+    FenceOfLost,
+    /// The peer's end is dead: of a connection that nobody waits for.
+    FenceOfOld,
+}
+
+/// What follows from an [`Event`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Verdict {
+    /// The rail must end this end at once.
+    pub sever: bool,
+    /// What was on its way over the connection is lost.
+    pub lost: bool,
+    /// Both ends of the connection that was lost are dead: its leftovers may go out again.
+    pub safe: bool,
+    /// The peer may be told that this end is dead.
+    pub answer: bool,
+}
+
+/// The connection that the peer speaks of: its number of it, and ours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Pair {
+    /// This side's number.
+    pub mine: u32,
+    /// The peer's number; 0: its CONNECT has not come.
+    pub yours: u32,
+}
+
+/// One end of one subchannel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Link {
+    state: State,
+    /// The newest connection.
+    pair: Pair,
+    /// The connection whose leftovers wait for the peer's word.
+    lost: Option<Pair>,
+}
+
+impl State {
+    /// What an event leads to, and what follows from it. `wanted`: leftovers wait for a fence. The second value says
+    /// whether they do afterwards.
+    ///
+    /// Invariant: in [`State::Ready`] no fence is wanted.
+    pub const fn after(self, wanted: bool, event: Event) -> (State, bool, Verdict) {
+        const NOTHING: Verdict = Verdict { sever: false, lost: false, safe: false, answer: false };
+        const LOST: Verdict = Verdict { lost: true, ..NOTHING };
+        const SAFE: Verdict = Verdict { safe: true, ..NOTHING };
+        const ANSWER: Verdict = Verdict { answer: true, ..NOTHING };
+        match (self, event) {
+            (State::Down, Event::Dial) => (State::Connecting, wanted, NOTHING),
+            (_, Event::Dial) => (self, wanted, NOTHING),
+            (State::Down | State::Connecting | State::Up, Event::Up) => (State::Up, wanted, NOTHING),
+            // The rail has a new connection and did not say that the old one is gone.
+            (State::Ready, Event::Up) => (State::Up, true, LOST),
+            (State::Ready, Event::Down) => (State::Down, true, LOST),
+            (_, Event::Down) => (State::Down, wanted, NOTHING),
+            (State::Ready, Event::Sever) => (State::Down, true, Verdict { sever: true, ..LOST }),
+            (State::Down, Event::Sever) => (State::Down, wanted, NOTHING),
+            (_, Event::Sever) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
+            // F-3: nobody says CONNECT again who has not given up the connection before.
+            (State::Up, Event::Connect) => (State::Ready, false, if wanted { SAFE } else { NOTHING }),
+            (_, Event::Connect) => (self, wanted, NOTHING),
+            (State::Ready, Event::Fence) => {
+                (State::Down, false, Verdict { sever: true, lost: true, safe: true, answer: true })
+            }
+            (State::Up, Event::Fence) => (State::Down, wanted, Verdict { sever: true, ..ANSWER }),
+            (_, Event::Fence | Event::FenceOfOld) => (self, wanted, ANSWER),
+            (_, Event::FenceOfLost) => (self, false, Verdict { safe: true, ..ANSWER }),
+        }
+    }
+}
+
+impl Link {
+    /// Whether a connection stands.
+    pub const fn state(&self) -> State {
+        self.state
+    }
+
+    /// The newest connection.
+    pub const fn pair(&self) -> Pair {
+        self.pair
+    }
+
+    /// The connection of which the peer must say that its end is dead, before what was on its way goes out again.
+    pub const fn waits_for(&self) -> Option<Pair> {
+        self.lost
+    }
+
+    /// The owner opens the subchannel.
+    pub fn dial(&mut self) -> Verdict {
+        self.on(Event::Dial)
+    }
+
+    /// The rail has a connection, which gets the next number.
+    pub fn up(&mut self) -> Verdict {
+        let verdict = self.on(Event::Up);
+        self.pair = Pair { mine: self.pair.mine.wrapping_add(1), yours: 0 };
+        verdict
+    }
+
+    /// The rail has no connection (any more).
+    pub fn down(&mut self) -> Verdict {
+        self.on(Event::Down)
+    }
+
+    /// The owner ends the connection. The caller sees that the rail does, before anything else.
+    pub fn sever(&mut self) -> Verdict {
+        self.on(Event::Sever)
+    }
+
+    /// The peer's CONNECT has come, and numbers the connection `yours`.
+    pub fn connect(&mut self, yours: u32) -> Verdict {
+        if matches!(self.state, State::Up) {
+            self.pair.yours = yours;
+        }
+        self.on(Event::Connect)
+    }
+
+    /// The peer says that its end of connection `of` is dead. What can't be true is taken for no news.
+    pub fn fence(&mut self, of: Pair) -> Verdict {
+        let event = if self.lost == Some(of) {
+            Event::FenceOfLost
+        } else if of.mine == self.pair.mine {
+            if matches!(self.state, State::Ready) && of.yours != self.pair.yours {
+                return Verdict::default();
+            }
+            Event::Fence
+        } else if of.mine.wrapping_sub(self.pair.mine) > u32::MAX / 2 {
+            Event::FenceOfOld
+        } else {
+            return Verdict::default();
+        };
+        self.on(event)
+    }
+
+    fn on(&mut self, event: Event) -> Verdict {
+        let pair = self.pair;
+        let (state, wanted, verdict) = self.state.after(self.lost.is_some(), event);
+        debug_assert!(!(wanted && matches!(state, State::Ready)), "{self:?} {event:?}");
+        self.state = state;
+        if !wanted {
+            self.lost = None;
+        } else if verdict.lost {
+            self.lost = Some(pair);
+        }
+        verdict
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+    use std::string::String;
+
+    const STATES: [State; 4] = [State::Down, State::Connecting, State::Up, State::Ready];
+    const EVENTS: [Event; 8] = [
+        Event::Dial,
+        Event::Up,
+        Event::Down,
+        Event::Sever,
+        Event::Connect,
+        Event::Fence,
+        Event::FenceOfLost,
+        Event::FenceOfOld,
+    ];
+
+    /// F-1 to F-4: the whole machine. What changes here changes the protocol.
+    #[test]
+    fn the_table() {
+        let mut table = String::new();
+        for state in STATES {
+            for wanted in [false, true] {
+                if wanted && state == State::Ready {
+                    continue;
+                }
+                for event in EVENTS {
+                    if event == Event::FenceOfLost && !wanted {
+                        continue;
+                    }
+                    let (next, still, verdict) = state.after(wanted, event);
+                    let mark = |wanted| if wanted { "+fence" } else { "" };
+                    let _ = write!(
+                        table,
+                        "{:<17} {:<12} -> {:<17}",
+                        std::format!("{state:?}{}", mark(wanted)),
+                        std::format!("{event:?}"),
+                        std::format!("{next:?}{}", mark(still))
+                    );
+                    let Verdict { sever, lost, safe, answer } = verdict;
+                    for (does, what) in [(sever, "sever"), (lost, "lost"), (safe, "safe"), (answer, "answer")] {
+                        if does {
+                            let _ = write!(table, " {what}");
+                        }
+                    }
+                    while table.ends_with(' ') {
+                        table.pop();
+                    }
+                    table.push('\n');
+                }
+            }
+        }
+        assert_eq!(table, include_str!("link.table"), "\n{table}");
+    }
+
+    /// F-3: the leftovers of a connection wait for the peer's word about that very connection.
+    #[test]
+    fn only_the_right_word_passes_the_fence() {
+        let mut link = Link::default();
+        link.dial();
+        link.up();
+        link.connect(7);
+        assert!(link.down().lost);
+        let lost = Pair { mine: 1, yours: 7 };
+        assert_eq!(link.waits_for(), Some(lost));
+        assert!(!link.fence(Pair { mine: 1, yours: 6 }).safe);
+        assert!(!link.fence(Pair { mine: 0, yours: 7 }).safe);
+        assert_eq!(link.fence(Pair { mine: 2, yours: 7 }), Verdict::default());
+        link.dial();
+        link.up();
+        assert_eq!(link.waits_for(), Some(lost));
+        let mut early = link;
+        assert!(early.fence(lost).safe, "the word may come while the next connection is on its way");
+        assert_eq!(early.waits_for(), None);
+        assert!(link.connect(8).safe, "or be the next connection's CONNECT");
+        assert_eq!((link.state(), link.waits_for()), (State::Ready, None));
+    }
+
+    /// F-4: who hears that the other end is dead ends its own, and says so.
+    #[test]
+    fn an_end_follows_the_other() {
+        let mut link = Link::default();
+        link.up();
+        link.connect(3);
+        let of = Pair { mine: 1, yours: 3 };
+        let all = Verdict { sever: true, lost: true, safe: true, answer: true };
+        assert_eq!(link.fence(of), all);
+        assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "asked again, answered again");
+        link.up();
+        assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "the new connection stays");
+        assert_eq!(link.state(), State::Up);
+    }
+}
