@@ -188,6 +188,17 @@ pub struct Config {
     /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost. `Nanos(0)`:
     /// never (the rails' own detection of dead processes and hosts remains).
     pub silence_max: Nanos,
+    /// Whether a connection that fails is made anew and what was under way on it goes out again (section F of the
+    /// protocol). Without, the first that fails ends the peer.
+    pub recovery: bool,
+    /// A peer to which no rail leads for so long is lost. `Nanos(0)`: never (a process that is known to be gone is lost at
+    /// once).
+    pub recovery_timeout: Nanos,
+    /// A connection that fails is opened again: at once where it had stood for `redial_max`, else after a pause that
+    /// begins with this and doubles.
+    pub redial_min: Nanos,
+    /// The longest such pause.
+    pub redial_max: Nanos,
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
     /// further ahead is decided later. Two posts it may always have.
     pub feed_time: Nanos,
@@ -252,6 +263,10 @@ impl Config {
             connect_timeout: Nanos::from_millis(10_000),
             probe_after: Nanos(0),
             silence_max: Nanos(0),
+            recovery: true,
+            recovery_timeout: Nanos::from_millis(600_000),
+            redial_min: Nanos::from_millis(1),
+            redial_max: Nanos::from_millis(1_000),
             feed_time: Nanos::from_micros(250),
             sampling_time_max: Nanos::from_millis(5),
             multiplex: Multiplex::Balanced,

@@ -8,6 +8,7 @@ use super::tables::{KeySet, Tables};
 use super::{Endpoint, LossReason, Peek, Planted, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
+use crate::rel::link::State;
 use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
 use crate::time::Time;
@@ -59,12 +60,25 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return Ok(Arrival::Discard); // G-5
         }
+        let is_farewell = self.t.channels.at(channel).is_farewell;
+        if is_farewell && !matches!(body, Body::Connect(_) | Body::Bye) {
+            self.stats.stale_dropped += 1;
+            return Ok(Arrival::Discard);
+        }
+        let state = self.t.sub(channel, rail).link.state();
+        if matches!(state, State::Down | State::Connecting) {
+            // Of a connection that was ended from here.
+            self.stats.stale_dropped += 1;
+            return Ok(Arrival::Discard);
+        }
         if let Body::Connect(connect) = &body {
-            self.arrive_connect(channel, rail, connect)?;
-        } else if !self.t.sub(channel, rail).connect_seen {
+            self.arrive_connect(now, channel, rail, connect)?;
+        } else if state != State::Ready {
             return Err(ProtocolError::NotConnected); // G-1
         }
-        self.arrive_acks(channel, &common)?;
+        if !is_farewell {
+            self.arrive_acks(channel, &common)?;
+        }
         let carries = matches!(
             body,
             Body::Eager(_)
@@ -81,8 +95,8 @@ impl Endpoint<'_> {
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
             Body::Aggregate { count } => return self.arrive_parcel(now, channel, rail, &common, count),
             Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
-            Body::Fence(_) => {
-                self.stats.stale_dropped += 1; // W-23
+            Body::Fence(fence) => {
+                self.arrive_fence(now, channel, &common, &fence);
                 Arrival::Done
             }
             Body::Probe(probe) => {
@@ -112,27 +126,40 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
-    fn arrive_connect(&mut self, channel: u32, rail: RailId, connect: &Connect) -> Result<(), ProtocolError> {
+    fn arrive_connect(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        connect: &Connect,
+    ) -> Result<(), ProtocolError> {
         let known = self.t.channels.at(channel).terms;
         let sub = self.t.sub(channel, rail);
         let changed = known.is_some_and(|terms| {
             Connect { rail: connect.rail, connection: connect.connection, answer: connect.answer, ..terms } != *connect
-        }) || sub.connect_seen && sub.peer_rail != connect.rail;
+        }) || sub.link.state() == State::Ready
+            && (sub.peer_rail, sub.link.pair().yours) != (connect.rail, connect.connection);
         if changed || !window_is_valid(connect.window) || connect.block_bytes == 0 {
             return Err(ProtocolError::Terms); // G-3
         }
-        sub.connect_seen = true;
+        let is_first = sub.link.state() == State::Up;
+        let verdict = sub.link.connect(connect.connection);
         sub.peer_rail = connect.rail;
         self.refresh(channel, rail);
+        if is_first {
+            self.subchannel_ready(now, channel, rail, verdict);
+        }
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
             slot.terms = Some(*connect); // G-3, G-4
             if slot.state == ChannelState::Connecting {
                 slot.state = ChannelState::Open;
             }
-            slot.tell_up = true;
+            slot.tell_up = !slot.is_farewell;
             self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
-            self.tell_channel(channel);
+            if self.t.channels.at(channel).tell_up {
+                self.tell_channel(channel);
+            }
         }
         self.activate(channel);
         Ok(())
@@ -237,6 +264,9 @@ impl Endpoint<'_> {
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
         }
+        if let Some(arrival) = self.arrive_again(channel, rail, common, psn)? {
+            return Ok(arrival); // F-6
+        }
         let blocks = bytes.div_ceil(self.config.block_bytes);
         let any_turn = self.planted(Planted::ArrivalOrder);
         let slot = self.t.channels.at_mut(channel);
@@ -335,6 +365,32 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
+    /// The copy of an ordered packet whose payload was on its way here when its rail died: its header has had its effect,
+    /// the payload goes where that one was to go (F-6).
+    pub(super) fn arrive_again(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        common: &Common,
+        psn: Seq,
+    ) -> Result<Option<Arrival>, ProtocolError> {
+        let payload_bytes = common.payload_bytes;
+        let Some((to, takes)) = self.take_void(channel, psn) else { return Ok(None) };
+        let (len, fits) = match to {
+            PlaceTo::Message(_) => {
+                (payload_bytes.into(), takes == u64::from(payload_bytes.div_ceil(self.config.block_bytes)))
+            }
+            _ => (takes, takes <= payload_bytes.into()),
+        };
+        if !fits {
+            // A copy is as long as the packet was.
+            return Err(ProtocolError::TooLong { bytes: payload_bytes.into() });
+        }
+        let place = Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes, ack_now: common.ack_now };
+        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
+        Ok(Some(Place::arrival(self, id)))
+    }
+
     /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it waiting.
     pub(super) fn deliver_due(&mut self, now: Time, channel: u32) {
         while !self.t.channels.at(channel).reorder.is_empty() {
@@ -373,6 +429,7 @@ impl Endpoint<'_> {
         self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
         match body {
             Body::Cts(cts) => self.arrive_cts(channel, cts),
+            Body::Resume(resume) => self.arrive_resume(channel, resume),
             Body::Fin(fin) => self.arrive_fin(channel, fin),
             Body::Get(get) => self.arrive_get(channel, get)?,
             Body::Atomic(atomic) => self.arrive_atomic(channel, atomic)?,

@@ -1,12 +1,14 @@
 //! Payload on its way. A transfer is cut over rails once, when a rail that is to carry it has nothing else to do (P-4),
 //! then moved segment by segment, on all its rails in turn (P-3).
 
-use super::action::{PostKind, Span};
+use super::action::PostKind;
 use super::balanced::PART_BYTES_MIN;
 use super::channel::Shortage;
-use super::op::{Op, OpKind, Phase};
+use super::cut::StripeSet;
+use super::op::{Op, OpKind, Phase, Queue};
 use super::packets::Actions;
 use super::pump::Step;
+use super::room::rails_of;
 use super::tables::op_queue;
 use super::{Endpoint, MessageClass, Planted};
 use crate::config::Striping;
@@ -16,7 +18,7 @@ use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
-use crate::wire::{self, Body, Data, Fin, Lane};
+use crate::wire::{self, Body, Data, Lane};
 
 /// A segment of a part that may still move, on a rail of which nothing is known.
 const SEGMENT_BYTES_FIRST: u64 = 32 * 1024;
@@ -61,6 +63,12 @@ impl Endpoint<'_> {
         if !self.plan(now, channel, op) {
             return Step::Idle;
         }
+        if self.has_orphans(channel, op) {
+            self.move_orphans(channel, op);
+            if self.t.ops.at(op).queued != Queue::Bulk {
+                return Step::Sent;
+            }
+        }
         let &Op { single, stripes: set, cursor, granted, .. } = self.t.ops.at(op);
         if let Some(rail) = single {
             let mut stripe = Stripe { next: cursor, end: granted };
@@ -69,19 +77,43 @@ impl Endpoint<'_> {
         if self.t.stripe_sets.at(set).helpers != 0 {
             self.recut(now, channel, op); // P-10
         }
-        let mut parts = self.parts_to_feed(channel, self.t.stripe_sets.at(set).pending);
+        if self.t.stripe_sets.at(set).moved != 0 {
+            return self.advance_moved(now, channel, op, out);
+        }
+        let mut parts = self.t.channels.at(channel).rooms.feed & self.t.stripe_sets.at(set).pending;
         while parts != 0 {
             let part = self.idlest(channel, parts);
             let mut stripe = self.t.stripes_of(set)[usize::from(part.0)];
             if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
-                self.t.stripes_of(set)[usize::from(part.0)] = stripe;
-                let is_through = stripe.next >= stripe.end && self.t.ops.at(op).fins_due >> part.0 & 1 == 0;
-                self.t.stripe_sets.at_mut(set).pending &= !(u64::from(is_through) << part.0);
+                self.part_moved(op, part, stripe);
                 return Step::Sent;
             }
             parts &= !(1 << part.0);
         }
         Step::Idle
+    }
+
+    /// As [`advance`](Self::advance), where parts go over other rails than they were cut for.
+    fn advance_moved(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
+        let set = self.t.ops.at(op).stripes;
+        for part in rails_of(self.t.stripe_sets.at(set).pending) {
+            let mut stripe = self.t.stripes_of(set)[usize::from(part.0)];
+            if self.move_part(now, channel, op, part, &mut stripe, out) == Step::Sent {
+                self.part_moved(op, part, stripe);
+                return Step::Sent;
+            }
+        }
+        Step::Idle
+    }
+
+    /// A segment of a part, or its FIN, is with a rail.
+    fn part_moved(&mut self, op: u32, part: RailId, stripe: Stripe) {
+        let &Op { stripes: set, fins_due, .. } = self.t.ops.at(op);
+        self.t.stripes_of(set)[usize::from(part.0)] = stripe;
+        let is_through = stripe.next >= stripe.end && fins_due >> part.0 & 1 == 0;
+        let slot = self.t.stripe_sets.at_mut(set);
+        slot.pending &= !(u64::from(is_through) << part.0);
+        self.t.ops.at_mut(op).all_sent = slot.pending == 0;
     }
 
     /// Decides which rails carry a transfer, once; `false`: not possible at the moment, or too early.
@@ -97,10 +129,14 @@ impl Endpoint<'_> {
         };
         let feed = self.t.channels.at(channel).rooms.feed;
         // P-4
-        if mask & feed == 0 {
+        if mask & feed == 0 && mask != 0 {
             return false;
         }
         let mask = if keys == NONE { mask } else { self.with_keys(channel, keys, mask) };
+        if mask == 0 && keys != NONE {
+            self.ask_for_keys(channel, op);
+            return false;
+        }
         if mask & feed == 0 {
             return false;
         }
@@ -125,6 +161,19 @@ impl Endpoint<'_> {
         self.planned(channel, op)
     }
 
+    /// No rail that stands has a key of a transfer: the message is asked for in another way.
+    pub(super) fn ask_for_keys(&mut self, channel: u32, op: u32) {
+        let slot = self.t.ops.at(op);
+        if self.ready(channel) == 0 || slot.doubt != 0 || slot.posts > 0 {
+            return;
+        }
+        match slot.phase {
+            Phase::Writing => self.ask_for_round(op),
+            Phase::Reading => self.ask_anew(op),
+            _ => {}
+        }
+    }
+
     /// The smallest payload of a class that is cut (P-5).
     pub(super) fn cut_bytes_min(&self, class: MessageClass) -> u64 {
         match self.class_policy(class).striping {
@@ -145,7 +194,13 @@ impl Endpoint<'_> {
     /// is fed at a time, and little as long as nobody knows how fast it is.
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
         let facts = &self.rails[usize::from(rail.0)];
-        let segment_bytes_max = facts.segment_bytes_max.into();
+        let slot = self.t.channels.at(channel);
+        let common = match self.t.ops.at(op).phase {
+            Phase::Writing | Phase::Reading => slot.transfer_bytes_max,
+            _ if facts.caps.lossless => u32::MAX,
+            _ => slot.segment_bytes_max,
+        };
+        let segment_bytes_max = facts.segment_bytes_max.min(common).into();
         let set = self.t.ops.at(op).stripes;
         if set == NONE || self.t.stripe_sets.at(set).helpers == 0 {
             return segment_bytes_max;
@@ -158,6 +213,28 @@ impl Endpoint<'_> {
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
 
+    /// Whether a part of a transfer has no rail any more that could carry it.
+    fn has_orphans(&mut self, channel: u32, op: u32) -> bool {
+        let ready = self.ready(channel);
+        let &Op { single, stripes: set, .. } = self.t.ops.at(op);
+        if let Some(rail) = single {
+            return ready >> rail.0 & 1 == 0;
+        }
+        let &StripeSet { pending, moved, .. } = self.t.stripe_sets.at(set);
+        if moved == 0 {
+            return pending & !ready != 0;
+        }
+        rails_of(pending).any(|part| ready >> self.carrier(op, part).0 & 1 == 0)
+    }
+
+    /// The rail that carries a part.
+    pub(super) fn carrier(&mut self, op: u32, part: RailId) -> RailId {
+        match self.t.ops.at(op).stripes {
+            NONE => part,
+            set => RailId(self.t.parts_of(set)[usize::from(part.0)].carrier),
+        }
+    }
+
     /// Moves the next segment of the part that was planned for rail `part`, or its FIN.
     fn move_part(
         &mut self,
@@ -168,12 +245,15 @@ impl Endpoint<'_> {
         stripe: &mut Stripe,
         out: &mut Actions,
     ) -> Step {
-        let rail = self.carrier(channel, part); // planted: ReplayUnfenced
+        let rail = self.carrier(op, part);
         if self.t.channels.at(channel).rooms.feed >> rail.0 & 1 == 0 {
             return Step::Idle;
         }
         let slot = self.t.ops.at(op);
-        let &Op { kind, phase, keys, remote, granted, fins_due, fins_expected, .. } = slot;
+        let &Op { kind, phase, keys, remote, granted, fins_due, doubt, .. } = slot;
+        if doubt >> part.0 & 1 == 1 {
+            return Step::Idle; // F-7
+        }
         let (serves, remote_offset) = (slot.serves(), slot.remote_offset);
         let offset = stripe.next;
         let fin_first = fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
@@ -201,10 +281,8 @@ impl Endpoint<'_> {
                 if !self.may_send(channel, Lane::Unordered) {
                     return Step::Idle;
                 }
-                let fin =
-                    Fin { operation: remote, count: fins_expected, refused: None, round: 0, placed_bytes: granted };
                 self.t.ops.at_mut(op).fins_due &= !(1 << part.0);
-                self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, true, out);
+                self.transmit_part_fin(now, channel, rail, op, part, out);
             }
             _ if kind == OpKind::Put => {
                 //
@@ -219,15 +297,19 @@ impl Endpoint<'_> {
         }
         if len > 0 {
             self.note_moved(now, op, part);
-            if self.t.ops.at(op).stripes != NONE {
+            let set = self.t.ops.at(op).stripes;
+            if set != NONE {
+                if phase == Phase::Writing {
+                    self.t.parts_of(set)[usize::from(part.0)].writes(offset, len);
+                }
                 let path = &mut self.t.sub(channel, part).path;
                 path.planned = path.planned.saturating_sub(len);
             }
         }
         stripe.next += len;
         let slot = self.t.ops.at_mut(op);
-        slot.cursor += len;
-        slot.all_sent = slot.cursor >= slot.granted && slot.fins_due == 0;
+        slot.cursor = (slot.cursor + len).min(granted);
+        slot.all_sent = slot.stripes == NONE && slot.cursor >= granted && slot.fins_due == 0;
         Step::Sent
     }
 }

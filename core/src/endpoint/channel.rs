@@ -5,12 +5,13 @@ use crate::mem::MemRef;
 use crate::rail::RailFacts;
 use crate::rel::ack::AckState;
 use crate::rel::credit::{Allowance, Grants};
+use crate::rel::link::{Link as Connection, Pair, State};
 use crate::seq::{RecvWindow, Reorder, SentWindow, Seq};
 use crate::store::{Link, List};
 use crate::time::Time;
 use crate::wire::Connect;
 
-use super::event::LossReason;
+use super::event::{LossReason, RailFault};
 use super::path::Path;
 use super::policy::Turn;
 use super::room::Rooms;
@@ -57,6 +58,8 @@ pub(crate) enum Timer {
     Silence = 2,
     /// A rail that is asked how fast it is must have answered.
     Sample = 3,
+    /// A subchannel is to be opened again.
+    Redial = 4,
 }
 
 /// What all channels share and may wait for.
@@ -69,7 +72,7 @@ pub(crate) enum Shortage {
 }
 
 /// How many timers a channel has.
-pub(crate) const TIMERS: u32 = 4;
+pub(crate) const TIMERS: u32 = 5;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
@@ -123,6 +126,25 @@ pub(crate) struct Channel {
     pub unsaid: u64,
     /// Rails to disconnect.
     pub unwanted: u64,
+    /// Rails whose connection is to be ended at once.
+    pub severed: u64,
+    /// Rails that are to be opened again at a time of their own.
+    pub redials: u64,
+    /// Rails of which the peer is to be told that their connection is dead at this end (F-3).
+    pub fences: u64,
+    /// What is to go out again: bit per lane, and [`REPLAY_READS`].
+    pub replaying: u8,
+    /// Where in each lane the look for lost packets goes on.
+    pub replay_at: [Seq; 2],
+    /// Payloads that wait for their copy, because their rail died while they were being placed (F-6).
+    pub voids: u16,
+    /// Since when no rail has been ready.
+    pub stranded: Option<Stranded>,
+    /// What every rail that may have to carry a packet of another one takes: eager payloads, segments, and bytes of a
+    /// remote write or read (F-5).
+    pub eager_bytes_max: u32,
+    pub segment_bytes_max: u32,
+    pub transfer_bytes_max: u32,
     pub heard: Time,
     /// A probe is to go out.
     pub probe_due: bool,
@@ -136,6 +158,8 @@ pub(crate) struct Channel {
     pub event: Link,
     pub tell_up: bool,
     pub tell_over: bool,
+    /// It is over for this side, and open only to say so to a peer that calls again (G-10).
+    pub is_farewell: bool,
     /// Messages of this channel that still occupy slots.
     pub messages: u32,
 }
@@ -176,6 +200,16 @@ impl Channel {
             wanted: 0,
             unsaid: 0,
             unwanted: 0,
+            severed: 0,
+            redials: 0,
+            fences: 0,
+            replaying: 0,
+            replay_at: [first; 2],
+            voids: 0,
+            stranded: None,
+            eager_bytes_max: u32::MAX,
+            segment_bytes_max: u32::MAX,
+            transfer_bytes_max: u32::MAX,
             heard: now,
             probe_due: false,
             probe_answer: None,
@@ -184,6 +218,7 @@ impl Channel {
             event: Link::UNLINKED,
             tell_up: false,
             tell_over: false,
+            is_farewell: false,
             messages: 0,
         }
     }
@@ -206,14 +241,28 @@ impl Channel {
     }
 }
 
+/// What has happened since no rail has been ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stranded {
+    pub since: Time,
+    /// Connections tried since then.
+    pub attempts: u32,
+    /// Rails on which they were: bit per rail.
+    pub tried: u64,
+    /// The last that failed, and how.
+    pub rail: RailId,
+    pub fault: RailFault,
+}
+
+/// In [`Channel::replaying`], beside the bits of the lanes: remote reads.
+pub(crate) const REPLAY_READS: u8 = 1 << 2;
+
 /// State of one subchannel.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Sub {
-    pub state: SubState,
+    pub link: Connection,
     /// Our Connect went out on it.
     pub connect_sent: bool,
-    /// The peer's Connect came on it.
-    pub connect_seen: bool,
     /// Bye went out on it.
     pub bye_sent: bool,
     /// An unsequenced frame is with the rail.
@@ -226,6 +275,13 @@ pub(crate) struct Sub {
     pub path: Path,
     pub place: Option<Place>,
     pub place_generation: u32,
+    /// Connections in a row that failed, or did not stand for long.
+    pub failures: u8,
+    /// When it is to be opened again; when it became ready last.
+    pub redial_at: Time,
+    pub ready_at: Time,
+    /// The connection of which the peer wants to hear that it is dead here too.
+    pub answer: Option<Pair>,
 }
 
 impl Sub {
@@ -234,22 +290,37 @@ impl Sub {
         self.posts + 1 < facts.posts_max
     }
 
-    /// Down, with nothing under way. Generations go on, so that late answers find nothing.
-    pub(crate) fn reset(&mut self) {
+    /// Nothing is under way. Generations and the history of its connections go on, so that late answers find nothing.
+    pub(crate) fn clear(&mut self) {
         *self = Sub {
+            link: self.link,
+            peer_rail: self.peer_rail,
             frame_generation: self.frame_generation.wrapping_add(1).max(1),
             place_generation: self.place_generation,
+            failures: self.failures,
+            redial_at: self.redial_at,
+            ready_at: self.ready_at,
+            answer: self.answer,
             ..Sub::default()
         };
     }
-}
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum SubState {
-    #[default]
-    Down,
-    Connecting,
-    Up,
+    /// As [`clear`](Self::clear), for another peer or the end.
+    pub(crate) fn reset(&mut self) {
+        self.clear();
+        *self =
+            Sub { frame_generation: self.frame_generation, place_generation: self.place_generation, ..Sub::default() };
+    }
+
+    /// Whether a connection stands.
+    pub(crate) const fn is_up(&self) -> bool {
+        matches!(self.link.state(), State::Up | State::Ready)
+    }
+
+    /// Whether packets may be posted: a connection stands, and both sides have said Connect on it.
+    pub(crate) const fn is_ready(&self) -> bool {
+        matches!(self.link.state(), State::Ready) && self.connect_sent
+    }
 }
 
 /// A payload on its way to its place.

@@ -8,6 +8,7 @@ use super::op::{Op, Phase};
 use super::room::rails_of;
 use super::{Endpoint, MessageClass, Planted};
 use crate::config::{RAILS_MAX, Striping};
+use crate::ids::RailId;
 use crate::rail::sched::{Stripe, striping};
 use crate::time::Time;
 
@@ -20,6 +21,10 @@ pub(crate) struct StripeSet {
     pub helpers: u64,
     /// By `balanced`.
     pub is_balanced: bool,
+    /// Parts that another rail carries than the one that they were cut for: bit per part.
+    pub moved: u64,
+    /// What the times of the parts tell has been told.
+    pub is_concluded: bool,
 }
 
 impl Endpoint<'_> {
@@ -36,19 +41,21 @@ impl Endpoint<'_> {
         let stripes = &mut stripes[..self.rails.len()];
         let weights = self.stripe(now, channel, class, load, mask, stripes);
         self.t.stripes_of(set)[..stripes.len()].copy_from_slice(stripes);
-        self.t.parts_of(set).fill(Part::default());
+        for (rail, part) in (0..).zip(self.t.parts_of(set)) {
+            *part = Part::of(RailId(rail), 0, 0);
+        }
         let mut used = 0;
         for (rail, stripe) in stripes.iter().enumerate() {
             let bytes = stripe.end - stripe.next;
             if bytes > 0 {
                 used |= 1 << rail;
                 let weight = weights.map_or(0, |weights| weights[rail]);
-                self.t.parts_of(set)[rail] = Part::of(bytes, weight);
+                self.t.parts_of(set)[rail] = Part::of(RailId(rail as u8), bytes, weight);
             }
         }
         let is_balanced = self.policies.striping(class) == Striping::Balanced;
         let helpers = if is_balanced { mask } else { 0 };
-        *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers, is_balanced };
+        *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers, is_balanced, ..StripeSet::default() };
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
             // As if they were with a rail already.
             self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;

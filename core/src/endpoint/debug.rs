@@ -38,8 +38,8 @@ impl fmt::Debug for Endpoint<'_> {
                 let sub = &self.t.subs[self.t.sub_index(index, RailId(rail))];
                 writeln!(
                     f,
-                    "  rail {rail}: {:?}, connect sent {} seen {}, {} posts, frame posted {}, place {:?}",
-                    sub.state, sub.connect_sent, sub.connect_seen, sub.posts, sub.frame_posted, sub.place
+                    "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}",
+                    sub.link, sub.connect_sent, sub.posts, sub.frame_posted, sub.place
                 )?;
             }
         }
@@ -54,7 +54,8 @@ impl fmt::Debug for Endpoint<'_> {
             writeln!(
                 f,
                 "operation {index}: {:?} {:?} in {:?}, channel {}, tag {:?}, level {:?}, {} of {} bytes out, {} in, \
-                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}",
+                 unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}, round {} doubt {:x} due {} \
+                 fins due {:x}, {} of {}, {:?}, control {:?}",
                 op.kind,
                 op.phase,
                 op.queued,
@@ -70,7 +71,15 @@ impl fmt::Debug for Endpoint<'_> {
                 op.fin_seen,
                 op.fin_wanted,
                 op.completed,
-                op.told
+                op.told,
+                op.round,
+                op.doubt,
+                op.resume_due,
+                op.fins_due,
+                op.fins,
+                op.fins_expected,
+                op.single,
+                op.control
             )?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! What the endpoint tells its caller.
 
 use crate::ids::{Cookie, OpId, PeerId, RailId};
+use crate::time::Nanos;
 use crate::wire::{Refusal, WireError};
 
 /// Something the caller wants to know.
@@ -118,6 +119,19 @@ pub enum LossReason {
     },
     /// No connection on any rail within the configured time.
     ConnectTimeout,
+    /// All rails to it have failed, and none could be had again within `recovery_timeout`.
+    Unreachable {
+        /// The rails that failed: bit per rail.
+        rails: u64,
+        /// Connections that were tried.
+        attempts: u32,
+        /// Since when, before now, no rail had been ready.
+        time: Nanos,
+        /// The rail that failed last.
+        rail: RailId,
+        /// How.
+        fault: RailFault,
+    },
     /// Nothing heard for the configured time.
     Silent,
     /// It broke a rule of the protocol.

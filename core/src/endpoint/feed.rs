@@ -1,6 +1,6 @@
 //! Feed: subchannels that come and go, and time.
 
-use super::channel::{ChannelState, Ending, SubState, TIMERS, Timer};
+use super::channel::{Ending, TIMERS, Timer};
 use super::tables::Tables;
 use super::{Endpoint, LossReason, RailEvent};
 use crate::ids::{PeerId, RailId};
@@ -12,7 +12,7 @@ impl Endpoint<'_> {
     pub fn handle_rail_event(&mut self, now: Time, event: RailEvent) {
         match event {
             RailEvent::Up { peer, rail } => self.subchannel_up(now, peer, rail),
-            RailEvent::Reset { .. } => {}
+            RailEvent::Reset { rail } => self.rail_reset(rail),
             RailEvent::Down { peer, rail, fault } => {
                 if usize::from(rail.0) >= self.rails.len() {
                     return;
@@ -23,43 +23,8 @@ impl Endpoint<'_> {
                     self.activate(channel);
                     return;
                 }
-                log::warn!("peer {}: rail {} down, {}", peer.0, rail.0, fault);
-                let sub = self.t.sub(channel, rail);
-                // Before both have said Connect on it, a subchannel carries nothing that could be missed: were it
-                // ready for the peer, the peer would end the channel.
-                let carried = sub.is_ready() || sub.place.is_some();
-                if !carried {
-                    sub.reset();
-                    self.refresh(channel, rail);
-                    self.t.channels.at_mut(channel).unsaid &= !(1 << rail.0);
-                }
-                let slot = self.t.channels.at(channel);
-                let (leaving, wanted) = (slot.state == ChannelState::Leaving, slot.wanted & !(1 << rail.0) != 0);
-                let mut others = (0..).zip(self.t.subs_of(channel));
-                let open = wanted || others.any(|(index, sub)| index != rail.0 && sub.state != SubState::Down);
-                if leaving {
-                    // Everything of ours is acknowledged; the peer was faster in closing.
-                    self.forget_backlog(channel, rail);
-                    self.t.sub(channel, rail).reset();
-                    self.refresh(channel, rail);
-                    if !open {
-                        self.end_channel(channel, Ending::Closed);
-                    }
-                    self.activate_if_alive(channel);
-                } else if carried && self.replay_unfenced(channel, rail) {
-                    // Planted: ReplayUnfenced.
-                } else if carried || !open {
-                    // What was in flight on it can't be replayed before the peer's end is known to be dead: that is
-                    // recovery's work. Until then the peer is lost with its rail (G-4).
-                    self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
-                }
+                self.subchannel_down(now, channel, rail, fault);
             }
-        }
-    }
-
-    fn activate_if_alive(&mut self, channel: u32) {
-        if self.t.channels.key_at(channel).is_some() {
-            self.activate(channel);
         }
     }
 
@@ -72,18 +37,27 @@ impl Endpoint<'_> {
         let gone = self.t.peers[peer.0 as usize].gone;
         let channel = match self.t.channel_of(peer) {
             Some(channel) => Some(channel),
-            None if gone => None,                 // G-10
-            None => self.open_channel(now, peer), // L-1
+            None if gone => self.open_farewell(now, peer), // G-10
+            None => self.open_channel(now, peer),          // L-1
         };
         let Some(channel) = channel.filter(|&channel| !self.t.channels.at(channel).is_over()) else {
             self.refuse_subchannel(peer, rail);
             return;
         };
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
+        let was_up = self.t.sub(channel, rail).is_up();
+        let verdict = self.t.sub(channel, rail).link.up();
+        if verdict.lost {
+            self.lose(channel, rail);
+        } else if was_up {
+            self.forget_backlog(channel, rail);
+            self.t.sub(channel, rail).clear();
+        }
         let sub = self.t.sub(channel, rail);
-        sub.state = SubState::Up;
         let (unsaid, slot) = (!sub.connect_sent, self.t.channels.at_mut(channel));
         slot.wanted &= !(1 << rail.0);
+        slot.redials &= !(1 << rail.0);
+        slot.severed &= !(1 << rail.0);
         slot.unsaid |= u64::from(unsaid) << rail.0;
         self.begin_path(channel, rail);
         self.refresh(channel, rail);
@@ -107,7 +81,9 @@ impl Endpoint<'_> {
                 self.t.channels.at_mut(channel).ack.make_due();
                 self.activate(channel);
             } else if id == Tables::timer(channel, Timer::Connect) {
-                self.end_channel(channel, Ending::Lost(LossReason::ConnectTimeout)); // G-4
+                self.stranded_too_long(now, channel);
+            } else if id == Tables::timer(channel, Timer::Redial) {
+                self.redial(now, channel);
             } else if id == Tables::timer(channel, Timer::Sample) {
                 self.sample_timed_out(channel);
             } else {

@@ -2,22 +2,31 @@
 
 use super::Endpoint;
 use super::action::{Action, Span};
-use super::channel::{Channel, ChannelState, Ending, SubState};
+use super::channel::{Channel, ChannelState, Ending};
 use super::op::OpKind;
 use super::packets::Actions;
 use super::pump::{STEP, Step};
 use super::room::rails_of;
 use crate::ids::RailId;
+use crate::rel::link::State;
 use crate::wire::{self, Body, Connect, Probe};
 
 impl Endpoint<'_> {
     /// Subchannels to open and close, and the Connect that comes first on each (G-1, L-3).
     pub(super) fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
-        let &Channel { peer, wanted, unwanted, unsaid, .. } = self.t.channels.at(channel);
-        for rail in rails_of(wanted | unwanted | unsaid) {
+        let &Channel { peer, wanted, unwanted, unsaid, severed, .. } = self.t.channels.at(channel);
+        for rail in rails_of(wanted | unwanted | unsaid | severed) {
             let index = rail.0;
             if out.len() + STEP > out.capacity() {
                 return Step::Sent;
+            }
+            let slot = self.t.channels.at_mut(channel);
+            if slot.severed >> index & 1 == 1 {
+                slot.severed &= !(1 << index);
+                let _ = out.push(Action::Sever { peer, rail });
+                if out.len() + STEP > out.capacity() {
+                    return Step::Sent;
+                }
             }
             let slot = self.t.channels.at_mut(channel);
             if slot.unwanted >> index & 1 == 1 {
@@ -26,21 +35,21 @@ impl Endpoint<'_> {
             } else if slot.wanted >> index & 1 == 1 {
                 slot.wanted &= !(1 << index);
                 let sub = self.t.sub(channel, rail);
-                if sub.state == SubState::Down {
-                    sub.state = SubState::Connecting;
+                if sub.link.state() == State::Down {
+                    sub.link.dial();
                     let _ = out.push(Action::Connect { peer, rail });
                 }
             } else {
                 let sub = self.t.sub(channel, rail);
-                if sub.state == SubState::Up && !sub.connect_sent {
+                if sub.is_up() && !sub.connect_sent {
                     let body = Body::Connect(Connect {
                         window: self.config.window,
                         eager_bytes_max: self.config.eager_bytes_max,
                         block_bytes: self.config.block_bytes,
                         requests_max: self.config.requests_per_peer,
                         rail: index,
-                        connection: 0,
-                        answer: sub.connect_seen, // G-2
+                        connection: sub.link.pair().mine,
+                        answer: sub.link.state() == State::Ready, // G-2
                     });
                     if self.send_frame(channel, rail, body, Span::EMPTY, out) {
                         self.t.sub(channel, rail).connect_sent = true;
@@ -81,11 +90,7 @@ impl Endpoint<'_> {
                 }
                 continue;
             } else if slot.ack.is_pending() {
-                let window = self.config.window;
-                let (slot, bits) = self.t.received(channel, 0);
-                let ordered_beyond = slot.received[0].beyond(bits, window);
-                let (slot, bits) = self.t.received(channel, 1);
-                let unordered_beyond = slot.received[1].beyond(bits, window);
+                let (ordered_beyond, unordered_beyond) = self.beyond(channel);
                 Body::Ack(wire::Ack { ordered_beyond, unordered_beyond })
             } else {
                 Body::Credit // C-4

@@ -89,18 +89,24 @@ struct Flying {
     /// Bytes of the payload in place, once a placement is open.
     placing: Option<(PlaceId, u64)>,
     skip: bool,
+    /// A remote write instead: where to.
+    write: Option<Seg>,
 }
 
 /// What is to be told after a batch of actions: none of it may change the endpoint before.
 enum Answer {
     Up(PeerId, RailId),
+    Sever(PeerId, RailId),
     Close(PeerId, RailId),
     Atomic(OpId, u64),
 }
 
 #[derive(Default)]
 struct Link {
+    /// This end stands.
     up: bool,
+    /// The connection that it is an end of.
+    connection: u64,
     posted: VecDeque<Posted>,
     flying: VecDeque<Flying>,
     /// Completions that the rail has not told yet.
@@ -172,6 +178,9 @@ pub struct World<'m> {
     pub honest: bool,
     /// Whether subchannels are cut: what is under way then may name memory that is gone.
     pub faulty: bool,
+    /// Whether connections can't always be had.
+    pub refusing: bool,
+    connections: u64,
     registrations: Registrations,
     /// Actions carried out.
     pub actions: u64,
@@ -235,6 +244,8 @@ impl<'m> World<'m> {
             rng: Rng::new(seed),
             honest: true,
             faulty: false,
+            refusing: false,
+            connections: 0,
             registrations: Registrations::default(),
             actions: 0,
             counts: [0; 6],
@@ -268,16 +279,8 @@ impl<'m> World<'m> {
     fn answer(&mut self, rank: usize, answer: Answer) {
         let now = Time(self.now);
         match answer {
-            Answer::Up(peer, rail) => {
-                self.nodes[rank].endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
-                // Both ends learn of it; a subchannel that stands is not opened twice.
-                let far = peer.0 as usize;
-                if !core::mem::replace(&mut self.link(rank, far, rail.0.into()).up, true) && far != rank {
-                    self.link(far, rank, rail.0.into()).up = true;
-                    let event = RailEvent::Up { peer: PeerId(rank as u32), rail };
-                    self.nodes[far].endpoint.handle_rail_event(now, event);
-                }
-            }
+            Answer::Up(peer, rail) => self.connect(rank, peer.0 as usize, rail),
+            Answer::Sever(peer, rail) => self.kill(rank, peer.0 as usize, rail),
             Answer::Close(peer, rail) => self.cut(rank, peer.0 as usize, rail, RailFault::Closed, false),
             Answer::Atomic(operation, old) => self.nodes[rank].endpoint.handle_atomic(now, operation, old),
         }
@@ -286,7 +289,9 @@ impl<'m> World<'m> {
     fn carry_out(&mut self, rank: usize, action: Action, answers: &mut Vec<Answer>) {
         match action {
             Action::Connect { peer, rail } => answers.push(Answer::Up(peer, rail)),
-            Action::Disconnect { peer, rail } | Action::Sever { peer, rail } => answers.push(Answer::Close(peer, rail)),
+            Action::Disconnect { peer, rail } => answers.push(Answer::Close(peer, rail)),
+            // At once, unlike what is answered: nothing may arrive over it any more.
+            Action::Sever { peer, rail } => answers.push(Answer::Sever(peer, rail)),
             Action::Copy { from, to } => {
                 self.counts[0] += 1;
                 assert_eq!(from.len(), to.len());
@@ -349,6 +354,83 @@ impl<'m> World<'m> {
         }
     }
 
+    /// Opens a connection, or tells that it can't be had; the end of an old one at the other side is over with it.
+    fn connect(&mut self, near: usize, far: usize, rail: RailId) {
+        let now = Time(self.now);
+        let (peer, index) = (PeerId(far as u32), usize::from(rail.0));
+        if self.link(near, far, index).up {
+            // It stands: the other side was faster.
+            return;
+        }
+        if self.refusing && self.rng.one_in(3) {
+            let fault = RailFault::TimedOut;
+            return self.nodes[near].endpoint.handle_rail_event(now, RailEvent::Down { peer, rail, fault });
+        }
+        self.notice(far, near, rail);
+        self.connections += 1;
+        let connection = self.connections;
+        for (from, to) in [(near, far), (far, near)] {
+            let link = self.link(from, to, index);
+            (link.up, link.connection) = (true, connection);
+            link.flying.clear();
+            let event = RailEvent::Up { peer: PeerId(to as u32), rail };
+            self.nodes[from].endpoint.handle_rail_event(now, event);
+            if near == far {
+                break;
+            }
+        }
+    }
+
+    /// An end is dead: its posts are over, nothing arrives at it any more. What it has sent may still arrive at the other
+    /// one, writes among it, as long as that lives.
+    fn kill(&mut self, near: usize, far: usize, rail: RailId) {
+        let index = rail.0.into();
+        let link = self.link(near, far, index);
+        link.up = false;
+        link.finished.clear();
+        let mut posted = core::mem::take(&mut link.posted);
+        let out = self.rng.below(posted.len() as u64 + 1) as usize;
+        for posted in posted.drain(..out) {
+            let payload = self.nodes[near].read(&posted.payload);
+            let write = match posted.kind {
+                PostKind::Send => None,
+                // Whether or not it is still registered when it lands: a cache may have kept it.
+                PostKind::Write { to } => match self.remote_seg(far, index, to, payload.len() as u64) {
+                    Some(seg) => Some(seg),
+                    None => continue,
+                },
+                PostKind::Read { .. } => continue,
+            };
+            let flying = Flying { header: posted.header, payload, placing: None, skip: false, write };
+            self.link(near, far, index).flying.push_back(flying);
+        }
+        self.link(far, near, index).flying.clear();
+    }
+
+    /// One end of a connection breaks, and hears of it; the other one hears later, or from its peer.
+    pub fn break_end(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault) {
+        if !self.link(near, far, rail.0.into()).up {
+            return;
+        }
+        self.kill(near, far, rail);
+        let event = RailEvent::Down { peer: PeerId(far as u32), rail, fault };
+        self.nodes[near].endpoint.handle_rail_event(Time(self.now), event);
+    }
+
+    /// An end whose other end is dead hears of it.
+    pub fn notice(&mut self, near: usize, far: usize, rail: RailId) {
+        let index = rail.0.into();
+        let (up, connection) = (self.link(near, far, index).up, self.link(near, far, index).connection);
+        let other = self.link(far, near, index);
+        let stands = other.up && other.connection == connection;
+        if up && !stands {
+            self.break_end(near, far, rail, RailFault::Closed);
+        }
+        if !stands {
+            self.link(far, near, index).flying.clear();
+        }
+    }
+
     /// Takes a subchannel down; `tell` the near end too.
     pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, tell: bool) {
         let now = Time(self.now);
@@ -382,17 +464,25 @@ impl<'m> World<'m> {
                 match posted.kind {
                     PostKind::Send => {
                         let payload = self.nodes[from].read(&posted.payload);
-                        let flying = Flying { header: posted.header, payload, placing: None, skip: false };
-                        self.link(from, to, rail).flying.push_back(flying);
+                        let flying = Flying { header: posted.header, payload, placing: None, skip: false, write: None };
+                        if self.is_whole(from, to, rail) {
+                            self.link(from, to, rail).flying.push_back(flying);
+                        }
                     }
                     // Writes and reads overtake no packet behind them: they take effect at once.
                     PostKind::Write { to: key } => {
                         let data = self.nodes[from].read(&posted.payload);
-                        if let Some(seg) = self.remote_seg(to, rail, key, len) {
+                        if self.is_whole(from, to, rail)
+                            && let Some(seg) = self.remote_seg(to, rail, key, len)
+                        {
                             self.nodes[to].write(&[seg], &data);
                         }
                     }
                     PostKind::Read { from: key } => {
+                        if !self.is_whole(from, to, rail) {
+                            // It will never be over, but for this end's end.
+                            return true;
+                        }
                         if let Some(seg) = self.remote_seg(to, rail, key, len) {
                             let data = self.nodes[to].read(&[seg]);
                             self.nodes[from].write(&posted.payload, &data);
@@ -430,6 +520,13 @@ impl<'m> World<'m> {
         true
     }
 
+    /// Whether the other end of a connection lives.
+    fn is_whole(&mut self, from: usize, to: usize, rail: usize) -> bool {
+        let connection = self.link(from, to, rail).connection;
+        let other = self.link(to, from, rail);
+        other.up && other.connection == connection
+    }
+
     /// The rail takes and finishes its oldest post, and the packet vanishes; `false`: there was none.
     pub fn finish_posts(&mut self, from: usize, to: usize, rail: usize) -> bool {
         let Some(posted) = self.link(from, to, rail).posted.pop_front() else { return false };
@@ -456,6 +553,13 @@ impl<'m> World<'m> {
     /// Delivers a packet, or a part of its payload; gives back what is not through.
     fn deliver(&mut self, from: usize, to: usize, rail: usize, mut flying: Flying, all: bool) -> Option<Flying> {
         let now = Time(self.now);
+        if let Some(seg) = flying.write {
+            // A write that was on its way when its sender's end died.
+            if self.link(to, from, rail).up {
+                self.nodes[to].write(&[seg], &flying.payload);
+            }
+            return None;
+        }
         let node = &mut self.nodes[to];
         if flying.placing.is_none() && !flying.skip {
             let peer = PeerId(from as u32);

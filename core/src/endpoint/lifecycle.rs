@@ -1,13 +1,14 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
-use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, SubState, Timer, UNORDERED};
+use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::room::Rooms;
+use super::room::{Rooms, rails_of};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::{Endpoint, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::rel::credit::Grants;
+use crate::rel::link::State;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -19,6 +20,14 @@ impl Endpoint<'_> {
         let rails = self.t.peers[peer.0 as usize].rails;
         let mut channel = Channel::new(peer, self.first, grants, now);
         channel.wanted = rails;
+        for rail in rails_of(rails) {
+            let facts = &self.rails[usize::from(rail.0)];
+            channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
+            channel.segment_bytes_max = channel.segment_bytes_max.min(facts.segment_bytes_max);
+            if facts.caps.write || facts.caps.read {
+                channel.transfer_bytes_max = channel.transfer_bytes_max.min(facts.segment_bytes_max);
+            }
+        }
         let index = self.t.channels.insert(channel).ok()?.index;
         self.t.peers[peer.0 as usize].channel = index;
         for lane in [ORDERED, UNORDERED] {
@@ -33,6 +42,14 @@ impl Endpoint<'_> {
         self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);
         self.activate(index);
         Some(index)
+    }
+
+    /// A channel to a peer that is over for this side, and calls: to say goodbye (again), which it has not heard.
+    pub(super) fn open_farewell(&mut self, now: Time, peer: PeerId) -> Option<u32> {
+        let channel = self.open_channel(now, peer)?;
+        let slot = self.t.channels.at_mut(channel);
+        (slot.state, slot.is_farewell, slot.wanted) = (ChannelState::Leaving, true, 0);
+        Some(channel)
     }
 
     /// Puts a channel on the list of those with something to send.
@@ -96,19 +113,20 @@ impl Endpoint<'_> {
         };
         self.t.peers[peer.0 as usize].gone = true;
         self.end_sample(channel);
-        for timer in [Timer::Ack, Timer::Connect, Timer::Silence] {
+        for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Redial] {
             self.t.timers.cancel(Tables::timer(channel, timer));
         }
         let slot = self.t.channels.at_mut(channel);
         slot.state = ChannelState::Over(ending);
-        slot.tell_over = true;
+        slot.tell_over = !slot.is_farewell;
         slot.wanted = 0;
         slot.unsaid = 0;
+        (slot.redials, slot.fences, slot.replaying, slot.voids) = (0, 0, 0, 0);
         slot.rooms = Rooms::default();
         for rail in 0..self.rails.len() {
             self.forget_backlog(channel, RailId(rail as u8));
             let sub = self.t.sub(channel, RailId(rail as u8));
-            let open = sub.state != SubState::Down;
+            let open = sub.link.state() != State::Down;
             let place = sub.place;
             sub.reset();
             if open {
@@ -130,7 +148,9 @@ impl Endpoint<'_> {
         // What it held, or was woken for and does not use, the next one that waits may have.
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
-        self.tell_channel(channel);
+        if self.t.channels.at(channel).tell_over {
+            self.tell_channel(channel);
+        }
         self.activate(channel);
     }
 

@@ -11,7 +11,7 @@
 //! measured in busy intervals alone, which go on where a rail that is through gets more in the same round: the kernel has
 //! about a millisecond's bytes below (P-1).
 
-use super::op::Packet;
+use super::op::{Packet, Phase};
 use super::room::is_light;
 use super::{Endpoint, PostStatus, Sampled};
 use crate::ids::RailId;
@@ -92,12 +92,22 @@ pub(crate) struct Part {
     pub weight: u32,
     /// A segment of it is completed.
     has_begun: bool,
+    /// The rail that carries it: the one that it was cut for, or, once that has failed, another.
+    pub carrier: u8,
+    /// From where to where remote writes of it went out for which no acknowledged FIN stands (F-7).
+    pub written: Option<(u64, u64)>,
 }
 
 impl Part {
-    /// A stripe of so many bytes, cut by a weight, not begun.
-    pub(crate) fn of(bytes: u64, weight: u32) -> Part {
-        Part { bytes, weight: if bytes > 0 { weight } else { 0 }, ..Part::default() }
+    /// A stripe of so many bytes for a rail, cut by a weight, not begun.
+    pub(crate) fn of(rail: RailId, bytes: u64, weight: u32) -> Part {
+        Part { bytes, weight: if bytes > 0 { weight } else { 0 }, carrier: rail.0, ..Part::default() }
+    }
+
+    /// Remote writes of `len` bytes at `offset` go out.
+    pub(crate) fn writes(&mut self, offset: u64, len: u64) {
+        let (low, high) = self.written.unwrap_or((offset, offset));
+        self.written = Some((low.min(offset), high.max(offset + len)));
     }
 
     /// A segment of it completed; before that, the rail's last completion was at `before`.
@@ -180,9 +190,9 @@ impl Endpoint<'_> {
         sub.posts = sub.posts.saturating_sub(1);
         let (is_busy, before) = (sub.posts > 0, sub.path.last);
         if status == PostStatus::Failed {
-            sub.path.backlog = sub.path.backlog.saturating_sub(packet.len);
+            sub.path.backlog = sub.path.backlog.saturating_sub(packet.len.into());
             let figures = &mut self.t.figures[usize::from(rail.0)];
-            figures.backlog = figures.backlog.saturating_sub(packet.len);
+            figures.backlog = figures.backlog.saturating_sub(packet.len.into());
             self.refresh(packet.channel, rail);
             return;
         }
@@ -192,10 +202,10 @@ impl Endpoint<'_> {
         let asked = || self.t.figures[usize::from(rail.0)].sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
         let pipe = has_bounds.then(|| if known.1 > 0 { known.1 } else { asked() });
         let path = &mut self.t.sub(packet.channel, rail).path;
-        let told = path.completed(now, packet.len, took, is_busy, pipe);
+        let told = path.completed(now, packet.len.into(), took, is_busy, pipe);
         let (rate, latency) = (path.rate, path.latency);
         let figures = &mut self.t.figures[usize::from(rail.0)];
-        figures.backlog = figures.backlog.saturating_sub(packet.len);
+        figures.backlog = figures.backlog.saturating_sub(packet.len.into());
         if known != (rate, latency) {
             (figures.latency, figures.bytes_per_second) = (Nanos(latency.into()), rate.bytes_per_second());
             if let Some((why, from)) = told {
@@ -220,10 +230,13 @@ impl Endpoint<'_> {
     pub(super) fn conclude(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
         let set = slot.stripes;
-        if set == NONE || !slot.all_sent || slot.posts > 0 {
+        if set == NONE || !slot.all_sent || slot.posts > 0 || self.t.stripe_sets.at(set).is_concluded {
             return;
         }
         let channel = slot.channel;
+        // What was written by whom is wanted until the peer has all of it (F-7).
+        let keeps = slot.phase == Phase::Writing;
+        self.t.stripe_sets.at_mut(set).is_concluded = true;
         self.reweigh(channel, set);
         if self.t.stripe_sets.at(set).is_balanced {
             self.learn_together(channel, set);
@@ -235,7 +248,7 @@ impl Endpoint<'_> {
                 (figures.stripe_bytes, figures.stripe_time) = (part.bytes, part.time());
             }
         }
-        if !self.planted(super::Planted::ReplayUnfenced) {
+        if !keeps {
             self.drop_stripes(op);
         }
     }

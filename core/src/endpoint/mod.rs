@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `recover` (subchannels fail and come back), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -20,6 +20,7 @@ mod frames;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod lifecycle;
+mod lost;
 mod matching;
 mod measure;
 mod op;
@@ -29,10 +30,13 @@ mod path;
 mod planted;
 mod policy;
 mod pump;
+mod recover;
 mod recut;
 mod rendezvous;
+mod replay;
 pub mod request;
 mod room;
+mod rounds;
 mod sample;
 mod serve;
 mod settle;
@@ -148,6 +152,8 @@ pub struct Stats {
     pub bytes_copied: u64,
     /// Ends of parts of transfers that another rail took over (P-10).
     pub recuts: u64,
+    /// Packets and reads that went out again after their connection had died (F-5).
+    pub replayed: u64,
 }
 
 /// One end of all virtual channels of a process.

@@ -4,6 +4,7 @@ use super::event::OpError;
 use super::request::{Level, Notify};
 use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
+use crate::seq::Seq;
 use crate::store::{Link, NONE};
 use crate::wire::{AtomicKind, AtomicType, Refusal};
 
@@ -92,6 +93,8 @@ pub(crate) enum Control {
     /// FIN to the peer's operation `remote`.
     Fin,
     AtomicReply,
+    /// RESUME to the peer's operation `remote`.
+    Resume,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -154,6 +157,15 @@ pub(crate) struct Op {
     pub fins_due: u64,
     /// The transfer goes in one part over this rail.
     pub single: Option<RailId>,
+    /// Put rendezvous: how often it was begun anew (F-7).
+    pub round: u16,
+    /// Put rendezvous, sender: parts whose writes went over a connection that died before their FIN was acknowledged;
+    /// bit per part.
+    pub doubt: u64,
+    /// Put rendezvous, sender: RESUME is to be sent once the fence is passed (F-7).
+    pub resume_due: bool,
+    /// Receive: the PSN of an eager payload that was on its way into the buffer when its rail died (F-6).
+    pub void: Option<Seq>,
     /// FINs received and expected (put rendezvous).
     pub fins: u16,
     pub fins_expected: u16,
@@ -257,6 +269,8 @@ pub(crate) struct Message {
     pub matchable: bool,
     /// Taken by a matched probe, not yet received.
     pub claimed: bool,
+    /// The PSN of the payload that was on its way into the blocks when its rail died (F-6).
+    pub void: Option<Seq>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -270,29 +284,66 @@ pub(crate) enum MessageState {
     Stored,
 }
 
-/// A packet, write or read that a rail has or the peer has not acknowledged.
+/// A packet, write or read that a rail has or the peer has not acknowledged: enough to make it anew (F-5).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Packet {
     pub op: u32,
     pub channel: u32,
     /// When it was handed over, in ticks.
     pub stamp: u32,
+    /// Bytes of payload.
+    pub len: u32,
+    /// Where these lie in the operation's payload; of a FIN of a part [`PartFin::pack`]ed.
+    pub offset: u64,
     pub rail: u8,
     pub what: What,
-    pub len: u64,
     /// The rail has it.
     pub posted: bool,
     /// The peer has not acknowledged it.
     pub unacked: bool,
+    /// The connection that it went over is dead, and nobody knows what became of it.
+    pub lost: bool,
 }
 
 /// What a [`Packet`] is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum What {
     #[default]
-    Packet,
+    Eager,
+    Parcel,
+    Rts,
+    Cts,
+    /// An answer or a refusal.
+    Fin,
+    /// Behind the writes of a part.
+    PartFin,
+    Resume,
+    Data,
+    Put,
+    Get,
+    Atomic,
+    AtomicReply,
+    /// No packet: a remote write.
     Write,
+    /// No packet: a remote read.
     Read,
+}
+
+/// Of which part and which round a FIN of a put rendezvous is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartFin {
+    pub part: RailId,
+    pub round: u16,
+}
+
+impl PartFin {
+    pub(crate) const fn pack(self) -> u64 {
+        (self.round as u64) << 8 | self.part.0 as u64
+    }
+
+    pub(crate) const fn unpack(packed: u64) -> PartFin {
+        PartFin { part: RailId(packed as u8), round: (packed >> 8) as u16 }
+    }
 }
 
 /// Memory of peers or our own, exposed window or service.

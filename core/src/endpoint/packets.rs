@@ -1,15 +1,15 @@
 //! Packets are built, numbered, handed to rails, completed and acknowledged.
 
 use super::action::{Action, Post, PostKind, Span};
-use super::channel::{ORDERED, Shortage, SubState, Timer, UNORDERED};
+use super::channel::{ORDERED, Shortage, Timer, UNORDERED};
 use super::measure::tick;
-use super::op::{Packet, What};
+use super::op::{Packet, PartFin, What};
 use super::tables::Tables;
 use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Lane, Repr};
+use crate::wire::{Body, Common, Fin, Lane, Repr};
 
 /// The batch that `poll_actions` fills.
 pub(super) type Actions = heapless::Vec<Action, 16>;
@@ -68,15 +68,19 @@ impl Endpoint<'_> {
             Some(Lane::Ordered) => ORDERED,
             _ => UNORDERED,
         };
+        let (what, offset) = self.packet_record(op, &body);
+        let len = payload.len() as u32;
         let record = Packet {
             op,
             channel,
             stamp: tick(now),
             rail: rail.0,
-            what: What::Packet,
-            len: payload.len(),
+            what,
+            len,
+            offset,
             posted: true,
             unacked: true,
+            lost: false,
         };
         let Ok(key) = self.t.packets.insert(record) else {
             debug_assert!(false, "asked before");
@@ -89,7 +93,7 @@ impl Endpoint<'_> {
             return;
         };
         let ack_now = ack_now || self.is_short(op);
-        let common = self.common(channel, psn.0, payload.len() as u32, ack_now);
+        let common = self.common(channel, psn.0, len, ack_now);
         let slot = self.t.ops.at_mut(op);
         slot.unacked += 1;
         slot.posts += 1;
@@ -97,6 +101,45 @@ impl Endpoint<'_> {
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+    }
+
+    /// What is kept of a packet to make it anew (F-5).
+    fn packet_record(&self, op: u32, body: &Body) -> (What, u64) {
+        match body {
+            Body::Eager(_) => (What::Eager, 0),
+            Body::Aggregate { .. } => (What::Parcel, 0),
+            Body::Rts(_) => (What::Rts, 0),
+            Body::Cts(_) => (What::Cts, 0),
+            Body::Resume(_) => (What::Resume, 0),
+            Body::Data(data) => (What::Data, data.offset),
+            Body::Put(put) => (What::Put, put.offset.wrapping_sub(self.t.ops.at(op).remote_offset)),
+            Body::Get(_) => (What::Get, 0),
+            Body::Atomic(_) => (What::Atomic, 0),
+            Body::AtomicReply(_) => (What::AtomicReply, 0),
+            _ => (What::Fin, 0),
+        }
+    }
+
+    /// Hands the FIN of a part of a put rendezvous to a rail, behind its writes.
+    pub(super) fn transmit_part_fin(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        op: u32,
+        part: RailId,
+        out: &mut Actions,
+    ) {
+        let slot = self.t.ops.at(op);
+        let (count, round) = (slot.fins_expected, slot.round);
+        let fin = Fin { operation: slot.remote, count, refused: None, round, placed_bytes: slot.granted };
+        let next = self.t.channels.at(channel).sent[UNORDERED].next();
+        self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, false, out);
+        let (slot, slots) = self.t.sent(channel, UNORDERED);
+        if let Some(index) = slot.sent[UNORDERED].get(slots, next) {
+            let packet = self.t.packets.at_mut(index);
+            (packet.what, packet.offset) = (What::PartFin, PartFin { part, round }.pack());
+        }
     }
 
     /// Whether a packet that goes out now asks for its acknowledgment at once, because the tables that only
@@ -126,9 +169,11 @@ impl Endpoint<'_> {
             stamp: tick(now),
             rail: rail.0,
             what,
-            len: payload.len(),
+            len: payload.len() as u32,
+            offset: payload.offset,
             posted: true,
             unacked: false,
+            lost: false,
         };
         let Ok(key) = self.t.packets.insert(record) else {
             debug_assert!(false, "asked before");
@@ -154,7 +199,7 @@ impl Endpoint<'_> {
     ) -> bool {
         let index = self.t.sub_index(channel, rail);
         let sub = &mut self.t.subs[index];
-        if sub.frame_posted || sub.state != SubState::Up {
+        if sub.frame_posted || !sub.is_up() {
             return false;
         }
         sub.frame_posted = true;
@@ -167,13 +212,20 @@ impl Endpoint<'_> {
         true
     }
 
-    fn push_packet(&mut self, channel: u32, rail: RailId, id: PostId, repr: &Repr, payload: Span, out: &mut Actions) {
+    pub(super) fn push_packet(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        id: PostId,
+        repr: &Repr,
+        payload: Span,
+        out: &mut Actions,
+    ) {
         let header = repr.emit_vec();
         debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
         let header = header.unwrap_or_default();
         let peer = self.t.channels.at(channel).peer;
         let post = Post { id, peer, rail, kind: PostKind::Send, header, payload, extent_bytes: payload.len() };
-        self.note_post(&post); // planted: ReplayUnfenced
         let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");
     }
@@ -198,19 +250,22 @@ impl Endpoint<'_> {
             return;
         };
         packet.posted = false;
+        // What a read was to bring is still wanted; its rail is about to be reported down.
+        let is_wanted = packet.what == What::Read && status == PostStatus::Failed;
+        packet.lost |= is_wanted;
         let packet = *packet;
-        if !packet.unacked {
+        if !packet.unacked && !is_wanted {
             self.t.packets.remove(id.0);
             self.wake(Shortage::Packets);
         }
         self.note_completed(now, &packet, status);
-        if self.t.channels.at(packet.channel).wants_room() || self.has_replays(packet.channel) {
+        if self.t.channels.at(packet.channel).wants_room() {
             self.activate(packet.channel);
         }
         let slot = self.t.ops.at_mut(packet.op);
         slot.posts -= 1;
         if packet.what == What::Read && status == PostStatus::Done {
-            slot.moved += packet.len;
+            slot.moved += u64::from(packet.len);
         }
         self.conclude(packet.op);
         // A failed post's subchannel is reported down; what follows is decided there.
@@ -226,6 +281,7 @@ impl Endpoint<'_> {
         let packet = self.t.packets.at_mut(index);
         packet.unacked = false;
         let packet = *packet;
+        self.confirm(&packet);
         if !packet.posted
             && let Some(key) = self.t.packets.key_at(index)
         {

@@ -36,8 +36,7 @@ impl Endpoint<'_> {
         let mut lens = Lens::new();
         let slot = self.t.channels.at(channel);
         let Some(terms) = slot.terms.filter(|_| self.t.retention.free_len() > 0) else { return lens };
-        let rail_max = self.rails[usize::from(rail.0)].eager_bytes_max;
-        let eager_max = self.config.eager_bytes_max.min(rail_max).min(terms.eager_bytes_max);
+        let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);
         let blocks_max = u64::from(slot.allowance.blocks_left()) * u64::from(terms.block_bytes);
         let bytes_max = u64::from(eager_max.min(bytes_max)).min(blocks_max);
         let count_max = (out.capacity() - out.len()).saturating_sub(1).min(slot.allowance.messages_left() as usize);
@@ -138,6 +137,9 @@ impl Endpoint<'_> {
         }
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
+        }
+        if let Some(arrival) = self.arrive_again(channel, rail, common, psn)? {
+            return Ok(arrival); // F-6
         }
         let block_count = bytes.div_ceil(self.config.block_bytes);
         let slot = self.t.channels.at_mut(channel);

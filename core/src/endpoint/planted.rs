@@ -10,8 +10,6 @@
 mod absent;
 #[cfg(any(test, feature = "planted"))]
 mod live;
-#[cfg(any(test, feature = "planted"))]
-mod replay;
 
 #[cfg(any(test, feature = "planted"))]
 pub(super) use live::Plants;
@@ -35,10 +33,9 @@ pub enum Planted {
     /// the rail reports their posts done, not when the peer has acknowledged. Seen by the check that what completed as
     /// acknowledged, placed or put is there at the peer, at the latest when a rail fails after its report.
     CompletionOnCqe,
-    /// "A rail that I see dead is dead": when one rail of several fails, everything unfinished on it is sent again over
-    /// the lowest other one at once, without the peer's word that its end is dead too. Seen as a ghost write: a late
-    /// remote write of the dead rail lands in a buffer that the application has back. The channel survives one failed
-    /// rail only; remote reads under way, or a message of the peer half in its place, end it as ever.
+    /// "A rail that I see dead is dead": when a rail fails, everything unfinished on it is sent again over another one at
+    /// once, without the peer's word that its end is dead too (F-3). Seen as a ghost write: a late remote write of the
+    /// dead rail lands in a buffer that the application has back.
     ReplayUnfenced,
     /// "A posted acknowledgment has been posted": each 7th explicit acknowledgment of an endpoint is believed to be out
     /// and is not, and duplicates are not acknowledged again. Seen by liveness where no other packet follows that would

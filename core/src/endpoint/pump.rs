@@ -120,7 +120,7 @@ impl Endpoint<'_> {
                     self.activate(channel);
                     return;
                 }
-                let sent = self.pump_replay(now, channel, out) == Step::Sent // planted: ReplayUnfenced
+                let sent = self.pump_replay(now, channel, out) == Step::Sent
                     || self.pump_control(now, channel, out) == Step::Sent
                     || self.pump_message(now, channel, out) == Step::Sent
                     || self.pump_request(now, channel, out) == Step::Sent
@@ -128,6 +128,9 @@ impl Endpoint<'_> {
                 if !sent {
                     break;
                 }
+            }
+            if self.t.channels.at(channel).fences != 0 {
+                self.pump_fences(channel, out);
             }
             self.pump_samples(now, channel, out);
             self.pump_frames(channel, out);
@@ -177,8 +180,9 @@ impl Endpoint<'_> {
                     set => self.t.key_sets.at(set).to_vec(),
                 };
                 let target = self.t.op_id(op).0.to_bits();
-                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, round: 0, keys })
+                Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, round: slot.round, keys })
             }
+            Control::Resume => Body::Resume(wire::Resume { target: slot.remote, round: slot.round.wrapping_add(1) }), // F-7
             //
             Control::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: slot.remote, old: slot.old }),
             Control::Fin | Control::None | Control::Register => Body::Fin(Fin {
@@ -238,8 +242,7 @@ impl Endpoint<'_> {
         {
             return Step::Sent;
         }
-        let facts = self.rails[usize::from(rail.0)];
-        let eager_max = self.config.eager_bytes_max.min(facts.eager_bytes_max).min(terms.eager_bytes_max);
+        let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);
         let operation = self.t.op_id(op).0.to_bits();
         let send = self.t.ops.at(op);
         let len = send.len;
@@ -344,22 +347,36 @@ impl Endpoint<'_> {
                 operation,
             })
         } else {
-            Body::Atomic(wire::Atomic {
-                window: request.remote,
-                offset: request.remote_offset,
-                operation,
-                operand: request.operand,
-                compare: request.compare,
-                kind: request.atomic_kind,
-                data_type: request.atomic_type,
-                fetch: true,
-            })
+            Body::Atomic(self.atomic_of(op))
         };
         self.t.dequeue(op);
         self.t.ops.at_mut(op).phase = Phase::Waiting;
         self.t.channels.at_mut(channel).requests_out += 1;
         self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);
         Step::Sent
+    }
+
+    /// The packet of an atomic.
+    pub(super) fn atomic_of(&self, op: u32) -> wire::Atomic {
+        let request = self.t.ops.at(op);
+        wire::Atomic {
+            window: request.remote,
+            offset: request.remote_offset,
+            operation: self.t.op_id(op).0.to_bits(),
+            operand: request.operand,
+            compare: request.compare,
+            kind: request.atomic_kind,
+            data_type: request.atomic_type,
+            fetch: true,
+        }
+    }
+
+    /// The largest eager payload on a rail: what goes over one that may fail may have to go out again over any other
+    /// (F-5).
+    pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
+        let facts = &self.rails[usize::from(rail.0)];
+        let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).eager_bytes_max };
+        self.config.eager_bytes_max.min(facts.eager_bytes_max).min(others)
     }
 
     /// Answers under way pin their slots; with as many as the peer may have open, the next one waits (C-5).

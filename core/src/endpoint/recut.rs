@@ -114,7 +114,9 @@ impl Endpoint<'_> {
         parts[usize::from(victim.0)].bytes -= bytes;
         let mine = &mut parts[usize::from(thief.0)];
         if mine.bytes == 0 {
-            *mine = Part::of(bytes, 0);
+            let written = mine.written;
+            *mine = Part::of(thief, bytes, 0);
+            mine.written = written;
         } else {
             mine.bytes += bytes;
         }

@@ -102,19 +102,33 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             slot.phase = if self.t.key_sets.at(set).as_slice().is_empty() { Phase::Data } else { Phase::Written };
-            slot.fin_wanted = slot.phase == Phase::Data;
+            // Of a put, too: acknowledgments say that FINs came, and not that they counted (F-7).
+            slot.fin_wanted = true;
             self.send_control(op, Control::Cts);
         }
     }
 
     /// The receiver has matched our message.
     pub(super) fn arrive_cts(&mut self, channel: u32, cts: &Cts) {
+        let written = self.t.find_op(self.op_named(cts.operation)).filter(|&op| {
+            let slot = self.t.ops.at(op);
+            slot.channel == channel && slot.kind == OpKind::Send && slot.phase == Phase::Writing && !slot.fin_seen
+        });
+        if let Some(op) = written {
+            if cts.round == self.t.ops.at(op).round.wrapping_add(1) {
+                self.begin_round(channel, op, cts); // F-7
+            } else {
+                self.stats.stale_dropped += 1;
+            }
+            return;
+        }
         let Some(op) = self.find_own(channel, cts.operation, OpKind::Send, Phase::Waiting) else { return };
         self.drop_keys(op);
         let writable = self.ready_with(channel, |caps| caps.write);
         let slot = self.t.ops.at_mut(op);
         slot.granted = cts.granted_bytes.min(slot.len);
         slot.remote = cts.target;
+        slot.round = cts.round;
         slot.phase = Phase::Data; // unless a key can be used
         if !cts.keys.is_empty()
             && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
@@ -178,7 +192,7 @@ impl Endpoint<'_> {
             return;
         }
         match (slot.kind, slot.phase) {
-            (OpKind::Send, Phase::Waiting | Phase::Data | Phase::EagerSent) => {
+            (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
                 slot.fin_seen = true;
                 slot.moved = fin.placed_bytes.min(slot.len);
                 // A FIN before all is sent can only be a receiver that wants no more.
@@ -191,7 +205,9 @@ impl Endpoint<'_> {
                     self.drop_keys(op);
                 }
             }
-            (OpKind::Recv | OpKind::Part, Phase::Written) if slot.control == Control::None => {
+            (OpKind::Recv | OpKind::Part, Phase::Written)
+                if slot.round == fin.round && slot.control == Control::None =>
+            {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count.max(1);
             }

@@ -101,9 +101,3 @@ pub(super) fn rails_of(mut mask: u64) -> impl Iterator<Item = RailId> {
         rail
     })
 }
-
-impl Sub {
-    pub(super) const fn is_ready(&self) -> bool {
-        matches!(self.state, super::channel::SubState::Up) && self.connect_sent && self.connect_seen
-    }
-}

@@ -346,8 +346,7 @@ impl Op {
                 (Phase::EagerSent, Level::Reusable) => self.posts == 0 && (self.lossless || self.unacked == 0),
                 (Phase::EagerSent, Level::Acknowledged) => self.is_unsent(),
                 (Phase::EagerSent, Level::Placed) => self.fin_seen && self.posts == 0,
-                (Phase::Writing, _) => out,
-                (Phase::Waiting | Phase::Data, _) => self.fin_seen && self.posts == 0,
+                (Phase::Waiting | Phase::Data | Phase::Writing, _) => self.fin_seen && self.posts == 0,
                 _ => false,
             },
             OpKind::Recv | OpKind::Part => match self.phase {

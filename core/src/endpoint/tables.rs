@@ -123,6 +123,15 @@ impl KeySet {
         }
     }
 
+    /// Forgets the key of a rail.
+    pub(crate) fn forget(&mut self, rail: u8) {
+        let len = usize::from(self.len);
+        if let Some(at) = self.keys[..len].iter().position(|key| key.rail == rail) {
+            self.keys.copy_within(at + 1..len, at);
+            self.len -= 1;
+        }
+    }
+
     /// Takes a key out.
     pub(crate) fn pop(&mut self) -> Option<crate::wire::RemoteKey> {
         let last = *self.as_slice().last()?;

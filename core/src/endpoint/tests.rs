@@ -47,6 +47,8 @@ fn small() -> Config {
         bulk_max: 8,
         rails_max: 4,
         match_buckets: 64,
+        redial_min: Nanos(100_000),
+        redial_max: Nanos(1_000_000),
         sampling_time_max: Nanos(0),
         windows_max: 4,
         counters_max: 4,

@@ -206,7 +206,7 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let mut payload = vec![0x5A; bytes.min(1 << 20)];
     let known = records.len().min(payload.len());
     payload[..known].copy_from_slice(&records[..known]);
-    let flying = Flying { header, payload, placing: None, skip: false };
+    let flying = Flying { header, payload, placing: None, skip: false, write: None };
     if bytes <= 1 << 20
         && let Some(rest) = world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0)
     {

@@ -1,8 +1,6 @@
 //! The bugs' own code, where one line at the site does not do.
 
-use std::collections::{BTreeMap, VecDeque};
-
-use super::super::{Endpoint, Post, PostKind};
+use super::super::Endpoint;
 use super::Planted;
 use crate::ids::{Key, PostId};
 use crate::seq::Seq;
@@ -17,10 +15,6 @@ pub(in super::super) struct Plants {
     bugs: u32,
     /// Explicit acknowledgments that were due.
     acks: u64,
-    /// Sequenced packets as they were handed to rails, by index of the packet's slot: to send them again.
-    pub(super) sent: BTreeMap<u32, Post>,
-    /// Packets to be sent again: channel, packet.
-    pub(super) again: VecDeque<(u32, Key)>,
 }
 
 impl Endpoint<'_> {
@@ -75,13 +69,5 @@ impl Endpoint<'_> {
             return id;
         }
         self.t.ops.key_at(Key::from_bits(id).index).map_or(id, Key::to_bits)
-    }
-
-    /// [`Planted::ReplayUnfenced`]: remembers a packet, to send it again.
-    pub(in super::super) fn note_post(&mut self, post: &Post) {
-        let sequenced = post.id.0.index < self.config.packets_max && post.kind == PostKind::Send;
-        if sequenced && self.planted(Planted::ReplayUnfenced) {
-            self.plants.sent.insert(post.id.0.index, post.clone());
-        }
     }
 }

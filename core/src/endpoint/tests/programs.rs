@@ -53,6 +53,7 @@ struct Program<'m> {
     rng: Rng,
     ranks: usize,
     rails: usize,
+    facts: Vec<RailFacts>,
     config: Config,
     steps: Vec<Vec<Step>>,
     submitted: Vec<Vec<Submitted>>,
@@ -128,6 +129,7 @@ impl<'m> Program<'m> {
             rng,
             ranks,
             rails: rails.len(),
+            facts: rails,
             config,
             steps: vec![Vec::new(); ranks],
             submitted: vec![Vec::new(); ranks],
@@ -177,6 +179,11 @@ impl<'m> Program<'m> {
             moved = true;
             self.told(rank, event);
         }
+        if self.world.faulty && self.rng.one_in(20) {
+            let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
+            let rail = RailId(self.rng.below(self.rails as u64) as u8);
+            self.world.notice(near, far, rail);
+        }
         for _ in 0..self.rng.below(6 * self.ranks as u64) {
             let (from, to) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
             let rail = self.rng.below(self.rails as u64) as usize;
@@ -224,12 +231,17 @@ impl<'m> Program<'m> {
 
     /// Runs the steps in any order of ranks, and cuts a peer off in between where `faults`.
     fn run(&mut self, faults: bool) {
-        let fault_at = if faults { self.rng.below(60 * self.ranks as u64) } else { u64::MAX };
+        let mut moments = Vec::new();
+        if faults {
+            let count = 1 + self.rng.below(5);
+            moments = (0..count).map(|_| self.rng.below(60 * self.ranks as u64)).collect();
+            moments.sort_unstable_by(|a, b| b.cmp(a));
+        }
         let mut round = 0;
         let mut stuck = 0;
         while stuck < 300 && self.steps.iter().any(|steps| !steps.is_empty()) {
             round += 1;
-            if round == fault_at {
+            while moments.pop_if(|at| *at <= round).is_some() {
                 self.fault();
             }
             stuck += 1;
@@ -241,16 +253,22 @@ impl<'m> Program<'m> {
                 self.turn();
             }
         }
-        if faults && round < fault_at {
+        for _ in moments {
             self.fault();
         }
+        self.world.refusing = false;
     }
 
     fn fault(&mut self) {
         self.world.faulty = true;
+        self.world.refusing = true;
         let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
-        self.cut.push((near, far));
         let rail = RailId(self.rng.below(self.rails as u64) as u8);
+        if near != far && !self.facts[usize::from(rail.0)].caps.lossless {
+            // Nothing is lost by that, nor doubled (section F).
+            return self.world.break_end(near, far, rail, RailFault::TimedOut);
+        }
+        self.cut.push((near, far));
         self.world.cut(near, far, rail, RailFault::TimedOut, true);
     }
 

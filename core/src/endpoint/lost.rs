@@ -1,0 +1,217 @@
+//! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived, reads that will
+//! never end, writes in doubt, and payloads on their way into places here.
+
+use super::Endpoint;
+use super::channel::{ORDERED, PlaceTo, REPLAY_READS, UNORDERED};
+use super::op::{OpKind, PartFin, Phase, What};
+use super::room::rails_of;
+use crate::ids::RailId;
+use crate::seq::Seq;
+use crate::store::NONE;
+use crate::wire::{Common, Fence};
+
+impl Endpoint<'_> {
+    /// The connection of a subchannel that was ready is dead at this end. Nothing goes out again before the fence
+    /// ([`release_lost`](Self::release_lost)), but for reads: they write here alone.
+    pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
+        self.void_place(channel, rail);
+        self.lose_packets(channel, rail);
+        self.doubt_writes(channel, rail);
+        self.forget_keys(channel, rail);
+        self.forget_backlog(channel, rail);
+        self.t.sub(channel, rail).clear();
+        self.refresh(channel, rail);
+        let slot = self.t.channels.at_mut(channel);
+        slot.unsaid &= !(1 << rail.0);
+        // Acknowledgments and limits that were on their way.
+        slot.ack.make_due();
+        slot.replaying |= REPLAY_READS;
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_some() && self.t.ops.at(op).channel == channel {
+                self.settle(op);
+            }
+        }
+        self.activate(channel);
+    }
+
+    /// The payload that was on its way here is not there: its number is open again. What has had its effect by its header,
+    /// a message that has met its receive or has its blocks, waits for the copy (F-6).
+    fn void_place(&mut self, channel: u32, rail: RailId) {
+        let Some(place) = self.t.sub(channel, rail).place.take() else { return };
+        let window = self.config.window;
+        let (slot, bits) = self.t.received(channel, place.lane);
+        slot.received[place.lane].unclaim(bits, window, place.psn);
+        let is_void = place.lane == ORDERED;
+        match place.to {
+            PlaceTo::Op(op) => {
+                let slot = self.t.ops.at_mut(op);
+                slot.places -= 1;
+                slot.void = is_void.then_some(place.psn);
+            }
+            PlaceTo::Message(message) => self.t.messages.at_mut(message).void = Some(place.psn),
+            PlaceTo::Window { window, .. } => self.t.windows.at_mut(window).users -= 1,
+        }
+        self.t.channels.at_mut(channel).voids += u16::from(is_void);
+    }
+
+    /// What waits for the copy of ordered packet `psn`, if anything does, and the bytes that it takes.
+    pub(super) fn take_void(&mut self, channel: u32, psn: Seq) -> Option<(PlaceTo, u64)> {
+        if self.t.channels.at(channel).voids == 0 {
+            return None;
+        }
+        let waits = |at: u32, void: Option<Seq>| at == channel && void == Some(psn);
+        let mut messages = (0..self.t.messages.capacity()).filter(|&index| self.t.messages.key_at(index).is_some());
+        let message = messages.find(|&index| {
+            let message = self.t.messages.at(index);
+            waits(message.channel, message.void)
+        });
+        let found = if let Some(message) = message {
+            let slot = self.t.messages.at_mut(message);
+            slot.void = None;
+            Some((PlaceTo::Message(message), u64::from(slot.block_count)))
+        } else {
+            let mut ops = (0..self.t.ops.capacity()).filter(|&op| self.t.ops.key_at(op).is_some());
+            let op = ops.find(|&op| {
+                let slot = self.t.ops.at(op);
+                waits(slot.channel, slot.void)
+            })?;
+            let slot = self.t.ops.at_mut(op);
+            slot.void = None;
+            slot.places += 1;
+            Some((PlaceTo::Op(op), slot.granted))
+        };
+        self.t.channels.at_mut(channel).voids -= 1;
+        found
+    }
+
+    /// Every post on the connection is over, and nobody knows how it ended for the peer.
+    fn lose_packets(&mut self, channel: u32, rail: RailId) {
+        for index in 0..self.t.packets.capacity() {
+            let Some(key) = self.t.packets.key_at(index) else { continue };
+            let packet = *self.t.packets.at(index);
+            if packet.channel != channel || packet.rail != rail.0 || packet.lost {
+                continue;
+            }
+            if packet.posted {
+                self.end_post(packet.op);
+            }
+            if packet.unacked || packet.what == What::Read {
+                let slot = self.t.packets.at_mut(index);
+                slot.posted = false;
+                slot.lost = true;
+            } else {
+                // The peer has it; or a write, of which its part knows.
+                self.t.packets.remove(key);
+            }
+        }
+        self.wake(super::channel::Shortage::Packets);
+    }
+
+    /// A post of an operation, and of those in the same packet, is not with a rail any more.
+    fn end_post(&mut self, op: u32) {
+        let mut op = op;
+        while op != NONE {
+            let slot = self.t.ops.at_mut(op);
+            slot.posts -= 1;
+            op = slot.together;
+        }
+    }
+
+    /// Messages that were being written over the connection: what no acknowledged FIN stands for is in doubt (F-7).
+    fn doubt_writes(&mut self, channel: u32, rail: RailId) {
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_none() {
+                continue;
+            }
+            let slot = self.t.ops.at(op);
+            if slot.channel != channel || slot.kind != OpKind::Send || slot.phase != Phase::Writing || slot.fin_seen {
+                continue;
+            }
+            let doubt = self.parts_of_rail(op, rail) & self.unconfirmed(op);
+            if doubt == 0 {
+                continue;
+            }
+            let round = self.t.ops.at(op).round;
+            let said = self.lost_fins(op, round) & doubt;
+            let slot = self.t.ops.at_mut(op);
+            slot.doubt |= doubt;
+            // The number of a FIN that was lost will bring RESUME: one of them has an effect, whichever arrived.
+            slot.resume_due |= doubt & !said != 0;
+        }
+    }
+
+    /// Parts of an operation of whose FIN, of this round, nobody knows whether it arrived.
+    fn lost_fins(&self, op: u32, round: u16) -> u64 {
+        (0..self.t.packets.capacity())
+            .filter(|&index| self.t.packets.key_at(index).is_some())
+            .map(|index| self.t.packets.at(index))
+            .filter(|packet| packet.op == op && packet.lost && packet.what == What::PartFin)
+            .map(|packet| PartFin::unpack(packet.offset))
+            .filter(|fin| fin.round == round)
+            .fold(0, |mask, fin| mask | 1 << fin.part.0)
+    }
+
+    /// Keys that the peer gave for a rail are void with its connection: the next ones may be others (F-7).
+    fn forget_keys(&mut self, channel: u32, rail: RailId) {
+        let peer_rail = self.t.sub(channel, rail).peer_rail;
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_none() {
+                continue;
+            }
+            let slot = self.t.ops.at(op);
+            if slot.channel == channel && slot.keys != NONE && !slot.keys_ours {
+                self.t.key_sets.at_mut(slot.keys).forget(peer_rail);
+            }
+        }
+        for index in 0..self.t.messages.capacity() {
+            if self.t.messages.key_at(index).is_none() {
+                continue;
+            }
+            let message = self.t.messages.at(index);
+            if message.channel == channel && message.keys != NONE {
+                self.t.key_sets.at_mut(message.keys).forget(peer_rail);
+            }
+        }
+    }
+
+    /// The device behind a rail has lost its registrations: nobody is told of them any more, and none is given back.
+    pub(super) fn rail_reset(&mut self, rail: RailId) {
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_some() {
+                let slot = self.t.ops.at(op);
+                if slot.keys != NONE && slot.keys_ours {
+                    self.t.key_sets.at_mut(slot.keys).forget(rail.0);
+                }
+            }
+        }
+    }
+
+    /// Selective acknowledgments in a FENCE: what the peer has needs not go out again.
+    pub(super) fn note_beyond(&mut self, channel: u32, common: &Common, fence: &Fence) {
+        let lanes = [
+            (ORDERED, common.ack_ordered, fence.ordered_beyond),
+            (UNORDERED, common.ack_unordered, fence.unordered_beyond),
+        ];
+        for (lane, acked, beyond) in lanes {
+            for bit in rails_of(beyond) {
+                let psn = Seq(acked).add(1 + u32::from(bit.0));
+                let (slot, slots) = self.t.sent(channel, lane);
+                let Some(index) = slot.sent[lane].get(slots, psn) else { continue };
+                self.t.packets.at_mut(index).lost = false;
+                let packet = *self.t.packets.at(index);
+                self.confirm(&packet);
+            }
+        }
+    }
+
+    /// Both ends of a dead connection are dead: what it had may go out again.
+    pub(super) fn release_lost(&mut self, channel: u32) {
+        for lane in [ORDERED, UNORDERED] {
+            let slot = self.t.channels.at_mut(channel);
+            slot.replay_at[lane] = slot.sent[lane].oldest();
+            slot.replaying |= 1 << lane;
+        }
+        self.resume_doubtful(channel);
+        self.activate(channel);
+    }
+}

@@ -1,0 +1,291 @@
+//! Subchannels that fail and come back: what a rail's word leads to, who is told, when it is opened again, and when a
+//! peer is given up (rules F-1 to F-4, F-8 to F-10; resilient-2010, IV.B).
+//!
+//! The machine of each subchannel is [`Link`](crate::rel::link::Link). What a dead connection leaves behind is in `lost`,
+//! how that goes out again in `replay` and `rounds`.
+
+use super::action::Span;
+use super::channel::{Channel, ChannelState, Ending, Stranded, Timer};
+use super::packets::Actions;
+use super::pump::STEP;
+use super::room::rails_of;
+use super::tables::Tables;
+use super::{Endpoint, LossReason, Planted, RailFault};
+use crate::ids::RailId;
+use crate::log;
+use crate::rel::link::{Pair, State, Verdict};
+use crate::time::{Nanos, Time};
+use crate::wire::{Body, Common, Fence};
+
+impl Endpoint<'_> {
+    /// A rail has no connection to a peer any more, or could not have one.
+    pub(super) fn subchannel_down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
+        let sub = self.t.sub(channel, rail);
+        if sub.link.state() == State::Down {
+            // It was ended from here, and the rail did not know yet.
+            return;
+        }
+        let verdict = sub.link.down();
+        self.down(now, channel, rail, fault, verdict);
+    }
+
+    /// What follows when the end of a connection is dead, by the rail's word or by ours.
+    fn down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault, verdict: Verdict) {
+        log::warn!("peer {}: rail {} down, {}", self.t.channels.at(channel).peer.0, rail.0, fault);
+        if self.t.channels.at(channel).state == ChannelState::Leaving {
+            // Everything of ours is acknowledged; the peer was faster in closing.
+            self.forget_backlog(channel, rail);
+            self.t.sub(channel, rail).clear();
+            self.refresh(channel, rail);
+            if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {
+                self.end_channel(channel, Ending::Closed);
+            }
+            return self.activate_if_alive(channel);
+        }
+        if verdict.lost {
+            // Shared memory fails with the peer's process, and so does a peer that writes what none should; what such a
+            // rail had was not kept.
+            let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+            if lossless || fault == RailFault::Corrupt || !self.config.recovery {
+                return self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+            }
+            self.lose(channel, rail);
+            if self.planted(Planted::ReplayUnfenced) {
+                self.release_lost(channel);
+            }
+        } else {
+            self.forget_backlog(channel, rail);
+            self.t.sub(channel, rail).clear();
+            self.t.channels.at_mut(channel).unsaid &= !(1 << rail.0);
+            self.refresh(channel, rail);
+        }
+        if verdict.safe {
+            self.release_lost(channel);
+        }
+        self.ask_fences(channel);
+        self.plan_redial(now, channel, rail, fault);
+    }
+
+    fn activate_if_alive(&mut self, channel: u32) {
+        if self.t.channels.key_at(channel).is_some() {
+            self.activate(channel);
+        }
+    }
+
+    /// Of every connection whose leftovers wait, the peer is asked (again): a question may have been lost with the
+    /// connection that it went over (F-3).
+    pub(super) fn ask_fences(&mut self, channel: u32) {
+        let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
+        let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
+        self.t.channels.at_mut(channel).fences |= asked;
+        self.activate(channel);
+    }
+
+    /// Decides when a subchannel is opened again, or gives the peer up (F-8, F-9).
+    fn plan_redial(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
+        let (min, max) = (self.config.redial_min, self.config.redial_max);
+        let sub = self.t.sub(channel, rail);
+        if now - sub.ready_at >= max && sub.ready_at > Time(0) {
+            sub.failures = 0;
+        }
+        // What has stood for a while is tried again at once: it may have been a blink.
+        let pause = match sub.failures {
+            0 => Nanos(0),
+            failures => Nanos(min.0.checked_shl(u32::from(failures) - 1).unwrap_or(max.0)).min(max),
+        };
+        sub.failures = (sub.failures + 1).min(u8::BITS as u8 * 4);
+        sub.ready_at = Time(0);
+        sub.redial_at = now + pause;
+        let slot = self.t.channels.at_mut(channel);
+        let (is_known, is_ready) = (slot.terms.is_some(), slot.rooms.ready != 0);
+        slot.redials |= 1 << rail.0;
+        if is_known && !is_ready {
+            let first = slot.stranded.is_none();
+            let before = slot.stranded.map_or((now, 0, 0), |was| (was.since, was.attempts, was.tried));
+            let (since, attempts, tried) = before;
+            slot.stranded = Some(Stranded { since, attempts: attempts + 1, tried: tried | 1 << rail.0, rail, fault });
+            if first && self.config.recovery_timeout.0 > 0 {
+                let at = now + self.config.recovery_timeout;
+                self.t.timers.set(Tables::timer(channel, Timer::Connect), at);
+            }
+        } else if !is_known {
+            let slot = self.t.channels.at_mut(channel);
+            slot.stranded = Some(Stranded { since: now, attempts: 0, tried: 0, rail, fault })
+                .filter(|_| slot.stranded.is_none())
+                .or(slot.stranded);
+        }
+        // Nobody listens any more where the peer did: it is gone, unless another connection stands or is on its way.
+        let hopeless = fault == RailFault::Gone || !is_known && fault == RailFault::Unauthenticated;
+        if hopeless {
+            let slot = self.t.channels.at_mut(channel);
+            if !is_known {
+                slot.redials &= !(1 << rail.0);
+            }
+            let tried = is_known || slot.redials == 0 && slot.wanted & !(1 << rail.0) == 0;
+            let others = self.t.subs_of(channel).iter().any(|sub| match sub.link.state() {
+                State::Up | State::Ready => true,
+                State::Connecting => !is_known,
+                State::Down => false,
+            });
+            if tried && !others {
+                return self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+            }
+        }
+        self.set_redial_timer(channel);
+        self.activate(channel);
+    }
+
+    fn set_redial_timer(&mut self, channel: u32) {
+        let redials = self.t.channels.at(channel).redials;
+        let subs = self.t.subs_of(channel);
+        let first = rails_of(redials).map(|rail| subs[usize::from(rail.0)].redial_at).min();
+        let timer = Tables::timer(channel, Timer::Redial);
+        match first {
+            Some(at) => self.t.timers.set(timer, at),
+            None => self.t.timers.cancel(timer),
+        }
+    }
+
+    /// Subchannels whose pause is over are opened again.
+    pub(super) fn redial(&mut self, now: Time, channel: u32) {
+        let slot = self.t.channels.at(channel);
+        if matches!(slot.state, ChannelState::Leaving | ChannelState::Over(_)) {
+            return;
+        }
+        for rail in rails_of(slot.redials) {
+            let sub = self.t.sub(channel, rail);
+            if sub.redial_at <= now {
+                let is_down = sub.link.state() == State::Down;
+                let slot = self.t.channels.at_mut(channel);
+                slot.redials &= !(1 << rail.0);
+                slot.wanted |= u64::from(is_down) << rail.0;
+            }
+        }
+        self.set_redial_timer(channel);
+        self.activate(channel);
+    }
+
+    /// No rail has been ready for as long as may be: the peer is given up (F-9).
+    pub(super) fn stranded_too_long(&mut self, now: Time, channel: u32) {
+        let slot = self.t.channels.at(channel);
+        let why = match slot.stranded {
+            Some(Stranded { since, attempts, tried, rail, fault }) if slot.terms.is_some() => {
+                LossReason::Unreachable { rails: tried, attempts, time: now - since, rail, fault }
+            }
+            Some(Stranded { rail, fault, .. }) => LossReason::RailFailed { rail, fault },
+            None => LossReason::ConnectTimeout, // G-4
+        };
+        self.end_channel(channel, Ending::Lost(why));
+    }
+
+    /// A connection is ready at this end: the peer's CONNECT has come on it.
+    pub(super) fn subchannel_ready(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
+        self.t.sub(channel, rail).ready_at = now;
+        let slot = self.t.channels.at_mut(channel);
+        if slot.stranded.take().is_some() {
+            self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
+        }
+        if verdict.safe {
+            self.release_lost(channel);
+        }
+        // What was said last may have been lost: credits and acknowledgments (A-1, C-4).
+        self.t.channels.at_mut(channel).ack.make_due();
+        self.ask_fences(channel);
+    }
+
+    /// The peer's end of a connection is dead (F-3, F-4).
+    pub(super) fn arrive_fence(&mut self, now: Time, channel: u32, common: &Common, fence: &Fence) {
+        let rail = RailId(fence.peer_rail);
+        if usize::from(rail.0) >= self.rails.len() {
+            self.stats.stale_dropped += 1;
+            return;
+        }
+        let of = Pair { mine: fence.peer_connection, yours: fence.connection };
+        let sub = self.t.sub(channel, rail);
+        let verdict = sub.link.fence(of);
+        if verdict.sever {
+            self.t.channels.at_mut(channel).severed |= 1 << rail.0;
+            self.down(now, channel, rail, RailFault::Closed, verdict);
+            if self.t.channels.at(channel).is_over() {
+                return;
+            }
+        }
+        self.note_beyond(channel, common, fence);
+        if verdict.safe {
+            self.release_lost(channel);
+        }
+        if verdict.answer && !fence.answer {
+            let sub = self.t.sub(channel, rail);
+            sub.answer = Some(of);
+            sub.peer_rail = fence.rail;
+            self.t.channels.at_mut(channel).fences |= 1 << rail.0;
+        }
+        self.activate(channel);
+    }
+
+    /// Ends a connection from here: it is of no use any more.
+    pub(super) fn sever(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
+        let verdict = self.t.sub(channel, rail).link.sever();
+        if verdict.sever {
+            self.t.channels.at_mut(channel).severed |= 1 << rail.0;
+            self.down(now, channel, rail, fault, verdict);
+        }
+    }
+
+    /// Asks the peer to end its ends of dead connections, and tells it of ours, over any that stands.
+    pub(super) fn pump_fences(&mut self, channel: u32, out: &mut Actions) {
+        let &Channel { fences, rooms, .. } = self.t.channels.at(channel);
+        for rail in rails_of(fences) {
+            let sub = *self.t.sub(channel, rail);
+            let (of, answer) = match (sub.answer, sub.link.waits_for()) {
+                (Some(of), _) => (of, true),
+                (None, Some(of)) => (of, false),
+                (None, None) => {
+                    self.t.channels.at_mut(channel).fences &= !(1 << rail.0);
+                    continue;
+                }
+            };
+            let (ordered_beyond, unordered_beyond) = self.beyond(channel);
+            let (connection, peer_connection) = (of.mine, of.yours);
+            let (rail_here, peer_rail) = (rail.0, sub.peer_rail);
+            let fence = Fence {
+                rail: rail_here,
+                peer_rail,
+                connection,
+                peer_connection,
+                ordered_beyond,
+                unordered_beyond,
+                answer,
+            };
+            let mut is_sent = false;
+            for by in rails_of(rooms.ready) {
+                if out.len() + STEP > out.capacity() {
+                    return self.activate(channel);
+                }
+                if self.send_frame(channel, by, Body::Fence(fence), Span::EMPTY, out) {
+                    is_sent = true;
+                    break;
+                }
+            }
+            if !is_sent {
+                // When a frame is through, it is looked at again.
+                return;
+            }
+            let sub = self.t.sub(channel, rail);
+            sub.answer = sub.answer.filter(|_| !answer);
+            let again = answer && sub.link.waits_for().is_some();
+            if !again {
+                self.t.channels.at_mut(channel).fences &= !(1 << rail.0);
+            }
+        }
+    }
+
+    /// What is received beyond the cumulative acknowledgment of each lane.
+    pub(super) fn beyond(&mut self, channel: u32) -> (u64, u64) {
+        let window = self.config.window;
+        let (slot, bits) = self.t.received(channel, 0);
+        let ordered = slot.received[0].beyond(bits, window);
+        let (slot, bits) = self.t.received(channel, 1);
+        (ordered, slot.received[1].beyond(bits, window))
+    }
+}

@@ -1,0 +1,263 @@
+//! What was lost with a connection goes out again, once both its ends are dead (F-3, F-5): every packet under its own
+//! number, so that the peer's window drops what it has; reads for the bytes that they were to bring.
+
+use super::action::{PostKind, Span, SpanOf};
+use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
+use super::measure::Part;
+use super::measure::tick;
+use super::op::{Op, OpKind, Packet, PartFin, Phase, What};
+use super::packets::Actions;
+use super::pump::Step;
+use super::room::rails_of;
+use super::{Endpoint, Level, Planted};
+use crate::ids::{PostId, RailId};
+use crate::seq::Seq;
+use crate::store::NONE;
+use crate::time::Time;
+use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, RemoteKeys, Repr, Resume, Rts};
+
+impl Endpoint<'_> {
+    /// The next thing that goes out again.
+    pub(super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
+        let replaying = self.t.channels.at(channel).replaying;
+        if replaying == 0 {
+            return Step::Idle;
+        }
+        for lane in [ORDERED, UNORDERED] {
+            if replaying >> lane & 1 == 1 && self.replay_packet(now, channel, lane, out) == Step::Sent {
+                return Step::Sent;
+            }
+        }
+        if replaying & REPLAY_READS != 0 {
+            return self.replay_read(now, channel, out);
+        }
+        Step::Idle
+    }
+
+    /// The next packet of a lane.
+    fn replay_packet(&mut self, now: Time, channel: u32, lane: usize, out: &mut Actions) -> Step {
+        loop {
+            let (slot, slots) = self.t.sent(channel, lane);
+            let from = slot.replay_at[lane];
+            // What is acknowledged by now has left the window.
+            let from = if from.is_before(slot.sent[lane].oldest()) { slot.sent[lane].oldest() } else { from };
+            let Some((psn, index)) = slot.sent[lane].next_held(slots, from) else {
+                slot.replaying &= !(1 << lane);
+                return Step::Idle;
+            };
+            slot.replay_at[lane] = psn.next();
+            let packet = *self.t.packets.at(index);
+            if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
+                continue;
+            }
+            let room = self.t.channels.at(channel).rooms.room;
+            if room == 0 {
+                self.t.channels.at_mut(channel).replay_at[lane] = psn;
+                return Step::Idle;
+            }
+            let rail = self.idlest(channel, room);
+            self.replay(now, channel, (rail, psn, index), out);
+            return Step::Sent;
+        }
+    }
+
+    /// Whether the leftovers of a rail's last connection wait for the peer's word.
+    pub(super) fn is_fenced_off(&self, channel: u32, rail: RailId) -> bool {
+        let waits = self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some();
+        waits && !self.planted(Planted::ReplayUnfenced)
+    }
+
+    fn replay(&mut self, now: Time, channel: u32, (rail, psn, index): (RailId, Seq, u32), out: &mut Actions) {
+        let Some(key) = self.t.packets.key_at(index) else { return };
+        let (body, payload) = self.rebuild(index);
+        if matches!(body, Body::Resume(_)) {
+            // From now on its acknowledgment does not say which of the two the peer had.
+            self.t.packets.at_mut(index).what = What::Resume;
+        }
+        let slot = self.t.packets.at_mut(index);
+        (slot.rail, slot.posted, slot.lost, slot.stamp) = (rail.0, true, false, tick(now));
+        let packet = *slot;
+        let mut op = packet.op;
+        while op != NONE {
+            let slot = self.t.ops.at_mut(op);
+            slot.posts += 1;
+            op = slot.together;
+        }
+        let common = self.common(channel, psn.0, packet.len, true);
+        self.note_posted(now, channel, rail, packet.len.into());
+        self.stats.packets_sent += 1;
+        self.stats.replayed += 1;
+        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+    }
+
+    /// A packet as it was, or as it would be now: what its operation says today has come to be after what it said then, and
+    /// where that makes a difference the peer has had the packet.
+    fn rebuild(&mut self, index: u32) -> (Body, Span) {
+        let packet = *self.t.packets.at(index);
+        let Packet { op, len, offset, .. } = packet;
+        let operation = self.t.op_id(op).0.to_bits();
+        let slot = *self.t.ops.at(op);
+        let Op { remote, remote_offset, granted, round, .. } = slot;
+        let keys = |keys| if keys == NONE { RemoteKeys::new() } else { self.t.key_sets.at(keys).to_vec() };
+        let ours = if slot.keys_ours { keys(slot.keys) } else { RemoteKeys::new() };
+        let want_placed = slot.level == Level::Placed;
+        let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
+        let body = match packet.what {
+            What::Eager => Body::Eager(head),
+            What::Parcel => {
+                let (mut count, mut at) = (0, op);
+                while at != NONE {
+                    (count, at) = (count + 1, self.t.ops.at(at).together);
+                }
+                let payload = match slot.retained {
+                    NONE => Span::EMPTY,
+                    place => Span { of: SpanOf::At(self.t.retention.at(place)), offset: 0, len: len.into() },
+                };
+                return (Body::Aggregate { count }, payload);
+            }
+            What::Rts => Body::Rts(Rts { head, message_bytes: slot.len, keys: ours }),
+            What::Cts => {
+                Body::Cts(Cts { operation: remote, target: operation, granted_bytes: granted, round, keys: ours })
+            }
+            What::PartFin => {
+                let PartFin { part, round: of } = PartFin::unpack(offset);
+                if of == round && slot.doubt >> part.0 & 1 == 1 {
+                    Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }) // F-7
+                } else {
+                    let count = slot.fins_expected.max(1);
+                    Body::Fin(Fin { operation: remote, count, refused: None, round: of, placed_bytes: granted })
+                }
+            }
+            What::Resume => Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }),
+            What::Data => Body::Data(Data { operation: remote, offset }),
+            What::Put => {
+                let offset = remote_offset.wrapping_add(offset);
+                Body::Put(wire::Put { window: remote, offset, operation })
+            }
+            What::Get => Body::Get(wire::Get { window: remote, offset: remote_offset, bytes: slot.len, operation }),
+            What::Atomic => Body::Atomic(self.atomic_of(op)),
+            What::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: remote, old: slot.old }),
+            What::Fin | What::Write | What::Read => {
+                Body::Fin(Fin { operation: remote, count: 1, refused: slot.refusal, round: 0, placed_bytes: granted })
+            }
+        };
+        let payload = match packet.what {
+            What::Eager | What::Data | What::Put => self.payload(op, offset, len.into()),
+            _ => Span::EMPTY,
+        };
+        (body, payload)
+    }
+
+    /// The next read whose rail has died, over another for which there is a key; where there is none, the message is asked
+    /// for anew.
+    fn replay_read(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
+        let mut waits = false;
+        for index in 0..self.t.packets.capacity() {
+            let Some(key) = self.t.packets.key_at(index) else { continue };
+            let packet = *self.t.packets.at(index);
+            if packet.channel != channel || !packet.lost || packet.what != What::Read {
+                continue;
+            }
+            let keys = self.t.ops.at(packet.op).keys;
+            let able = self.ready_with(channel, |caps| caps.read);
+            let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, able) };
+            if able == 0 {
+                if self.ready(channel) != 0 && self.t.ops.at(packet.op).posts == 0 {
+                    self.ask_anew(packet.op);
+                    return Step::Sent;
+                }
+                waits = true;
+                continue;
+            }
+            let room = able & self.t.channels.at(channel).rooms.room;
+            if room == 0 {
+                waits = true;
+                continue;
+            }
+            let rail = self.idlest(channel, room);
+            let from = self.key_for(channel, keys, rail).unwrap_or_default();
+            let from = wire::RemoteKey { address: from.address.wrapping_add(packet.offset), ..from };
+            let payload = self.payload(packet.op, packet.offset, packet.len.into());
+            self.t.packets.remove(key);
+            let extent_bytes = packet.len.into();
+            self.transfer(now, channel, rail, packet.op, PostKind::Read { from }, (payload, extent_bytes), out);
+            self.stats.replayed += 1;
+            return Step::Sent;
+        }
+        if !waits {
+            self.t.channels.at_mut(channel).replaying &= !REPLAY_READS;
+        }
+        Step::Idle
+    }
+
+    /// A message that was being read can't be read any more: all of it comes by put or data segments.
+    pub(super) fn ask_anew(&mut self, op: u32) {
+        for index in 0..self.t.packets.capacity() {
+            let Some(key) = self.t.packets.key_at(index) else { continue };
+            let packet = self.t.packets.at(index);
+            if packet.op == op && packet.what == What::Read && packet.lost {
+                self.t.packets.remove(key);
+            }
+        }
+        let slot = self.t.ops.at(op);
+        debug_assert!(slot.phase == Phase::Reading && slot.kind != OpKind::Send && slot.posts == 0);
+        if slot.queued == super::op::Queue::Bulk {
+            self.t.dequeue(op);
+        }
+        self.drop_stripes(op);
+        let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+        self.drop_key_set(keys, false);
+        let slot = self.t.ops.at_mut(op);
+        (slot.cursor, slot.moved, slot.single, slot.all_sent) = (0, 0, None, false);
+        self.begin_rendezvous(op, NONE);
+    }
+
+    /// Takes parts of transfers whose rail is gone to others that stand.
+    pub(super) fn move_orphans(&mut self, channel: u32, op: u32) {
+        let slot = *self.t.ops.at(op);
+        let ready = self.ready(channel);
+        let able = match slot.phase {
+            Phase::Writing => self.ready_with(channel, |caps| caps.write),
+            Phase::Reading => self.ready_with(channel, |caps| caps.read),
+            _ => ready,
+        };
+        let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
+        let is_keyless = keyed == 0 && slot.keys != NONE;
+        if let Some(rail) = slot.single {
+            if ready >> rail.0 & 1 == 0 && slot.doubt == 0 {
+                // Only its FIN may be left, which needs no key.
+                let able = if slot.phase == Phase::Writing && slot.cursor >= slot.granted { ready } else { keyed };
+                if able != 0 {
+                    let other = self.idlest(channel, able);
+                    let slot = self.t.ops.at_mut(op);
+                    slot.single = Some(other);
+                    if slot.fins_due != 0 {
+                        slot.fins_due = 1 << other.0;
+                    }
+                } else if is_keyless {
+                    self.ask_for_keys(channel, op);
+                }
+            }
+            return;
+        }
+        let set = slot.stripes;
+        let pending = self.t.stripe_sets.at(set).pending;
+        for part in rails_of(pending & !slot.doubt) {
+            let Part { carrier, .. } = self.t.parts_of(set)[usize::from(part.0)];
+            if ready >> carrier & 1 == 1 {
+                continue;
+            }
+            let stripe = self.t.stripes_of(set)[usize::from(part.0)];
+            let able = if slot.phase == Phase::Writing && stripe.next >= stripe.end { ready } else { keyed };
+            if able != 0 {
+                let other = self.idlest(channel, able);
+                self.t.parts_of(set)[usize::from(part.0)].carrier = other.0;
+                let set = self.t.stripe_sets.at_mut(set);
+                set.moved |= 1 << part.0;
+                set.helpers = 0;
+            } else if is_keyless {
+                return self.ask_for_keys(channel, op);
+            }
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Put rendezvous after a failure (F-7). A completion does not say that memory was written (resilient-2010, III.B); a FIN
+//! that came behind the writes does. So where a connection dies, all writes of a message over it are in doubt for which
+//! no acknowledged FIN stands. They are written again, over other rails, in a *round* of their own: the sender asks for it
+//! with RESUME, the receiver forgets the FINs that it has counted and answers with a CTS of that round, and from then on
+//! only FINs of that round count. The number of a FIN that was lost brings the RESUME in its stead, so that one of the two
+//! has an effect, whichever arrived.
+//!
+//! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has nothing to
+//! write again: when the receiver has them all, nothing can land late.
+
+use super::Endpoint;
+use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
+use super::room::rails_of;
+use super::tables::KeySet;
+use crate::ids::RailId;
+use crate::store::NONE;
+use crate::wire::{Cts, Resume};
+
+impl Endpoint<'_> {
+    /// Parts of a transfer that a rail carries: bit per part.
+    pub(super) fn parts_of_rail(&mut self, op: u32, rail: RailId) -> u64 {
+        let &Op { single, stripes, .. } = self.t.ops.at(op);
+        match (single, stripes) {
+            (Some(part), _) => u64::from(part == rail) << part.0,
+            (None, NONE) => 0,
+            (None, set) => {
+                let parts = (0u8..).zip(self.t.parts_of(set));
+                parts.filter(|(_, part)| part.carrier == rail.0).fold(0, |mask, (part, _)| mask | 1 << part)
+            }
+        }
+    }
+
+    /// Parts with writes for which no acknowledged FIN stands.
+    pub(super) fn unconfirmed(&mut self, op: u32) -> u64 {
+        let &Op { single, stripes, cursor, .. } = self.t.ops.at(op);
+        match (single, stripes) {
+            (Some(part), _) => u64::from(cursor > 0) << part.0,
+            (None, NONE) => 0,
+            (None, set) => {
+                let parts = (0u8..).zip(self.t.parts_of(set));
+                parts.filter(|(_, part)| part.written.is_some()).fold(0, |mask, (part, _)| mask | 1 << part)
+            }
+        }
+    }
+
+    /// The peer has a packet. Where it is the FIN of a part, the writes before it are in place.
+    pub(super) fn confirm(&mut self, packet: &Packet) {
+        if packet.what != What::PartFin {
+            return;
+        }
+        let PartFin { part, round } = PartFin::unpack(packet.offset);
+        let slot = self.t.ops.at_mut(packet.op);
+        if slot.round != round {
+            return;
+        }
+        slot.doubt &= !(1 << part.0);
+        let set = slot.stripes;
+        if set != NONE {
+            self.t.parts_of(set)[usize::from(part.0)].written = None;
+        }
+    }
+
+    /// Asks for new rounds of the messages of a channel whose writes are in doubt, as far as their rails are dead at both
+    /// ends.
+    pub(super) fn resume_doubtful(&mut self, channel: u32) {
+        for op in 0..self.t.ops.capacity() {
+            if self.t.ops.key_at(op).is_none() {
+                continue;
+            }
+            let slot = self.t.ops.at(op);
+            let waits = slot.channel == channel && slot.resume_due && slot.phase == Phase::Writing && !slot.fin_seen;
+            if waits && !self.is_doubt_fenced_off(op) {
+                self.ask_for_round(op);
+            }
+        }
+    }
+
+    /// Whether a part in doubt was written over a connection of which the peer's end may live.
+    fn is_doubt_fenced_off(&mut self, op: u32) -> bool {
+        let &Op { channel, doubt, single, stripes, .. } = self.t.ops.at(op);
+        rails_of(doubt).any(|part| {
+            let carrier = match (single, stripes) {
+                (Some(rail), _) => rail,
+                (None, NONE) => return false,
+                (None, set) => RailId(self.t.parts_of(set)[usize::from(part.0)].carrier),
+            };
+            self.is_fenced_off(channel, carrier)
+        })
+    }
+
+    /// Sends RESUME; nothing more is written until the CTS of the new round is here.
+    pub(super) fn ask_for_round(&mut self, op: u32) {
+        let slot = self.t.ops.at_mut(op);
+        slot.resume_due = false;
+        if slot.queued == Queue::Bulk {
+            self.t.dequeue(op);
+        }
+        if self.t.ops.at(op).queued == Queue::None {
+            self.send_control(op, Control::Resume);
+        }
+    }
+
+    /// The sender of a message that is being written wants a new round.
+    pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
+        let target = self.op_named(resume.target);
+        let Some(op) = self.t.find_op(target).filter(|&op| {
+            let slot = self.t.ops.at(op);
+            let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
+            let waits = matches!(slot.kind, OpKind::Recv | OpKind::Part) && slot.phase == Phase::Written;
+            slot.channel == channel && waits && is_newer && !slot.completed
+        }) else {
+            // It has all FINs, and its own is on the way; or it has begun the round already.
+            self.stats.stale_dropped += 1;
+            return;
+        };
+        let slot = self.t.ops.at_mut(op);
+        (slot.round, slot.fins, slot.fins_expected) = (resume.round, 0, 0);
+        if slot.queued == Queue::None {
+            self.send_control(op, Control::Cts);
+        }
+    }
+
+    /// The receiver has begun a new round.
+    pub(super) fn begin_round(&mut self, channel: u32, op: u32, cts: &Cts) {
+        let fenced_off = self.is_doubt_fenced_off(op);
+        let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+        self.drop_key_set(keys, false);
+        if !cts.keys.is_empty()
+            && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
+        {
+            self.t.ops.at_mut(op).keys = set.index;
+        }
+        let keys = self.t.ops.at(op).keys;
+        let writable = self.ready_with(channel, |caps| caps.write);
+        let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, writable) };
+        let slot = self.t.ops.at_mut(op);
+        slot.round = cts.round;
+        slot.all_sent = false;
+        let &mut Op { single, stripes, doubt, cursor, queued, .. } = slot;
+        if queued == Queue::Control {
+            // Asked for by another failure meanwhile: this round answers it.
+            self.t.dequeue(op);
+            self.t.ops.at_mut(op).control = Control::None;
+        }
+        if fenced_off {
+            // Another connection has died, and its writes may still land: the next round, then.
+            let slot = self.t.ops.at_mut(op);
+            slot.resume_due = true;
+            return;
+        }
+        if able == 0 {
+            self.drop_stripes(op);
+            let slot = self.t.ops.at_mut(op);
+            (slot.phase, slot.single, slot.cursor, slot.doubt) = (Phase::Data, None, 0, 0);
+            (slot.fins_due, slot.fins_expected) = (0, 0);
+        } else if let Some(rail) = single {
+            let slot = self.t.ops.at_mut(op);
+            if doubt != 0 || cursor == 0 {
+                (slot.single, slot.cursor, slot.doubt) = (None, 0, 0);
+                (slot.fins_due, slot.fins_expected) = (0, 0);
+            } else {
+                (slot.fins_due, slot.fins_expected) = (1 << rail.0, 1);
+            }
+        } else if stripes != NONE {
+            self.open_parts(op, stripes);
+        }
+        self.drop_keys_if_unused(op);
+        let slot = self.t.ops.at_mut(op);
+        if slot.queued != Queue::Bulk {
+            self.t.enqueue(op, Queue::Bulk);
+        }
+        self.activate(channel);
+    }
+
+    fn drop_keys_if_unused(&mut self, op: u32) {
+        if self.t.ops.at(op).phase == Phase::Data {
+            let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
+            self.drop_key_set(keys, false);
+        }
+    }
+
+    /// What is in doubt is to be written again, and every part with writes to confirm has a FIN to send.
+    fn open_parts(&mut self, op: u32, set: u32) {
+        let &Op { doubt, granted, .. } = self.t.ops.at(op);
+        let (mut fins_due, mut pending, mut rest) = (0u64, 0u64, 0);
+        for part in 0..self.rails.len() {
+            let mut stripe = self.t.stripes_of(set)[part];
+            let written = self.t.parts_of(set)[part].written;
+            if doubt >> part & 1 == 1
+                && let Some((low, high)) = written
+            {
+                // Bytes that others carry may lie in between: the same bytes to the same place.
+                (stripe.next, stripe.end) = (low, stripe.end.max(high));
+                self.t.stripes_of(set)[part] = stripe;
+                self.t.parts_of(set)[part].written = None;
+            }
+            let left = stripe.end.saturating_sub(stripe.next);
+            let written = self.t.parts_of(set)[part].written;
+            if left > 0 || written.is_some() {
+                fins_due |= 1 << part;
+                pending |= 1 << part;
+            }
+            rest += left;
+        }
+        let slot = self.t.stripe_sets.at_mut(set);
+        (slot.pending, slot.helpers) = (pending, 0);
+        let slot = self.t.ops.at_mut(op);
+        (slot.doubt, slot.cursor) = (0, granted.saturating_sub(rest));
+        (slot.fins_due, slot.fins_expected) = (fins_due, fins_due.count_ones() as u16);
+    }
+}
