@@ -31,6 +31,7 @@ impl Endpoint<'_> {
         };
         if self.t.channels.at(channel).is_over() {
             // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7, G-10).
+            self.arrive_late(channel, rail, header);
             self.stats.stale_dropped += 1;
             return Arrival::Discard;
         }
@@ -60,11 +61,6 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return Ok(Arrival::Discard); // G-5
         }
-        let is_farewell = self.t.channels.at(channel).is_farewell;
-        if is_farewell && !matches!(body, Body::Connect(_) | Body::Bye) {
-            self.stats.stale_dropped += 1;
-            return Ok(Arrival::Discard);
-        }
         let state = self.t.sub(channel, rail).link.state();
         if matches!(state, State::Down | State::Connecting) {
             // Of a connection that was ended from here.
@@ -76,9 +72,7 @@ impl Endpoint<'_> {
         } else if state != State::Ready {
             return Err(ProtocolError::NotConnected); // G-1
         }
-        if !is_farewell {
-            self.arrive_acks(channel, &common)?;
-        }
+        self.arrive_acks(channel, &common)?;
         let carries = matches!(
             body,
             Body::Eager(_)
@@ -155,11 +149,9 @@ impl Endpoint<'_> {
             if slot.state == ChannelState::Connecting {
                 slot.state = ChannelState::Open;
             }
-            slot.tell_up = !slot.is_farewell;
+            slot.tell_up = true;
             self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
-            if self.t.channels.at(channel).tell_up {
-                self.tell_channel(channel);
-            }
+            self.tell_channel(channel);
         }
         self.activate(channel);
         Ok(())

@@ -158,8 +158,8 @@ pub(crate) struct Channel {
     pub event: Link,
     pub tell_up: bool,
     pub tell_over: bool,
-    /// It is over for this side, and open only to say so to a peer that calls again (G-10).
-    pub is_farewell: bool,
+    /// Once it is over: rails on which the peer calls again, to be told so (G-10); bit per rail.
+    pub callers: u64,
     /// Messages of this channel that still occupy slots.
     pub messages: u32,
 }
@@ -218,7 +218,7 @@ impl Channel {
             event: Link::UNLINKED,
             tell_up: false,
             tell_over: false,
-            is_farewell: false,
+            callers: 0,
             messages: 0,
         }
     }

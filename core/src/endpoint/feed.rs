@@ -19,8 +19,7 @@ impl Endpoint<'_> {
                 }
                 let Some(channel) = self.t.channel_of(peer) else { return };
                 if self.t.channels.at(channel).is_over() {
-                    self.t.channels.at_mut(channel).unwanted &= !(1 << rail.0);
-                    self.activate(channel);
+                    self.late_caller_gone(channel, rail);
                     return;
                 }
                 self.subchannel_down(now, channel, rail, fault);
@@ -37,13 +36,13 @@ impl Endpoint<'_> {
         let gone = self.t.peers[peer.0 as usize].gone;
         let channel = match self.t.channel_of(peer) {
             Some(channel) => Some(channel),
-            None if gone => self.open_farewell(now, peer), // G-10
-            None => self.open_channel(now, peer),          // L-1
+            None if gone => self.open_over(now, peer), // G-10
+            None => self.open_channel(now, peer),      // L-1
         };
-        let Some(channel) = channel.filter(|&channel| !self.t.channels.at(channel).is_over()) else {
-            self.refuse_subchannel(peer, rail);
-            return;
-        };
+        let Some(channel) = channel else { return self.refuse_subchannel(peer, rail) };
+        if self.t.channels.at(channel).is_over() {
+            return self.late_caller(now, channel, rail);
+        }
         log::debug!("peer {}: rail {} up", peer.0, rail.0);
         let was_up = self.t.sub(channel, rail).is_up();
         let verdict = self.t.sub(channel, rail).link.up();
@@ -81,7 +80,11 @@ impl Endpoint<'_> {
                 self.t.channels.at_mut(channel).ack.make_due();
                 self.activate(channel);
             } else if id == Tables::timer(channel, Timer::Connect) {
-                self.stranded_too_long(now, channel);
+                if self.t.channels.at(channel).is_over() {
+                    self.dismiss_late_callers(channel);
+                } else {
+                    self.stranded_too_long(now, channel);
+                }
             } else if id == Tables::timer(channel, Timer::Redial) {
                 self.redial(now, channel);
             } else if id == Tables::timer(channel, Timer::Sample) {

@@ -44,14 +44,6 @@ impl Endpoint<'_> {
         Some(index)
     }
 
-    /// A channel to a peer that is over for this side, and calls: to say goodbye (again), which it has not heard.
-    pub(super) fn open_farewell(&mut self, now: Time, peer: PeerId) -> Option<u32> {
-        let channel = self.open_channel(now, peer)?;
-        let slot = self.t.channels.at_mut(channel);
-        (slot.state, slot.is_farewell, slot.wanted) = (ChannelState::Leaving, true, 0);
-        Some(channel)
-    }
-
     /// Puts a channel on the list of those with something to send.
     pub(super) fn activate(&mut self, channel: u32) {
         let mut links = By(&mut self.t.channels, channel_active);
@@ -118,7 +110,7 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at_mut(channel);
         slot.state = ChannelState::Over(ending);
-        slot.tell_over = !slot.is_farewell;
+        slot.tell_over = true;
         slot.wanted = 0;
         slot.unsaid = 0;
         (slot.redials, slot.fences, slot.replaying, slot.voids) = (0, 0, 0, 0);
@@ -148,9 +140,7 @@ impl Endpoint<'_> {
         // What it held, or was woken for and does not use, the next one that waits may have.
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
-        if self.t.channels.at(channel).tell_over {
-            self.tell_channel(channel);
-        }
+        self.tell_channel(channel);
         self.activate(channel);
     }
 
@@ -247,10 +237,11 @@ impl Endpoint<'_> {
     pub(super) fn free_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
-        if !slot.is_over() || slot.tell_over || slot.tell_up || slot.unwanted != 0 || slot.messages > 0 {
+        if !slot.is_over() || slot.tell_over || slot.tell_up || slot.unwanted | slot.callers != 0 || slot.messages > 0 {
             return;
         }
         let peer = slot.peer;
+        self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
         let mut links = By(&mut self.t.channels, channel_active);
         self.active.unlink(&mut links, channel);
         self.t.channels.remove(key);

@@ -15,6 +15,7 @@ mod debug;
 pub mod error;
 pub mod event;
 mod explain;
+mod farewell;
 mod feed;
 mod frames;
 #[cfg(any(test, feature = "harness"))]

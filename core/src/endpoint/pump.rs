@@ -110,6 +110,7 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at(channel);
         if slot.is_over() {
+            self.pump_late_callers(channel, out);
             self.free_channel_if_idle(channel);
             return;
         }

@@ -1,0 +1,86 @@
+//! Peers that call a channel that is over for this side: they have not heard the goodbye, or not heard that they were given
+//! up, and would call for ever. Each hears CONNECT and BYE on the connection that it has made (G-10).
+
+use super::Endpoint;
+use super::action::Span;
+use super::channel::{ChannelState, Ending, Timer};
+use super::packets::Actions;
+use super::pump::STEP;
+use super::room::rails_of;
+use super::tables::Tables;
+use crate::ids::{PeerId, RailId};
+use crate::rel::link::State;
+use crate::time::Time;
+use crate::wire::{Body, Repr};
+
+impl Endpoint<'_> {
+    /// A channel of a peer of which nothing else is left, to say so.
+    pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
+        let channel = self.open_channel(now, peer)?;
+        let slot = self.t.channels.at_mut(channel);
+        (slot.state, slot.wanted) = (ChannelState::Over(Ending::Closed), 0);
+        Some(channel)
+    }
+
+    /// A connection of a peer whose channel is over.
+    pub(super) fn late_caller(&mut self, now: Time, channel: u32, rail: RailId) {
+        self.stats.stale_dropped += 1;
+        let sub = self.t.sub(channel, rail);
+        sub.reset();
+        sub.link.up();
+        let slot = self.t.channels.at_mut(channel);
+        let bit = 1 << rail.0;
+        (slot.callers, slot.unsaid, slot.unwanted) = (slot.callers | bit, slot.unsaid | bit, slot.unwanted & !bit);
+        self.refresh(channel, rail);
+        self.t.timers.set(Tables::timer(channel, Timer::Connect), now + self.config.connect_timeout);
+        self.activate(channel);
+    }
+
+    /// Of what it says only its CONNECT counts.
+    pub(super) fn arrive_late(&mut self, channel: u32, rail: RailId, header: &[u8]) {
+        let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
+        self.t.sub(channel, rail).link.connect(connect.connection);
+        self.refresh(channel, rail);
+        self.activate(channel);
+    }
+
+    /// Its connection is gone.
+    pub(super) fn late_caller_gone(&mut self, channel: u32, rail: RailId) {
+        let slot = self.t.channels.at_mut(channel);
+        let bit = 1u64 << rail.0;
+        (slot.callers, slot.unsaid, slot.unwanted) = (slot.callers & !bit, slot.unsaid & !bit, slot.unwanted & !bit);
+        self.t.sub(channel, rail).reset();
+        self.refresh(channel, rail);
+        self.activate(channel);
+    }
+
+    /// Who has called and said nothing is heard no longer.
+    pub(super) fn dismiss_late_callers(&mut self, channel: u32) {
+        for rail in rails_of(self.t.channels.at(channel).callers) {
+            self.dismiss(channel, rail);
+        }
+    }
+
+    fn dismiss(&mut self, channel: u32, rail: RailId) {
+        self.late_caller_gone(channel, rail);
+        self.t.channels.at_mut(channel).unwanted |= 1 << rail.0;
+    }
+
+    /// Says goodbye to those who have called, and hangs up when it is out.
+    pub(super) fn pump_late_callers(&mut self, channel: u32, out: &mut Actions) {
+        for rail in rails_of(self.t.channels.at(channel).callers) {
+            if out.len() + STEP > out.capacity() {
+                return self.activate(channel);
+            }
+            let sub = *self.t.sub(channel, rail);
+            if sub.link.state() != State::Ready || !sub.connect_sent || sub.frame_posted {
+                continue;
+            }
+            if sub.bye_sent {
+                self.dismiss(channel, rail);
+            } else if self.send_frame(channel, rail, Body::Bye, Span::EMPTY, out) {
+                self.t.sub(channel, rail).bye_sent = true;
+            }
+        }
+    }
+}
