@@ -178,8 +178,10 @@ pub struct World<'m> {
     pub honest: bool,
     /// Whether subchannels are cut: what is under way then may name memory that is gone.
     pub faulty: bool,
-    /// Whether connections can't always be had.
-    pub refusing: bool,
+    /// One connection in so many can't be had; 0: all can.
+    pub refuse_one_in: u64,
+    /// Remote writes of dead ends stay on their way.
+    pub hold_ghosts: bool,
     connections: u64,
     registrations: Registrations,
     /// Actions carried out.
@@ -244,7 +246,8 @@ impl<'m> World<'m> {
             rng: Rng::new(seed),
             honest: true,
             faulty: false,
-            refusing: false,
+            refuse_one_in: 0,
+            hold_ghosts: false,
             connections: 0,
             registrations: Registrations::default(),
             actions: 0,
@@ -362,7 +365,7 @@ impl<'m> World<'m> {
             // It stands: the other side was faster.
             return;
         }
-        if self.refusing && self.rng.one_in(3) {
+        if self.refuse_one_in > 0 && self.rng.one_in(self.refuse_one_in) {
             let fault = RailFault::TimedOut;
             return self.nodes[near].endpoint.handle_rail_event(now, RailEvent::Down { peer, rail, fault });
         }
@@ -508,7 +511,13 @@ impl<'m> World<'m> {
                     self.nodes[from].endpoint.handle_completion(Time(self.now), id, PostStatus::Done);
                 }
             }
-            2 if !link.flying.is_empty() => {
+            2 if self.hold_ghosts
+                && self.link(from, to, rail).flying.front().is_some_and(|flying| flying.write.is_some()) =>
+            {
+                return false;
+            }
+            2 if !self.link(from, to, rail).flying.is_empty() => {
+                let link = self.link(from, to, rail);
                 let flying = link.flying.pop_front().expect("not empty");
                 let all = self.rng.one_in(2);
                 if let Some(rest) = self.deliver(from, to, rail, flying, all) {
@@ -534,20 +543,27 @@ impl<'m> World<'m> {
         true
     }
 
-    /// The remote writes that a rail has not carried out: where they would go, and what they would write. Whoever cuts
-    /// the rail next may still let them land, as a fabric may (a ghost write).
-    pub fn pending_writes(&mut self, from: usize, to: usize, rail: usize) -> Vec<(Seg, Vec<u8>)> {
+    /// Remote writes that a rail has not carried out.
+    pub fn pending_writes(&mut self, from: usize, to: usize, rail: usize) -> usize {
         let link = self.link(from, to, rail);
-        let write = |posted: &Posted| match posted.kind {
-            PostKind::Write { to: key } => Some((key, posted.payload.clone())),
-            PostKind::Send | PostKind::Read { .. } => None,
-        };
-        let writes: Vec<_> = link.posted.iter().filter_map(write).collect();
-        let resolve = |(key, payload): (_, Vec<Seg>)| {
-            let data = self.nodes[from].read(&payload);
-            self.remote_seg(to, rail, key, data.len() as u64).map(|seg| (seg, data))
-        };
-        writes.into_iter().filter_map(resolve).collect()
+        let is_write = |kind: PostKind| matches!(kind, PostKind::Write { .. });
+        let posted = link.posted.iter().filter(|posted| is_write(posted.kind)).count();
+        posted + link.flying.iter().filter(|flying| flying.write.is_some()).count()
+    }
+
+    /// What dead ends have written lands, where the other end still lives. Says how many writes that were.
+    pub fn land_ghosts(&mut self) -> usize {
+        self.hold_ghosts = false;
+        let (count, rails, mut landed) = (self.nodes.len(), self.rails, 0);
+        for (from, to, rail) in
+            (0..count).flat_map(|from| (0..count).flat_map(move |to| (0..rails).map(move |rail| (from, to, rail))))
+        {
+            while let Some(flying) = self.link(from, to, rail).flying.pop_front() {
+                landed += usize::from(flying.write.is_some());
+                self.deliver(from, to, rail, flying, true);
+            }
+        }
+        landed
     }
 
     /// Delivers a packet, or a part of its payload; gives back what is not through.

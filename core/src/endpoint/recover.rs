@@ -75,6 +75,9 @@ impl Endpoint<'_> {
     /// Of every connection whose leftovers wait, the peer is asked (again): a question may have been lost with the
     /// connection that it went over (F-3).
     pub(super) fn ask_fences(&mut self, channel: u32) {
+        if self.planted(Planted::ReplayUnfenced) {
+            return;
+        }
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
         let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
         self.t.channels.at_mut(channel).fences |= asked;
@@ -188,9 +191,11 @@ impl Endpoint<'_> {
         if verdict.safe {
             self.release_lost(channel);
         }
-        // What was said last may have been lost: credits and acknowledgments (A-1, C-4).
-        self.t.channels.at_mut(channel).ack.make_due();
-        self.ask_fences(channel);
+        if self.t.sub(channel, rail).link.pair().mine > 1 {
+            // What was said last may have been lost: credits and acknowledgments (A-1, C-4).
+            self.t.channels.at_mut(channel).ack.make_due();
+            self.ask_fences(channel);
+        }
     }
 
     /// The peer's end of a connection is dead (F-3, F-4).

@@ -66,12 +66,6 @@ impl Endpoint<'_> {
         Candidates { up: ready, room }
     }
 
-    /// Whether a subchannel takes one more post, one being kept for unsequenced frames (L-4).
-    #[cfg(any(test, feature = "planted"))]
-    pub(super) fn has_room(&self, channel: u32, rail: RailId) -> bool {
-        self.t.channels.at(channel).rooms.room >> rail.0 & 1 == 1
-    }
-
     /// Rails of a channel on which packets may be posted: bit per rail.
     pub(super) fn ready(&self, channel: u32) -> u64 {
         self.t.channels.at(channel).rooms.ready

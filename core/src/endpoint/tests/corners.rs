@@ -360,7 +360,7 @@ fn a_message_that_is_here_survives_its_peer() {
     let recv = Recv { segments: &seg(1000, 300), cookie: Cookie(1), ..Recv::default() };
     world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
     world.faulty = true;
-    world.cut(0, 1, RailId(0), RailFault::TimedOut, true);
+    world.cut(0, 1, RailId(0), RailFault::Corrupt, true);
     world.settle();
     assert_eq!(completions(&mut world, 1)[&1].unwrap().bytes, 300);
     assert_filled(&world, 1, 1000, 300, 3);

@@ -242,7 +242,7 @@ fn terms_are_kept() {
         block_bytes: 64,
         requests_max: 4,
         rail: 0,
-        connection: 0,
+        connection: 1,
         answer: true,
     };
     let cases = [

@@ -224,7 +224,7 @@ fn a_lost_peer_leaves_nothing() {
         if placed {
             lone.place_bytes(early, &payload);
         }
-        let fault = RailFault::TimedOut;
+        let fault = RailFault::Corrupt;
         lone.endpoint.handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
         lone.sent();
         let usage = lone.endpoint.usage();

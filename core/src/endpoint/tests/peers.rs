@@ -123,7 +123,7 @@ fn a_lost_peer_takes_only_its_own_along() {
         let exact = Recv { from: tagged(Some(1), 999), cookie: Cookie(999), ..Recv::default() };
         world.nodes[0].endpoint.recv(Time(world.now), &exact).unwrap();
         for rail in 0..2 {
-            world.cut(0, 1, RailId(rail), RailFault::Closed, true);
+            world.cut(0, 1, RailId(rail), RailFault::Corrupt, true);
         }
         for n in 0..10 {
             let recv = Recv {
@@ -135,7 +135,7 @@ fn a_lost_peer_takes_only_its_own_along() {
             world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
         }
         world.settle();
-        let why = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Closed };
+        let why = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Corrupt };
         let events = other_events(&mut world, 0);
         assert!(events.contains(&Event::PeerLost { peer: PeerId(1), why }) || seed == 0, "{events:?}");
         let got = completions(&mut world, 0);
@@ -174,22 +174,40 @@ fn connecting_has_a_limit() {
     assert_eq!(endpoint.next_timeout(), None);
 }
 
-/// G-4: a rail that can't be had is no failure while another can.
+/// G-4, F-8: a rail that can't be had is tried again; the peer is lost when nobody listens on any.
 #[test]
-fn one_refused_rail_is_no_loss() {
+fn rails_that_cannot_be_had_are_tried_again() {
     let config = small();
     let mut regions = regions(&config, 1);
     let mut region = regions.pop().unwrap();
     let mut endpoint = Endpoint::new(config, &[TCP, TCP], region.for_test(&config), Time(0)).unwrap();
     endpoint.add_peer(PeerId(1), 3).unwrap();
     endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
-    let mut actions = heapless::Vec::new();
-    endpoint.poll_actions(Time(0), &mut actions);
     let down = |rail, fault| RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
-    endpoint.handle_rail_event(Time(1), down(0, RailFault::Refused));
-    assert_eq!(endpoint.poll_event(), None);
-    endpoint.handle_rail_event(Time(2), down(1, RailFault::TimedOut));
-    let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::TimedOut };
+    let dialled = |endpoint: &mut Endpoint<'_>, now| {
+        let mut actions = heapless::Vec::new();
+        endpoint.handle_timeout(Time(now));
+        endpoint.poll_actions(Time(now), &mut actions);
+        let rail = |action: &Action| match action {
+            Action::Connect { rail, .. } => rail.0,
+            other => panic!("{other:?}"),
+        };
+        actions.iter().map(rail).collect::<Vec<_>>()
+    };
+    assert_eq!(dialled(&mut endpoint, 0), [0, 1]);
+    // At once, then after pauses that double up to the longest.
+    let (min, max) = (config.redial_min.0, config.redial_max.0);
+    let mut now = 0;
+    for pause in [0, min, 2 * min, 4 * min, 8 * min, max, max] {
+        endpoint.handle_rail_event(Time(now), down(0, RailFault::TimedOut));
+        assert!(pause == 0 || dialled(&mut endpoint, now + pause - 1).is_empty(), "{pause}");
+        now += pause;
+        assert_eq!(dialled(&mut endpoint, now), [0], "{pause}");
+    }
+    endpoint.handle_rail_event(Time(now), down(0, RailFault::Gone));
+    assert_eq!(endpoint.poll_event(), None, "the other one is on its way");
+    endpoint.handle_rail_event(Time(now), down(1, RailFault::Gone));
+    let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
 }
 

@@ -256,12 +256,12 @@ impl<'m> Program<'m> {
         for _ in moments {
             self.fault();
         }
-        self.world.refusing = false;
+        self.world.refuse_one_in = 0;
     }
 
     fn fault(&mut self) {
         self.world.faulty = true;
-        self.world.refusing = true;
+        self.world.refuse_one_in = 3;
         let (near, far) = (self.rng.below(self.ranks as u64) as usize, self.rng.below(self.ranks as u64) as usize);
         let rail = RailId(self.rng.below(self.rails as u64) as u8);
         if near != far && !self.facts[usize::from(rail.0)].caps.lossless {

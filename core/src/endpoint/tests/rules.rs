@@ -103,15 +103,17 @@ fn the_first_terms_hold() {
     assert_eq!(lone.offence(), ProtocolError::Terms);
 }
 
-/// G-5, W-23: packets of another epoch, and reconnections, are dropped; the channel is well.
+/// G-5: packets of another epoch are dropped; F-4, W-23: who asks after a connection of which nothing is known any more is
+/// told that it is dead.
 #[test]
-fn what_is_only_dropped() {
+fn what_is_old_changes_nothing() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     assert_eq!(lone.feed_on(0, Body::Bye, 0, |common| common.epoch = 1), Arrival::Discard);
     assert_eq!(lone.feed(Body::Fence(Fence::default()), 0), Arrival::Done);
-    assert_eq!(lone.endpoint.stats().stale_dropped, 2);
-    assert_eq!((lone.sent(), lone.endpoint.poll_event()), (vec![], None));
+    assert_eq!(lone.endpoint.stats().stale_dropped, 1);
+    let answer = Fence { answer: true, ..Fence::default() };
+    assert_eq!((lone.sent_one().body, lone.endpoint.poll_event()), (Body::Fence(answer), None));
 }
 
 /// G-6, S-10, A-8: a probe is answered, an answer is not, and neither is acknowledged.
@@ -162,7 +164,14 @@ fn a_bye_ends_the_channel_at_once() {
     assert!(lone.endpoint.t.messages.is_empty(), "the early one had not had its turn");
     lone.closed.clear();
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-    assert_eq!((lone.sent(), &lone.closed[..]), (vec![], &[RailId(1)][..]));
+    // Who calls again hears it again.
+    assert!(matches!(lone.sent_one().body, Body::Connect(Connect { connection: 1, .. })));
+    assert_eq!(lone.feed_on(1, eager(7), 0, |_| ()), Arrival::Discard);
+    lone.feed_on(1, Body::Connect(Connect { rail: lone::PEER_RAIL + 1, ..TERMS }), 0, |_| ());
+    assert_eq!(lone.sent_one().body, Body::Bye);
+    lone.sent();
+    assert_eq!(lone.closed, [RailId(1)]);
+    assert_eq!(lone.endpoint.poll_event(), None);
 }
 
 /// S-1, A-1, S-7: lanes count apart, and every packet says what has come: what is in its place, not what is on the way.
