@@ -191,9 +191,15 @@ impl Endpoint<'_> {
         let path = &mut self.t.sub(channel, rail).path;
         path.set_pace(rate);
         path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
-        let way = |rail: &u8| self.t.subs[self.t.sub_index(channel, RailId(*rail))].path.way;
-        let nearest = (0..self.rails.len() as u8).min_by_key(way).unwrap_or_default();
-        self.t.channels.at_mut(channel).nearest = nearest;
+        self.find_nearest(channel);
+    }
+
+    /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one that never came
+    /// up reads as that of one to be tried, which is nearer than all.
+    pub(super) fn find_nearest(&mut self, channel: u32) {
+        let way = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].path.way;
+        let nearest = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();
+        self.t.channels.at_mut(channel).nearest = nearest.0;
     }
 
     /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not heard of for a

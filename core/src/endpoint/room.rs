@@ -47,7 +47,12 @@ impl Endpoint<'_> {
     pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         let facts = &self.rails[usize::from(rail.0)];
-        self.t.channels.at_mut(channel).rooms.set(rail, sub, facts, self.config.feed_time);
+        let rooms = &mut self.t.channels.at_mut(channel).rooms;
+        let before = rooms.ready;
+        rooms.set(rail, sub, facts, self.config.feed_time);
+        if rooms.ready != before {
+            self.find_nearest(channel);
+        }
     }
 
     /// All subchannels of a channel as they are: what `refresh` must have led to.

@@ -98,6 +98,24 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
     }
 }
 
+/// P-9: the nearest rail is one of those that are ready: neither one that never reached the peer, be it number 0, nor one
+/// that is gone. So what nearly all small messages come to is decided without reckoning.
+#[test]
+fn the_nearest_rail_is_one_that_reaches_the_peer() {
+    let config = config();
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let lines = [1_000, 8_000, 2_000, 500].map(|latency| Line { latency, ..line(800) });
+        let mut timed = Timed::over(&mut regions, &config, &[wide(facts); 4], &lines, 0b0110);
+        timed.stream(6, 1, 8);
+        let endpoint = &mut timed.endpoints[0];
+        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).nearest), (0b0110, 2));
+        endpoint.t.sub(0, RailId(2)).reset();
+        endpoint.refresh(0, RailId(2));
+        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).nearest), (0b0010, 1));
+    }
+}
+
 /// P-11: a rail that was left out because it was slow is found again when it has recovered, and looking for it costs next to
 /// nothing.
 #[test]
