@@ -13,12 +13,12 @@ use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Ask, Chunk, Plan, RailState, Reason, Shared, Single, cut, finish_ns};
 use crate::rail::rate::{Rate, scale};
-use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
+use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::rail::weights::WEIGHT_TOTAL;
 use crate::time::{Nanos, Time};
 
 /// What one more part costs beside its bytes: posts, doorbells, a FIN; in nanoseconds.
-const CHUNK_NS: u32 = 1_000;
+pub(super) const CHUNK_NS: u32 = 1_000;
 
 /// The latency of a rail that was never seen alone, in nanoseconds, on a device that is near.
 const LATENCY_NS: u32 = 5_000;
@@ -446,7 +446,7 @@ impl Endpoint<'_> {
             return;
         }
         self.t.channels.at_mut(channel).try_ns -= cost as u32;
-        let from = (end - bytes) & !63;
+        let from = (end - bytes) & !(CUT_ALIGN - 1);
         stripes[usize::from(chunk.rail)].end = from;
         stripes[usize::from(rail.0)] = Stripe { next: from, end };
     }

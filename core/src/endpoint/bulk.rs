@@ -14,7 +14,7 @@ use super::{Endpoint, MessageClass, Planted};
 use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
-use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
+use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -208,7 +208,7 @@ impl Endpoint<'_> {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let fed = match path.rate {
             Rate::NONE => SEGMENT_BYTES_FIRST,
-            rate => rate.bytes_in(self.config.feed_time.max(facts.feed_time_min).0 / 2) & !63,
+            rate => rate.bytes_in(self.config.feed_time.max(facts.feed_time_min).0 / 2) & !(CUT_ALIGN - 1),
         };
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
