@@ -11,7 +11,7 @@ use super::measure::has_bounds;
 use super::room::rails_of;
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
-use crate::rail::plan::split::{Ask, Chunk, Plan, RailState, Reason, Shared, Single, cut, finish_ns};
+use crate::rail::plan::split::{Plan, RailState, cut};
 use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::rail::weights::WEIGHT_TOTAL;
@@ -106,16 +106,16 @@ impl Endpoint<'_> {
     }
 
     /// What is believed of a rail at the moment, for the planner.
-    fn state_of(&self, now: Time, channel: u32, rail: RailId) -> RailState {
+    fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let rate = self.believed_rate(channel, rail);
-        let latency_ns = self.believed_latency(channel, rail);
+        let latency_ns = self.believed_latency(channel, rail).saturating_mul(load.ways());
         RailState {
             rate,
+            together: together(rate, path.lacks),
             latency_ns,
             backlog_bytes: path.remaining(now, rate) + path.planned,
             chunk_ns: CHUNK_NS,
-            register_ns_per_mib: 0,
             chunk_bytes_min: self.part_bytes_min(channel, rail) as u32,
         }
     }
@@ -258,44 +258,17 @@ impl Endpoint<'_> {
         rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).path.last, rail.0))
     }
 
-    /// Plans a message over rails of a mask.
-    /// `false`: not enough is known.
+    /// Plans a message over rails of a mask (P-8). `false`: not enough is known.
     pub(super) fn plan_balanced(&self, now: Time, channel: u32, load: Load, mask: u64, plan: &mut Plan) -> bool {
         let mut rails = [RailState::default(); RAILS_MAX];
-        let mut alone: Option<Single> = None;
         for rail in rails_of(mask) {
-            let mut state = self.state_of(now, channel, rail);
+            let state = self.state_of(now, channel, load, rail);
             if state.rate == Rate::NONE {
                 return false;
             }
-            state.latency_ns *= load.ways();
-            let single = Single { rail: rail.0, finish_ns: finish_ns(&state, load.bytes) };
-            if alone.is_none_or(|best| single.finish_ns < best.finish_ns) {
-                alone = Some(single);
-            }
-            rails[usize::from(rail.0)] = RailState { rate: self.together(channel, rail, state.rate), ..state };
+            rails[usize::from(rail.0)] = state;
         }
-        let ask = Ask { bytes: load.bytes, eligible: mask, ..Ask::default() };
-        let shared = Shared { forest: &self.forest, capacities: &[] };
-        let Some(alone) = alone.filter(|_| cut(&ask, &rails[..self.rails.len()], shared, plan)) else { return false };
-        // Alone a rail does what it does alone.
-        plan.single = alone;
-        let margin_ns = (alone.finish_ns / 1000 * u64::from(ask.margin_permille)).max(ask.margin_ns.into());
-        if plan.chunks.len() < 2 || plan.finish_ns.saturating_add(margin_ns) > alone.finish_ns {
-            if plan.chunks.len() > 1 {
-                plan.reason = Reason::BelowMargin;
-            }
-            plan.finish_ns = alone.finish_ns;
-            plan.chunks.clear();
-            let _ = plan.chunks.push(Chunk { rail: alone.rail, from: 0, bytes: load.bytes });
-        }
-        true
-    }
-
-    /// What a rail moves while others move parts of the same message, where that is less than what it moves alone.
-    fn together(&self, channel: u32, rail: RailId, rate: Rate) -> Rate {
-        let lacks = u64::from(self.t.subs[self.t.sub_index(channel, rail)].path.lacks);
-        Rate((u64::from(rate.0) * (WHOLE - lacks) / WHOLE).max(1) as u32)
+        cut(load.bytes, mask, &rails[..self.rails.len()], plan)
     }
 
     /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the others, by what is
@@ -367,7 +340,7 @@ impl Endpoint<'_> {
         for chunk in &plan.chunks {
             let rail = RailId(chunk.rail);
             let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-            let state = self.state_of(now, channel, rail);
+            let state = self.state_of(now, channel, load, rail);
             if path.share == 0 || state.backlog_bytes > 0 {
                 return false;
             }
@@ -375,9 +348,7 @@ impl Endpoint<'_> {
             if part < state.chunk_bytes_min.into() {
                 return false;
             }
-            let rate = self.together(channel, rail, state.rate);
-            let ends = u64::from(state.latency_ns * load.ways()) + u64::from(state.chunk_ns) + rate.time_ns(part);
-            latest = ends.max(latest);
+            latest = state.together_ns(part).max(latest);
             shares[usize::from(rail.0)] = path.share;
             sum += path.share;
         }
@@ -433,11 +404,11 @@ impl Endpoint<'_> {
             return;
         }
         let Some(rail) = self.longest_unheard(now, channel, left_out) else { return };
-        let state = self.state_of(now, channel, rail);
         let facts = &self.rails[usize::from(rail.0)];
         let bytes = if has_bounds(facts) { TRY_BYTES } else { TRY_BYTES_BUFFERED };
         let bytes = bytes.max(u64::from(facts.pio_bytes_max + 1).next_multiple_of(TRY_BYTES));
-        let ends = state.rate.time_ns(bytes).saturating_add(state.latency_ns.into()).saturating_add(CHUNK_NS.into());
+        let beside = u64::from(self.believed_latency(channel, rail)) + u64::from(CHUNK_NS);
+        let ends = self.believed_rate(channel, rail).time_ns(bytes).saturating_add(beside);
         let cost = ends.saturating_sub(plan.finish_ns);
         // The end of the largest part, if it is large enough to go on being one.
         let Some(chunk) = plan.chunks.iter().max_by_key(|chunk| chunk.bytes) else { return };
@@ -450,4 +421,11 @@ impl Endpoint<'_> {
         stripes[usize::from(chunk.rail)].end = from;
         stripes[usize::from(rail.0)] = Stripe { next: from, end };
     }
+}
+
+/// What a rail of a rate moves while others move parts of the same message, where it was seen to lack so much of it then,
+/// in parts of [`WHOLE`]; something, where it moves anything.
+fn together(rate: Rate, lacks: u16) -> Rate {
+    let left = u64::from(rate.0) * (WHOLE - u64::from(lacks)) / WHOLE;
+    Rate((left as u32).max(rate.0.min(1)))
 }

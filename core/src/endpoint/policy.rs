@@ -278,7 +278,7 @@ impl Endpoint<'_> {
         let mut taken = 0u64;
         for _ in 0..count {
             let worth = |rail: &RailId| {
-                let group = self.forest.innermost(rail.0.into()).map_or(0, |group| self.forest.groups()[group].rails);
+                let group = self.groups.innermost(rail.0.into());
                 let rate = self.believed_rate(channel, *rail).0 / (1 + (group & taken).count_ones());
                 (rate, core::cmp::Reverse(rail.0))
             };
