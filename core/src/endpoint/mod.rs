@@ -8,6 +8,7 @@
 pub mod action;
 mod arrive;
 mod balanced;
+mod beliefs;
 mod bulk;
 mod channel;
 mod cut;
@@ -40,6 +41,7 @@ mod rounds;
 mod sample;
 mod serve;
 mod settle;
+mod soonest;
 mod strategy;
 mod submit;
 mod tables;

@@ -6,7 +6,8 @@
 //! FIN is out has left, and one that was not planned may join only as long as none is out.
 
 use super::Endpoint;
-use super::balanced::{CHUNK_NS, PART_BYTES_MIN};
+use super::balanced::CHUNK_NS;
+use super::beliefs::PART_BYTES_MIN;
 use super::measure::Part;
 use super::op::Phase;
 use super::room::rails_of;
