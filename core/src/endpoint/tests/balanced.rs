@@ -145,9 +145,11 @@ fn a_rail_that_was_left_out_is_tried_again() {
         timed.posts.clear();
         let took = timed.stream(100, 1, 1 << 20);
         let best = 100 * (1 << 20) * 1_000_000_000 / (800 * MB);
-        assert!(took < best + best * 3 / 100, "{slow}, {:?}: {took} ns for {best}", facts.caps);
-        if slow == 2 {
-            // A try holds its message up by 0.8 ms, and no more than 1 ms is saved up meanwhile.
+        if slow == 4 {
+            assert!(took < best + best * 3 / 100, "{:?}: {took} ns for {best}", facts.caps);
+        } else {
+            // A try holds its message up by 0.8 ms, and no more than 1 ms is saved up meanwhile. The time itself would tell
+            // of control packets, which take long on such a rail.
             assert!(timed.carried()[1] <= 2 * 4096, "{:?}: {:?}", facts.caps, timed.carried());
         }
         timed.lines[1] = line(800);
