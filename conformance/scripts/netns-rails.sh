@@ -18,6 +18,8 @@
 # Needs root, iproute2 (ip, tc) and a kernel with network namespaces, veth and tbf. Exit codes: 0 as demanded, 1 not, 2
 # wrong use, 69 something that is needed is absent.
 set -eu
+# shellcheck source=conformance/scripts/lib/netns.sh
+. "$(dirname "$0")/lib/netns.sh"
 
 rates=1000,250
 changed=100
@@ -42,73 +44,27 @@ while getopts b:r:c:p:s:w:o:h option; do
         *) usage ;;
     esac
 done
-for number in $(echo "$rates" | tr , ' ') "$changed" "$seconds" "$window"; do
-    case $number in '' | *[!0-9]*) usage ;; esac
-done
+# shellcheck disable=SC2046
+numbers_or_usage $(echo "$rates" | tr , ' ') "$changed" "$seconds" "$window"
 count=$(echo "$rates" | tr , '\n' | wc -l)
 [ "$count" -ge 2 ] && [ "$count" -le 4 ] || usage
 
-absent() { echo "absent: $*" >&2; exit 69; }
-[ "$(id -u)" = 0 ] || absent "root rights, which network namespaces need"
-for program in ip tc awk; do
-    command -v "$program" > /dev/null || absent "$program (packages iproute2 and mawk)"
-done
-
-root=$(cd "$(dirname "$0")/../.." && pwd)
-if [ -z "$binary" ]; then
-    cargo build --release --manifest-path "$root/Cargo.toml" -p rerail-conformance --bin rerail
-    binary=${CARGO_TARGET_DIR:-$root/target}/release/rerail
-fi
-[ -x "$binary" ] || absent "$binary (build it, or name one with -b)"
-
-# Names of this run's own, so that two runs don't meet.
-id=$$
-left=rr-left-$id
-right=rr-right-$id
-folder=$(mktemp -d)
-listener=
-cleanup() {
-    status=$?
-    trap - EXIT INT TERM
-    [ -z "$listener" ] || kill "$listener" 2> /dev/null || true
-    ip netns delete "$left" 2> /dev/null || true
-    ip netns delete "$right" 2> /dev/null || true
-    rm -rf "$folder"
-    exit "$status"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+prepare awk
 if [ -n "$out" ]; then mkdir -p "$out"; else out=$folder/out; mkdir "$out"; fi
-
-# Shapes rail $1 to $2 Mbit/s, in both directions.
-shape() {
-    ip netns exec "$left" tc qdisc replace dev "rra$1-$id" root tbf rate "$2mbit" burst 128kb latency 50ms
-    ip netns exec "$right" tc qdisc replace dev "rrb$1-$id" root tbf rate "$2mbit" burst 128kb latency 50ms
-}
 
 rate_of() { echo "$rates" | cut -d, -f$(($1 + 1)); }
 
-ip netns add "$left" 2> "$folder/error" || absent "network namespaces: $(cat "$folder/error")"
-ip netns add "$right"
-ip -n "$left" link set lo up
-ip -n "$right" link set lo up
 ours=
 theirs=
 rail=0
 while [ "$rail" -lt "$count" ]; do
-    ip link add "rra$rail-$id" netns "$left" type veth peer name "rrb$rail-$id" netns "$right" 2> "$folder/error" ||
-        absent "veth: $(cat "$folder/error")"
-    ip -n "$left" address add "10.78.$rail.1/24" dev "rra$rail-$id"
-    ip -n "$right" address add "10.78.$rail.2/24" dev "rrb$rail-$id"
-    ip -n "$left" link set "rra$rail-$id" up
-    ip -n "$right" link set "rrb$rail-$id" up
+    pair "$rail" "10.78.$rail"
     shape "$rail" "$(rate_of "$rail")" 2> "$folder/error" || absent "tbf: $(cat "$folder/error")"
     ours=$ours${ours:+,}10.78.$rail.1
     theirs=$theirs${theirs:+,}10.78.$rail.2
     rail=$((rail + 1))
 done
-RERAIL_KEY=$(head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n')
+RERAIL_KEY=$(new_key)
 RERAIL_RAILS=tcp
 export RERAIL_KEY RERAIL_RAILS
 
@@ -158,13 +114,13 @@ run() {
     # shellcheck disable=SC2086
     RERAIL_HOST_ID=right ip netns exec "$right" "$binary" perf --listen 10.78.0.2:7472 --interfaces "$theirs" \
         --policy "$2" $weights > "$folder/right.log" 2>&1 &
-    listener=$!
+    child=$!
     # shellcheck disable=SC2086
     RERAIL_HOST_ID=left ip netns exec "$left" "$binary" perf "$1" --connect 10.78.0.2:7472 --interfaces "$ours" \
         --policy "$2" $weights --sizes 1M --window "$window" --seconds "$3" --json > "$4" 2> "$folder/left.log" ||
         failed "$1 by $2"
-    wait "$listener" || failed "$1 by $2"
-    listener=
+    wait "$child" || failed "$1 by $2"
+    child=
 }
 
 add() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.1f\n", a + b }'; }

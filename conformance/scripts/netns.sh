@@ -8,6 +8,8 @@
 # Needs root, iproute2 (ip, tc) and a kernel with network namespaces, veth and tbf. Exit codes: 0 fast enough and whole,
 # 1 not, 2 wrong use, 69 something that is needed is absent.
 set -eu
+# shellcheck source=conformance/scripts/lib/netns.sh
+. "$(dirname "$0")/lib/netns.sh"
 
 size_mib=1024
 rate_mbit=500
@@ -23,74 +25,29 @@ while getopts b:s:r:m:h option; do
         *) usage ;;
     esac
 done
-for number in "$size_mib" "$rate_mbit" "$min_percent"; do
-    case $number in '' | *[!0-9]*) usage ;; esac
-done
+numbers_or_usage "$size_mib" "$rate_mbit" "$min_percent"
+prepare sha256sum
 
-absent() { echo "absent: $*" >&2; exit 69; }
-[ "$(id -u)" = 0 ] || absent "root rights, which network namespaces need"
-for program in ip tc sha256sum; do
-    command -v "$program" > /dev/null || absent "$program (packages iproute2 and coreutils)"
-done
-
-root=$(cd "$(dirname "$0")/../.." && pwd)
-if [ -z "$binary" ]; then
-    cargo build --release --manifest-path "$root/Cargo.toml" -p rerail-conformance --bin rerail
-    binary=${CARGO_TARGET_DIR:-$root/target}/release/rerail
-fi
-[ -x "$binary" ] || absent "$binary (build it, or name one with -b)"
-
-# Names of this run's own, so that two runs don't meet.
-id=$$
-left=rr-left-$id
-right=rr-right-$id
-folder=$(mktemp -d)
-receiver=
-cleanup() {
-    status=$?
-    trap - EXIT INT TERM
-    [ -z "$receiver" ] || kill "$receiver" 2> /dev/null || true
-    ip netns delete "$left" 2> /dev/null || true
-    ip netns delete "$right" 2> /dev/null || true
-    rm -rf "$folder"
-    exit "$status"
-}
-trap cleanup EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-ip netns add "$left" 2> "$folder/error" || absent "network namespaces: $(cat "$folder/error")"
-ip netns add "$right"
-ip -n "$left" link set lo up
-ip -n "$right" link set lo up
 for rail in 0 1; do
-    ip link add "rra$rail-$id" netns "$left" type veth peer name "rrb$rail-$id" netns "$right" 2> "$folder/error" ||
-        absent "veth: $(cat "$folder/error")"
-    for side in a b; do
-        if [ $side = a ]; then space=$left address=10.77.$rail.1; else space=$right address=10.77.$rail.2; fi
-        device=rr$side$rail-$id
-        ip -n "$space" address add "$address/24" dev "$device"
-        ip -n "$space" link set "$device" up
-        ip netns exec "$space" tc qdisc add dev "$device" root tbf rate "${rate_mbit}mbit" burst 128kb latency 50ms \
-            2> "$folder/error" || absent "tbf: $(cat "$folder/error")"
-    done
+    pair "$rail" "10.77.$rail"
+    shape "$rail" "$rate_mbit" 2> "$folder/error" || absent "tbf: $(cat "$folder/error")"
 done
 
 head -c "$((size_mib * 1024 * 1024))" /dev/urandom > "$folder/file"
 mkdir "$folder/out"
-key=$(head -c 32 /dev/urandom | od -An -vtx1 | tr -d ' \n')
-export RERAIL_KEY="$key"
+RERAIL_KEY=$(new_key)
+export RERAIL_KEY
 
 RERAIL_HOST_ID=right ip netns exec "$right" "$binary" recv --listen 10.77.0.2:7470 --out "$folder/out" --once --json \
     --interfaces 10.77.0.2,10.77.1.2 > "$folder/received.json" 2> "$folder/received.log" &
-receiver=$!
+child=$!
 status=0
 RERAIL_HOST_ID=left ip netns exec "$left" "$binary" send "$folder/file" --to 10.77.0.2:7470 --json \
     --interfaces 10.77.0.1,10.77.1.1 > "$folder/sent.json" 2> "$folder/sent.log" || status=$?
 received=0
 if [ "$status" = 0 ]; then
-    wait "$receiver" || received=$?
-    receiver=
+    wait "$child" || received=$?
+    child=
 fi
 if [ "$status" != 0 ] || [ "$received" != 0 ]; then
     echo "the transfer failed (sender $status, receiver $received):" >&2

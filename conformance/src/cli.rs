@@ -12,7 +12,9 @@ use rerail_sim::soak::Menu;
 use crate::exit::{CHECK_EXIT_CODES, EXIT_CODES, LAB_EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
 use crate::output::parse_bytes;
 
-pub use measure::{ClassChoice, EndsArgs, ExplainArgs, Measure, Operation, PathChoice, PerfArgs, SeriesArgs, WaysArgs};
+pub use measure::{
+    ClassChoice, EndsArgs, ExplainArgs, Measure, Operation, PathChoice, PerfArgs, RunArgs, SeriesArgs, WaysArgs,
+};
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
 #[derive(Debug, Parser)]

@@ -4,9 +4,10 @@
 //! `conformance/PLANTED.md` has the table; `cargo test -p rerail-sim --test mutants -- --nocapture` prints it anew.
 //! `RERAIL_MUTANT=high-water` runs one alone and tells its finding in full.
 
+use rerail_core::config::Striping;
 use rerail_core::endpoint::Planted;
 use rerail_sim::check::{Damage, Lost, Verdict};
-use rerail_sim::scenario::{Scenario, Span, StripingWord};
+use rerail_sim::scenario::{Scenario, Span};
 use rerail_sim::soak::{Menu, is_expected, run, run_planted, world_of};
 use rerail_sim::trace::Trace;
 
@@ -53,7 +54,7 @@ impl Worlds {
             scenario.workload.parameters.insert("one_sided".into(), toml::Value::Boolean(false));
         }
         if let Worlds::Striped = self {
-            scenario.config.striping = Some(StripingWord::Even);
+            scenario.config.striping = Some(Striping::Even);
         }
         scenario.limits.convergence = CONVERGENCE;
         scenario

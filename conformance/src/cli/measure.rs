@@ -1,6 +1,7 @@
 //! Of what measures and explains: `perf`, `explain`, `series`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
@@ -81,6 +82,14 @@ pub struct PerfArgs {
     /// With --seconds: a value for each so many milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub interval: u64,
+    /// Where and how.
+    #[command(flatten)]
+    pub run: RunArgs,
+}
+
+/// Where and how something runs that is measured or explained, and is told.
+#[derive(Clone, Debug, Args)]
+pub struct RunArgs {
     /// How messages find their rails.
     #[command(flatten)]
     pub ways: WaysArgs,
@@ -93,6 +102,13 @@ pub struct PerfArgs {
     /// Give up when nothing at all has happened for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
+}
+
+impl RunArgs {
+    /// How long nothing at all may happen.
+    pub fn stall(&self) -> Duration {
+        Duration::from_secs(self.stall_seconds)
+    }
 }
 
 /// How messages find their rails: settings of these names, for one run. Each side chooses for what it sends.
@@ -167,18 +183,9 @@ pub struct ExplainArgs {
     /// With --scenario: the seed.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// How messages find their rails.
+    /// Where and how.
     #[command(flatten)]
-    pub ways: WaysArgs,
-    /// Between which processes.
-    #[command(flatten)]
-    pub ends: EndsArgs,
-    /// Print JSON.
-    #[arg(long)]
-    pub json: bool,
-    /// Give up when nothing at all has happened for so long.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
-    pub stall_seconds: u64,
+    pub run: RunArgs,
 }
 
 /// Of `series`.

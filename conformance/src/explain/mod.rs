@@ -48,15 +48,15 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         print(args, &simulated(args, file)?)?;
         return Ok(Exit::Ok);
     }
-    if !ends::is_pair(&args.ends) && !launch::is_launched() {
+    if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
         return perf::supervise(args.path);
     }
-    let (mut session, first) = ends::open(&args.ways, &args.ends, Duration::from_secs(args.stall_seconds))?;
+    let (mut session, first) = ends::open(&args.run)?;
     if session.size() != 2 {
         return Err(Failure::usage(format!("explain runs between 2 ranks, {} were launched", session.size())));
     }
     let mut plan = Plan { sizes: args.size.clone(), after: args.after };
-    if ends::is_pair(&args.ends) {
+    if ends::is_pair(&args.run.ends) {
         ends::agree(&mut session, &mut plan)?;
     }
     let pair = Pair { first, second: 1 - first };
@@ -70,7 +70,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
 }
 
 fn print(args: &ExplainArgs, explained: &[Explained]) -> Result<(), Failure> {
-    if args.json { json(&explained) } else { write_stdout(&render(explained)) }
+    if args.run.json { json(&explained) } else { write_stdout(&render(explained)) }
 }
 
 /// Sends messages of each size, so that the transport knows its rails.
@@ -125,7 +125,7 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
 /// The scenario, with what the command line says of policies.
 fn scenario(args: &ExplainArgs, file: &Path) -> Result<Scenario, Failure> {
     let mut scenario = simulate::read(file)?;
-    let ways = &args.ways;
+    let ways = &args.run.ways;
     let values = [
         ("config.policy", ways.policy.clone()),
         ("config.policy_small", ways.policy_small.clone()),

@@ -26,8 +26,8 @@ const READ_BYTES: usize = 1 << 20;
 /// Measures and prints.
 pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     let lines = measure(args).map_err(Failure::usage)?;
-    if args.ends.listen.is_none() {
-        Report::new(args, Path::Tcp, false, lines, Vec::new()).print(args.json)?;
+    if args.run.ends.listen.is_none() {
+        Report::new(args, Path::Tcp, false, lines, Vec::new()).print(args.run.json)?;
     }
     Ok(Exit::Ok)
 }

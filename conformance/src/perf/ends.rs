@@ -4,7 +4,7 @@
 //! twice. How messages find their rails is each side's own affair: that of what it sends.
 
 use std::net::{TcpListener, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rerail_linux::bootstrap::pair::{PairKey, PairListener};
 use rerail_linux::bootstrap::{self, Bootstrap};
@@ -12,16 +12,12 @@ use rerail_linux::settings::Settings;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::cli::{EndsArgs, Measure, Operation, PerfArgs, WaysArgs};
+use crate::cli::{EndsArgs, Measure, Operation, PerfArgs, RunArgs, WaysArgs};
 use crate::exit::Failure;
 use crate::session::{self, Session};
 
 /// How long the listening process waits for the other.
 const ACCEPT: Duration = Duration::from_secs(3600);
-/// How long bare sockets try to connect.
-const DIAL: Duration = Duration::from_secs(5);
-/// Between two attempts.
-const AGAIN: Duration = Duration::from_millis(100);
 
 /// What is to be measured, as the one process tells the other.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,11 +62,12 @@ pub fn is_pair(ends: &EndsArgs) -> bool {
 }
 
 /// The session, and the rank that measures.
-pub fn open(ways: &WaysArgs, ends: &EndsArgs, stall: Duration) -> Result<(Session, u32), Failure> {
+pub fn open(run: &RunArgs) -> Result<(Session, u32), Failure> {
+    let RunArgs { ways, ends, .. } = run;
     let settings = settings(ways)?;
     if !is_pair(ends) {
         let boot = bootstrap::from_env().map_err(Failure::usage)?;
-        return Ok((session::start(settings, boot, stall)?, 0));
+        return Ok((session::start(settings, boot, run.stall())?, 0));
     }
     let boot: Box<dyn Bootstrap> = match (&ends.listen, &ends.connect) {
         (Some(address), _) => {
@@ -94,7 +91,7 @@ pub fn open(ways: &WaysArgs, ends: &EndsArgs, stall: Duration) -> Result<(Sessio
             Box::new(session::dial(to, &PairKey::from_hex(text).map_err(Failure::usage)?)?)
         }
     };
-    Ok((session::start(settings, boot, stall)?, 1))
+    Ok((session::start(settings, boot, run.stall())?, 1))
 }
 
 /// Of a pair, rank 1 says what is to be done, and rank 0 has it in `plan` afterwards.
@@ -134,17 +131,10 @@ fn settings(ways: &WaysArgs) -> Result<Settings, Failure> {
 
 /// A bare socket to the other process, and whether this one measures; `None`: there is no other process.
 pub fn bare(args: &PerfArgs) -> std::io::Result<Option<(TcpStream, bool)>> {
-    if let Some(address) = &args.ends.listen {
+    if let Some(address) = &args.run.ends.listen {
         return Ok(Some((TcpListener::bind(address)?.accept()?.0, false)));
     }
-    let Some(to) = &args.ends.connect else { return Ok(None) };
-    let start = Instant::now();
-    loop {
-        match TcpStream::connect(to) {
-            Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused && start.elapsed() < DIAL => {
-                std::thread::sleep(AGAIN);
-            }
-            connected => return Ok(Some((connected?, true))),
-        }
-    }
+    let Some(to) = &args.run.ends.connect else { return Ok(None) };
+    let connected = session::patiently(|| TcpStream::connect(to), std::io::Error::kind)?;
+    Ok(Some((connected, true)))
 }

@@ -55,18 +55,18 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage("--seconds measures messages of one size"));
     }
     if args.baseline {
-        let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(&args.ends);
+        let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(&args.run.ends);
         if !over_tcp || matches!(args.measure, Measure::Bidirectional) {
             return Err(Failure::usage("--baseline measures latency, bandwidth or rate with --path tcp"));
         }
         return baseline::run(args);
     }
-    if !ends::is_pair(&args.ends) && !launch::is_launched() {
+    if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
         return supervise(args.path);
     }
     let mut args = args.clone();
-    let (mut session, first) = ends::open(&args.ways, &args.ends, Duration::from_secs(args.stall_seconds))?;
-    if ends::is_pair(&args.ends) {
+    let (mut session, first) = ends::open(&args.run)?;
+    if ends::is_pair(&args.run.ends) {
         let mut plan = Plan::of(&args);
         ends::agree(&mut session, &mut plan)?;
         plan.give(&mut args);
@@ -76,19 +76,19 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
     }
     // Processes of a pair may stand on hosts of their own.
-    let pinned = (!ends::is_pair(&args.ends)).then(|| pin::Pinned::to(session.rank() as usize));
+    let pinned = (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize));
     let pair = Pair { first, second: 1 - first };
     if args.seconds.is_some() {
         let steady = steady::measure(&args, &mut session, pair)?;
         drop(pinned);
         if session.rank() == first {
-            steady.print(args.json)?;
+            steady.print(args.run.json)?;
         }
     } else {
         let report = measure(&args, &mut session, pair)?;
         drop(pinned);
         if session.rank() == first {
-            report.print(args.json)?;
+            report.print(args.run.json)?;
         }
     }
     session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;

@@ -1,6 +1,7 @@
 //! Joining a job: settings from the environment, who is who over the bootstrap's board, then the transport.
 
 use std::io::ErrorKind;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rerail_linux::bootstrap::pair::{Pair, PairKey};
@@ -14,7 +15,7 @@ use crate::exit::Failure;
 /// The key under which each rank tells who it is.
 const PERSON_KEY: &str = "person";
 
-/// How long to wait for a process that does not listen yet.
+/// How long a process is waited for that does not listen yet.
 const DIAL: Duration = Duration::from_secs(5);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(100);
@@ -39,15 +40,20 @@ pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) 
 
 /// Dials the other process of a pair until it listens, for a while: the two may be started at the same time.
 pub fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
+    let kind = |error: &BootError| match error {
+        BootError::Io { source, .. } => source.kind(),
+        _ => ErrorKind::Other,
+    };
+    patiently(|| Pair::dial(to, key, STEP_MAX), kind).map_err(|error| Failure::usage(format!("{to}: {error}")))
+}
+
+/// Tries to connect again and again as long as the connection is refused, for a while; then as the last try ended.
+pub fn patiently<T, E>(connect: impl Fn() -> Result<T, E>, kind: impl Fn(&E) -> ErrorKind) -> Result<T, E> {
     let start = Instant::now();
     loop {
-        match Pair::dial(to, key, STEP_MAX) {
-            Err(BootError::Io { source, .. })
-                if source.kind() == ErrorKind::ConnectionRefused && start.elapsed() < DIAL =>
-            {
-                std::thread::sleep(AGAIN);
-            }
-            result => return result.map_err(|error| Failure::usage(format!("{to}: {error}"))),
+        match connect() {
+            Err(error) if kind(&error) == ErrorKind::ConnectionRefused && start.elapsed() < DIAL => sleep(AGAIN),
+            result => return result,
         }
     }
 }

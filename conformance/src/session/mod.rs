@@ -26,7 +26,7 @@ use rerail_linux::driver::{MemoryError, RequestError, Transport, WaitError, Wind
 use crate::exit::Failure;
 
 pub use collective::Hearing;
-pub use join::{dial, join, start};
+pub use join::{dial, join, patiently, start};
 pub use people::{Path, Person, describe_loss, host_name};
 
 /// What a request came to.

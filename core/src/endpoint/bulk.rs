@@ -2,11 +2,12 @@
 //! then moved segment by segment, on all its rails in turn (P-3).
 
 use super::action::PostKind;
-use super::balanced::PART_BYTES_MIN;
+use super::beliefs::PART_BYTES_MIN;
 use super::channel::Shortage;
 use super::cut::StripeSet;
 use super::op::{Op, OpKind, Phase, Queue};
 use super::packets::Actions;
+use super::policy::Choice;
 use super::pump::Step;
 use super::room::rails_of;
 use super::tables::op_queue;
@@ -14,7 +15,7 @@ use super::{Endpoint, MessageClass, Planted};
 use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
-use crate::rail::sched::{Candidates, STRIPE_BYTES_MIN, Stripe};
+use crate::rail::sched::{CUT_ALIGN, Candidates, STRIPE_BYTES_MIN, Stripe};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::Time;
@@ -151,7 +152,8 @@ impl Endpoint<'_> {
             // On the rail that striping is bound to, or on the one whose turn it is.
             let up = if striped == 0 { mask } else { striped };
             let rails = Candidates { up, room: feed };
-            let Some(rail) = self.multiplex(now, channel, class, granted, rails) else { return false };
+            let choice = Choice { now, channel, class, bytes: granted, rails };
+            let Some(rail) = self.multiplex(choice) else { return false };
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
             slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
@@ -208,7 +210,7 @@ impl Endpoint<'_> {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let fed = match path.rate {
             Rate::NONE => SEGMENT_BYTES_FIRST,
-            rate => rate.bytes_in(self.config.feed_time.max(facts.feed_time_min).0 / 2) & !63,
+            rate => rate.bytes_in(self.config.feed_time.max(facts.feed_time_min).0 / 2) & !(CUT_ALIGN - 1),
         };
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }

@@ -93,7 +93,7 @@ pub(crate) struct Channel {
     pub try_ns: u32,
     /// Packets that took the soonest rail since one tried another.
     pub untried: u16,
-    /// The rail of the least latency, be it up or not.
+    /// Of the rails that are ready the one of the least latency.
     pub nearest: u8,
     pub rooms: Rooms,
     pub control: List,

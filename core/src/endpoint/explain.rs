@@ -2,6 +2,7 @@
 //! decides, asked without consequence.
 
 use super::balanced::Load;
+use super::policy::Choice;
 use super::{Endpoint, MessageClass};
 use crate::config::{Multiplex, RAILS_MAX, Striping};
 use crate::ids::{PeerId, RailId};
@@ -100,7 +101,7 @@ impl Endpoint<'_> {
         if class == MessageClass::Small {
             let rails = Candidates { up: ready, room: ready };
             let here = if bytes <= self.config.eager_bytes_max.into() { bytes } else { 0 };
-            let rail = self.pick(now, channel, class, here, rails, &mut turn)?;
+            let rail = self.pick(Choice { now, channel, class, bytes: here, rails }, &mut turn)?;
             let eager_max = self.rails[usize::from(rail.0)].eager_bytes_max.min(terms.eager_bytes_max);
             if bytes > self.config.eager_bytes_max.min(eager_max).into() {
                 return self.explain(now, peer, MessageClass::Large, bytes);
@@ -119,7 +120,8 @@ impl Endpoint<'_> {
             self.cut_by(channel, strategy, bytes, idle, &mut stripes[..self.rails.len()]);
         } else if striped.count_ones() < 2 {
             let up = if striped == 0 { mask } else { striped };
-            let rail = self.pick(now, channel, class, bytes, Candidates { up, room: up }, &mut turn)?;
+            let rails = Candidates { up, room: up };
+            let rail = self.pick(Choice { now, channel, class, bytes, rails }, &mut turn)?;
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             carrier = Some(rail);
         } else {

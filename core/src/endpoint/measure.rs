@@ -156,7 +156,7 @@ impl Endpoint<'_> {
         figures.bytes += len;
         figures.backlog += len;
         if !is_light {
-            self.refresh(channel, rail);
+            self.refresh_load(channel, rail);
         }
         if is_faster {
             self.learn_way(channel, rail);
@@ -193,7 +193,7 @@ impl Endpoint<'_> {
             sub.path.backlog = sub.path.backlog.saturating_sub(packet.len.into());
             let figures = &mut self.t.figures[usize::from(rail.0)];
             figures.backlog = figures.backlog.saturating_sub(packet.len.into());
-            self.refresh(packet.channel, rail);
+            self.refresh_load(packet.channel, rail);
             return;
         }
         let known = (sub.path.rate, sub.path.latency);
@@ -215,7 +215,7 @@ impl Endpoint<'_> {
             self.learn_way(packet.channel, rail);
         }
         if !was_light {
-            self.refresh(packet.channel, rail);
+            self.refresh_load(packet.channel, rail);
         }
         let set = self.t.ops.at(packet.op).stripes;
         if set != NONE && packet.len > 0 {

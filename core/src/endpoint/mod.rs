@@ -8,6 +8,7 @@
 pub mod action;
 mod arrive;
 mod balanced;
+mod beliefs;
 mod bulk;
 mod channel;
 mod cut;
@@ -41,6 +42,7 @@ mod rounds;
 mod sample;
 mod serve;
 mod settle;
+mod soonest;
 mod strategy;
 mod submit;
 mod tables;
@@ -66,7 +68,7 @@ pub use usage::{InUse, Usage};
 use crate::config::{Config, RAILS_MAX};
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
-use crate::rail::plan::groups::Forest;
+use crate::rail::plan::groups::Groups;
 use crate::rel::ack::AckPolicy;
 use crate::seq::Seq;
 use crate::store::{List, Sizer};
@@ -259,7 +261,7 @@ pub struct Endpoint<'m> {
     rails: heapless::Vec<RailFacts, 64>,
     policies: Policies,
     /// Which rails share what.
-    forest: Forest,
+    groups: Groups,
     ack_policy: AckPolicy,
     t: Tables<'m>,
     /// Channels with something to send.
@@ -296,9 +298,9 @@ pub struct Endpoint<'m> {
 }
 
 /// What the rails share by their places.
-fn forest(rails: &[RailFacts]) -> Forest {
+fn groups(rails: &[RailFacts]) -> Groups {
     let places: heapless::Vec<_, RAILS_MAX> = rails.iter().map(|facts| facts.place).collect();
-    Forest::new(&places)
+    Groups::new(&places)
 }
 
 /// What all tables need, in carving order.
@@ -328,7 +330,7 @@ impl<'m> Endpoint<'m> {
         let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
         let mut endpoint = Endpoint {
             policies: Policies::new(&config, rails.len()),
-            forest: forest(rails),
+            groups: groups(rails),
             ack_policy: AckPolicy { packets: config.ack_packets, bytes: config.ack_bytes, delay: config.ack_delay },
             rails: heapless::Vec::from_slice(rails).unwrap_or_default(),
             config,

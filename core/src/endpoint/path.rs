@@ -350,6 +350,12 @@ mod tests {
         let mut now = stretch(&mut path, 5, 40, 20_000_000);
         let slow = Rate::of(SEGMENT, 20_000_000);
         assert!(path.rate.0.abs_diff(slow.0) * 50 < slow.0, "{:?}", path.rate);
+        // Two segments may be one burst, which says nothing.
+        let before = path.rate;
+        for _ in 0..4 {
+            now = stretch(&mut path, now, 2, 2_000_000);
+        }
+        assert_eq!(path.rate, before);
         for _ in 0..4 {
             now = stretch(&mut path, now, 3, 2_000_000);
         }

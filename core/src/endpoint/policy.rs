@@ -1,11 +1,13 @@
 //! Which policy decides for which messages, and on which rails (rules P-5 to P-7). Policies and their knobs may be changed
 //! at any time; what is cut already stays as it is.
 
+use core::cmp::Reverse;
+
 use super::Endpoint;
 use super::measure::{Change, Why};
 use super::op::{Op, OpKind};
 use super::room::rails_of;
-use crate::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Strategy, Striping};
+use crate::config::{ALPHA_ONE, Config, Multiplex, RAILS_MAX, Strategy, Striping};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rail::sched::Candidates;
@@ -161,7 +163,7 @@ impl Policies {
         self.classes[MessageClass::Small as usize].multiplex
     }
 
-    pub(super) fn new(config: &crate::config::Config, rails: usize) -> Self {
+    pub(super) fn new(config: &Config, rails: usize) -> Self {
         let class = ClassPolicy {
             multiplex: config.multiplex,
             striping: config.striping,
@@ -204,6 +206,18 @@ fn shares(weights: &[u16; RAILS_MAX], rails: usize) -> [u32; RAILS_MAX] {
     let rails = rails.min(RAILS_MAX);
     apportion(WEIGHT_TOTAL, &parts[..rails], &mut shares[..rails]);
     shares
+}
+
+/// A packet that a rail is to be chosen for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    pub now: Time,
+    pub channel: u32,
+    pub class: MessageClass,
+    /// Of its payload.
+    pub bytes: u64,
+    /// Those that there are.
+    pub rails: Candidates,
 }
 
 /// Whose turn it is in one class of one channel, by each policy.
@@ -278,9 +292,9 @@ impl Endpoint<'_> {
         let mut taken = 0u64;
         for _ in 0..count {
             let worth = |rail: &RailId| {
-                let group = self.forest.innermost(rail.0.into()).map_or(0, |group| self.forest.groups()[group].rails);
+                let group = self.groups.innermost(rail.0.into());
                 let rate = self.believed_rate(channel, *rail).0 / (1 + (group & taken).count_ones());
-                (rate, core::cmp::Reverse(rail.0))
+                (rate, Reverse(rail.0))
             };
             let Some(best) = rails_of(mask & !taken).max_by_key(worth) else { break };
             taken |= 1 << best.0;
@@ -288,38 +302,32 @@ impl Endpoint<'_> {
         taken
     }
 
-    /// The rail for one packet of a class with `bytes` of payload, of `rails`; `None`: wait for room (P-5).
-    pub(super) fn multiplex(
-        &mut self,
-        now: Time,
-        channel: u32,
-        class: MessageClass,
-        bytes: u64,
-        rails: Candidates,
-    ) -> Option<RailId> {
+    /// A choice among the rails that carry its class (P-6).
+    #[inline]
+    fn within_usable(&self, choice: Choice) -> Choice {
+        let up = self.usable(choice.channel, choice.class, choice.rails.up);
+        Choice { rails: Candidates { up, ..choice.rails }, ..choice }
+    }
+
+    /// The rail for a packet; `None`: wait for room (P-5).
+    pub(super) fn multiplex(&mut self, choice: Choice) -> Option<RailId> {
+        let Choice { channel, class, .. } = choice;
         if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
-            let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
-            let rail = self.soonest(now, channel, class, bytes, rails)?;
-            let is_only = rails.up.is_power_of_two();
-            return Some(if is_only { rail } else { self.try_instead(now, channel, class, bytes, rails, rail) });
+            let choice = self.within_usable(choice);
+            let rail = self.soonest(&choice)?;
+            let is_only = choice.rails.up.is_power_of_two();
+            return Some(if is_only { rail } else { self.try_instead(&choice, rail) });
         }
         let mut turn = self.t.channels.at(channel).turns[class as usize];
-        let rail = self.pick(now, channel, class, bytes, rails, &mut turn)?;
+        let rail = self.pick(choice, &mut turn)?;
         self.t.channels.at_mut(channel).turns[class as usize] = turn;
         Some(rail)
     }
 
     /// [`multiplex`](Self::multiplex), with a turn of the caller's.
-    pub(super) fn pick(
-        &self,
-        now: Time,
-        channel: u32,
-        class: MessageClass,
-        bytes: u64,
-        rails: Candidates,
-        turn: &mut Turn,
-    ) -> Option<RailId> {
-        let rails = Candidates { up: self.usable(channel, class, rails.up), ..rails };
+    pub(super) fn pick(&self, choice: Choice, turn: &mut Turn) -> Option<RailId> {
+        let choice = self.within_usable(choice);
+        let Choice { channel, class, rails, .. } = choice;
         let policies = &self.policies;
         match policies.classes[class as usize].multiplex {
             // Binding keeps to one rail even while it is busy: that is what keeps messages in order.
@@ -327,7 +335,7 @@ impl Endpoint<'_> {
             Multiplex::RoundRobin => turn.robin.pick(rails),
             Multiplex::WeightedRoundRobin => turn.weighted.pick(rails, &policies.weights),
             Multiplex::WindowRoundRobin => turn.window.pick(rails, policies.window_messages),
-            Multiplex::Balanced => self.soonest(now, channel, class, bytes, rails),
+            Multiplex::Balanced => self.soonest(&choice),
             Multiplex::Strategy(strategy) => self.next_nic(channel, strategy, rails),
         }
     }

@@ -6,6 +6,7 @@ use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
 use super::op::{Control, Message, Op, OpKind, Phase, Queue};
 use super::packets::Actions;
+use super::policy::Choice;
 use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
 use super::{Endpoint, Level, MessageClass, Planted};
@@ -143,7 +144,7 @@ impl Endpoint<'_> {
     }
 
     fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
-        self.multiplex(now, channel, class, bytes, self.candidates(channel))
+        self.multiplex(Choice { now, channel, class, bytes, rails: self.candidates(channel) })
     }
 
     /// The rail for a control packet (P-5): the one that delivers it soonest, by `balanced`; else the first with room.
@@ -151,7 +152,8 @@ impl Endpoint<'_> {
         let room = self.t.channels.at(channel).rooms.room;
         match self.policies.small() {
             Multiplex::Balanced if !room.is_power_of_two() => {
-                self.soonest(now, channel, MessageClass::Small, 0, Candidates { up: room, room })
+                let rails = Candidates { up: room, room };
+                self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
             }
             _ => rails_of(room).next(),
         }

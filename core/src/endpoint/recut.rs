@@ -6,20 +6,15 @@
 //! FIN is out has left, and one that was not planned may join only as long as none is out.
 
 use super::Endpoint;
-use super::balanced::PART_BYTES_MIN;
+use super::balanced::CHUNK_NS;
+use super::beliefs::PART_BYTES_MIN;
 use super::measure::Part;
 use super::op::Phase;
 use super::room::rails_of;
 use crate::ids::RailId;
 use crate::rail::rate::{Rate, scale};
-use crate::rail::sched::Stripe;
+use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::time::Time;
-
-/// Cuts are multiples of this, so that no cache line is written from two rails.
-const ALIGN: u64 = 64;
-
-/// What one more part costs beside its bytes, in nanoseconds: taking over must gain more.
-const PART_NS: u64 = 1_000;
 
 impl Endpoint<'_> {
     /// When the peer will have all that a rail has, and `bytes` more; in nanoseconds from now.
@@ -30,8 +25,8 @@ impl Endpoint<'_> {
     }
 
     /// Of the rails that may carry more of a transfer one that is to be fed and has nothing left of its part takes over
-    /// from another. `None`: nobody, or nothing that pays.
-    pub(super) fn recut(&mut self, now: Time, channel: u32, op: u32) -> Option<RailId> {
+    /// from another, where that pays more than [`CHUNK_NS`].
+    pub(super) fn recut(&mut self, now: Time, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
         let (set, writing) = (slot.stripes, slot.phase == Phase::Writing);
         let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
@@ -48,7 +43,7 @@ impl Endpoint<'_> {
             }
         }
         if helpers == 0 {
-            return None;
+            return;
         }
         // Who will be through last?
         let mut last: Option<(u64, RailId, u64)> = None;
@@ -69,7 +64,7 @@ impl Endpoint<'_> {
             // Parts only get shorter: nobody will have anything to give.
             self.t.stripe_sets.at_mut(set).helpers = 0;
         }
-        let (latest, victim, rest) = last?;
+        let Some((latest, victim, rest)) = last else { return };
         let rate = self.t.sub(channel, victim).path.rate;
         let mut best: Option<(u64, RailId, Rate)> = None;
         for rail in rails_of(helpers) {
@@ -77,12 +72,12 @@ impl Endpoint<'_> {
             if rate == Rate::NONE {
                 continue;
             }
-            let ends = self.through_ns(now, channel, rail, 0).saturating_add(PART_NS);
+            let ends = self.through_ns(now, channel, rail, 0).saturating_add(CHUNK_NS.into());
             if ends < latest && best.is_none_or(|(soonest, ..)| ends < soonest) {
                 best = Some((ends, rail, rate));
             }
         }
-        let (soonest, thief, thief_rate) = best?;
+        let Some((soonest, thief, thief_rate)) = best else { return };
         let bytes = if rate == Rate::NONE {
             // Nothing of it has come through yet: half of what is left is a fair guess.
             rest / 2
@@ -91,12 +86,10 @@ impl Endpoint<'_> {
             let both = u64::from(rate.0) + u64::from(thief_rate.0);
             scale(rate.bytes_in(latest - soonest), thief_rate.0.into(), both).min(rest)
         };
-        let bytes = bytes & !(ALIGN - 1);
-        if bytes < self.part_bytes_min(channel, thief) {
-            return None;
+        let bytes = bytes & !(CUT_ALIGN - 1);
+        if bytes >= self.part_bytes_min(channel, thief) {
+            self.take_over(channel, op, victim, thief, bytes);
         }
-        self.take_over(channel, op, victim, thief, bytes);
-        Some(thief)
     }
 
     /// The last `bytes` of `victim`'s part become `thief`'s.
@@ -106,7 +99,7 @@ impl Endpoint<'_> {
         let end = stripes[usize::from(victim.0)].end;
         let cut = end - bytes;
         // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the message's.
-        let cut = cut.next_multiple_of(ALIGN).min(end);
+        let cut = cut.next_multiple_of(CUT_ALIGN).min(end);
         stripes[usize::from(victim.0)].end = cut;
         stripes[usize::from(thief.0)] = Stripe { next: cut, end };
         let bytes = end - cut;

@@ -45,6 +45,15 @@ pub(super) const fn is_light(sub: &Sub, facts: &RailFacts) -> bool {
 impl Endpoint<'_> {
     /// A subchannel has changed: state, posts, or rate.
     pub(super) fn refresh(&mut self, channel: u32, rail: RailId) {
+        let before = self.ready(channel);
+        self.refresh_load(channel, rail);
+        if self.ready(channel) != before {
+            self.find_nearest(channel);
+        }
+    }
+
+    /// A subchannel's posts or rate have changed, its state has not: what happens for each segment.
+    pub(super) fn refresh_load(&mut self, channel: u32, rail: RailId) {
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         let facts = &self.rails[usize::from(rail.0)];
         self.t.channels.at_mut(channel).rooms.set(rail, sub, facts, self.config.feed_time);

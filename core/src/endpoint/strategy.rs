@@ -8,7 +8,7 @@ use super::Endpoint;
 use super::packets::Actions;
 use super::pump::Step;
 use super::room::rails_of;
-use crate::config::{Multiplex, Strategy};
+use crate::config::{Multiplex, RAILS_MAX, Strategy};
 use crate::ids::RailId;
 use crate::rail::sched::strategy::{Costs, Nic, Nics, of};
 use crate::rail::sched::{Candidates, Stripe};
@@ -47,7 +47,7 @@ impl Endpoint<'_> {
 
     /// Has a strategy cut `bytes` over idle rails into `stripes`, which are empty.
     pub(super) fn cut_by(&self, channel: u32, strategy: Strategy, bytes: u64, idle: u64, stripes: &mut [Stripe]) {
-        let mut nics = [Nic::default(); crate::config::RAILS_MAX];
+        let mut nics = [Nic::default(); RAILS_MAX];
         for rail in rails_of(idle) {
             nics[usize::from(rail.0)] = self.nic(channel, rail);
         }

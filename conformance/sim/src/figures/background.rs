@@ -3,9 +3,11 @@
 //! What can be had under load is searched for, as in `unlike`: fixed weights, each in a world whose load never ends. The
 //! paper's text gives no bandwidth, no window and no size of messages for this figure; those are ours.
 
+use rerail_core::config::{Multiplex, Striping};
+
 use super::multirail::megabytes;
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
-use crate::scenario::{MultiplexWord, Scenario, Span, StripingWord};
+use crate::scenario::{Scenario, Span};
 use crate::workload::{Measured, Sample};
 
 const FILE: &str = "multirail-2004-background.toml";
@@ -31,11 +33,11 @@ const EVEN: f64 = 2.0 / 3.0;
 const PARTS: u16 = 96;
 
 /// The curves, in their order.
-const POLICIES: [(&str, StripingWord); 4] = [
-    ("even", StripingWord::Even),
-    ("weighted 1:1", StripingWord::Weighted),
-    ("adaptive", StripingWord::Adaptive),
-    ("balanced", StripingWord::Balanced),
+const POLICIES: [(&str, Striping); 4] = [
+    ("even", Striping::Even),
+    ("weighted 1:1", Striping::Weighted),
+    ("adaptive", Striping::Adaptive),
+    ("balanced", Striping::Balanced),
 ];
 
 /// The phases of the run.
@@ -163,9 +165,9 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
 }
 
 /// The same world, with large messages cut so, small ones round robin.
-fn cut(testbed: &Scenario, striping: StripingWord, weights: [u16; 2]) -> Scenario {
+fn cut(testbed: &Scenario, striping: Striping, weights: [u16; 2]) -> Scenario {
     let mut scenario = testbed.clone();
-    scenario.config.multiplex = Some(MultiplexWord::RoundRobin);
+    scenario.config.multiplex = Some(Multiplex::RoundRobin);
     scenario.config.striping = Some(striping);
     // Rail 0 is the host's own memory, which does not reach the other node.
     scenario.config.weights = Some(vec![0, weights[0], weights[1]]);
@@ -220,7 +222,7 @@ fn best(lab: &mut Lab<'_>, testbed: &Scenario, effort: Effort, loaded: bool) -> 
         Effort::Full => 1,
     };
     let world = |first: u16| {
-        let mut scenario = cut(testbed, StripingWord::Weighted, [first, PARTS - first]);
+        let mut scenario = cut(testbed, Striping::Weighted, [first, PARTS - first]);
         scenario.workload.parameters.remove("series");
         scenario.workload.parameters.insert("windows".into(), 2.into());
         if loaded {

@@ -6,9 +6,11 @@
 
 mod claims;
 
+use rerail_core::config::{Multiplex, Strategy, Striping};
+
 use super::multirail::megabytes;
 use super::{Axis, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
-use crate::scenario::{Knobs, MultiplexWord, RailSpec, Scenario, StripingWord, WorkloadSpec};
+use crate::scenario::{Knobs, RailSpec, Scenario, WorkloadSpec};
 
 const FILE: &str = "newmadeleine-2007.toml";
 const TEXT: &str = include_str!("../../../scenarios/newmadeleine-2007.toml");
@@ -41,10 +43,12 @@ enum By {
 impl By {
     fn apply(self, knobs: &mut Knobs) {
         let (multiplex, striping) = match self {
-            By::Nobody => (MultiplexWord::Binding, StripingWord::Binding),
-            By::Greedy => (MultiplexWord::Greedy, StripingWord::Greedy),
-            By::Aggregate => (MultiplexWord::Aggregate, StripingWord::Aggregate),
-            By::NewMadeleine => (MultiplexWord::NewMadeleine, StripingWord::NewMadeleine),
+            By::Nobody => (Multiplex::Binding, Striping::Binding),
+            By::Greedy => (Multiplex::Strategy(Strategy::Greedy), Striping::Strategy(Strategy::Greedy)),
+            By::Aggregate => (Multiplex::Strategy(Strategy::Aggregate), Striping::Strategy(Strategy::Aggregate)),
+            By::NewMadeleine => {
+                (Multiplex::Strategy(Strategy::NewMadeleine), Striping::Strategy(Strategy::NewMadeleine))
+            }
         };
         (knobs.multiplex, knobs.striping) = (Some(multiplex), Some(striping));
     }

@@ -4,9 +4,11 @@
 //! The paper's text gives no bandwidth for these figures, no sizes and no window; the ratios that are claimed follow from
 //! its words and its figures 7 and 8, and the descriptions say so.
 
+use rerail_core::config::{Multiplex, Striping};
+
 use super::multirail::{Plan, TESTBEDS, WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Figure, FigureError, Lab, Relation, Run, Series};
-use crate::scenario::{Knobs, MultiplexWord, Scenario, StripingWord, WorkloadSpec};
+use crate::scenario::{Knobs, Scenario, WorkloadSpec};
 
 /// Processes on each node.
 const PROCESSES: u32 = 2;
@@ -45,8 +47,8 @@ impl Use {
 
     fn apply(self, knobs: &mut Knobs) {
         let (multiplex, striping) = match self {
-            Use::Original | Use::Binding => (MultiplexWord::Binding, StripingWord::Binding),
-            Use::Striping => (MultiplexWord::RoundRobin, StripingWord::Even),
+            Use::Original | Use::Binding => (Multiplex::Binding, Striping::Binding),
+            Use::Striping => (Multiplex::RoundRobin, Striping::Even),
         };
         (knobs.multiplex, knobs.striping) = (Some(multiplex), Some(striping));
         knobs.bind_by_local_rank = Some(true);

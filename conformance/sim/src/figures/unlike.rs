@@ -3,9 +3,11 @@
 //! What is the best that any fixed weights could do is not computed but searched for, world by world ([`Bench::best`]). The
 //! paper's text gives no range of sizes, no window and no points of its curves; those are ours.
 
+use rerail_core::config::{Multiplex, Striping};
+
 use super::multirail::{WINDOW, megabytes, point, windows};
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series};
-use crate::scenario::{Knobs, MultiplexWord, Scenario, Span, StripingWord, WorkloadSpec};
+use crate::scenario::{Knobs, Scenario, Span, WorkloadSpec};
 
 const FILE: &str = "multirail-2004-4x-1x.toml";
 const TEXT: &str = include_str!("../../../scenarios/multirail-2004-4x-1x.toml");
@@ -57,16 +59,16 @@ const CUTS: [(&str, Cut); 5] = [
 impl Cut {
     fn apply(self, knobs: &mut Knobs) {
         let (word, weights) = match self {
-            Cut::Single => (StripingWord::Binding, [1, 1]),
-            Cut::Even => (StripingWord::Even, [1, 1]),
-            Cut::Fixed(fast, slow) => (StripingWord::Weighted, [fast, slow]),
-            Cut::Adaptive => (StripingWord::Adaptive, [1, 1]),
-            Cut::Balanced => (StripingWord::Balanced, [1, 1]),
+            Cut::Single => (Striping::Binding, [1, 1]),
+            Cut::Even => (Striping::Even, [1, 1]),
+            Cut::Fixed(fast, slow) => (Striping::Weighted, [fast, slow]),
+            Cut::Adaptive => (Striping::Adaptive, [1, 1]),
+            Cut::Balanced => (Striping::Balanced, [1, 1]),
         };
         knobs.striping = Some(word);
         if !matches!(self, Cut::Balanced) {
             // As in the paper: nobody asks rails at start, and what is not cut goes over one of them.
-            knobs.multiplex = Some(MultiplexWord::Binding);
+            knobs.multiplex = Some(Multiplex::Binding);
             knobs.sampling_time_max = Some(Span::from_micros(0));
         }
         // Rail 0 is the host's own memory, which does not reach the other node.

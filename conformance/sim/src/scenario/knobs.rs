@@ -1,80 +1,70 @@
 //! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself decides (rank,
 //! size, rails).
 
-use rerail_core::config::{Config, ConfigError, Multiplex, Strategy, Striping};
+use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
 use serde::{Deserialize, Serialize};
 
 use super::Span;
 use crate::rng::Rng;
 
-/// Rail choice for small messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MultiplexWord {
-    /// [`Multiplex::Binding`].
-    Binding,
-    /// [`Multiplex::RoundRobin`].
-    RoundRobin,
-    /// [`Multiplex::WeightedRoundRobin`].
-    WeightedRoundRobin,
-    /// [`Multiplex::WindowRoundRobin`].
-    WindowRoundRobin,
-    /// [`Multiplex::Balanced`].
-    Balanced,
-    /// [`Strategy::Greedy`].
-    Greedy,
-    /// [`Strategy::Aggregate`].
-    Aggregate,
-    /// [`Strategy::Split`].
-    Split,
-    /// [`Strategy::NewMadeleine`].
-    #[serde(rename = "newmadeleine")]
-    NewMadeleine,
+/// What the core has names for.
+trait Named: Copy + 'static {
+    /// What one is called in errors.
+    const SORT: &str;
+
+    /// All there are.
+    const ALL: &[Self];
+
+    /// Its name, as in settings and on command lines.
+    fn name(self) -> &'static str;
 }
 
-/// Cutting of large messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum StripingWord {
-    /// [`Striping::Binding`].
-    Binding,
-    /// [`Striping::Even`].
-    Even,
-    /// [`Striping::Weighted`].
-    Weighted,
-    /// [`Striping::Adaptive`].
-    Adaptive,
-    /// [`Striping::Balanced`].
-    Balanced,
-    /// [`Strategy::Greedy`].
-    Greedy,
-    /// [`Strategy::Aggregate`].
-    Aggregate,
-    /// [`Strategy::Split`].
-    Split,
-    /// [`Strategy::NewMadeleine`].
-    #[serde(rename = "newmadeleine")]
-    NewMadeleine,
-}
+impl Named for Multiplex {
+    const SORT: &str = "rail choice";
+    const ALL: &[Self] = &Multiplex::ALL;
 
-/// A policy by its name, as in [`Policy::named`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "&'static str")]
-pub struct PolicyWord(pub Policy);
-
-impl TryFrom<String> for PolicyWord {
-    type Error = String;
-
-    fn try_from(name: String) -> Result<Self, String> {
-        let known = || Policy::ALL.map(Policy::name).join(", ");
-        Policy::named(&name).map(PolicyWord).ok_or_else(|| format!("no policy \"{name}\"; there are {}", known()))
+    fn name(self) -> &'static str {
+        self.name()
     }
 }
 
-impl From<PolicyWord> for &'static str {
-    fn from(word: PolicyWord) -> Self {
-        word.0.name()
+impl Named for Striping {
+    const SORT: &str = "striping";
+    const ALL: &[Self] = &Striping::ALL;
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+}
+
+impl Named for Policy {
+    const SORT: &str = "policy";
+    const ALL: &[Self] = &Policy::ALL;
+
+    fn name(self) -> &'static str {
+        self.name()
+    }
+}
+
+/// Values in a file by their names.
+mod by_name {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::Named;
+
+    pub(super) fn serialize<T: Named, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.map(T::name).serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, T: Named, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+        let Some(name) = Option::<String>::deserialize(deserializer)? else { return Ok(None) };
+        let found = T::ALL.iter().copied().find(|value| value.name() == name);
+        found.map(Some).ok_or_else(|| {
+            let known: Vec<&str> = T::ALL.iter().map(|value| value.name()).collect();
+            D::Error::custom(format!("no {} \"{name}\"; there are {}", T::SORT, known.join(", ")))
+        })
     }
 }
 
@@ -95,23 +85,23 @@ macro_rules! knobs {
                 pub $span: Option<Span>,
             )*
             /// `Config::multiplex`.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub multiplex: Option<MultiplexWord>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            pub multiplex: Option<Multiplex>,
             /// `Config::striping`.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub striping: Option<StripingWord>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            pub striping: Option<Striping>,
             /// Both of these or one of them, before what they say.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub policy: Option<PolicyWord>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            pub policy: Option<Policy>,
             /// The same for small messages alone, before what is said of all.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub policy_small: Option<PolicyWord>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            pub policy_small: Option<Policy>,
             /// The same for large messages alone.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub policy_large: Option<PolicyWord>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            pub policy_large: Option<Policy>,
             /// The same for one-sided operations alone.
-            #[serde(skip_serializing_if = "Option::is_none")]
-            pub policy_one_sided: Option<PolicyWord>,
+            #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
+            pub policy_one_sided: Option<Policy>,
             /// Before `bind`: the processes of a host are bound in turn to the rails that are not shared memory
             /// (multirail-2004, figures 9 and 10).
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -126,34 +116,12 @@ macro_rules! knobs {
             pub fn apply(&self, config: &mut Config) {
                 $( if let Some(value) = self.$name { config.$name = value; } )*
                 $( if let Some(value) = self.$span { config.$span = value.nanos(); } )*
-                match self.multiplex {
-                    Some(MultiplexWord::Binding) => config.multiplex = Multiplex::Binding,
-                    Some(MultiplexWord::RoundRobin) => config.multiplex = Multiplex::RoundRobin,
-                    Some(MultiplexWord::WeightedRoundRobin) => config.multiplex = Multiplex::WeightedRoundRobin,
-                    Some(MultiplexWord::WindowRoundRobin) => config.multiplex = Multiplex::WindowRoundRobin,
-                    Some(MultiplexWord::Balanced) => config.multiplex = Multiplex::Balanced,
-                    Some(MultiplexWord::Greedy) => config.multiplex = Multiplex::Strategy(Strategy::Greedy),
-                    Some(MultiplexWord::Aggregate) => config.multiplex = Multiplex::Strategy(Strategy::Aggregate),
-                    Some(MultiplexWord::Split) => config.multiplex = Multiplex::Strategy(Strategy::Split),
-                    Some(MultiplexWord::NewMadeleine) => config.multiplex = Multiplex::Strategy(Strategy::NewMadeleine),
-                    None => {}
-                }
+                config.multiplex = self.multiplex.unwrap_or(config.multiplex);
                 if let Some(weights) = &self.weights {
                     config.weights = std::array::from_fn(|rail| weights.get(rail).copied().unwrap_or(0));
                 }
-                match self.striping {
-                    Some(StripingWord::Binding) => config.striping = Striping::Binding,
-                    Some(StripingWord::Even) => config.striping = Striping::Even,
-                    Some(StripingWord::Weighted) => config.striping = Striping::Weighted,
-                    Some(StripingWord::Adaptive) => config.striping = Striping::Adaptive,
-                    Some(StripingWord::Balanced) => config.striping = Striping::Balanced,
-                    Some(StripingWord::Greedy) => config.striping = Striping::Strategy(Strategy::Greedy),
-                    Some(StripingWord::Aggregate) => config.striping = Striping::Strategy(Strategy::Aggregate),
-                    Some(StripingWord::Split) => config.striping = Striping::Strategy(Strategy::Split),
-                    Some(StripingWord::NewMadeleine) => config.striping = Striping::Strategy(Strategy::NewMadeleine),
-                    None => {}
-                }
-                if let Some(PolicyWord(policy)) = self.policy {
+                config.striping = self.striping.unwrap_or(config.striping);
+                if let Some(policy) = self.policy {
                     config.multiplex = policy.multiplex().unwrap_or(config.multiplex);
                     config.striping = policy.striping().unwrap_or(config.striping);
                 }
@@ -166,7 +134,7 @@ macro_rules! knobs {
                     (MessageClass::Large, self.policy_large),
                     (MessageClass::OneSided, self.policy_one_sided),
                 ];
-                classes.into_iter().filter_map(|(class, word)| Some((class, word?.0)))
+                classes.into_iter().filter_map(|(class, policy)| Some((class, policy?)))
             }
         }
     };

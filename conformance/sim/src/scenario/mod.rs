@@ -44,7 +44,7 @@ use crate::world::fault::FaultAt;
 
 pub use cost::{CostSpec, NumaSpec};
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
-pub use knobs::{Knobs, MultiplexWord, PolicyWord, StripingWord};
+pub use knobs::Knobs;
 pub use load::{LoadSpec, LoadStep};
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;

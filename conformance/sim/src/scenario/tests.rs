@@ -119,6 +119,22 @@ fn policies_have_names_and_classes() {
     assert!(error.contains("no policy \"evn\"; there are binding, "), "{error}");
 }
 
+/// Rail choices and stripings are set by the core's names for them, and written so.
+#[test]
+fn rail_choices_and_stripings_have_the_names_of_the_core() {
+    for (multiplex, striping) in Multiplex::ALL.into_iter().zip(Striping::ALL) {
+        let (choice, cut) = (multiplex.name(), striping.name());
+        let text = format!("[config]\nmultiplex = \"{choice}\"\nstriping = \"{cut}\"");
+        let scenario = Scenario::parse("names.toml", &text).unwrap();
+        let config = scenario.core_config(0, 1);
+        assert_eq!((config.multiplex, config.striping), (multiplex, striping));
+        let written = scenario.to_toml().unwrap();
+        assert_eq!(Scenario::parse("written", &written), Ok(scenario), "{written}");
+    }
+    let error = Scenario::parse("wrong.toml", "[config]\nstriping = \"round-robin\"").unwrap_err().to_string();
+    assert!(error.contains("no striping \"round-robin\"; there are binding, even, "), "{error}");
+}
+
 #[test]
 fn nothing_but_defaults_is_a_world() {
     let scenario = Scenario::parse("empty", "").unwrap();

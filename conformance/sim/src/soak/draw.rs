@@ -1,12 +1,11 @@
 //! A world from a seed.
 
+use rerail_core::config::{Multiplex, Striping};
 use toml::Value;
 
 use super::Menu;
 use crate::rng::Rng;
-use crate::scenario::{
-    HcaSpec, MultiplexWord, RailSpec, RandomFaults, Scenario, Span, StripingWord, SubnetSpec, WorkloadSpec,
-};
+use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec, WorkloadSpec};
 
 /// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -26,10 +25,10 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
         scenario.cpu.slow_polls_per_thousand = rng.within(1, 50) as u32;
     }
     if rng.one_in(2) {
-        scenario.config.multiplex = Some(MultiplexWord::RoundRobin);
+        scenario.config.multiplex = Some(Multiplex::RoundRobin);
     }
     if rng.one_in(4) {
-        scenario.config.striping = Some(StripingWord::Binding);
+        scenario.config.striping = Some(Striping::Binding);
     }
     // Dice of its own: what the others draw stays as it was.
     policies(&mut scenario, &mut Rng::new(seed, "policies"));
@@ -57,13 +56,13 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
         return;
     }
     let multiplex = [
-        MultiplexWord::Binding,
-        MultiplexWord::RoundRobin,
-        MultiplexWord::WeightedRoundRobin,
-        MultiplexWord::WindowRoundRobin,
-        MultiplexWord::Balanced,
+        Multiplex::Binding,
+        Multiplex::RoundRobin,
+        Multiplex::WeightedRoundRobin,
+        Multiplex::WindowRoundRobin,
+        Multiplex::Balanced,
     ];
-    let striping = [StripingWord::Even, StripingWord::Weighted, StripingWord::Adaptive, StripingWord::Balanced];
+    let striping = [Striping::Even, Striping::Weighted, Striping::Adaptive, Striping::Balanced];
     let config = &mut scenario.config;
     config.multiplex = rng.pick(&multiplex).copied();
     config.striping = rng.pick(&striping).copied();

@@ -1,8 +1,10 @@
 //! Loads and slow links as a bandwidth over time shows them.
 
+use rerail_core::config::Striping;
+
 use super::{Measured, Sample, run_checked};
 use crate::check::Verdict;
-use crate::scenario::{Scenario, StripingWord};
+use crate::scenario::Scenario;
 use crate::trace::Trace;
 
 fn run(scenario: &Scenario) -> Measured {
@@ -25,7 +27,7 @@ fn mean(series: &[Sample], from: u64, until: u64, interval: u64) -> f64 {
 fn the_load_of_figure_20_comes_and_goes() {
     let text = include_str!("../../../scenarios/multirail-2004-background.toml");
     let mut scenario = Scenario::parse("multirail-2004-background.toml", text).unwrap();
-    scenario.config.striping = Some(StripingWord::Even);
+    scenario.config.striping = Some(Striping::Even);
     let Measured { series, value, .. } = run(&scenario);
     println!(
         "{value:.0}: {:?}",

@@ -11,7 +11,12 @@ fn config() -> Config {
 
 /// Rails of small messages in the order of their posts.
 fn turns(timed: &Timed<'_>) -> Vec<usize> {
-    timed.posts.iter().filter(|post| post.rank == 0 && post.len == 8).map(|post| post.rail).collect()
+    turns_of(timed, 8)
+}
+
+/// Of messages of `len` bytes.
+fn turns_of(timed: &Timed<'_>, len: u64) -> Vec<usize> {
+    timed.posts.iter().filter(|post| post.rank == 0 && post.len == len).map(|post| post.rail).collect()
 }
 
 fn wide(facts: RailFacts) -> RailFacts {
@@ -89,12 +94,37 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
     let config = config();
     for facts in sorts() {
         let mut regions = regions(&config, 2);
-        let lines = [8_000, 2_000, 4_000].map(|latency| Line { latency, ..line(800) });
+        // The nearest comes last: only who has tried it knows.
+        let lines = [8_000, 4_000, 2_000].map(|latency| Line { latency, ..line(800) });
         let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 3], &lines);
         timed.stream(6, 1, 8);
+        assert_eq!(turns(&timed), [0, 1, 2, 2, 2, 2]);
         timed.posts.clear();
         timed.stream(20, 1, 8);
-        assert_eq!(turns(&timed), [1; 20]);
+        assert_eq!(turns(&timed), [2; 20]);
+        // Where the nearest is busy the next one is sooner, and then the third: of rails whose rates are not known a message
+        // of 800 bytes is taken to keep one busy for 8 us.
+        timed.posts.clear();
+        timed.stream(3, 3, 800);
+        assert_eq!(turns_of(&timed, 800), [2, 1, 0]);
+    }
+}
+
+/// P-9: the nearest rail is one of those that are ready: neither one that never reached the peer, be it number 0, nor one
+/// that is gone. So what nearly all small messages come to is decided without reckoning.
+#[test]
+fn the_nearest_rail_is_one_that_reaches_the_peer() {
+    let config = config();
+    for facts in sorts() {
+        let mut regions = regions(&config, 2);
+        let lines = [1_000, 8_000, 2_000, 500].map(|latency| Line { latency, ..line(800) });
+        let mut timed = Timed::over(&mut regions, &config, &[wide(facts); 4], &lines, 0b0110);
+        timed.stream(6, 1, 8);
+        let endpoint = &mut timed.endpoints[0];
+        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).nearest), (0b0110, 2));
+        endpoint.t.sub(0, RailId(2)).reset();
+        endpoint.refresh(0, RailId(2));
+        assert_eq!((endpoint.ready(0), endpoint.t.channels.at(0).nearest), (0b0010, 1));
     }
 }
 
@@ -103,20 +133,30 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
 #[test]
 fn a_rail_that_was_left_out_is_tried_again() {
     let config = config();
-    for facts in sorts() {
+    let [data, write, read] = sorts();
+    // At 4 MB/s it takes over 4 KiB of each message (P-10); at 2 MB/s it can't, and is found by tries alone. Not with remote
+    // writes: their control packets go over it as well, so it never counts as idle.
+    for (facts, slow) in [(data, 4), (write, 4), (read, 4), (data, 2), (read, 2)] {
         let mut regions = regions(&config, 2);
         let mut timed = Timed::new(&mut regions, &config, &[wide(facts); 2], &[line(800), line(800)]);
         timed.stream(4, 1, 1 << 20);
-        timed.lines[1] = line(4);
+        timed.lines[1] = line(slow);
         timed.stream(10, 1, 1 << 20);
+        timed.posts.clear();
         let took = timed.stream(100, 1, 1 << 20);
         let best = 100 * (1 << 20) * 1_000_000_000 / (800 * MB);
-        assert!(took < best + best * 3 / 100, "{:?}: {took} ns for {best}", facts.caps);
+        if slow == 4 {
+            assert!(took < best + best * 3 / 100, "{:?}: {took} ns for {best}", facts.caps);
+        } else {
+            // A try holds its message up by 0.8 ms, and no more than 1 ms is saved up meanwhile. The time itself would tell
+            // of control packets, which take long on such a rail.
+            assert!(timed.carried()[1] <= 2 * 4096, "{:?}: {:?}", facts.caps, timed.carried());
+        }
         timed.lines[1] = line(800);
         timed.stream(400, 1, 1 << 20);
         let took = timed.stream(20, 1, 1 << 20);
         let best = 20 * (1 << 20) * 1_000_000_000 / (1600 * MB);
-        assert!(took < best + best * 5 / 100, "{:?}: {took} ns for {best}", facts.caps);
+        assert!(took < best + best * 5 / 100, "{slow}, {:?}: {took} ns for {best}", facts.caps);
     }
 }
 
@@ -177,6 +217,11 @@ fn cuts_do_not_wander() {
             timed.stream(1, 1, 4 << 20);
             assert_eq!(timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight, weight, "message {n}");
         }
+        // What is more than scatter moves them: to 65,536 * 400 / 700.
+        timed.lines = vec![line(400), line(300)];
+        timed.stream(20, 1, 4 << 20);
+        let weight = timed.endpoints[mover].rail_stats(RailId(0)).unwrap().weight;
+        assert!(weight.abs_diff(37_449) < 37_449 / 20, "{weight}");
     }
 }
 

@@ -3,6 +3,7 @@
 //! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody touches
 //! payloads; that they arrive whole is what the other tests are for.
 
+use super::super::room::rails_of;
 use super::*;
 use crate::config::Striping;
 
@@ -49,13 +50,24 @@ pub(super) struct Timed<'m> {
 
 impl<'m> Timed<'m> {
     pub(super) fn new(regions: &'m mut [Region], config: &Config, rails: &[RailFacts], lines: &[Line]) -> Self {
+        Timed::over(regions, config, rails, lines, u64::MAX >> (64 - rails.len()))
+    }
+
+    /// Two endpoints that reach each other over the rails of a mask alone.
+    pub(super) fn over(
+        regions: &'m mut [Region],
+        config: &Config,
+        rails: &[RailFacts],
+        lines: &[Line],
+        reached: u64,
+    ) -> Self {
         let mut endpoints = Vec::new();
         for (rank, region) in regions.iter_mut().enumerate() {
             let config = Config { rank: PeerId(rank as u32), ..*config };
             let mut endpoint = Endpoint::new(config, rails, region.for_test(&config), Time(0)).unwrap();
-            endpoint.add_peer(PeerId(1 - rank as u32), u64::MAX >> (64 - rails.len())).unwrap();
-            for rail in 0..rails.len() as u8 {
-                let event = RailEvent::Up { peer: PeerId(1 - rank as u32), rail: RailId(rail) };
+            endpoint.add_peer(PeerId(1 - rank as u32), reached).unwrap();
+            for rail in rails_of(reached) {
+                let event = RailEvent::Up { peer: PeerId(1 - rank as u32), rail };
                 endpoint.handle_rail_event(Time(0), event);
             }
             endpoints.push(endpoint);

@@ -13,7 +13,7 @@ pub mod striping;
 pub const STRIPE_BYTES_MIN: u64 = 16 * 1024;
 
 /// The cut positions are multiples of this, so that no cache line is written from two rails.
-const CUT_ALIGN: u64 = 64;
+pub(crate) const CUT_ALIGN: u64 = 64;
 
 /// The rails of one channel at the moment.
 #[derive(Clone, Copy, Debug)]

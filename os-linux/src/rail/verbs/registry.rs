@@ -111,6 +111,16 @@ impl Sort {
     }
 }
 
+/// What a registration is asked for.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// It has to cover this.
+    piece: Piece,
+    /// And had better cover so many bytes from the piece's start: what is to come. Less than the piece counts as that.
+    extent: usize,
+    sort: Sort,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     start: usize,
@@ -211,7 +221,7 @@ impl Registry {
         write: bool,
     ) -> Result<MemoryKey, RegisterError> {
         let sort = if write { Sort::Writable } else { Sort::Readable };
-        let place = self.obtain(device, memory, memory.len, sort)?;
+        let place = self.obtain(device, Need { piece: memory, extent: memory.len, sort })?;
         let entry = self.enter(place);
         entry.exposed += 1;
         Ok(MemoryKey { key: entry.mr.rkey.into(), address: entry.address_of(memory) })
@@ -242,7 +252,7 @@ impl Registry {
         write: bool,
     ) -> Option<(u32, Sge)> {
         let sort = if write { Sort::Target } else { Sort::Source };
-        let place = self.obtain(device, piece, extent, sort).ok()?;
+        let place = self.obtain(device, Need { piece, extent, sort }).ok()?;
         let entry = self.enter(place);
         entry.users += 1;
         Some((place, Sge { address: entry.address_of(piece), len: piece.len as u32, lkey: entry.mr.lkey }))
@@ -323,22 +333,17 @@ impl Registry {
         entry.unwrap_or_else(|| unreachable!("places are given back once"))
     }
 
-    /// The place of a registration that covers `piece`, found or made.
-    fn obtain(
-        &mut self,
-        device: &mut impl Device,
-        piece: Piece,
-        extent: usize,
-        sort: Sort,
-    ) -> Result<u32, RegisterError> {
-        let wanted = Interval::of(piece);
-        let found = sort.served_by(&self.bounds).iter().find_map(|sort| find(&self.intervals[*sort as usize], wanted));
+    /// The place of a registration that covers what is needed, found or made.
+    fn obtain(&mut self, device: &mut impl Device, need: Need) -> Result<u32, RegisterError> {
+        let wanted = Interval::of(need.piece);
+        let found =
+            need.sort.served_by(&self.bounds).iter().find_map(|sort| find(&self.intervals[*sort as usize], wanted));
         if let Some(place) = found {
             self.figures.hits += 1;
             return Ok(place);
         }
         self.figures.misses += 1;
-        self.make(device, piece, extent, sort)
+        self.make(device, need)
     }
 
     /// Somebody is about to use it.
@@ -363,13 +368,8 @@ impl Registry {
 
     /// Registers a piece: grown over what it overlaps, or its extent, or no more than it is, whichever can be had first.
     /// Nobody uses it yet.
-    fn make(
-        &mut self,
-        device: &mut impl Device,
-        piece: Piece,
-        extent: usize,
-        sort: Sort,
-    ) -> Result<u32, RegisterError> {
+    fn make(&mut self, device: &mut impl Device, need: Need) -> Result<u32, RegisterError> {
+        let Need { piece, extent, sort } = need;
         let extent = Piece { len: extent.max(piece.len), ..piece };
         let mut refused = None;
         for memory in [self.grown(extent, sort), extent, piece] {

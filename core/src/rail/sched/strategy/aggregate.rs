@@ -6,19 +6,13 @@ use super::{Costs, Nics, Optimizer, each};
 use crate::ids::RailId;
 use crate::rail::sched::Stripe;
 
-/// The latency that a NIC is taken to have while it is not known, in nanoseconds.
-const LATENCY_NS: u32 = 5_000;
-
 /// Small messages together, large ones as [`Greedy`].
 pub(super) struct Aggregate;
 
 impl Optimizer for Aggregate {
     /// The NIC of the lowest latency, and no other: while it is busy, messages pile up that go together.
     fn pick(&self, nics: &Nics<'_>) -> Option<RailId> {
-        let latency = |&rail: &RailId| match (nics.nic)(rail).latency_ns {
-            0 => LATENCY_NS,
-            latency => latency,
-        };
+        let latency = |&rail: &RailId| (nics.nic)(rail).latency_ns;
         each(nics.up).min_by_key(latency).filter(|rail| nics.idle >> rail.0 & 1 == 1)
     }
 

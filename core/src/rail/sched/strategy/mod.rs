@@ -21,7 +21,7 @@ use crate::time::Nanos;
 pub struct Nic {
     /// Packets, writes and reads to this peer that are with it.
     pub posts: u16,
-    /// What a packet takes beside its bytes, in nanoseconds; 0: not known.
+    /// What a packet takes beside its bytes, in nanoseconds: measured, or believed by its facts.
     pub latency_ns: u32,
     /// Its bandwidth, sampled or measured; [`Rate::NONE`]: not known.
     pub rate: Rate,

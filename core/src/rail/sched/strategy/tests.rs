@@ -42,9 +42,6 @@ fn picks() {
         assert_eq!(pick(lowest, [0, 1], 0b11), Some(1));
         assert_eq!(pick(lowest, [0, 2], 0b01), None);
     }
-    // One that is not known is taken to be slow.
-    let unknown = [Nic::default(), Nic { latency_ns: 4_999, ..Nic::default() }];
-    assert_eq!(with(&unknown, 0b11, |nics| of(Strategy::Aggregate).pick(nics)), Some(RailId(1)));
 }
 
 /// Messages go together as long as a packet saved is worth more than the copies.

@@ -1,0 +1,86 @@
+//! What is believed of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that pays; and what
+//! follows from it for each small packet (P-9), reckoned out when something is learnt instead of when it is asked.
+//!
+//! Best first: what the rail was measured at towards this peer, what it was measured at towards another one, what its
+//! facts say.
+
+use super::Endpoint;
+use super::measure::has_bounds;
+use super::room::rails_of;
+use crate::ids::RailId;
+use crate::rail::rate::Rate;
+use crate::rail::sched::STRIPE_BYTES_MIN;
+
+/// The latency of a rail that was never seen alone, in nanoseconds, on a device that is near.
+pub(super) const LATENCY_NS: u32 = 5_000;
+
+/// The kernel's distance of what is near.
+const NEAR: u32 = 10;
+
+/// No rail is given less than this as a part of a message.
+pub(super) const PART_BYTES_MIN: u64 = 4 * 1024;
+
+/// What a rail is taken to move of which nothing is known, where others are known, in bytes per second.
+const UNKNOWN_BYTES_PER_SECOND: u64 = 100_000_000;
+
+impl Endpoint<'_> {
+    /// The rate that is believed of a rail towards a peer.
+    pub(super) fn believed_rate(&self, channel: u32, rail: RailId) -> Rate {
+        let measured = self.t.subs[self.t.sub_index(channel, rail)].path.rate;
+        if measured != Rate::NONE {
+            return measured;
+        }
+        let figures = &self.t.figures[usize::from(rail.0)];
+        let sampled = figures.sampled.map_or(0, |sampled| sampled.bytes_per_second);
+        let declared = self.rails[usize::from(rail.0)].bytes_per_second;
+        let known = [figures.bytes_per_second, sampled, declared].into_iter().find(|rate| *rate > 0);
+        Rate::from_bytes_per_second(known.unwrap_or(0))
+    }
+
+    /// The latency that is believed of a rail towards a peer, in nanoseconds.
+    pub(super) fn believed_latency(&self, channel: u32, rail: RailId) -> u32 {
+        let measured = self.t.subs[self.t.sub_index(channel, rail)].path.latency;
+        let facts = &self.rails[usize::from(rail.0)];
+        let distance = u32::from(facts.numa_distance);
+        let sampled = self.t.figures[usize::from(rail.0)].sampled;
+        let sampled = sampled.map_or(0, |sampled| u32::try_from(sampled.latency.0).unwrap_or(u32::MAX));
+        match (measured, sampled) {
+            (0, 0) if facts.latency_ns > 0 => facts.latency_ns,
+            (0, 0) => LATENCY_NS * distance.max(NEAR) / NEAR,
+            (0, known) | (known, 0) => known,
+            // Completions may have come back from the peer: whichever says less is nearer to the truth.
+            (measured, sampled) => measured.min(sampled),
+        }
+    }
+
+    /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so that no part
+    /// costs more for being one than for its bytes; and none that the processor would move.
+    pub(super) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
+        let way = self.believed_rate(channel, rail).bytes_in(self.believed_latency(channel, rail).into());
+        let programmed = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
+        way.clamp(PART_BYTES_MIN, STRIPE_BYTES_MIN).max(programmed)
+    }
+
+    /// Something is known of a rail that was not: what is asked for each packet is reckoned out.
+    pub(super) fn learn_way(&mut self, channel: u32, rail: RailId) {
+        let rate = match self.believed_rate(channel, rail) {
+            Rate::NONE => Rate::from_bytes_per_second(UNKNOWN_BYTES_PER_SECOND),
+            rate => rate,
+        };
+        let latency = self.believed_latency(channel, rail);
+        let is_asked = self.t.figures[usize::from(rail.0)].sampled.is_some();
+        let can_be_tried = !is_asked && has_bounds(&self.rails[usize::from(rail.0)]);
+        let path = &mut self.t.sub(channel, rail).path;
+        path.set_pace(rate);
+        path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
+        self.find_nearest(channel);
+    }
+
+    /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one that never came
+    /// up reads as that of one to be tried, which is nearer than all.
+    pub(super) fn find_nearest(&mut self, channel: u32) {
+        let way = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].path.way;
+        let nearest = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();
+        self.t.channels.at_mut(channel).nearest = nearest.0;
+    }
+}

@@ -1,0 +1,114 @@
+//! Where a packet goes that is not cut, by `balanced`: over the rail that delivers it soonest (P-9), and now and then over
+//! one that was not heard of for a while, in time that was saved up for it (P-11).
+
+use super::beliefs::LATENCY_NS;
+use super::policy::Choice;
+use super::room::rails_of;
+use super::{Endpoint, MessageClass};
+use crate::ids::RailId;
+use crate::time::{Nanos, Time};
+
+/// So few bytes move in no time, whatever the rail.
+const NEAR_BYTES_MAX: u64 = 64;
+
+/// A rail that a plan leaves out is tried again when it was last seen so long ago.
+const STALE: Nanos = Nanos::from_millis(1);
+
+/// Trying costs at most one part in 2^7 of the time of the messages that were cut.
+const TRY_SHIFT: u32 = 7;
+
+/// Of so many packets that are not cut, one may be such a try.
+const TRY_EVERY: u16 = 16;
+
+/// What may be saved up for one try, in nanoseconds.
+const CREDIT_MAX: u32 = 50_000_000;
+
+impl Endpoint<'_> {
+    /// The rail that delivers a packet soonest (P-9); `None`: wait for room.
+    pub(super) fn soonest(&self, choice: &Choice) -> Option<RailId> {
+        let channel = choice.channel;
+        let rails = choice.rails.up & choice.rails.room;
+        if rails.is_power_of_two() {
+            return Some(RailId(rails.trailing_zeros() as u8));
+        }
+        // The nearest one, while it has nothing to do and bytes don't count: what nearly all small messages come to.
+        let nearest = self.t.channels.at(channel).nearest;
+        if choice.bytes <= NEAR_BYTES_MAX
+            && rails >> nearest & 1 == 1
+            && self.t.subs[self.t.sub_index(channel, RailId(nearest))].posts == 0
+        {
+            return Some(RailId(nearest));
+        }
+        let (mut soonest, mut best) = (u64::MAX, None);
+        for rail in rails_of(rails) {
+            let ends = self.delivers_at(choice, rail);
+            if ends < soonest {
+                (soonest, best) = (ends, Some(rail));
+            }
+        }
+        best
+    }
+
+    /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each small packet
+    /// and rail: it reckons with what [`Endpoint::learn_way`] has left in the path, and divides nothing.
+    fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
+        let &Choice { now, channel, class, bytes, .. } = choice;
+        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        let path = &sub.path;
+        // What is cut and not posted yet goes before other payload, and behind small messages.
+        let planned = if class == MessageClass::Small { 0 } else { path.planned };
+        let mut ahead = 0;
+        if sub.posts > 0 {
+            // It has worked on this since it was last heard of.
+            ahead = path.pace_ns(path.backlog).saturating_sub((now - path.heard()).0);
+            if ahead > 0 {
+                ahead += u64::from(sub.posts) * u64::from(path.post_ns);
+            }
+        }
+        // Nothing tells how near a rail is but trying it once.
+        let way = if path.way == 0 && sub.posts > 0 { LATENCY_NS } else { path.way };
+        ahead + path.pace_ns(planned + bytes) + u64::from(way)
+    }
+
+    /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not heard of for a
+    /// while, where the time that this may cost was saved up (P-11).
+    #[inline]
+    pub(super) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
+        let slot = self.t.channels.at_mut(choice.channel);
+        slot.untried = slot.untried.wrapping_add(1);
+        if slot.untried.is_multiple_of(TRY_EVERY) { self.try_another(choice, rail) } else { rail }
+    }
+
+    #[cold]
+    fn try_another(&mut self, choice: &Choice, rail: RailId) -> RailId {
+        let &Choice { now, channel, rails, .. } = choice;
+        let ends = self.delivers_at(choice, rail);
+        let credit = self.save_for_tries(channel, ends.saturating_mul(TRY_EVERY.into()));
+        let others = rails.up & rails.room & !(1 << rail.0);
+        let Some(other) = self.longest_unheard(now, channel, others) else { return rail };
+        let cost = self.delivers_at(choice, other).saturating_sub(ends);
+        if cost > credit {
+            return rail;
+        }
+        self.t.channels.at_mut(channel).try_ns -= cost as u32;
+        other
+    }
+
+    /// Saves up the part of `time_ns` that tries may cost; what there is now, in nanoseconds (P-11).
+    pub(super) fn save_for_tries(&mut self, channel: u32, time_ns: u64) -> u64 {
+        let saved = (time_ns >> TRY_SHIFT).min(CREDIT_MAX.into()) as u32;
+        let slot = self.t.channels.at_mut(channel);
+        slot.try_ns = (slot.try_ns + saved).min(CREDIT_MAX);
+        slot.try_ns.into()
+    }
+
+    /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is longest ago.
+    pub(super) fn longest_unheard(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
+        let path = |rail: RailId| &self.t.subs[self.t.sub_index(channel, rail)];
+        let is_stale = |rail: &RailId| {
+            let sub = path(*rail);
+            sub.posts == 0 && sub.path.planned == 0 && now - sub.path.last >= STALE
+        };
+        rails_of(mask).filter(is_stale).min_by_key(|rail| (path(*rail).path.last, rail.0))
+    }
+}
