@@ -30,6 +30,9 @@ pub(super) enum Step {
     Idle,
 }
 
+/// What a control packet is: to a rail that is slow it makes a difference.
+const HEADER_BYTES_TYPICAL: u64 = 64;
+
 impl Endpoint<'_> {
     /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in order,
     /// before the next call that changes the endpoint.
@@ -153,7 +156,7 @@ impl Endpoint<'_> {
         match self.policies.small() {
             Multiplex::Balanced if !room.is_power_of_two() => {
                 let rails = Candidates { up: room, room };
-                self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
+                self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: HEADER_BYTES_TYPICAL, rails })
             }
             _ => rails_of(room).next(),
         }

@@ -56,7 +56,7 @@ impl Endpoint<'_> {
                 return Step::Idle;
             }
             let rail = self.idlest(channel, room);
-            self.replay(now, channel, (rail, psn, index), out);
+            self.replay(now, channel, (lane, rail, psn, index), out);
             return Step::Sent;
         }
     }
@@ -67,16 +67,30 @@ impl Endpoint<'_> {
         waits && !self.planted(Planted::ReplayUnfenced)
     }
 
-    fn replay(&mut self, now: Time, channel: u32, (rail, psn, index): (RailId, Seq, u32), out: &mut Actions) {
+    fn replay(
+        &mut self,
+        now: Time,
+        channel: u32,
+        (lane, rail, psn, index): (usize, RailId, Seq, u32),
+        out: &mut Actions,
+    ) {
         let Some(key) = self.t.packets.key_at(index) else { return };
         let (body, payload) = self.rebuild(index);
+        let mut packet = *self.t.packets.at(index);
         if matches!(body, Body::Resume(_)) {
             // From now on its acknowledgment does not say which of the two the peer had.
-            self.t.packets.at_mut(index).what = What::Resume;
+            packet.what = What::Resume;
         }
-        let slot = self.t.packets.at_mut(index);
-        (slot.rail, slot.posted, slot.lost, slot.stamp) = (rail.0, true, false, tick(now));
-        let packet = *slot;
+        (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, tick(now));
+        // Under a new name: a late report of the post that was lost finds nothing.
+        self.t.packets.remove(key);
+        let Ok(key) = self.t.packets.insert(packet) else {
+            debug_assert!(false, "a slot has just come free");
+            return;
+        };
+        let (slot, slots) = self.t.sent(channel, lane);
+        let is_renamed = slot.sent[lane].rename(slots, psn, key.index);
+        debug_assert!(is_renamed, "it is held");
         let mut op = packet.op;
         while op != NONE {
             let slot = self.t.ops.at_mut(op);

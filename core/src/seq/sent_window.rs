@@ -148,6 +148,15 @@ impl SentWindow {
         Some(slots[place(slots.len() as u32, seq)]).filter(|&handle| handle != NONE)
     }
 
+    /// Holds another handle for `seq`, which goes out again under a new name; `false`: none is held for it.
+    pub fn rename(&mut self, slots: &mut [u32], seq: Seq, handle: u32) -> bool {
+        let is_held = self.get(slots, seq).is_some();
+        if is_held {
+            slots[place(slots.len() as u32, seq)] = handle;
+        }
+        is_held
+    }
+
     /// The first handle held at or after `from`, in order of numbers: to walk all that may have to go out again, start
     /// at [`oldest`](Self::oldest) and go on at the number after the one found. A number that takes up no room ends the
     /// walk.
@@ -226,6 +235,17 @@ mod tests {
             Err(AckError { named: Seq(0x8000_0007), next: Seq(8) })
         );
         assert_eq!(window.ack(Seq(8)), Ok(1));
+    }
+
+    #[test]
+    fn what_goes_out_again_has_another_handle() {
+        let (mut window, mut slots) = sent(Seq(0), 3);
+        assert!(window.rename(&mut slots, Seq(1), 9));
+        assert!(!window.rename(&mut slots, Seq(3), 9));
+        window.ack(Seq(3)).unwrap();
+        let popped: Vec<u32> = core::iter::from_fn(|| window.pop_acked(&mut slots)).map(|(_, handle)| handle).collect();
+        assert_eq!(popped, [0, 9, 2]);
+        assert!(!window.rename(&mut slots, Seq(1), 8));
     }
 
     #[test]

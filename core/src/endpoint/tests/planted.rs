@@ -175,12 +175,21 @@ fn replay_unfenced() {
     for seed in 0..50 {
         for (bug, landed) in [None, Some(Planted::ReplayUnfenced)].into_iter().zip(&mut landed) {
             pair(bug, &[PUT, PUT], seed, |world| {
+                // Small packets keep to the rail that lives.
+                for node in &mut world.nodes {
+                    node.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+                }
                 if !writes(world) {
                     return;
                 }
                 (world.hold_ghosts, world.refuse_one_in) = (true, 1);
                 world.break_end(0, 1, RailId(1), RailFault::TimedOut);
-                assert!(until(world, |world| (0..2).all(|rank| has_completed(world, rank))), "seed {seed}");
+                let done = until(world, |world| has_completed(world, 1));
+                // With the bug the other end is left to believe in its connection, and may wait for it.
+                assert!(done || bug.is_some(), "seed {seed}");
+                if !done {
+                    return;
+                }
                 assert!(is_whole(world), "seed {seed}");
                 *landed += world.land_ghosts();
             });
