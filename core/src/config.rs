@@ -199,6 +199,14 @@ pub struct Config {
     pub redial_min: Nanos,
     /// The longest such pause.
     pub redial_max: Nanos,
+    /// A rail that has something to do and of which nothing was heard for so long at least is asked by a probe, and given
+    /// up where the answer, or none while others answer, says that it has lost something. `Nanos(0)`: never.
+    pub stall_min: Nanos,
+    /// Where it has much to move, it has more time: so much at most.
+    pub stall_max: Nanos,
+    /// After so long a rail is given up that has not answered, though no other one brings anything either. `Nanos(0)`:
+    /// never, a peer may compute for as long as it likes.
+    pub stall_lone: Nanos,
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
     /// further ahead is decided later. Two posts it may always have.
     pub feed_time: Nanos,
@@ -267,6 +275,9 @@ impl Config {
             recovery_timeout: Nanos::from_millis(600_000),
             redial_min: Nanos::from_millis(1),
             redial_max: Nanos::from_millis(1_000),
+            stall_min: Nanos::from_millis(100),
+            stall_max: Nanos::from_millis(10_000),
+            stall_lone: Nanos(0),
             feed_time: Nanos::from_micros(250),
             sampling_time_max: Nanos::from_millis(5),
             multiplex: Multiplex::Balanced,

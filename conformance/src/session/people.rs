@@ -77,7 +77,8 @@ pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
         LossReason::RailFailed { rail: id, fault } => format!("{}: {}", rail(id), describe_fault(fault)),
         LossReason::ConnectTimeout => "no connection on any rail within the configured time".to_owned(),
         LossReason::Unreachable { rails, attempts, time, rail: last, fault } => {
-            let tried: Vec<_> = (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| rail(RailId(bit))).collect();
+            let tried: Vec<_> =
+                (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| rail(rerail_core::ids::RailId(bit))).collect();
             format!(
                 "no rail leads to it for {:.1} s: {attempts} attempts over {}, the last over {}: {}",
                 time.0 as f64 / 1e9,

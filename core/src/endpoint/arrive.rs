@@ -57,6 +57,8 @@ impl Endpoint<'_> {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.heard = now;
+        self.t.sub(channel, rail).heard = now;
+        let slot = self.t.channels.at_mut(channel);
         if common.epoch != slot.epoch {
             self.stats.stale_dropped += 1;
             return Ok(Arrival::Discard); // G-5
@@ -96,6 +98,7 @@ impl Endpoint<'_> {
             Body::Probe(probe) => {
                 if probe.answer {
                     self.probe_answered(now, channel, probe.nonce);
+                    self.rail_answered(now, channel, rail, probe.nonce);
                 } else {
                     self.t.channels.at_mut(channel).probe_answer = Some((rail, probe.nonce)); // G-6
                     self.defer_samples(now, channel, probe.nonce);
@@ -274,6 +277,7 @@ impl Endpoint<'_> {
             immediate: head.immediate,
             len: rts.map_or(bytes.into(), |rts| rts.message_bytes),
             remote: head.operation,
+            via: rail,
             blocks: NONE,
             block_count: blocks as u16,
             keys: NONE,

@@ -60,6 +60,8 @@ pub(crate) enum Timer {
     Sample = 3,
     /// A subchannel is to be opened again.
     Redial = 4,
+    /// Rails are looked at that have something to do.
+    Watch = 5,
 }
 
 /// What all channels share and may wait for.
@@ -72,7 +74,7 @@ pub(crate) enum Shortage {
 }
 
 /// How many timers a channel has.
-pub(crate) const TIMERS: u32 = 5;
+pub(crate) const TIMERS: u32 = 6;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
@@ -132,6 +134,8 @@ pub(crate) struct Channel {
     pub redials: u64,
     /// Rails of which the peer is to be told that their connection is dead at this end (F-3).
     pub fences: u64,
+    /// Rails that are to be asked whether they do anything (F-11).
+    pub questions: u64,
     /// What is to go out again: bit per lane, and [`REPLAY_READS`].
     pub replaying: u8,
     /// Where in each lane the look for lost packets goes on.
@@ -203,6 +207,7 @@ impl Channel {
             severed: 0,
             redials: 0,
             fences: 0,
+            questions: 0,
             replaying: 0,
             replay_at: [first; 2],
             voids: 0,
@@ -254,6 +259,19 @@ pub(crate) struct Stranded {
     pub fault: RailFault,
 }
 
+/// A rail that is asked whether it does anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    /// When.
+    pub at: Time,
+    /// When first.
+    pub since: Time,
+    /// When the answer came.
+    pub answered: Option<Time>,
+    /// It is asked again, because the peer was heard on another rail and not on this one.
+    pub is_repeated: bool,
+}
+
 /// In [`Channel::replaying`], beside the bits of the lanes: remote reads.
 pub(crate) const REPLAY_READS: u8 = 1 << 2;
 
@@ -280,6 +298,12 @@ pub(crate) struct Sub {
     /// When it is to be opened again; when it became ready last.
     pub redial_at: Time,
     pub ready_at: Time,
+    /// When anything came on it last.
+    pub heard: Time,
+    /// The unsequenced frame that the rail had when it was looked at, by its generation, and since when it has it.
+    pub frame_seen: (u32, Time),
+    /// It is asked whether it does anything (F-11).
+    pub asked: Option<Asked>,
     /// The connection of which the peer wants to hear that it is dead here too.
     pub answer: Option<Pair>,
 }

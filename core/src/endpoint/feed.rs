@@ -85,6 +85,8 @@ impl Endpoint<'_> {
                 } else {
                     self.stranded_too_long(now, channel);
                 }
+            } else if id == Tables::timer(channel, Timer::Watch) {
+                self.look_at_rails(now, channel);
             } else if id == Tables::timer(channel, Timer::Redial) {
                 self.redial(now, channel);
             } else if id == Tables::timer(channel, Timer::Sample) {

@@ -62,6 +62,24 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
+    /// Probes of rails of which nothing was heard (F-11).
+    pub(super) fn pump_questions(&mut self, channel: u32, out: &mut Actions) {
+        for rail in rails_of(self.t.channels.at(channel).questions) {
+            let sub = *self.t.sub(channel, rail);
+            let nonce = sub.asked.map(|asked| asked.nonce()).filter(|_| sub.is_ready());
+            if let Some(nonce) = nonce {
+                if out.len() + STEP > out.capacity() {
+                    return self.activate(channel);
+                }
+                if !self.send_frame(channel, rail, Body::Probe(Probe { nonce, answer: false }), Span::EMPTY, out) {
+                    // Behind the frame that the rail has.
+                    continue;
+                }
+            }
+            self.t.channels.at_mut(channel).questions &= !(1 << rail.0);
+        }
+    }
+
     /// Acknowledgments, limits and probes, where no packet has carried them (A-2, C-4, L-3).
     pub(super) fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);

@@ -105,7 +105,7 @@ impl Endpoint<'_> {
         };
         self.t.peers[peer.0 as usize].gone = true;
         self.end_sample(channel);
-        for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Redial] {
+        for timer in [Timer::Ack, Timer::Connect, Timer::Silence, Timer::Redial, Timer::Watch] {
             self.t.timers.cancel(Tables::timer(channel, timer));
         }
         let slot = self.t.channels.at_mut(channel);
@@ -113,7 +113,7 @@ impl Endpoint<'_> {
         slot.tell_over = true;
         slot.wanted = 0;
         slot.unsaid = 0;
-        (slot.redials, slot.fences, slot.replaying, slot.voids) = (0, 0, 0, 0);
+        (slot.redials, slot.fences, slot.questions, slot.replaying, slot.voids) = (0, 0, 0, 0, 0);
         slot.rooms = Rooms::default();
         for rail in 0..self.rails.len() {
             self.forget_backlog(channel, RailId(rail as u8));

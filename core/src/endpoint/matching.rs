@@ -165,6 +165,7 @@ impl Endpoint<'_> {
         slot.message_len = message.len;
         slot.granted = message.len.min(slot.len);
         slot.remote = message.remote;
+        slot.via = Some(message.via);
         slot.fin_wanted = message.want_placed;
     }
 

@@ -169,6 +169,8 @@ pub(crate) struct Op {
     /// FINs received and expected (put rendezvous).
     pub fins: u16,
     pub fins_expected: u16,
+    /// Receive: the rail that the message's announcement came on, which its sender has chosen.
+    pub via: Option<RailId>,
     /// The sender wants a FIN when all is placed.
     pub fin_wanted: bool,
     /// The FIN that ends a send has come.
@@ -251,6 +253,8 @@ pub(crate) struct Message {
     pub len: u64,
     /// The sender's operation.
     pub remote: u64,
+    /// The rail that its announcement came on.
+    pub via: RailId,
     /// First block of a chain, or [`NONE`].
     pub blocks: u32,
     /// Blocks of the chain.

@@ -100,6 +100,7 @@ impl Endpoint<'_> {
         self.note_posted(now, channel, rail, payload.len());
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
+        self.watch_rails(now, channel);
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
     }
 
@@ -181,6 +182,7 @@ impl Endpoint<'_> {
         };
         self.t.ops.at_mut(op).posts += 1;
         self.note_posted(now, channel, rail, payload.len());
+        self.watch_rails(now, channel);
         let peer = self.t.channels.at(channel).peer;
         let header = heapless::Vec::new();
         let post = Post { id: PostId(key), peer, rail, kind, header, payload, extent_bytes };

@@ -30,9 +30,6 @@ pub(super) enum Step {
     Idle,
 }
 
-/// What a control packet is: to a rail that is slow it makes a difference.
-const HEADER_BYTES_TYPICAL: u64 = 64;
-
 impl Endpoint<'_> {
     /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in order,
     /// before the next call that changes the endpoint.
@@ -137,6 +134,9 @@ impl Endpoint<'_> {
             if self.t.channels.at(channel).fences != 0 {
                 self.pump_fences(channel, out);
             }
+            if self.t.channels.at(channel).questions != 0 {
+                self.pump_questions(channel, out);
+            }
             self.pump_samples(now, channel, out);
             self.pump_frames(channel, out);
             // What this channel leaves over, the next one that waits may have.
@@ -150,13 +150,16 @@ impl Endpoint<'_> {
         self.multiplex(Choice { now, channel, class, bytes, rails: self.candidates(channel) })
     }
 
-    /// The rail for a control packet (P-5): the one that delivers it soonest, by `balanced`; else the first with room.
-    fn for_control(&self, now: Time, channel: u32) -> Option<RailId> {
+    /// The rail for a control packet (P-5): by `balanced` the one that delivers it soonest, as the sender of a message knows
+    /// better than its receiver, who answers on the rail that it was announced on; else the first with room.
+    fn for_control(&self, now: Time, channel: u32, via: Option<RailId>) -> Option<RailId> {
         let room = self.t.channels.at(channel).rooms.room;
+        let announced = via.filter(|rail| room >> rail.0 & 1 == 1);
         match self.policies.small() {
+            Multiplex::Balanced if announced.is_some() => announced,
             Multiplex::Balanced if !room.is_power_of_two() => {
                 let rails = Candidates { up: room, room };
-                self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: HEADER_BYTES_TYPICAL, rails })
+                self.soonest(&Choice { now, channel, class: MessageClass::Small, bytes: 0, rails })
             }
             _ => rails_of(room).next(),
         }
@@ -178,7 +181,7 @@ impl Endpoint<'_> {
         if !self.may_send(channel, Lane::Unordered) || self.must_wait_to_serve(channel, &slot) {
             return Step::Idle;
         }
-        let Some(rail) = self.for_control(now, channel) else { return Step::Idle };
+        let Some(rail) = self.for_control(now, channel, slot.via) else { return Step::Idle };
         let body = match slot.control {
             Control::Cts => {
                 let keys = match slot.keys {

@@ -99,6 +99,7 @@ impl Endpoint<'_> {
         }
         let common = self.common(channel, psn.0, packet.len, true);
         self.note_posted(now, channel, rail, packet.len.into());
+        self.watch_rails(now, channel);
         self.stats.packets_sent += 1;
         self.stats.replayed += 1;
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);

@@ -1,0 +1,156 @@
+//! Deadlines: rails that neither fail nor do their work (F-11). A work request that never completes, a packet that never
+//! arrives though its rail says it did, an end whose other end is gone without a word.
+//!
+//! A rail that has had something to do for a while, of which nothing was heard, is asked by a probe, which comes back on
+//! the rail that it went out on (G-6). A subchannel keeps its order (L-2), so the answer is the judgment: what was posted
+//! before the probe has arrived, or is lost. Without an answer the rail is given up only if the peer was heard on another
+//! one meanwhile: a process that computes answers on none, and that is no fault of its rails.
+
+use super::Endpoint;
+use super::RailFault;
+use super::channel::{Asked, ChannelState, ORDERED, Timer, UNORDERED};
+use super::measure::tick;
+use super::room::rails_of;
+use super::tables::Tables;
+use crate::ids::RailId;
+use crate::rail::rate::Rate;
+use crate::time::{Nanos, Time};
+
+/// Set in the nonces of these probes; those of samples have the bit above.
+pub(super) const NONCE: u64 = 1 << 62;
+
+/// A deadline is so many times what a rail is believed to need.
+const PATIENCE: u64 = 8;
+
+impl Endpoint<'_> {
+    /// Something has been handed to a rail: sees that somebody looks after it.
+    #[inline]
+    pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
+        let timer = Tables::timer(channel, Timer::Watch);
+        if !self.t.timers.is_set(timer) && self.config.stall_min.0 > 0 {
+            self.t.timers.set(timer, now + self.config.stall_min);
+        }
+    }
+
+    /// How long a rail may be silent: by what it has to move, within the bounds of the configuration.
+    fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
+        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let moving = if path.rate == Rate::NONE { 0 } else { path.rate.time_ns(path.backlog) };
+        let needed = moving.saturating_add(path.latency.into()).saturating_mul(PATIENCE);
+        Nanos(needed.clamp(self.config.stall_min.0, self.config.stall_max.0.max(self.config.stall_min.0)))
+    }
+
+    /// Looks at all rails of a channel.
+    pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
+        let slot = self.t.channels.at(channel);
+        if !matches!(slot.state, ChannelState::Open | ChannelState::Closing) {
+            return;
+        }
+        let ready = slot.rooms.ready;
+        let stuck = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane).map(|(rail, _)| rail));
+        let mut next: Option<Nanos> = None;
+        for rail in rails_of(ready) {
+            let deadline = self.deadline(channel, rail);
+            let sub = *self.t.sub(channel, rail);
+            let is_busy = sub.posts > 0 || sub.frame_posted || stuck.contains(&Some(rail));
+            if !is_busy {
+                self.t.sub(channel, rail).asked = None;
+                continue;
+            }
+            next = Some(next.map_or(deadline, |next| next.min(deadline)));
+            if sub.frame_posted {
+                // No probe gets out behind a frame that the rail does not finish.
+                let (generation, since) = sub.frame_seen;
+                if generation != sub.frame_generation {
+                    self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
+                } else if now - since >= deadline && sub.heard > since {
+                    self.sever(now, channel, rail, RailFault::TimedOut);
+                    if self.t.channels.at(channel).is_over() {
+                        return;
+                    }
+                    continue;
+                }
+            }
+            let Some(asked) = sub.asked else {
+                let seen = sub.heard.max(sub.path.last).max(sub.ready_at);
+                if now - seen >= deadline {
+                    let asked = Asked { at: now, since: now, answered: None, is_repeated: false };
+                    self.ask_rail(channel, rail, asked);
+                }
+                continue;
+            };
+            if let Some(answered) = asked.answered {
+                if now - answered >= deadline {
+                    if self.has_post_before(channel, rail, asked.at) {
+                        self.sever(now, channel, rail, RailFault::TimedOut);
+                    } else {
+                        self.t.sub(channel, rail).asked = None;
+                    }
+                }
+            } else if now - asked.at >= deadline {
+                let lives = rails_of(ready & !(1 << rail.0)).any(|other| self.t.sub(channel, other).heard > asked.at);
+                let lone_max = self.config.stall_lone;
+                if lives && asked.is_repeated || lone_max.0 > 0 && now - asked.since >= lone_max {
+                    self.sever(now, channel, rail, RailFault::TimedOut);
+                } else if lives {
+                    // It may just have come back to look at its rails, and at this one last.
+                    self.ask_rail(channel, rail, Asked { at: now, is_repeated: true, ..asked });
+                }
+            }
+            if self.t.channels.at(channel).is_over() {
+                return;
+            }
+        }
+        if let Some(next) = next {
+            self.t.timers.set(Tables::timer(channel, Timer::Watch), now + next);
+        }
+    }
+
+    fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
+        self.t.sub(channel, rail).asked = Some(asked);
+        let slot = self.t.channels.at_mut(channel);
+        slot.questions |= 1 << rail.0;
+        self.activate(channel);
+    }
+
+    /// A probe has come back on the rail that it went out on.
+    pub(super) fn rail_answered(&mut self, now: Time, channel: u32, rail: RailId, nonce: u64) {
+        let sub = self.t.sub(channel, rail);
+        let Some(asked) = sub.asked.as_mut().filter(|asked| nonce == asked.nonce()) else { return };
+        asked.answered = Some(now);
+        let asked_at = asked.at;
+        for lane in [ORDERED, UNORDERED] {
+            if let Some((on, stamp)) = self.first_missing(channel, lane)
+                && on == rail
+                && tick(asked_at).wrapping_sub(stamp) as i32 > 0
+            {
+                // It went before the probe, the probe is there, and it is not.
+                return self.sever(now, channel, rail, RailFault::TimedOut);
+            }
+        }
+    }
+
+    /// The first packet of a lane that the peer has not acknowledged: the rail that has or had it, and since when.
+    fn first_missing(&mut self, channel: u32, lane: usize) -> Option<(RailId, u32)> {
+        let (slot, slots) = self.t.sent(channel, lane);
+        let (_, index) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
+        let packet = self.t.packets.at(index);
+        (!packet.lost).then_some((RailId(packet.rail), packet.stamp))
+    }
+
+    /// Whether a rail still has a post that it got before `at`.
+    fn has_post_before(&self, channel: u32, rail: RailId, at: Time) -> bool {
+        (0..self.t.packets.capacity()).filter(|&index| self.t.packets.key_at(index).is_some()).any(|index| {
+            let packet = self.t.packets.at(index);
+            let is_older = tick(at).wrapping_sub(packet.stamp) as i32 > 0;
+            packet.channel == channel && packet.rail == rail.0 && packet.posted && is_older
+        })
+    }
+}
+
+impl Asked {
+    /// What its probe carries.
+    pub(super) const fn nonce(&self) -> u64 {
+        NONCE | self.at.0 & (NONCE - 1)
+    }
+}
