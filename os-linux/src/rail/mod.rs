@@ -5,6 +5,7 @@
 //! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
 //! refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1 to L-5.
 
+mod attempts;
 pub mod loopback;
 mod reports;
 pub mod shm;

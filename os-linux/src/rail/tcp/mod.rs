@@ -48,6 +48,7 @@ use self::conn::{Connection, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
+use super::attempts::History;
 use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 use crate::auth::JobKey;
@@ -91,6 +92,8 @@ pub struct TcpRail {
     listener: OwnedFd,
     epoll: OwnedFd,
     peers: HashMap<PeerId, Peer>,
+    /// The newest dial to anybody.
+    attempts: u32,
     pending: Slots<Pending>,
     connections: Slots<Connection>,
     /// How many of `pending` are accepted ones.
@@ -134,6 +137,9 @@ impl fmt::Debug for TcpRail {
 struct Peer {
     address: SocketAddr,
     link: Link,
+    /// Our newest dial.
+    attempt: u32,
+    history: History,
 }
 
 /// The subchannel to a peer.
@@ -185,6 +191,7 @@ impl TcpRail {
             listener,
             epoll,
             peers: HashMap::new(),
+            attempts: 0,
             pending: Slots::new(),
             connections: Slots::new(),
             accepted: 0,
@@ -312,8 +319,8 @@ impl TcpRail {
         if shut.is_err() || !connection.is_flushed() || draining >= draining_max {
             return;
         }
-        let deadline = self.now + DRAIN_TIME;
-        let key = self.pending.insert(Pending::new(Some(connection.fd), deadline, Role::Draining));
+        let (deadline, peer) = (self.now + DRAIN_TIME, connection.peer);
+        let key = self.pending.insert(Pending::new(Some(connection.fd), deadline, Role::Draining { peer }));
         self.note_deadline(deadline);
         let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
         if fd.is_none_or(|fd| epoll::modify(&self.epoll, fd, pending_token(key), INTEREST).is_err()) {
@@ -360,8 +367,8 @@ impl Rail for TcpRail {
         if peer == self.me || !same {
             return Ok(false);
         }
-        let link = self.peers.get(&peer).map_or(Link::Idle, |known| known.link);
-        self.peers.insert(peer, Peer { address: there, link });
+        let new = Peer { address: there, link: Link::Idle, attempt: 0, history: History::default() };
+        self.peers.entry(peer).or_insert(new).address = there;
         Ok(true)
     }
 
@@ -385,7 +392,24 @@ impl Rail for TcpRail {
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        let link = self.peers.get_mut(&peer).map(|known| std::mem::replace(&mut known.link, Link::Idle));
+        match link {
+            None | Some(Link::Idle) => {}
+            Some(Link::Opening(key)) => drop(self.take_pending(key)),
+            Some(Link::Up(key)) => {
+                if let Some(connection) = self.connections.remove(key) {
+                    sys::abort(connection.fd);
+                }
+            }
+        }
+        // What an earlier disconnect has left.
+        let left = |role: &Role| matches!(role, Role::Draining { peer: of } if *of == peer);
+        let left: Vec<Key> =
+            self.pending.iter().filter(|(_, pending)| left(&pending.role)).map(|(key, _)| key).collect();
+        for key in left {
+            self.take_pending(key).and_then(|pending| pending.fd).map(sys::abort);
+        }
+        self.reports.retain(|report| report.peer() != peer);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -417,7 +441,7 @@ impl Rail for TcpRail {
             self.harvest();
         }
         if self.knocking || !self.stirred.is_empty() {
-            self.shake_hands(now);
+            self.shake_hands(now, sink);
             self.busy_at = now;
         }
         self.expire(now);
