@@ -2,7 +2,9 @@
 //!
 //! What the kernels of all hosts do, in one table: segments of at most [`SEGMENT_BYTES`], cumulative acknowledgments, a
 //! receive window, go-back-N when nothing was acknowledged for a while, a reset when nothing was for long. There is one
-//! pipe per pair of processes and rail, whichever side dials first, so dials that cross need no arbitration. Left out,
+//! pipe per pair of processes and rail, whichever side dials first, so dials that cross need no arbitration. Who dials
+//! after its end was over gets a new pipe, and the other side, where it still believes in the old one, hears of that by the
+//! dial; an older pipe is never dialled again. Left out,
 //! because the wires lose nothing on their own: congestion control, selective acknowledgments, segments out of order
 //! (they are dropped and repeated).
 //!
@@ -205,9 +207,14 @@ impl PipeNet {
         self.now = now;
     }
 
-    /// Asks for the pipe to a peer; its state tells what comes of it.
+    /// Asks for the pipe to a peer, a new one where this end of the last one is over; its state tells what comes of it.
     pub fn dial(&mut self, rail: u8, rank: u32, peer: u32) -> Option<PipeEnd> {
-        let end = self.end(rail, rank, peer)?;
+        let mut end = self.end(rail, rank, peer)?;
+        let side = self.side(end);
+        if matches!(side.state, State::Over(_)) || side.end_at.is_some() {
+            self.by_pair.remove(&(rail, rank.min(peer), rank.max(peer)));
+            end = self.end(rail, rank, peer)?;
+        }
         let now = self.now;
         let side = self.side_mut(end);
         if side.state == State::Idle {
@@ -314,6 +321,23 @@ impl PipeNet {
             }
             State::Over(_) => {}
         }
+    }
+
+    /// The process wants no more of it: nothing of it is sent or taken any more, and the peer sees a reset.
+    pub fn abort(&mut self, end: PipeEnd) {
+        let side = self.side_mut(end);
+        if matches!(side.state, State::Over(_)) {
+            return;
+        }
+        side.state = State::Over(RailFault::Closed);
+        (side.tx, side.rx) = Default::default();
+        self.send(end, Kind::Reset);
+    }
+
+    /// Whether it is the pair's newest.
+    pub fn is_newest(&self, end: PipeEnd) -> bool {
+        let Pipe { rail, sides: [low, high] } = &self.pipes[end.pipe as usize];
+        self.by_pair.get(&(*rail, low.rank, high.rank)) == Some(&end.pipe)
     }
 
     /// A process is gone; its kernel resets its pipes.
@@ -468,13 +492,16 @@ impl PipeNet {
     fn arrived(&mut self, segment: Segment) {
         let end = PipeEnd { pipe: segment.pipe, side: 1 - segment.side };
         if segment.kind == Kind::Reset {
+            let far = self.side(PipeEnd { side: 1 - end.side, ..end }).rank;
             let fault = match self.side(end).state {
+                State::Dialing if self.dead.contains(&far) => RailFault::Gone,
                 State::Dialing => RailFault::Refused,
                 _ => RailFault::Closed,
             };
             return self.finish(end, fault);
         }
-        if self.dead.contains(&self.side(end).rank) || matches!(self.side(end).state, State::Over(_)) {
+        let is_old_dial = segment.kind == Kind::Dial && !self.is_newest(end);
+        if self.dead.contains(&self.side(end).rank) || matches!(self.side(end).state, State::Over(_)) || is_old_dial {
             return self.send(end, Kind::Reset);
         }
         let now = self.now;

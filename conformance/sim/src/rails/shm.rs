@@ -3,6 +3,7 @@
 //! A [`ShmHub`] is what the kernel is to real processes: it makes the memory of a pair of rings when one of two ranks
 //! first connects, hands one end to each, rings doorbells, and knows who is dead. An idle pair costs nothing; a
 //! connected one is looked at only when its doorbell has rung (rule L-13), so that a rank's poll costs what happens to it.
+//! Every connect makes rings of its own; who finds new ones of a peer whose old ones stand hears that they are over.
 //! Differences from the real rail, on purpose: no authentication, for all ranks are one process; of two connects that
 //! cross, the second finds the first one's ends; bells are no system calls.
 
@@ -238,9 +239,9 @@ pub struct ShmRail {
     /// Links that have something to look at, in the order in which they got it.
     active: Vec<u32>,
     /// Posts that have gone out and were not reported yet.
-    done: Vec<PostId>,
-    /// Peers that could not be connected.
-    refused: Vec<u32>,
+    done: Vec<(u32, PostId)>,
+    /// Peers that could not be connected, and why.
+    refused: Vec<(u32, RailFault)>,
     pieces: Vec<Piece>,
     counters: RailCounters,
 }
@@ -267,15 +268,17 @@ impl ShmRail {
     }
 
     /// Takes ends that others made, and doorbells.
-    fn answer_bells(&mut self) -> usize {
+    fn answer_bells(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         let (calls, bells) = {
             let mut hub = self.hub.0.borrow_mut();
             let process = &mut hub.ranks[self.rank as usize];
             (std::mem::take(&mut process.calls), std::mem::take(&mut process.bells))
         };
-        let taken = calls.len();
-        for end in calls {
+        let mut taken = 0;
+        // What its maker has closed again never was.
+        for end in calls.into_iter().filter(|end| end.far.get() != Side::Closed) {
             let peer = end.peer;
+            taken += 1 + self.supersede(now, peer, sink);
             end.near.set(Side::Open);
             self.links.insert(peer, Link { end, told: false, closing: false, active: false, queue: VecDeque::new() });
             // The caller's `up` waits for this.
@@ -288,6 +291,31 @@ impl ShmRail {
         taken
     }
 
+    /// The peer has made new rings: it has given up those that stand here, if any do (H-9).
+    fn supersede(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> usize {
+        let mut things = 0;
+        let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);
+        while told && let Look::Some(some) = self.look(now, peer, sink) {
+            things += some;
+            if some == 0 {
+                break;
+            }
+        }
+        things += self.tell_done(sink);
+        self.close(peer);
+        if told {
+            things += 1;
+            sink.down(PeerId(peer), RailFault::Closed);
+        }
+        things
+    }
+
+    fn tell_done(&mut self, sink: &mut dyn Sink) -> usize {
+        let done = std::mem::take(&mut self.done);
+        done.iter().for_each(|(_, id)| sink.completed(*id, PostStatus::Done));
+        done.len()
+    }
+
     fn look(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Look {
         let Some(link) = self.links.get_mut(&peer) else { return Look::Over };
         link.end.inbound.disarm();
@@ -297,7 +325,7 @@ impl ShmRail {
             // The peer has not taken its ends; its bell or its death wakes us.
             return match dead {
                 true if link.closing => Look::Over,
-                true => Look::Down(RailFault::Refused),
+                true => Look::Down(RailFault::Gone),
                 false => Look::Asleep(0),
             };
         }
@@ -350,6 +378,7 @@ impl ShmRail {
     /// The link is no more, and the other side learns of it.
     fn close(&mut self, peer: u32) {
         if let Some(link) = self.links.remove(&peer) {
+            self.active.retain(|active| *active != peer);
             link.end.near.set(Side::Closed);
             self.hub.0.borrow_mut().ring(self.rank, peer);
         }
@@ -358,7 +387,12 @@ impl ShmRail {
 
 impl Link {
     /// Moves waiting posts into the ring, as far as there is room.
-    fn pump(&mut self, visible: Time, counters: &mut RailCounters, done: &mut Vec<PostId>) -> Result<usize, RailFault> {
+    fn pump(
+        &mut self,
+        visible: Time,
+        counters: &mut RailCounters,
+        done: &mut Vec<(u32, PostId)>,
+    ) -> Result<usize, RailFault> {
         let mut moved = 0;
         while let Some(first) = self.queue.front() {
             let whole;
@@ -374,7 +408,7 @@ impl Link {
                     self.end.far_visible.borrow_mut().push_back(visible);
                     count_sent(counters, &first.header, pieces);
                     if !self.closing {
-                        done.push(first.id);
+                        done.push((self.end.peer, first.id));
                     }
                     self.queue.pop_front();
                     moved += 1;
@@ -464,22 +498,32 @@ impl Rail for ShmRail {
     }
 
     fn connect(&mut self, _now: Time, peer: PeerId) {
-        self.answer_bells();
-        if self.links.contains_key(&peer.0) {
-            return;
+        match self.links.get(&peer.0) {
+            Some(link) if !link.closing => return,
+            Some(_) => self.close(peer.0),
+            None => {}
         }
-        let end = self.hub.0.borrow_mut().call(self.rank, peer.0);
-        match end {
+        let hub = &mut *self.hub.0.borrow_mut();
+        let process = &hub.ranks[self.rank as usize];
+        if process.calls.iter().any(|end| end.peer == peer.0 && end.far.get() != Side::Closed) {
+            // It has called already: that comes with the next poll.
+            return hub.wake(self.rank);
+        }
+        match hub.call(self.rank, peer.0) {
             Some(end) => {
                 let link = Link { end, told: false, closing: false, active: false, queue: VecDeque::new() };
                 self.links.insert(peer.0, link);
             }
-            None => self.refused.push(peer.0),
+            None => {
+                let known = hub.ranks.get(peer.0 as usize);
+                let gone = known.is_some_and(|process| !process.alive);
+                self.refused.push((peer.0, if gone { RailFault::Gone } else { RailFault::Refused }));
+            }
         }
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.refused.retain(|refused| *refused != peer.0);
+        self.refused.retain(|(refused, _)| *refused != peer.0);
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
         for queued in &mut link.queue {
@@ -494,7 +538,9 @@ impl Rail for ShmRail {
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        self.refused.retain(|(refused, _)| *refused != peer.0);
+        self.done.retain(|(of, _)| *of != peer.0);
+        self.close(peer.0);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -508,7 +554,7 @@ impl Rail for ShmRail {
             let visible = self.hub.0.borrow().visible();
             link.end.far_visible.borrow_mut().push_back(visible);
             count_sent(&mut self.counters, &header, outgoing.payload);
-            self.done.push(outgoing.id);
+            self.done.push((outgoing.peer.0, outgoing.id));
             if link.end.outbound.must_ring() {
                 self.hub.0.borrow_mut().ring(self.rank, outgoing.peer.0);
             }
@@ -520,10 +566,10 @@ impl Rail for ShmRail {
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        let mut things = self.answer_bells();
-        for peer in std::mem::take(&mut self.refused) {
+        let mut things = self.answer_bells(now, sink);
+        for (peer, fault) in std::mem::take(&mut self.refused) {
             things += 1;
-            sink.down(PeerId(peer), RailFault::Refused);
+            sink.down(PeerId(peer), fault);
         }
         for peer in std::mem::take(&mut self.active) {
             if let Some(link) = self.links.get_mut(&peer) {
@@ -539,16 +585,13 @@ impl Rail for ShmRail {
                 Look::Down(fault) => {
                     things += 1;
                     self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
+                    self.done.retain(|(of, _)| *of != peer);
                     self.close(peer);
                     sink.down(PeerId(peer), fault);
                 }
             }
         }
-        for id in std::mem::take(&mut self.done) {
-            things += 1;
-            sink.completed(id, PostStatus::Done);
-        }
-        things
+        things + self.tell_done(sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {

@@ -9,7 +9,7 @@ const RANKS: [PeerId; 2] = [PeerId(3), PeerId(8)];
 /// Dials that each side makes at most.
 const DIALS: u32 = 3;
 /// Times that each side gives its end up by itself.
-const SEVERS: u8 = 2;
+const SEVERS: [u8; 2] = [2, 1];
 
 fn dial(attempt: u32, answers: u32) -> Attempts {
     Attempts { attempt, answers }
@@ -181,7 +181,7 @@ impl State {
                 state.dial(at);
                 next.push(state);
             }
-            if side.link != Link::Idle && side.severs < SEVERS {
+            if side.link != Link::Idle && side.severs < SEVERS[at] {
                 let mut state = self.clone();
                 state.sides[at].severs += 1;
                 state.close_link(at);

@@ -28,6 +28,7 @@ impl<D: Device> VerbsRail<D> {
         let had_messages = link.phase != Phase::Calling;
         self.closings -= usize::from(link.phase == Phase::Closing);
         link.phase = Phase::Failing(fault.filter(|_| told));
+        let is_silent = link.phase == Phase::Failing(None) && !link.again;
         link.waiting.clear();
         link.pieces.clear();
         link.is_saying = false;
@@ -37,6 +38,9 @@ impl<D: Device> VerbsRail<D> {
         }
         if !stands {
             self.release_held(index, None);
+        }
+        if is_silent {
+            self.detach(index);
         }
         if let Some(answers) = theirs {
             // A hint only: who does not hear it finds out when it sends (V-7).
@@ -79,7 +83,7 @@ impl<D: Device> VerbsRail<D> {
         self.by_number.remove(&qp.number);
         self.by_name.remove(&qp.id);
         let Some(link) = self.links.remove(index) else { return };
-        if let Some(entry) = self.peers.get_mut(link.peer) {
+        if let Some(entry) = self.peers.get_mut(link.peer).filter(|entry| entry.link == index) {
             entry.link = NO_LINK;
         }
         match link.phase {
@@ -92,6 +96,29 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
+    /// A link of which nothing is told any more leaves its peer free for the next one, however long its queue pair
+    /// takes to give everything back.
+    fn detach(&mut self, index: u32) {
+        let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
+        if let Some(entry) = self.peers.get_mut(peer).filter(|entry| entry.link == index) {
+            entry.link = NO_LINK;
+        }
+    }
+
+    /// Ends a link at once (F-2): its queue pair takes and sends nothing any more, what comes back is nobody's.
+    pub(super) fn cut(&mut self, peer: PeerId) {
+        self.reports.retain(|report| report.peer() != peer);
+        let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
+        (link.wanted, link.again, link.is_deaf) = (false, false, true);
+        if let Phase::Failing(fault) = &mut link.phase {
+            *fault = None;
+        }
+        self.forget_targets(index);
+        self.detach(index);
+        self.stop(index);
+    }
+
     /// The core is through with a peer.
     pub(super) fn leave(&mut self, peer: PeerId) {
         self.reports.retain(|report| report.peer() != peer);
@@ -100,7 +127,10 @@ impl<D: Device> VerbsRail<D> {
         (link.wanted, link.again, link.is_deaf) = (false, false, true);
         match &mut link.phase {
             Phase::Calling | Phase::Called => return self.fail(index, None),
-            Phase::Failing(fault) => *fault = None,
+            Phase::Failing(fault) => {
+                *fault = None;
+                self.detach(index);
+            }
             Phase::Up => {
                 // What still waits and has payload can't be copied anywhere; after a goodbye there is none.
                 let keep = link.waiting.iter().position(|waiting| waiting.pieces > 0).unwrap_or(link.waiting.len());

@@ -304,7 +304,7 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        self.cut(peer);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
