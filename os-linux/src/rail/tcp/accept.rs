@@ -159,15 +159,40 @@ impl TcpRail {
     fn supersede(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.history.accepted(theirs);
-        let Link::Up(old) = known.link else { return };
-        let Some(mut connection) = self.connections.remove(old) else { return };
-        // What has arrived whole is delivered (L-5), and before it what was noted earlier.
+        if let Link::Up(old) = known.link {
+            let fault = self.finish(old, sink);
+            self.report_down(peer, fault);
+        }
+    }
+
+    /// Takes what has arrived whole on a connection (L-5), and ends it.
+    fn finish(&mut self, key: Key, sink: &mut dyn Sink) -> RailFault {
+        let Some(mut connection) = self.connections.remove(key) else { return RailFault::Closed };
+        // What was noted earlier comes first.
         deliver(&mut self.reports, sink);
         let Self { scratch, counters, .. } = self;
-        let mut reading = Reading { peer, scratch, sink, counters, happened: 0 };
+        let mut reading = Reading { peer: connection.peer, scratch, sink, counters, happened: 0 };
         let fault = connection.finish(&mut reading);
         sys::abort(connection.fd);
-        self.report_down(peer, fault);
+        fault
+    }
+
+    /// The rail has no interface any more: ends everything on it, by rank.
+    pub(super) fn end_all(&mut self, fault: RailFault, sink: &mut dyn Sink) {
+        tracing::warn!(rail = %self.options.name, local = %self.local, "the interface is down");
+        let linked = self.peers.iter().filter(|(_, known)| known.link != Link::Idle);
+        let mut linked: Vec<(PeerId, Link)> = linked.map(|(&peer, known)| (peer, known.link)).collect();
+        linked.sort_unstable_by_key(|(peer, _)| *peer);
+        for (peer, link) in linked {
+            match link {
+                Link::Up(key) => drop(self.finish(key, sink)),
+                Link::Opening(key) => drop(self.take_pending(key)),
+                Link::Idle => {}
+            }
+            self.report_down(peer, fault);
+        }
+        let left: Vec<Key> = self.pending.iter().map(|(key, _)| key).collect();
+        left.into_iter().for_each(|key| drop(self.take_pending(key)));
     }
 
     /// The connection is a subchannel from here on (L-6).

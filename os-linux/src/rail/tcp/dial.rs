@@ -46,6 +46,9 @@ impl TcpRail {
         if link != Link::Idle {
             return;
         }
+        if self.watch.as_ref().is_some_and(|watch| !watch.is_up()) {
+            return self.report_down(peer, RailFault::Device { code: Errno::NETDOWN.raw_os_error() });
+        }
         // A number is used once, also where the dial goes wrong (H-9).
         self.attempts += 1;
         let attempts = history.dial(self.attempts);

@@ -25,6 +25,7 @@ mod receive;
 mod send;
 mod slots;
 mod sys;
+mod watch;
 #[cfg(test)]
 mod tests;
 
@@ -48,6 +49,7 @@ use self::conn::{Connection, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
+use self::watch::Watch;
 use super::attempts::History;
 use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
@@ -79,6 +81,8 @@ const INTEREST: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 /// The event of the listener; no slot has this number.
 const LISTENER: u64 = u64::MAX;
+/// The event of the watched interface; no slot has this number either.
+const WATCH: u64 = u64::MAX - 1;
 /// Set in the events of connections that are not authenticated; generations have 31 bits.
 const PENDING: u64 = 1 << 63;
 
@@ -104,6 +108,9 @@ pub struct TcpRail {
     listener_rests: Option<Time>,
     /// The listener has connections for us.
     knocking: bool,
+    watch: Option<Watch>,
+    /// Something has changed about the machine's interfaces.
+    news: bool,
     /// Connections in handshake on which something happened; true: it may be written to.
     stirred: Vec<(Key, bool)>,
     /// Connections to serve at the next poll.
@@ -182,6 +189,10 @@ impl TcpRail {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
             .map_err(failed("epoll_ctl"))?;
+        let watch = if options.watch { Watch::open(local.ip()) } else { None };
+        let watch = watch.filter(|watch| {
+            epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), epoll::EventFlags::IN).is_ok()
+        });
         Ok(TcpRail {
             options,
             key,
@@ -198,6 +209,8 @@ impl TcpRail {
             deadline: None,
             listener_rests: None,
             knocking: false,
+            watch,
+            news: false,
             stirred: Vec::new(),
             to_serve: VecDeque::new(),
             waiting: false,
@@ -231,6 +244,8 @@ impl TcpRail {
             let end = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if data == LISTENER {
                 self.knocking = true;
+            } else if data == WATCH {
+                self.news = true;
             } else if data & PENDING != 0 {
                 let writable = end || flags.contains(epoll::EventFlags::OUT);
                 self.stirred.push((Key::from_bits(data & !PENDING), writable));
@@ -440,6 +455,9 @@ impl Rail for TcpRail {
         if self.is_due_to_ask(now) {
             self.harvest();
         }
+        if std::mem::take(&mut self.news) && self.watch.as_mut().is_some_and(Watch::look) {
+            self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink);
+        }
         if self.knocking || !self.stirred.is_empty() {
             self.shake_hands(now, sink);
             self.busy_at = now;
@@ -470,7 +488,7 @@ impl Rail for TcpRail {
         self.harvest();
         let connections = &mut self.connections;
         let busy = self.to_serve.iter().any(|&key| connections.get_mut(key).is_some_and(|c| c.has_work()));
-        !busy && !self.knocking && self.stirred.is_empty() && self.reports.is_empty()
+        !busy && !self.knocking && !self.news && self.stirred.is_empty() && self.reports.is_empty()
     }
 
     fn disarm(&mut self) {

@@ -6,6 +6,7 @@
 
 mod hostile;
 mod links;
+mod outage;
 mod placing;
 mod recover;
 mod traffic;
