@@ -174,8 +174,7 @@ impl State {
     /// All that may happen next.
     fn next(&self) -> Vec<State> {
         let mut next = Vec::new();
-        for at in 0..2 {
-            let side = &self.sides[at];
+        for (at, side) in self.sides.iter().enumerate() {
             if side.link == Link::Idle && side.dials < DIALS {
                 let mut state = self.clone();
                 state.dial(at);

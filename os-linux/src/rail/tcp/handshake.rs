@@ -101,7 +101,8 @@ impl Pending {
             }
             sockopt::socket_error(fd).and_then(|error| error).map_err(Failure::System)?;
             // Only the placeholder is ever seen of this: it stands for the time between two lines.
-            let Role::Connecting { peer, dialler, hello } = std::mem::replace(&mut self.role, Role::Draining { peer }) else {
+            let Role::Connecting { peer, dialler, hello } = std::mem::replace(&mut self.role, Role::Draining { peer })
+            else {
                 unreachable!("looked at above")
             };
             self.role = Role::Dialling { peer, dialler };

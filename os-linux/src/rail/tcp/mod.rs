@@ -25,9 +25,9 @@ mod receive;
 mod send;
 mod slots;
 mod sys;
-mod watch;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -190,9 +190,8 @@ impl TcpRail {
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
             .map_err(failed("epoll_ctl"))?;
         let watch = if options.watch { Watch::open(local.ip()) } else { None };
-        let watch = watch.filter(|watch| {
-            epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), epoll::EventFlags::IN).is_ok()
-        });
+        let watch = watch
+            .filter(|watch| epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), epoll::EventFlags::IN).is_ok());
         Ok(TcpRail {
             options,
             key,
@@ -422,7 +421,9 @@ impl Rail for TcpRail {
         let left: Vec<Key> =
             self.pending.iter().filter(|(_, pending)| left(&pending.role)).map(|(key, _)| key).collect();
         for key in left {
-            self.take_pending(key).and_then(|pending| pending.fd).map(sys::abort);
+            if let Some(fd) = self.take_pending(key).and_then(|pending| pending.fd) {
+                sys::abort(fd);
+            }
         }
         self.reports.retain(|report| report.peer() != peer);
     }

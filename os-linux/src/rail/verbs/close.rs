@@ -78,7 +78,7 @@ impl<D: Device> VerbsRail<D> {
             tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
         }
         self.drop_works(index);
-        self.registry.fence(&mut self.device);
+        self.registry.fence(&mut *self.device);
         self.release_held(index, None);
         self.by_number.remove(&qp.number);
         self.by_name.remove(&qp.id);
@@ -175,9 +175,19 @@ impl<D: Device> VerbsRail<D> {
         finished
     }
 
-    /// The device is broken: every link is down, and nothing is done any more.
+    /// Ends all links for one reason.
+    pub(super) fn fail_all(&mut self, fault: RailFault) {
+        for index in self.links.numbers() {
+            self.fail(index, Some(fault));
+        }
+    }
+
+    /// The device is broken: every link is down, and it is closed; maybe for good, maybe to be opened again.
     pub(super) fn give_up(&mut self) {
         self.broken = true;
+        if !self.device.is_open() {
+            return;
+        }
         for index in self.links.numbers() {
             let Some(link) = self.links.get_mut(index) else { continue };
             let told = match link.phase {
@@ -190,7 +200,8 @@ impl<D: Device> VerbsRail<D> {
             }
             self.finish(index);
         }
-        self.registry.clear(&mut self.device);
+        self.registry.clear(&mut *self.device);
+        self.close_device();
         self.batch.clear();
         self.to_say.clear();
         self.to_feed.clear();

@@ -59,7 +59,11 @@ fn sever_at_any_stage() {
         introduce(&mut [&mut a, &mut b]);
         a.connect(1);
         for n in 0..polls {
-            if n % 2 == 0 { b.poll() } else { a.poll() };
+            if n % 2 == 0 {
+                b.poll()
+            } else {
+                a.poll()
+            };
         }
         let before = told(&a);
         a.rail.sever(PeerId(1));
@@ -131,11 +135,13 @@ fn any_order_of_dials_and_ends() {
             (a.now, b.now) = (a.now + Nanos::from_millis(1), b.now + Nanos::from_millis(1));
             a.rail.look = true;
             b.rail.look = true;
-            (a.poll(), b.poll());
+            a.poll();
+            b.poll();
         }
         settle(&mut [a, b]);
         let before = (a.sink.up.len(), b.sink.up.len());
-        (a.sink.taken.clear(), b.sink.taken.clear());
+        a.sink.taken.clear();
+        b.sink.taken.clear();
         a.send(5, 1, 10);
         b.send(2, 2, 20);
         settle(&mut [a, b]);

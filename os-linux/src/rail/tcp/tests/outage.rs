@@ -53,9 +53,14 @@ fn an_interface_goes_and_comes(address: &str, down: &[&str], up: &[&str]) {
         world.until(|hosts| hosts.iter().all(|host| host.sink.standing.is_empty()));
         assert!(world.hosts.iter().any(|host| host.sink.down.contains(&(PeerId(1), net_down))));
         for (rank, host) in world.hosts.iter_mut().enumerate() {
-            let lost: Vec<_> = (0..3).filter(|peer| *peer != rank as u32).map(|peer| (PeerId(peer), net_down)).collect();
+            let lost: Vec<_> =
+                (0..3).filter(|peer| *peer != rank as u32).map(|peer| (PeerId(peer), net_down)).collect();
             // All are on one machine: the end of one may reach the next before the news does.
-            host.sink.down.iter_mut().filter(|(_, fault)| *fault == RailFault::Closed).for_each(|lost| lost.1 = net_down);
+            host.sink
+                .down
+                .iter_mut()
+                .filter(|(_, fault)| *fault == RailFault::Closed)
+                .for_each(|lost| lost.1 = net_down);
             host.sink.down.sort_by_key(|(peer, _)| *peer);
             assert_eq!(host.sink.down, lost);
             host.sink.down.clear();

@@ -92,9 +92,7 @@ fn who_still_believes_is_told() {
         world.hosts[from].sever(PeerId(to as u32));
         let now = world.now;
         world.hosts[from].rail.connect(now, PeerId(to as u32));
-        world.until(|hosts| {
-            hosts[to].sink.up.len() > ups && hosts[from].sink.standing.contains(&PeerId(to as u32))
-        });
+        world.until(|hosts| hosts[to].sink.up.len() > ups && hosts[from].sink.standing.contains(&PeerId(to as u32)));
         assert_eq!(world.hosts[to].sink.down.len(), downs + 1);
         world.ping(0, 1, 1000 + ups as u64);
         for host in &mut world.hosts {
