@@ -86,7 +86,7 @@ pub struct Call {
     pub attempts: Attempts,
 }
 
-/// Where a dial stands among those of its pair of rails (H-9).
+/// Where a dial stands among those of its pair of rails (H-10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
     /// The dialler's number of it; not 0.

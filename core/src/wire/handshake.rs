@@ -15,7 +15,7 @@
 //! that a message is well formed, never that it is genuine.
 //!
 //! Invariants: little-endian; a fixed size per message; reserved bytes are zero; `emit(parse(b)) == b` for all accepted
-//! `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6, H-9.
+//! `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6, H-10.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
@@ -69,7 +69,7 @@ pub struct Hello {
     pub from: u32,
     /// Rank that the dialler wants to reach.
     pub to: u32,
-    /// The dialler's number of this dial. Its rail numbers its dials upwards from 1 (rule H-9).
+    /// The dialler's number of this dial. Its rail numbers its dials upwards from 1 (rule H-10).
     pub attempt: u32,
     /// The newest dial of the acceptor's that the dialler has accepted; 0: none.
     pub answers: u32,

@@ -1,4 +1,4 @@
-//! Which of several dials between two rails is the one to keep (H-8, H-9).
+//! Which of several dials between two rails is the one to keep (H-8, H-10).
 //!
 //! Either side may dial at any time, while the other is idle, dials too, or still believes in an earlier connection. Whoever
 //! dials has no other connection to that peer any more, and has at most one dial under way. Dials carry two numbers: their
@@ -50,7 +50,7 @@ impl History {
         Attempts { attempt, answers: self.seen }
     }
 
-    /// Judges a peer's dial; `own` is the number of ours if one is under way and was not told to give way.
+    /// Judges a peer's dial (H-8, H-10); `own` is the number of ours if one is under way and was not told to give way.
     pub fn judge(&self, me: PeerId, peer: PeerId, theirs: Attempts, own: Option<u32>) -> Ruling {
         let Attempts { attempt, answers } = theirs;
         if attempt <= self.seen || answers < self.stood {

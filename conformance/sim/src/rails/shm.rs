@@ -291,7 +291,7 @@ impl ShmRail {
         taken
     }
 
-    /// The peer has made new rings: it has given up those that stand here, if any do (H-9).
+    /// The peer has made new rings: it has given up those that stand here, if any do (H-10).
     fn supersede(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> usize {
         let mut things = 0;
         let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);

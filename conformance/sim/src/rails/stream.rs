@@ -133,7 +133,7 @@ impl StreamRail {
         }
     }
 
-    /// The peer has dialled anew: it has given up the pipe that stands here, if one does (H-9).
+    /// The peer has dialled anew: it has given up the pipe that stands here, if one does (H-10).
     fn supersede(&mut self, peer: u32, sink: &mut dyn Sink, things: &mut usize) {
         // What had arrived whole comes first (L-5).
         let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);

@@ -255,7 +255,7 @@ fn the_completion_queue_is_deep_enough_for_everything_at_once() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// F-2: when sever returns, no request of it names payload memory, peers' writes and reads get nowhere, nothing more is
+/// F-2, L-15: when sever returns, no request of it names payload memory, peers' writes and reads get nowhere, nothing more is
 /// told of it, and it may be connected at once, without waiting for the old queue pair.
 #[test]
 fn sever_ends_everything_at_once() {
@@ -337,7 +337,7 @@ fn sever_of_a_failed_one() {
     assert!(world.hosts[0].sink.down.is_empty());
 }
 
-/// V-5, V-6: whatever both sides do, and whenever, in the end one connection stands on both.
+/// V-5, V-6, L-16: whatever both sides do, and whenever, in the end one connection stands on both.
 #[test]
 fn any_order_of_calls_and_ends() {
     for seed in 0..200u64 {

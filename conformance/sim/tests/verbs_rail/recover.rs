@@ -1,4 +1,4 @@
-//! Ports that go down and move, and devices that break and come back: rules V-11, V-12, F-2.
+//! Ports that go down and move, and devices that break and come back: rules V-11 to V-13, F-2.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -108,7 +108,7 @@ fn a_port_without_events_is_asked() {
     assert!(world.hosts[0].rail.address().starts_with("ib-0384-"));
 }
 
-/// V-11, V-2: a port that is back elsewhere is called nowhere by those who know the old place, and tells them the new one
+/// V-11, V-13: a port that is back elsewhere is called nowhere by those who know the old place, and tells them the new one
 /// when it calls itself.
 #[test]
 fn a_port_that_moves_says_where_it_is() {
@@ -245,7 +245,7 @@ fn faults_while_it_comes_back() {
     world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 2);
 }
 
-/// V-12: both ends at once. Neither knows where the other is then, unless the numbers happen to be those of before; who is
+/// V-12, V-13: both ends at once. Neither knows where the other is then, unless the numbers happen to be those of before; who is
 /// told the new address by another way can call.
 #[test]
 fn both_devices_break_at_once() {

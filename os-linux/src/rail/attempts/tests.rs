@@ -15,7 +15,7 @@ fn dial(attempt: u32, answers: u32) -> Attempts {
     Attempts { attempt, answers }
 }
 
-// H-8, H-9
+// H-8, H-10
 #[test]
 fn single_rulings() {
     let judge = |history: History, theirs, own| history.judge(RANKS[0], RANKS[1], theirs, own);
@@ -205,7 +205,7 @@ impl State {
     }
 }
 
-/// H-8, H-9: in every interleaving of dials, words, losses and wishes, once nothing is under way, the ends agree: the same
+/// H-8, H-10: in every interleaving of dials, words, losses and wishes, once nothing is under way, the ends agree: the same
 /// connection stands on both, or neither has one and one of them that is free to dial. Nobody waits for a dial that was
 /// given up for it.
 #[test]

@@ -336,6 +336,7 @@ impl Rail for ShmRail {
         }
     }
 
+    // L-15
     fn sever(&mut self, peer: PeerId) {
         if let Some(known) = self.peers.get_mut(&peer) {
             known.dial = None;

@@ -93,7 +93,7 @@ impl ShmRail {
         }
         let Some(known) = self.peers.get_mut(&peer) else { return };
         let (Some((deadline, _)), Some(name)) = (known.dial, known.socket_name.as_deref()) else { return };
-        // A number is used once, also where the dial goes wrong (H-9).
+        // A number is used once, also where the dial goes wrong (H-10).
         self.attempts += 1;
         known.attempt = self.attempts;
         let (job, from, rail, attempts) = (self.job, self.me, self.options.index, known.history.dial(known.attempt));
@@ -288,7 +288,7 @@ impl ShmRail {
         }
     }
 
-    /// Whether to keep a connection that `peer` has dialled (H-8, H-9).
+    /// Whether to keep a connection that `peer` has dialled (H-8, H-10).
     fn decide(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) -> Verdict {
         if peer.0 >= self.options.peers_max {
             return Verdict::Refused(RefusedBecause::Rank);

@@ -124,7 +124,7 @@ impl TcpRail {
         }
     }
 
-    /// An acceptor's decision on a peer that has proved itself (H-8, H-9).
+    /// An acceptor's decision on a peer that has proved itself (H-8, H-10).
     fn decide(&mut self, key: Key, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
         let ruling = self.peers.get(&peer).copied().map(|known| {
             let own = match known.link {
@@ -155,7 +155,7 @@ impl TcpRail {
         }
     }
 
-    /// A peer's dial is accepted: it has lost or given up the connection that stands here, if one does (H-9).
+    /// A peer's dial is accepted: it has lost or given up the connection that stands here, if one does (H-10).
     fn supersede(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.history.accepted(theirs);
@@ -177,7 +177,7 @@ impl TcpRail {
         fault
     }
 
-    /// The rail has no interface any more: ends everything on it, by rank.
+    /// The rail has no interface any more (L-17): ends everything on it, by rank.
     pub(super) fn end_all(&mut self, fault: RailFault, sink: &mut dyn Sink) {
         tracing::warn!(rail = %self.options.name, local = %self.local, "the interface is down");
         let linked = self.peers.iter().filter(|(_, known)| known.link != Link::Idle);

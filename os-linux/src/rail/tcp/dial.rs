@@ -30,7 +30,7 @@ pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
 /// What the core is told of the system's error where no connection stood.
 fn fault_of_connect(errno: Errno) -> RailFault {
     match errno {
-        // The host answers, and nobody listens there.
+        // L-16: the host answers, and nobody listens there.
         Errno::CONNREFUSED => RailFault::Gone,
         errno => fault_of(errno),
     }
@@ -49,7 +49,7 @@ impl TcpRail {
         if self.watch.as_ref().is_some_and(|watch| !watch.is_up()) {
             return self.report_down(peer, RailFault::Device { code: Errno::NETDOWN.raw_os_error() });
         }
-        // A number is used once, also where the dial goes wrong (H-9).
+        // A number is used once, also where the dial goes wrong (H-10).
         self.attempts += 1;
         let attempts = history.dial(self.attempts);
         match self.start(now, peer, address, attempts) {

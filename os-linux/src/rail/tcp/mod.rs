@@ -405,6 +405,7 @@ impl Rail for TcpRail {
         self.reports.retain(|report| report.peer() != peer);
     }
 
+    // L-15
     fn sever(&mut self, peer: PeerId) {
         let link = self.peers.get_mut(&peer).map(|known| std::mem::replace(&mut known.link, Link::Idle));
         match link {

@@ -1,4 +1,4 @@
-//! Whether the rail's own interface is up (L-6): the kernel says when that may have changed, by rtnetlink(7).
+//! Whether the rail's own interface is up (L-17): the kernel says when that may have changed, by rtnetlink(7).
 //!
 //! A message only makes us look again, with `getifaddrs`; what it says is not parsed, so none can be misread, and lost ones
 //! (the socket's buffer is full) do no harm as long as one more comes, which says just that. Where no such socket can be

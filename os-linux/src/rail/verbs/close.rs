@@ -105,7 +105,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Ends a link at once (F-2): its queue pair takes and sends nothing any more, what comes back is nobody's.
+    /// Ends a link at once (F-2, L-15): its queue pair takes and sends nothing any more, what comes back is nobody's.
     pub(super) fn cut(&mut self, peer: PeerId) {
         self.reports.retain(|report| report.peer() != peer);
         let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };

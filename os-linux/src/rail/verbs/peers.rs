@@ -52,7 +52,7 @@ impl Peers {
         true
     }
 
-    /// Notes where a peer is now, as it says itself (V-2). What can't be, on a link of our sort, is not noted.
+    /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not noted.
     pub fn follow(&mut self, peer: PeerId, at: &Whereabouts, ethernet: bool) {
         let Some(entry) = self.table.get_mut(peer.0 as usize).filter(|_| ethernet == (at.lid == 0)) else { return };
         (entry.qp, entry.lid) = (at.qp, at.lid);

@@ -1,4 +1,4 @@
-//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7.
+//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7, V-13.
 //!
 //! ```text
 //! caller                                called

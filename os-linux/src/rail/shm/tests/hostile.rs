@@ -155,7 +155,7 @@ fn a_recorded_handshake_is_worth_nothing() {
     assert!(a.sink.up.is_empty());
 }
 
-/// H-9
+/// H-9, H-10
 #[test]
 fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
     let mut a = Node::new(0);

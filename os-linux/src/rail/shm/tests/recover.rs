@@ -25,7 +25,7 @@ fn stands(node: &Node) -> bool {
     node.rail.links.len() == 1
 }
 
-/// F-2
+/// F-2, L-15
 #[test]
 fn a_severed_subchannel_is_silent() {
     let (mut a, mut b) = connected([0, 1]);
@@ -51,7 +51,7 @@ fn a_severed_subchannel_is_silent() {
     assert_eq!(b.taken_from(0)[4..], [packet(99, 10)]);
 }
 
-/// F-2
+/// F-2, L-15
 #[test]
 fn sever_at_any_stage() {
     for polls in 0..12 {
@@ -85,7 +85,7 @@ fn sever_at_any_stage() {
     assert_eq!(b.sink.taken.len(), 4);
 }
 
-/// H-9, L-14: the new connection comes before the old one's end was noticed, and what was left in its ring comes first.
+/// H-10, L-14: the new connection comes before the old one's end was noticed, and what was left in its ring comes first.
 #[test]
 fn who_still_believes_is_told() {
     for [first, second] in [[0, 1], [1, 0]] {
@@ -105,7 +105,7 @@ fn who_still_believes_is_told() {
     }
 }
 
-/// H-8, H-9
+/// H-8, H-10, L-16
 #[test]
 fn any_order_of_dials_and_ends() {
     for seed in 0..300 {

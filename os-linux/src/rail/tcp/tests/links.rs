@@ -115,7 +115,7 @@ fn who_yielded_waits_for_the_winner() {
     }
 }
 
-/// H-9
+/// H-10
 #[test]
 fn a_dial_that_is_not_newer_is_refused() {
     let mut world = World::new([options()]);
@@ -127,7 +127,7 @@ fn a_dial_that_is_not_newer_is_refused() {
     assert!(world.hosts[0].sink.down.is_empty());
 }
 
-/// H-9, L-5: what had arrived on the connection that the peer has given up is delivered first.
+/// H-10, L-5: what had arrived on the connection that the peer has given up is delivered first.
 #[test]
 fn a_newer_dial_ends_what_stood() {
     let mut world = World::new([options()]);
@@ -150,7 +150,7 @@ fn a_newer_dial_ends_what_stood() {
     assert_eq!(world.hosts[0].rail.connections.iter().count(), 1);
 }
 
-/// H-9: one that does not know yet that its own dial was given up for it.
+/// H-10: one that does not know yet that its own dial was given up for it.
 #[test]
 fn a_dial_that_was_given_up_for_ours_is_refused() {
     let mut world = World::new([options()]);

@@ -40,7 +40,7 @@ fn world(address: &str) -> World {
     World::new([options.clone(), options.clone(), options])
 }
 
-/// L-6: every subchannel of the rail is down at once, dials fail at once, and all comes back with the interface, with the
+/// L-17: every subchannel of the rail is down at once, dials fail at once, and all comes back with the interface, with the
 /// listener as it was.
 fn an_interface_goes_and_comes(address: &str, down: &[&str], up: &[&str]) {
     let mut world = world(address);

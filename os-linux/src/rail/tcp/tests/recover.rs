@@ -24,7 +24,7 @@ impl Host {
     }
 }
 
-/// F-2: nothing of it is told any more, and no memory is touched, whatever comes or was on its way.
+/// F-2, L-15: nothing of it is told any more, and no memory is touched, whatever comes or was on its way.
 #[test]
 fn a_severed_subchannel_is_silent() {
     let mut world = World::new([small(), small()]);
@@ -54,7 +54,7 @@ fn a_severed_subchannel_is_silent() {
     world.ping(0, 1, 99);
 }
 
-/// F-2: while it opens, while it closes, and where there is none.
+/// F-2, L-15: while it opens, while it closes, and where there is none.
 #[test]
 fn sever_at_any_stage() {
     let mut world = World::new([options(), options()]);
@@ -80,7 +80,7 @@ fn sever_at_any_stage() {
     assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
 }
 
-/// H-9: the other side still believes in the old connection, and learns by the new one that it is over.
+/// H-10: the other side still believes in the old connection, and learns by the new one that it is over.
 #[test]
 fn who_still_believes_is_told() {
     let mut world = World::new([options(), options()]);
@@ -101,7 +101,7 @@ fn who_still_believes_is_told() {
     }
 }
 
-/// H-8, H-9: whatever both sides do, and whoever is looked at when, one connection stands on both in the end.
+/// H-8, H-10, L-16: whatever both sides do, and whoever is looked at when, one connection stands on both in the end.
 #[test]
 fn any_order_of_dials_and_ends() {
     for seed in 0..60 {
