@@ -16,6 +16,8 @@ mod pipes;
 mod quirks;
 mod shm;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use gate::{Gate, GateHandle};
 pub use pipes::{PipeEnd, PipeNet, Segment, State};

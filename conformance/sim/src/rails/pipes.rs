@@ -31,7 +31,9 @@ const REPEAT_AFTER_NS: u64 = 5_000_000;
 /// At most.
 const REPEAT_AFTER_MAX_NS: u64 = 200_000_000;
 /// A pipe on which nothing was acknowledged for so long is reset.
-const GIVE_UP_NS: u64 = 10_000_000_000;
+const GIVE_UP_NS: u64 = 5_000_000_000;
+/// What is told where the port has no link (`ENETDOWN`).
+const NET_DOWN: RailFault = RailFault::Device { code: 100 };
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,6 +133,8 @@ pub struct PipeNet {
     /// Ports of processes, by rail.
     ports: BTreeMap<(u8, u32), PortId>,
     dead: Vec<u32>,
+    /// Ports without a link.
+    down: Vec<PortId>,
     /// Ends that wait for room, by port, in the order of their coming.
     waiting: BTreeMap<PortId, VecDeque<PipeEnd>>,
     /// Ends where something has changed, by rail and process.
@@ -148,6 +152,7 @@ impl PipeNet {
             by_pair: BTreeMap::new(),
             ports: BTreeMap::new(),
             dead: Vec::new(),
+            down: Vec::new(),
             waiting: BTreeMap::new(),
             bells: BTreeMap::new(),
             woken: Vec::new(),
@@ -201,10 +206,28 @@ impl PipeNet {
                 Outcome::Room(port) => self.room(port),
                 // A broken check sum is a loss, and losses are repeated.
                 Outcome::Arrived { .. } | Outcome::Lost { .. } => {}
-                Outcome::Written { .. } | Outcome::LinkState { .. } => {}
+                Outcome::LinkState { port, up } => self.link_state(port, up),
+                Outcome::Written { .. } => {}
             }
         }
         self.now = now;
+    }
+
+    /// A port has noticed that its link is down, which ends its own ends of all pipes (L-17), or up.
+    fn link_state(&mut self, port: PortId, up: bool) {
+        self.down.retain(|down| *down != port);
+        if up {
+            return;
+        }
+        self.down.push(port);
+        for pipe in 0..self.pipes.len() as u32 {
+            for side in 0..2 {
+                let end = PipeEnd { pipe, side };
+                if self.side(end).port == port && self.side(end).state != State::Idle {
+                    self.finish(end, NET_DOWN);
+                }
+            }
+        }
     }
 
     /// Asks for the pipe to a peer, a new one where this end of the last one is over; its state tells what comes of it.
@@ -214,6 +237,10 @@ impl PipeNet {
         if matches!(side.state, State::Over(_)) || side.end_at.is_some() {
             self.by_pair.remove(&(rail, rank.min(peer), rank.max(peer)));
             end = self.end(rail, rank, peer)?;
+        }
+        if self.down.contains(&self.side(end).port) {
+            self.side_mut(end).state = State::Over(NET_DOWN);
+            return Some(end);
         }
         let now = self.now;
         let side = self.side_mut(end);

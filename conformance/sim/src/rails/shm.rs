@@ -524,6 +524,7 @@ impl Rail for ShmRail {
 
     fn disconnect(&mut self, peer: PeerId) {
         self.refused.retain(|(refused, _)| *refused != peer.0);
+        self.done.retain(|(of, _)| *of != peer.0);
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
         for queued in &mut link.queue {

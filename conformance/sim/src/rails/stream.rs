@@ -336,6 +336,7 @@ impl Rail for StreamRail {
                 self.links.remove(&peer.0);
             }
         }
+        self.done.retain(|(of, _)| *of != peer.0);
     }
 
     fn sever(&mut self, peer: PeerId) {
