@@ -388,3 +388,36 @@ fn any_order_of_calls_and_ends() {
         assert!(world.is_up(0, 1) && world.is_up(1, 0), "seed {seed}");
     }
 }
+
+/// F-2: once it is told that a connection is down, a write of the peer's that comes late lands nowhere.
+#[test]
+fn a_late_write_lands_nowhere() {
+    for severed in [false, true] {
+        let mut world = World::connected(&options(2));
+        let mut window = vec![0u8; 4096];
+        let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
+        let key = world.hosts[0].rail.register(piece, true).unwrap();
+        let until = world.now + Nanos::from_millis(1);
+        world.inject(Fault::Hold { port: world.hosts[0].port, until });
+        world.hosts[1].write(PeerId(0), key, 3, 4096, 4096);
+        let hca = world.hosts[0].hca;
+        if severed {
+            world.hosts[0].rail.sever(PeerId(1));
+            world.hosts[0].sink.standing.clear();
+        } else {
+            world.inject(Fault::BreakQp { hca, qp: CONNECTION });
+            world.until(|world| !world.is_up(0, 1));
+        }
+        assert!(world.now < until, "the write is still on its way");
+        world.settle();
+        assert!(world.now >= until && window.iter().all(|byte| *byte == 0));
+        // The same memory and key, for a connection that stands.
+        let back = if world.is_up(1, 0) { 1 } else { 0 };
+        world.connect(back, 1 - back as u32);
+        world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+        let id = world.hosts[1].write(PeerId(0), key, 4, 4096, 4096);
+        world.until(|world| world.hosts[1].is_done(id));
+        world.settle();
+        assert!(window == crate::world::payload(4, 4096));
+    }
+}
