@@ -82,6 +82,17 @@ pub struct Call {
     pub to: PeerId,
     /// Which of the rails of this sort.
     pub rail: u8,
+    /// Which dial it is.
+    pub attempts: Attempts,
+}
+
+/// Where a dial stands among those of its pair of rails (H-10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attempts {
+    /// The dialler's number of it; not 0.
+    pub attempt: u32,
+    /// The newest dial of the acceptor's that the dialler has accepted; 0: none.
+    pub answers: u32,
 }
 
 /// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove that it belongs to
@@ -190,6 +201,8 @@ pub enum Step {
         peer: PeerId,
         /// Which rail of this sort.
         rail: u8,
+        /// Which dial it is.
+        attempts: Attempts,
     },
     /// Dialler: the acceptor has dialled too, and its connection is the one to [`keep`]. Close this one.
     Crossing,
@@ -207,6 +220,7 @@ pub struct Dialler {
     key: JobKey,
     peer: PeerId,
     rail: u8,
+    attempts: Attempts,
     hello: [u8; HELLO_BYTES],
     awaits: DiallerAwaits,
 }
@@ -221,9 +235,10 @@ enum DiallerAwaits {
 impl Dialler {
     /// Starts a handshake with a fresh nonce; the message goes first.
     pub fn new(key: JobKey, call: Call, nonce: Nonce) -> (Self, Message) {
-        let Call { transport, job, from, to, rail } = call;
-        let hello = Hello { transport, rail, job, from: from.0, to: to.0, nonce }.emit();
-        (Dialler { key, peer: to, rail, hello, awaits: DiallerAwaits::Challenge }, Message::new(&hello))
+        let Call { transport, job, from, to, rail, attempts } = call;
+        let Attempts { attempt, answers } = attempts;
+        let hello = Hello { transport, rail, job, from: from.0, to: to.0, attempt, answers, nonce }.emit();
+        (Dialler { key, peer: to, rail, attempts, hello, awaits: DiallerAwaits::Challenge }, Message::new(&hello))
     }
 
     /// Bytes of the message that must come next; 0 when the handshake is over.
@@ -247,7 +262,9 @@ impl Dialler {
                 Ok(Step::Send(Message::new(&Proof { mac }.emit())))
             }
             DiallerAwaits::Verdict => match Verdict::parse(whole(message)?).map_err(AuthError::Wire)? {
-                Verdict::Accepted => Ok(Step::Authenticated { peer: self.peer, rail: self.rail }),
+                Verdict::Accepted => {
+                    Ok(Step::Authenticated { peer: self.peer, rail: self.rail, attempts: self.attempts })
+                }
                 Verdict::Crossing => Ok(Step::Crossing),
                 Verdict::Refused(why) => Err(AuthError::Refused(why)),
             },
@@ -281,7 +298,7 @@ pub struct Acceptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum AcceptorAwaits {
     Hello,
-    Proof { peer: PeerId, hello: [u8; HELLO_BYTES], challenge: [u8; CHALLENGE_BYTES] },
+    Proof { peer: PeerId, attempts: Attempts, hello: [u8; HELLO_BYTES], challenge: [u8; CHALLENGE_BYTES] },
     Nothing,
 }
 
@@ -311,13 +328,14 @@ impl Acceptor {
                 let unsigned = Challenge { nonce: self.nonce, mac: [0; MAC_BYTES] }.emit();
                 let mac = self.key.sign(challenge_transcript(bytes, &unsigned));
                 let challenge = Challenge { nonce: self.nonce, mac }.emit();
-                self.awaits = AcceptorAwaits::Proof { peer: PeerId(hello.from), hello: *bytes, challenge };
+                let attempts = Attempts { attempt: hello.attempt, answers: hello.answers };
+                self.awaits = AcceptorAwaits::Proof { peer: PeerId(hello.from), attempts, hello: *bytes, challenge };
                 Ok(Step::Send(Message::new(&challenge)))
             }
-            AcceptorAwaits::Proof { peer, hello, challenge } => {
+            AcceptorAwaits::Proof { peer, attempts, hello, challenge } => {
                 let proof = Proof::parse(whole(message)?);
                 self.key.verify(proof_transcript(&hello, &challenge), &proof.mac)?; // H-5
-                Ok(Step::Authenticated { peer, rail: self.station.rail })
+                Ok(Step::Authenticated { peer, rail: self.station.rail, attempts })
             }
             AcceptorAwaits::Nothing => Err(AuthError::Over),
         }

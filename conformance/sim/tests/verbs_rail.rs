@@ -7,6 +7,8 @@ mod world;
 mod ends;
 #[path = "verbs_rail/engines.rs"]
 mod engines;
+#[path = "verbs_rail/recover.rs"]
+mod recover;
 #[path = "verbs_rail/setup.rs"]
 mod setup;
 #[path = "verbs_rail/traffic.rs"]

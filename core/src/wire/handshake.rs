@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! dialler                         acceptor
-//!   Hello  ------------------------->        who I am, whom I want, my nonce
+//!   Hello  ------------------------->        who I am, whom I want, which dial this is, my nonce
 //!          <-------------------  Challenge   your nonce answered, my nonce, my MAC
 //!   Proof  ------------------------->        my MAC
 //!          <---------------------  Verdict   accepted, crossing or refused
@@ -15,7 +15,7 @@
 //! that a message is well formed, never that it is genuine.
 //!
 //! Invariants: little-endian; a fixed size per message; reserved bytes are zero; `emit(parse(b)) == b` for all accepted
-//! `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6.
+//! `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6, H-10.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
@@ -30,7 +30,7 @@ pub const NONCE_BYTES: usize = 32;
 /// Bytes of a MAC (HMAC-SHA256).
 pub const MAC_BYTES: usize = 32;
 /// Bytes of a [`Hello`] on the wire.
-pub const HELLO_BYTES: usize = 56;
+pub const HELLO_BYTES: usize = 64;
 /// Bytes of a [`Challenge`] on the wire.
 pub const CHALLENGE_BYTES: usize = 72;
 /// Bytes of a [`Challenge`] that its MAC covers: all before the MAC.
@@ -69,6 +69,10 @@ pub struct Hello {
     pub from: u32,
     /// Rank that the dialler wants to reach.
     pub to: u32,
+    /// The dialler's number of this dial. Its rail numbers its dials upwards from 1 (rule H-10).
+    pub attempt: u32,
+    /// The newest dial of the acceptor's that the dialler has accepted; 0: none.
+    pub answers: u32,
     /// Fresh random bytes of the dialler.
     pub nonce: [u8; NONCE_BYTES],
 }
@@ -112,8 +116,8 @@ pub enum RefusedBecause {
     Rank = 3,
     /// No such rail, or the stream is for another sort of rail.
     Rail = 4,
-    /// The subchannel stands already.
-    Connected = 5,
+    /// The dial is not newer than what the acceptor knows of the dialler.
+    Old = 5,
     /// The acceptor has no room now.
     Full = 6,
     /// The acceptor is leaving.
@@ -133,7 +137,7 @@ pub fn proof_transcript<'a>(hello: &'a [u8; HELLO_BYTES], challenge: &'a [u8; CH
 }
 
 impl Hello {
-    /// Reads a Hello. Errors: `hello.magic`, `hello.version`, `hello.transport`, `hello.reserved`.
+    /// Reads a Hello. Errors: `hello.magic`, `hello.version`, `hello.transport`, `hello.reserved`, `hello.attempt`.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         let layout: &HelloLayout = transmute_ref!(bytes);
         ensure("hello.magic", layout.magic.get() == MAGIC, layout.magic.get())?;
@@ -144,12 +148,15 @@ impl Hello {
             other => return Err(WireError { field: "hello.transport", value: u64::from(other) }),
         };
         ensure("hello.reserved", layout.reserved == 0, layout.reserved)?;
+        ensure("hello.attempt", layout.attempt.get() != 0, layout.attempt.get())?;
         Ok(Hello {
             transport,
             rail: layout.rail,
             job: layout.job.get(),
             from: layout.from.get(),
             to: layout.to.get(),
+            attempt: layout.attempt.get(),
+            answers: layout.answers.get(),
             nonce: layout.nonce,
         })
     }
@@ -165,6 +172,8 @@ impl Hello {
             job: U64::new(self.job),
             from: U32::new(self.from),
             to: U32::new(self.to),
+            attempt: U32::new(self.attempt),
+            answers: U32::new(self.answers),
             nonce: self.nonce,
         })
     }
@@ -242,7 +251,7 @@ impl RefusedBecause {
             2 => Self::Job,
             3 => Self::Rank,
             4 => Self::Rail,
-            5 => Self::Connected,
+            5 => Self::Old,
             6 => Self::Full,
             7 => Self::Closing,
             other => return Err(WireError { field: "verdict.reason", value: other as u64 }),
@@ -261,6 +270,8 @@ struct HelloLayout {
     job: U64,
     from: U32,
     to: U32,
+    attempt: U32,
+    answers: U32,
     nonce: [u8; NONCE_BYTES],
 }
 
@@ -288,7 +299,16 @@ mod tests {
 
     fn hello() -> Hello {
         let nonce = core::array::from_fn(|i| 0xA0 + i as u8);
-        Hello { transport: Transport::Shm, rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 0x0102_0304, nonce }
+        Hello {
+            transport: Transport::Shm,
+            rail: 2,
+            job: 0x1122_3344_5566_7788,
+            from: 7,
+            to: 0x0102_0304,
+            attempt: 0x0A0B_0C0D,
+            answers: 6,
+            nonce,
+        }
     }
 
     fn challenge() -> Challenge {
@@ -302,7 +322,8 @@ mod tests {
         assert_eq!(bytes[..8], [b'R', b'E', b'R', b'L', 1, 2, 2, 0]);
         assert_eq!(bytes[8..16], [0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11]);
         assert_eq!(bytes[16..24], [7, 0, 0, 0, 4, 3, 2, 1]);
-        assert_eq!((bytes[24], bytes[55]), (0xA0, 0xBF));
+        assert_eq!(bytes[24..32], [0x0D, 0x0C, 0x0B, 0x0A, 6, 0, 0, 0]);
+        assert_eq!((bytes[32], bytes[63]), (0xA0, 0xBF));
         assert_eq!(Hello::parse(&bytes), Ok(hello()));
     }
 
@@ -348,6 +369,8 @@ mod tests {
         assert_eq!(damaged(4, 2), Err(WireError { field: "hello.version", value: 2 }));
         assert_eq!(damaged(5, 3), Err(WireError { field: "hello.transport", value: 3 }));
         assert_eq!(damaged(7, 1), Err(WireError { field: "hello.reserved", value: 1 }));
+        let unnumbered = Hello { attempt: 0, ..hello() }.emit();
+        assert_eq!(Hello::parse(&unnumbered), Err(WireError { field: "hello.attempt", value: 0 }));
         let mut bytes = challenge().emit();
         bytes[6] = 1;
         assert_eq!(Challenge::parse(&bytes), Err(WireError { field: "challenge.reserved", value: 0x100 }));
@@ -363,8 +386,8 @@ mod tests {
         let (hello, challenge) = (hello().emit(), challenge().emit());
         let bytes = |parts: [&[u8]; 3]| parts.iter().map(|part| part.len()).sum::<usize>();
         let signed = challenge_transcript(&hello, &challenge);
-        assert_eq!(bytes(signed), CHALLENGE_LABEL.len() + 56 + 40);
-        assert_eq!(bytes(proof_transcript(&hello, &challenge)), PROOF_LABEL.len() + 56 + 72);
+        assert_eq!(bytes(signed), CHALLENGE_LABEL.len() + 64 + 40);
+        assert_eq!(bytes(proof_transcript(&hello, &challenge)), PROOF_LABEL.len() + 64 + 72);
         assert!(!CHALLENGE_LABEL.starts_with(PROOF_LABEL) && !PROOF_LABEL.starts_with(CHALLENGE_LABEL));
     }
 }

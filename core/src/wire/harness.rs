@@ -281,7 +281,7 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
     stream.truncate(stream.len() - 7);
     seeds.push((String::from("stream-cut"), stream));
 
-    let hello = Hello { job: 0x0807_0605_0403_0201, from: 1, to: 2, nonce: [0x5A; 32], ..Hello::default() };
+    let hello = Hello { job: 0x0807_0605_0403_0201, from: 1, to: 2, attempt: 3, nonce: [0x5A; 32], ..Hello::default() };
     let challenge = Challenge { nonce: [0xA5; 32], mac: [0x33; 32] };
     seeds.push((String::from("hello"), hello.emit().to_vec()));
     seeds.push((String::from("challenge"), challenge.emit().to_vec()));

@@ -3,7 +3,9 @@
 use super::*;
 
 const JOB: u64 = 0x7E57;
-const CALL: Call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(3), to: PeerId(5), rail: 1 };
+const ATTEMPTS: Attempts = Attempts { attempt: 4, answers: 2 };
+const CALL: Call =
+    Call { transport: Transport::Tcp, job: JOB, from: PeerId(3), to: PeerId(5), rail: 1, attempts: ATTEMPTS };
 const STATION: Station = Station { transport: Transport::Tcp, job: JOB, me: PeerId(5), rail: 1 };
 
 fn key() -> JobKey {
@@ -33,9 +35,9 @@ fn both_sides_of_a_job_find_each_other() {
     assert_eq!((hello.bytes().len(), challenge.bytes().len()), (HELLO_BYTES, CHALLENGE_BYTES));
     assert_eq!((dialler.expects(), acceptor.expects()), (VERDICT_BYTES, PROOF_BYTES));
     let outcome = acceptor.handle(proof.bytes());
-    assert!(matches!(outcome, Ok(Step::Authenticated { peer: PeerId(3), rail: 1 })), "{outcome:?}");
+    assert!(matches!(outcome, Ok(Step::Authenticated { peer: PeerId(3), rail: 1, attempts: ATTEMPTS })), "{outcome:?}");
     let outcome = dialler.handle(Message::verdict(Verdict::Accepted).bytes());
-    assert!(matches!(outcome, Ok(Step::Authenticated { peer: PeerId(5), rail: 1 })), "{outcome:?}");
+    assert!(matches!(outcome, Ok(Step::Authenticated { peer: PeerId(5), rail: 1, attempts: ATTEMPTS })), "{outcome:?}");
     assert_eq!((dialler.expects(), acceptor.expects()), (0, 0));
     assert_eq!(dialler.handle(&[]).unwrap_err(), AuthError::Over);
     assert_eq!(acceptor.handle(&[]).unwrap_err(), AuthError::Over);
@@ -46,9 +48,9 @@ fn verdicts_reach_the_dialler() {
     let (mut dialler, ..) = exchange(1, 2);
     assert!(matches!(dialler.handle(Message::verdict(Verdict::Crossing).bytes()), Ok(Step::Crossing)));
     let (mut dialler, ..) = exchange(1, 2);
-    let refused = Verdict::Refused(RefusedBecause::Connected);
+    let refused = Verdict::Refused(RefusedBecause::Old);
     let refused = dialler.handle(Message::verdict(refused).bytes()).unwrap_err();
-    assert_eq!(refused, AuthError::Refused(RefusedBecause::Connected));
+    assert_eq!(refused, AuthError::Refused(RefusedBecause::Old));
 }
 
 /// H-4

@@ -3,8 +3,9 @@
 //! A rail owns sockets, rings or devices and knows nothing of messages. It never blocks, starts no thread and reads no
 //! clock. The driver calls [`Rail::poll`] with a [`Sink`] through which packets, completions and subchannel events go
 //! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
-//! refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1 to L-5.
+//! refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1 to L-5, L-15, L-16.
 
+mod attempts;
 pub mod loopback;
 mod reports;
 pub mod shm;

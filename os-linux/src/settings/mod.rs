@@ -107,7 +107,7 @@ impl Default for Settings {
             tcp_port: 0,
             tcp_segment: 256 * 1024,
             tcp_posts: 32,
-            tcp_user_timeout: Nanos::from_millis(10_000),
+            tcp_user_timeout: Nanos::from_millis(5_000),
             tcp_unsent: 256 * 1024,
             tcp_sndbuf: 0,
             tcp_rcvbuf: 0,

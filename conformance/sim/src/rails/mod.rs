@@ -5,20 +5,25 @@
 //! | `gate` | around any rail: for a while it takes nothing in |
 //! | `quirks` | around any rail: what the contract allows and well-behaved rails don't do |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
+//! | `hub` | who shares memory with whom, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
 //! | `pipes` | the pipes: what kernels make of wires |
 //! | `memory` | raw memory: that of the rings, and copies between packets and places |
 
 pub(crate) mod forward;
 mod gate;
+mod hub;
 mod memory;
 mod pipes;
 mod quirks;
 mod shm;
 mod stream;
+#[cfg(test)]
+mod tests;
 
 pub use gate::{Gate, GateHandle};
+pub use hub::ShmHub;
 pub use pipes::{PipeEnd, PipeNet, Segment, State};
 pub use quirks::Quirky;
-pub use shm::{ShmHub, ShmRail};
+pub use shm::ShmRail;
 pub use stream::{SharedPipes, StreamRail};

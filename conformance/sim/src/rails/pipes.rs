@@ -2,7 +2,9 @@
 //!
 //! What the kernels of all hosts do, in one table: segments of at most [`SEGMENT_BYTES`], cumulative acknowledgments, a
 //! receive window, go-back-N when nothing was acknowledged for a while, a reset when nothing was for long. There is one
-//! pipe per pair of processes and rail, whichever side dials first, so dials that cross need no arbitration. Left out,
+//! pipe per pair of processes and rail, whichever side dials first, so dials that cross need no arbitration. Who dials
+//! after its end was over gets a new pipe, and the other side, where it still believes in the old one, hears of that by the
+//! dial; an older pipe is never dialled again. Left out,
 //! because the wires lose nothing on their own: congestion control, selective acknowledgments, segments out of order
 //! (they are dropped and repeated).
 //!
@@ -29,7 +31,9 @@ const REPEAT_AFTER_NS: u64 = 5_000_000;
 /// At most.
 const REPEAT_AFTER_MAX_NS: u64 = 200_000_000;
 /// A pipe on which nothing was acknowledged for so long is reset.
-const GIVE_UP_NS: u64 = 10_000_000_000;
+const GIVE_UP_NS: u64 = 5_000_000_000;
+/// What is told where the port has no link (`ENETDOWN`).
+const NET_DOWN: RailFault = RailFault::Device { code: 100 };
 
 /// What travels.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,6 +133,8 @@ pub struct PipeNet {
     /// Ports of processes, by rail.
     ports: BTreeMap<(u8, u32), PortId>,
     dead: Vec<u32>,
+    /// Ports without a link.
+    down: Vec<PortId>,
     /// Ends that wait for room, by port, in the order of their coming.
     waiting: BTreeMap<PortId, VecDeque<PipeEnd>>,
     /// Ends where something has changed, by rail and process.
@@ -146,6 +152,7 @@ impl PipeNet {
             by_pair: BTreeMap::new(),
             ports: BTreeMap::new(),
             dead: Vec::new(),
+            down: Vec::new(),
             waiting: BTreeMap::new(),
             bells: BTreeMap::new(),
             woken: Vec::new(),
@@ -199,15 +206,42 @@ impl PipeNet {
                 Outcome::Room(port) => self.room(port),
                 // A broken check sum is a loss, and losses are repeated.
                 Outcome::Arrived { .. } | Outcome::Lost { .. } => {}
-                Outcome::Written { .. } | Outcome::LinkState { .. } => {}
+                Outcome::LinkState { port, up } => self.link_state(port, up),
+                Outcome::Written { .. } => {}
             }
         }
         self.now = now;
     }
 
-    /// Asks for the pipe to a peer; its state tells what comes of it.
+    /// A port has noticed that its link is down, which ends its own ends of all pipes (L-17), or up.
+    fn link_state(&mut self, port: PortId, up: bool) {
+        self.down.retain(|down| *down != port);
+        if up {
+            return;
+        }
+        self.down.push(port);
+        for pipe in 0..self.pipes.len() as u32 {
+            for side in 0..2 {
+                let end = PipeEnd { pipe, side };
+                if self.side(end).port == port && self.side(end).state != State::Idle {
+                    self.finish(end, NET_DOWN);
+                }
+            }
+        }
+    }
+
+    /// Asks for the pipe to a peer, a new one where this end of the last one is over; its state tells what comes of it.
     pub fn dial(&mut self, rail: u8, rank: u32, peer: u32) -> Option<PipeEnd> {
-        let end = self.end(rail, rank, peer)?;
+        let mut end = self.end(rail, rank, peer)?;
+        let side = self.side(end);
+        if matches!(side.state, State::Over(_)) || side.end_at.is_some() {
+            self.by_pair.remove(&(rail, rank.min(peer), rank.max(peer)));
+            end = self.end(rail, rank, peer)?;
+        }
+        if self.down.contains(&self.side(end).port) {
+            self.side_mut(end).state = State::Over(NET_DOWN);
+            return Some(end);
+        }
         let now = self.now;
         let side = self.side_mut(end);
         if side.state == State::Idle {
@@ -314,6 +348,23 @@ impl PipeNet {
             }
             State::Over(_) => {}
         }
+    }
+
+    /// The process wants no more of it: nothing of it is sent or taken any more, and the peer sees a reset.
+    pub fn abort(&mut self, end: PipeEnd) {
+        let side = self.side_mut(end);
+        if matches!(side.state, State::Over(_)) {
+            return;
+        }
+        side.state = State::Over(RailFault::Closed);
+        (side.tx, side.rx) = Default::default();
+        self.send(end, Kind::Reset);
+    }
+
+    /// Whether it is the pair's newest.
+    pub fn is_newest(&self, end: PipeEnd) -> bool {
+        let Pipe { rail, sides: [low, high] } = &self.pipes[end.pipe as usize];
+        self.by_pair.get(&(*rail, low.rank, high.rank)) == Some(&end.pipe)
     }
 
     /// A process is gone; its kernel resets its pipes.
@@ -468,13 +519,16 @@ impl PipeNet {
     fn arrived(&mut self, segment: Segment) {
         let end = PipeEnd { pipe: segment.pipe, side: 1 - segment.side };
         if segment.kind == Kind::Reset {
+            let far = self.side(PipeEnd { side: 1 - end.side, ..end }).rank;
             let fault = match self.side(end).state {
+                State::Dialing if self.dead.contains(&far) => RailFault::Gone,
                 State::Dialing => RailFault::Refused,
                 _ => RailFault::Closed,
             };
             return self.finish(end, fault);
         }
-        if self.dead.contains(&self.side(end).rank) || matches!(self.side(end).state, State::Over(_)) {
+        let is_old_dial = segment.kind == Kind::Dial && !self.is_newest(end);
+        if self.dead.contains(&self.side(end).rank) || matches!(self.side(end).state, State::Over(_)) || is_old_dial {
             return self.send(end, Kind::Reset);
         }
         let now = self.now;

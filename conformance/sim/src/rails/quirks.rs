@@ -68,6 +68,7 @@ struct Ear<'a> {
     sink: &'a mut dyn Sink,
     heard: Vec<(PostId, PostStatus)>,
     down: bool,
+    reset: bool,
 }
 
 impl Sink for Ear<'_> {
@@ -98,6 +99,7 @@ impl Sink for Ear<'_> {
     }
 
     fn reset(&mut self) {
+        self.reset = true;
         self.sink.reset();
     }
 }
@@ -116,7 +118,8 @@ impl Rail for Quirky {
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        self.inner.sever(peer);
+        self.end_pins();
     }
 
     fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
@@ -156,9 +159,13 @@ impl Rail for Quirky {
             sink.completed(id, status);
             done += 1;
         }
-        let mut ear = Ear { sink, heard: Vec::new(), down: false };
+        let mut ear = Ear { sink, heard: Vec::new(), down: false, reset: false };
         done += self.inner.poll(now, &mut ear);
-        let Ear { heard, down, .. } = ear;
+        let Ear { heard, down, reset, .. } = ear;
+        if reset {
+            // The device has forgotten them.
+            self.pinned.clear();
+        }
         if down {
             self.end_pins();
         }

@@ -3,202 +3,26 @@
 //! A [`ShmHub`] is what the kernel is to real processes: it makes the memory of a pair of rings when one of two ranks
 //! first connects, hands one end to each, rings doorbells, and knows who is dead. An idle pair costs nothing; a
 //! connected one is looked at only when its doorbell has rung (rule L-13), so that a rank's poll costs what happens to it.
+//! Every connect makes rings of its own; who finds new ones of a peer whose old ones stand hears that they are over.
 //! Differences from the real rail, on purpose: no authentication, for all ranks are one process; of two connects that
 //! cross, the second finds the first one's ends; bells are no system calls.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
-use rerail_core::shm::{PushError, RingConfig};
+use rerail_core::shm::PushError;
 use rerail_core::time::Time;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
-use super::memory::{Inbound, Outbound, copy_out, gather, pair};
+use super::hub::{End, ShmHub, Side};
+use super::memory::{copy_out, gather};
 
 /// Packets taken from one ring in a poll: others come too.
 const BURST: usize = 32;
-
-/// What the ranks of all hosts share of their shared memory.
-#[derive(Clone, Debug)]
-pub struct ShmHub(Rc<RefCell<Hub>>);
-
-#[derive(Debug)]
-struct Hub {
-    ring: RingConfig,
-    posts_max: u16,
-    latency_ns: u64,
-    /// The world's clock.
-    now: Time,
-    ranks: Vec<Process>,
-    /// Ranks that something becomes visible to, and when, until the world takes them.
-    woken: Vec<(u32, Time)>,
-    ring_bytes: u64,
-}
-
-/// A rank, as its host's kernel knows it.
-#[derive(Debug)]
-struct Process {
-    host: u32,
-    alive: bool,
-    /// The latest entry of `woken` for it.
-    woken: Option<Time>,
-    /// Ends that others made for it.
-    calls: VecDeque<End>,
-    /// Peers whose doorbell rang.
-    bells: Vec<u32>,
-}
-
-/// One end of a pair of rings.
-#[derive(Debug)]
-struct End {
-    peer: u32,
-    inbound: Inbound,
-    outbound: Outbound,
-    near: Rc<Cell<Side>>,
-    far: Rc<Cell<Side>>,
-    /// When each packet of the ring becomes visible here, and there: memory needs its time to the other processor.
-    visible: Rc<RefCell<VecDeque<Time>>>,
-    far_visible: Rc<RefCell<VecDeque<Time>>>,
-}
-
-/// What one side of a pair has done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    /// Not taken its end yet.
-    Called,
-    /// Taken it.
-    Open,
-    /// Closed it, after its last packet.
-    Closed,
-}
-
-impl ShmHub {
-    /// For ranks on these hosts.
-    pub fn new(hosts: Vec<u32>, ring: RingConfig, posts_max: u16, latency_ns: u64) -> Self {
-        let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
-        let ranks = hosts.into_iter().map(process).collect();
-        ShmHub(Rc::new(RefCell::new(Hub {
-            ring,
-            posts_max,
-            latency_ns,
-            now: Time(0),
-            ranks,
-            woken: Vec::new(),
-            ring_bytes: 0,
-        })))
-    }
-
-    /// The rail of a rank.
-    pub fn rail(&self, rank: u32) -> ShmRail {
-        let hub = self.0.borrow();
-        let facts = RailFacts {
-            kind: RailKind::Shm,
-            caps: Caps { lossless: true, ..Caps::default() },
-            eager_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
-            segment_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
-            posts_max: hub.posts_max,
-            bytes_per_second: 0,
-            ..RailFacts::UNKNOWN
-        };
-        ShmRail {
-            hub: self.clone(),
-            rank,
-            facts,
-            links: BTreeMap::new(),
-            active: Vec::new(),
-            done: Vec::new(),
-            refused: Vec::new(),
-            pieces: Vec::new(),
-            counters: RailCounters::default(),
-        }
-    }
-
-    /// Tells the time: what is posted from now on is seen `latency_ns` later.
-    pub fn set_now(&self, now: Time) {
-        self.0.borrow_mut().now = now;
-    }
-
-    /// Bytes of ring memory made so far.
-    pub fn ring_bytes(&self) -> u64 {
-        self.0.borrow().ring_bytes
-    }
-
-    /// Moves the ranks that something becomes visible to, and when.
-    pub fn take_woken(&self, woken: &mut Vec<(u32, Time)>) {
-        let hub = &mut *self.0.borrow_mut();
-        hub.woken.iter().for_each(|(rank, _)| hub.ranks[*rank as usize].woken = None);
-        woken.append(&mut hub.woken);
-    }
-
-    /// A process is gone; those on its host learn of it as of a socket that hangs up.
-    pub fn kill(&self, rank: u32) {
-        let hub = &mut *self.0.borrow_mut();
-        let Some(dead) = hub.ranks.get_mut(rank as usize) else { return };
-        dead.alive = false;
-        dead.calls.clear();
-        let host = dead.host;
-        for peer in 0..hub.ranks.len() as u32 {
-            if peer != rank && hub.ranks[peer as usize].host == host && hub.ranks[peer as usize].alive {
-                hub.ring(rank, peer);
-            }
-        }
-    }
-}
-
-impl Hub {
-    /// When others see what is done now.
-    fn visible(&self) -> Time {
-        Time(self.now.0.saturating_add(self.latency_ns))
-    }
-
-    fn wake(&mut self, rank: u32) {
-        let visible = self.visible();
-        let Some(process) = self.ranks.get_mut(rank as usize) else { return };
-        // The clock does not go back, so an entry that is there is not later.
-        if process.woken.is_none() {
-            process.woken = Some(visible);
-            self.woken.push((rank, visible));
-        }
-    }
-
-    /// Rings the doorbell of `from` at `to`.
-    fn ring(&mut self, from: u32, to: u32) {
-        self.ranks[to as usize].bells.push(from);
-        self.wake(to);
-    }
-
-    /// Makes both rings, leaves the peer's ends with it and gives ours.
-    fn call(&mut self, rank: u32, peer: u32) -> Option<End> {
-        if !self.ranks.get(peer as usize)?.alive {
-            return None;
-        }
-        // The configuration was checked with the scenario.
-        let (inbound, far_outbound) = pair(self.ring).ok()?;
-        let (far_inbound, outbound) = pair(self.ring).ok()?;
-        self.ring_bytes += (inbound.len() + far_inbound.len()) as u64;
-        let (near, far) = (Rc::new(Cell::new(Side::Open)), Rc::new(Cell::new(Side::Called)));
-        let (visible, far_visible) =
-            (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
-        let theirs = End {
-            peer: rank,
-            inbound: far_inbound,
-            outbound: far_outbound,
-            near: far.clone(),
-            far: near.clone(),
-            visible: far_visible.clone(),
-            far_visible: visible.clone(),
-        };
-        self.ranks[peer as usize].calls.push_back(theirs);
-        self.wake(peer);
-        Some(End { peer, inbound, outbound, near, far, visible, far_visible })
-    }
-}
 
 #[derive(Debug)]
 struct Queued {
@@ -238,9 +62,9 @@ pub struct ShmRail {
     /// Links that have something to look at, in the order in which they got it.
     active: Vec<u32>,
     /// Posts that have gone out and were not reported yet.
-    done: Vec<PostId>,
-    /// Peers that could not be connected.
-    refused: Vec<u32>,
+    done: Vec<(u32, PostId)>,
+    /// Peers that could not be connected, and why.
+    refused: Vec<(u32, RailFault)>,
     pieces: Vec<Piece>,
     counters: RailCounters,
 }
@@ -257,6 +81,33 @@ enum Look {
     Over,
 }
 
+impl ShmHub {
+    /// The rail of a rank.
+    pub fn rail(&self, rank: u32) -> ShmRail {
+        let hub = self.0.borrow();
+        let facts = RailFacts {
+            kind: RailKind::Shm,
+            caps: Caps { lossless: true, ..Caps::default() },
+            eager_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
+            segment_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
+            posts_max: hub.posts_max,
+            bytes_per_second: 0,
+            ..RailFacts::UNKNOWN
+        };
+        ShmRail {
+            hub: self.clone(),
+            rank,
+            facts,
+            links: BTreeMap::new(),
+            active: Vec::new(),
+            done: Vec::new(),
+            refused: Vec::new(),
+            pieces: Vec::new(),
+            counters: RailCounters::default(),
+        }
+    }
+}
+
 impl ShmRail {
     fn activate(&mut self, peer: u32) {
         if let Some(link) = self.links.get_mut(&peer)
@@ -267,15 +118,17 @@ impl ShmRail {
     }
 
     /// Takes ends that others made, and doorbells.
-    fn answer_bells(&mut self) -> usize {
+    fn answer_bells(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         let (calls, bells) = {
             let mut hub = self.hub.0.borrow_mut();
             let process = &mut hub.ranks[self.rank as usize];
             (std::mem::take(&mut process.calls), std::mem::take(&mut process.bells))
         };
-        let taken = calls.len();
-        for end in calls {
+        let mut taken = 0;
+        // What its maker has closed again never was.
+        for end in calls.into_iter().filter(|end| end.far.get() != Side::Closed) {
             let peer = end.peer;
+            taken += 1 + self.supersede(now, peer, sink);
             end.near.set(Side::Open);
             self.links.insert(peer, Link { end, told: false, closing: false, active: false, queue: VecDeque::new() });
             // The caller's `up` waits for this.
@@ -288,6 +141,31 @@ impl ShmRail {
         taken
     }
 
+    /// The peer has made new rings: it has given up those that stand here, if any do (H-10).
+    fn supersede(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> usize {
+        let mut things = 0;
+        let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);
+        while told && let Look::Some(some) = self.look(now, peer, sink) {
+            things += some;
+            if some == 0 {
+                break;
+            }
+        }
+        things += self.tell_done(sink);
+        self.close(peer);
+        if told {
+            things += 1;
+            sink.down(PeerId(peer), RailFault::Closed);
+        }
+        things
+    }
+
+    fn tell_done(&mut self, sink: &mut dyn Sink) -> usize {
+        let done = std::mem::take(&mut self.done);
+        done.iter().for_each(|(_, id)| sink.completed(*id, PostStatus::Done));
+        done.len()
+    }
+
     fn look(&mut self, now: Time, peer: u32, sink: &mut dyn Sink) -> Look {
         let Some(link) = self.links.get_mut(&peer) else { return Look::Over };
         link.end.inbound.disarm();
@@ -297,7 +175,7 @@ impl ShmRail {
             // The peer has not taken its ends; its bell or its death wakes us.
             return match dead {
                 true if link.closing => Look::Over,
-                true => Look::Down(RailFault::Refused),
+                true => Look::Down(RailFault::Gone),
                 false => Look::Asleep(0),
             };
         }
@@ -350,6 +228,7 @@ impl ShmRail {
     /// The link is no more, and the other side learns of it.
     fn close(&mut self, peer: u32) {
         if let Some(link) = self.links.remove(&peer) {
+            self.active.retain(|active| *active != peer);
             link.end.near.set(Side::Closed);
             self.hub.0.borrow_mut().ring(self.rank, peer);
         }
@@ -358,7 +237,12 @@ impl ShmRail {
 
 impl Link {
     /// Moves waiting posts into the ring, as far as there is room.
-    fn pump(&mut self, visible: Time, counters: &mut RailCounters, done: &mut Vec<PostId>) -> Result<usize, RailFault> {
+    fn pump(
+        &mut self,
+        visible: Time,
+        counters: &mut RailCounters,
+        done: &mut Vec<(u32, PostId)>,
+    ) -> Result<usize, RailFault> {
         let mut moved = 0;
         while let Some(first) = self.queue.front() {
             let whole;
@@ -374,7 +258,7 @@ impl Link {
                     self.end.far_visible.borrow_mut().push_back(visible);
                     count_sent(counters, &first.header, pieces);
                     if !self.closing {
-                        done.push(first.id);
+                        done.push((self.end.peer, first.id));
                     }
                     self.queue.pop_front();
                     moved += 1;
@@ -464,22 +348,33 @@ impl Rail for ShmRail {
     }
 
     fn connect(&mut self, _now: Time, peer: PeerId) {
-        self.answer_bells();
-        if self.links.contains_key(&peer.0) {
-            return;
+        match self.links.get(&peer.0) {
+            Some(link) if !link.closing => return,
+            Some(_) => self.close(peer.0),
+            None => {}
         }
-        let end = self.hub.0.borrow_mut().call(self.rank, peer.0);
-        match end {
+        let hub = &mut *self.hub.0.borrow_mut();
+        let process = &hub.ranks[self.rank as usize];
+        if process.calls.iter().any(|end| end.peer == peer.0 && end.far.get() != Side::Closed) {
+            // It has called already: that comes with the next poll.
+            return hub.wake(self.rank);
+        }
+        match hub.call(self.rank, peer.0) {
             Some(end) => {
                 let link = Link { end, told: false, closing: false, active: false, queue: VecDeque::new() };
                 self.links.insert(peer.0, link);
             }
-            None => self.refused.push(peer.0),
+            None => {
+                let known = hub.ranks.get(peer.0 as usize);
+                let gone = known.is_some_and(|process| !process.alive);
+                self.refused.push((peer.0, if gone { RailFault::Gone } else { RailFault::Refused }));
+            }
         }
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.refused.retain(|refused| *refused != peer.0);
+        self.refused.retain(|(refused, _)| *refused != peer.0);
+        self.done.retain(|(of, _)| *of != peer.0);
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
         for queued in &mut link.queue {
@@ -494,7 +389,9 @@ impl Rail for ShmRail {
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        self.refused.retain(|(refused, _)| *refused != peer.0);
+        self.done.retain(|(of, _)| *of != peer.0);
+        self.close(peer.0);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -508,7 +405,7 @@ impl Rail for ShmRail {
             let visible = self.hub.0.borrow().visible();
             link.end.far_visible.borrow_mut().push_back(visible);
             count_sent(&mut self.counters, &header, outgoing.payload);
-            self.done.push(outgoing.id);
+            self.done.push((outgoing.peer.0, outgoing.id));
             if link.end.outbound.must_ring() {
                 self.hub.0.borrow_mut().ring(self.rank, outgoing.peer.0);
             }
@@ -520,10 +417,10 @@ impl Rail for ShmRail {
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        let mut things = self.answer_bells();
-        for peer in std::mem::take(&mut self.refused) {
+        let mut things = self.answer_bells(now, sink);
+        for (peer, fault) in std::mem::take(&mut self.refused) {
             things += 1;
-            sink.down(PeerId(peer), RailFault::Refused);
+            sink.down(PeerId(peer), fault);
         }
         for peer in std::mem::take(&mut self.active) {
             if let Some(link) = self.links.get_mut(&peer) {
@@ -539,16 +436,13 @@ impl Rail for ShmRail {
                 Look::Down(fault) => {
                     things += 1;
                     self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
+                    self.done.retain(|(of, _)| *of != peer);
                     self.close(peer);
                     sink.down(PeerId(peer), fault);
                 }
             }
         }
-        for id in std::mem::take(&mut self.done) {
-            things += 1;
-            sink.completed(id, PostStatus::Done);
-        }
-        things
+        things + self.tell_done(sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {

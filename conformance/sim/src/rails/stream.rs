@@ -17,7 +17,7 @@ use rerail_core::wire::stream;
 use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
 use super::memory::{gather, scatter};
-use super::pipes::{PipeEnd, PipeNet, State};
+use super::pipes::{PipeEnd, PipeNet, RECEIVE_BYTES, State};
 
 /// Bytes read from one pipe in a poll: others come too.
 const READ_BYTES: usize = 64 * 1024;
@@ -65,8 +65,8 @@ pub struct StreamRail {
     links: BTreeMap<u32, Link>,
     /// Links with something to look at, in the order in which they got it.
     active: Vec<u32>,
-    done: Vec<PostId>,
-    refused: Vec<u32>,
+    done: Vec<(u32, PostId)>,
+    refused: Vec<(u32, RailFault)>,
     pieces: Vec<Piece>,
     counters: RailCounters,
 }
@@ -101,6 +101,14 @@ impl StreamRail {
         }
     }
 
+    /// Ends a link at once: what is queued and what is here is dropped (F-2).
+    fn drop_link(&mut self, peer: u32) {
+        if let Some(link) = self.links.remove(&peer) {
+            self.active.retain(|active| *active != peer);
+            self.pipes.borrow_mut().abort(link.end);
+        }
+    }
+
     fn activate(&mut self, peer: u32) {
         if let Some(link) = self.links.get_mut(&peer)
             && !std::mem::replace(&mut link.active, true)
@@ -109,15 +117,44 @@ impl StreamRail {
         }
     }
 
-    fn answer_bells(&mut self) {
+    fn answer_bells(&mut self, sink: &mut dyn Sink, things: &mut usize) {
         let bells = self.pipes.borrow_mut().take_bells(self.nth, self.rank);
         for (peer, end) in bells {
             // A pipe that the peer dialled, unless it is one that was closed here before.
-            let open = self.pipes.borrow().state(end) == State::Open;
-            if open && !self.links.contains_key(&peer) {
+            let (open, newest) = {
+                let pipes = self.pipes.borrow();
+                (pipes.state(end) == State::Open, pipes.is_newest(end))
+            };
+            if open && newest && self.links.get(&peer).is_none_or(|link| link.end != end) {
+                self.supersede(peer, sink, things);
                 self.links.insert(peer, Self::link(end));
             }
             self.activate(peer);
+        }
+    }
+
+    /// The peer has dialled anew: it has given up the pipe that stands here, if one does (H-10).
+    fn supersede(&mut self, peer: u32, sink: &mut dyn Sink, things: &mut usize) {
+        // What had arrived whole comes first (L-5).
+        let told = self.links.get(&peer).is_some_and(|link| link.told && !link.closing);
+        let looks = if told { RECEIVE_BYTES as usize / READ_BYTES + 1 } else { 0 };
+        let looked = (0..looks).try_for_each(|_| self.look(peer, sink, things));
+        self.active.retain(|active| *active != peer);
+        let Some(link) = self.links.remove(&peer) else { return };
+        self.pipes.borrow_mut().abort(link.end);
+        self.tell_done(sink, things);
+        if told {
+            *things += 1;
+            let fault = looked.err().unwrap_or(RailFault::Closed);
+            self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
+            sink.down(PeerId(peer), fault);
+        }
+    }
+
+    fn tell_done(&mut self, sink: &mut dyn Sink, things: &mut usize) {
+        for (_, id) in std::mem::take(&mut self.done) {
+            *things += 1;
+            sink.completed(id, PostStatus::Done);
         }
     }
 
@@ -136,7 +173,7 @@ impl StreamRail {
             *things += 1;
         }
         let pipes = &mut *self.pipes.borrow_mut();
-        *things += link.write(pipes, &mut self.counters, &mut self.done);
+        *things += link.write(peer, pipes, &mut self.counters, &mut self.done);
         if link.closing {
             link.bytes.clear();
             pipes.read(link.end, usize::MAX, &mut link.bytes);
@@ -164,7 +201,13 @@ impl StreamRail {
 
 impl Link {
     /// Moves queued packets to the pipe, as far as there is room.
-    fn write(&mut self, pipes: &mut PipeNet, counters: &mut RailCounters, done: &mut Vec<PostId>) -> usize {
+    fn write(
+        &mut self,
+        peer: u32,
+        pipes: &mut PipeNet,
+        counters: &mut RailCounters,
+        done: &mut Vec<(u32, PostId)>,
+    ) -> usize {
         let mut things = 0;
         while let Some(first) = self.queue.front_mut() {
             first.sent += pipes.write(self.end, &first.bytes[first.sent..]);
@@ -175,7 +218,7 @@ impl Link {
             counters.bytes_sent += first.bytes.len() as u64;
             things += 1;
             if !self.closing {
-                done.push(first.id);
+                done.push((peer, first.id));
             }
             self.queue.pop_front();
         }
@@ -266,33 +309,40 @@ impl Rail for StreamRail {
     }
 
     fn connect(&mut self, _now: Time, peer: PeerId) {
-        if self.links.contains_key(&peer.0) {
-            return;
-        }
-        let end = self.pipes.borrow_mut().dial(self.nth, self.rank, peer.0);
-        match end.filter(|end| !matches!(self.pipes.borrow().state(*end), State::Over(_))) {
-            Some(end) => {
-                self.links.insert(peer.0, Self::link(end));
-                self.activate(peer.0);
+        match self.links.get(&peer.0) {
+            Some(link) if !link.closing => return,
+            // What the pipe has of an earlier one still goes out.
+            Some(link) => {
+                self.pipes.borrow_mut().close(link.end);
+                self.links.remove(&peer.0);
+                self.active.retain(|active| *active != peer.0);
             }
-            None => self.refused.push(peer.0),
+            None => {}
         }
+        match self.pipes.borrow_mut().dial(self.nth, self.rank, peer.0) {
+            Some(end) => drop(self.links.insert(peer.0, Self::link(end))),
+            None => self.refused.push((peer.0, RailFault::Refused)),
+        }
+        self.activate(peer.0);
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.refused.retain(|refused| *refused != peer.0);
+        self.refused.retain(|(refused, _)| *refused != peer.0);
         if let Some(link) = self.links.get_mut(&peer.0) {
             link.closing = true;
-            link.write(&mut self.pipes.borrow_mut(), &mut self.counters, &mut self.done);
+            link.write(peer.0, &mut self.pipes.borrow_mut(), &mut self.counters, &mut self.done);
             if link.queue.is_empty() {
                 self.pipes.borrow_mut().close(link.end);
                 self.links.remove(&peer.0);
             }
         }
+        self.done.retain(|(of, _)| *of != peer.0);
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        self.refused.retain(|(refused, _)| *refused != peer.0);
+        self.done.retain(|(of, _)| *of != peer.0);
+        self.drop_link(peer.0);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -305,16 +355,16 @@ impl Rail for StreamRail {
         gather(outgoing.payload, &mut bytes);
         link.queue.push_back(Queued { id: outgoing.id, bytes, sent: 0 });
         if link.queue.len() == 1 {
-            link.write(&mut self.pipes.borrow_mut(), &mut self.counters, &mut self.done);
+            link.write(outgoing.peer.0, &mut self.pipes.borrow_mut(), &mut self.counters, &mut self.done);
         }
     }
 
     fn poll(&mut self, _now: Time, sink: &mut dyn Sink) -> usize {
-        self.answer_bells();
         let mut things = 0;
-        for peer in std::mem::take(&mut self.refused) {
+        self.answer_bells(sink, &mut things);
+        for (peer, fault) in std::mem::take(&mut self.refused) {
             things += 1;
-            sink.down(PeerId(peer), RailFault::Refused);
+            sink.down(PeerId(peer), fault);
         }
         for peer in std::mem::take(&mut self.active) {
             if let Some(link) = self.links.get_mut(&peer) {
@@ -325,15 +375,13 @@ impl Rail for StreamRail {
                 self.pipes.borrow_mut().close(link.end);
                 if !link.closing {
                     things += 1;
+                    self.done.retain(|(of, _)| *of != peer);
                     self.counters.corrupt += u64::from(fault == RailFault::Corrupt);
                     sink.down(PeerId(peer), fault);
                 }
             }
         }
-        for id in std::mem::take(&mut self.done) {
-            things += 1;
-            sink.completed(id, PostStatus::Done);
-        }
+        self.tell_done(sink, &mut things);
         things
     }
 

@@ -2,6 +2,7 @@
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::Gid;
+use rerail_verbs::contract::CreateError;
 
 use super::fault::{Fault, Kind};
 use super::place::Place;
@@ -81,6 +82,12 @@ impl Devices {
     pub(super) fn open(&self, rank: u32, hca: u32) -> Result<SimDevice, String> {
         let id = self.hca_of(rank, hca).ok_or("there is no such HCA")?;
         SimDevice::open(&self.fabric, id, rank).map_err(|error| error.to_string())
+    }
+
+    /// The way to open it again.
+    pub(super) fn opener(&self, rank: u32, hca: u32) -> impl FnMut() -> Result<SimDevice, CreateError> + use<> {
+        let (fabric, id) = (self.fabric.clone(), self.hca_of(rank, hca));
+        move || SimDevice::open(&fabric, id.ok_or(CreateError::DeviceGone)?, rank)
     }
 
     fn hca_of(&self, rank: u32, hca: u32) -> Option<HcaId> {

@@ -254,3 +254,170 @@ fn the_completion_queue_is_deep_enough_for_everything_at_once() {
     }
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
+
+/// F-2, L-15: when sever returns, no request of it names payload memory, peers' writes and reads get nowhere, nothing more is
+/// told of it, and it may be connected at once, without waiting for the old queue pair.
+#[test]
+fn sever_ends_everything_at_once() {
+    let mut world = World::connected(&options(2));
+    let mut window = vec![0u8; 4096];
+    let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
+    let key = world.hosts[0].rail.register(piece, true).unwrap();
+    let hca = world.hosts[0].hca;
+    for number in 0..4 {
+        world.hosts[0].send(PeerId(1), number, 4000, 4000);
+        // A write of the peer's, which is on its way when we cut.
+        world.hosts[1].write(PeerId(0), key, number, 4096, 4096);
+    }
+    let source = world.hosts[1].rail.register(piece, false).unwrap();
+    let before = world.fabric.borrow().objects(hca).mrs;
+    let (_, target) = world.hosts[0].read(PeerId(1), source, 4096, 4096);
+    assert_eq!(world.fabric.borrow().objects(hca).mrs, before + 1);
+    let told = |world: &World| {
+        let sink = &world.hosts[0].sink;
+        (sink.completed.len(), sink.taken.len(), sink.up.len(), sink.down.len())
+    };
+    let before_told = told(&world);
+    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].sink.standing.clear();
+    world.hosts[0].rail.forget(Piece { start: std::ptr::null_mut(), len: usize::MAX });
+    assert!(world.fabric.borrow().objects(hca).mrs <= before, "nothing names the read's memory");
+    let frozen = window.clone();
+    world.connect(0, 1);
+    world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 2);
+    assert_eq!(window, frozen, "no write of the old connection lands");
+    assert!(world.hosts[0].post_memory(target).iter().all(|byte| *byte == 0));
+    let after = told(&world);
+    assert_eq!((after.0, after.1, after.2, after.3), (before_told.0, before_told.1, before_told.2 + 1, before_told.3));
+    assert_eq!(world.hosts[1].sink.down.len(), 1);
+    world.hosts[1].send(PeerId(0), 50, 100, 100);
+    world.until(|world| world.hosts[0].numbers_from(PeerId(1)).contains(&50));
+    world.settle();
+    assert_eq!(world.qps(), 4);
+}
+
+/// F-2: also what opens and what closes.
+#[test]
+fn sever_at_any_stage() {
+    for steps in 0..60 {
+        for closes in [false, true] {
+            let mut world = if closes { World::connected(&options(2)) } else { World::pair(&options(2)) };
+            if closes {
+                for number in 0..8 {
+                    world.hosts[0].send(PeerId(1), number, 0, 1);
+                }
+                world.hosts[0].rail.disconnect(PeerId(1));
+            } else {
+                world.connect(0, 1);
+            }
+            for _ in 0..steps {
+                world.step(|_| true);
+            }
+            let before = (world.hosts[0].sink.up.len(), world.hosts[0].sink.down.len());
+            world.hosts[0].rail.sever(PeerId(1));
+            world.hosts[0].sink.standing.clear();
+            assert!(!world.hosts[0].rail.is_closing());
+            world.settle();
+            assert_eq!((world.hosts[0].sink.up.len(), world.hosts[0].sink.down.len()), before, "{steps}, {closes}");
+            assert_eq!(world.qps(), 2, "{steps}, {closes}");
+        }
+    }
+}
+
+/// F-2: one that had failed and was not told yet is told no more.
+#[test]
+fn sever_of_a_failed_one() {
+    let mut world = World::connected(&options(2));
+    let hca = world.hosts[0].hca;
+    world.inject(Fault::BreakQp { hca, qp: CONNECTION });
+    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].sink.standing.clear();
+    world.connect(0, 1);
+    world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 2);
+    assert!(world.hosts[0].sink.down.is_empty());
+}
+
+/// V-5, V-6, L-16: whatever both sides do, and whenever, in the end one connection stands on both.
+#[test]
+fn any_order_of_calls_and_ends() {
+    for seed in 0..200u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut draw = |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
+        };
+        let mut world = World::pair(&options(2));
+        for _ in 0..60 {
+            let at = draw(2) as usize;
+            let peer = PeerId(1 - at as u32);
+            match draw(12) {
+                0 | 1 => {
+                    world.hosts[at].rail.sever(peer);
+                    world.hosts[at].sink.standing.clear();
+                }
+                2 => {
+                    world.hosts[at].rail.disconnect(peer);
+                    world.hosts[at].sink.standing.clear();
+                }
+                3..6 => world.connect(at, 1 - at as u32),
+                6 => world.inject(Fault::Lose { port: world.hosts[at].port, packets: 1 }),
+                _ => {
+                    let polled = draw(3) as usize;
+                    world.step(|host| host != polled);
+                }
+            }
+        }
+        // From here on both want it, and call again whenever they are told that it failed.
+        for _ in 0..20_000 {
+            world.connect(0, 1);
+            world.connect(1, 0);
+            world.step(|_| true);
+            if world.is_up(0, 1) && world.is_up(1, 0) && world.qps() == 4 {
+                break;
+            }
+        }
+        assert_eq!(world.qps(), 4, "seed {seed}");
+        for host in &mut world.hosts {
+            host.sink.taken.clear();
+        }
+        world.hosts[0].send(PeerId(1), 70, 100, 100);
+        world.hosts[1].send(PeerId(0), 71, 100, 100);
+        world.until(|world| world.hosts.iter().all(|host| host.sink.taken.len() == 1));
+        assert!(world.is_up(0, 1) && world.is_up(1, 0), "seed {seed}");
+    }
+}
+
+/// F-2: once it is told that a connection is down, a write of the peer's that comes late lands nowhere.
+#[test]
+fn a_late_write_lands_nowhere() {
+    for severed in [false, true] {
+        let mut world = World::connected(&options(2));
+        let mut window = vec![0u8; 4096];
+        let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
+        let key = world.hosts[0].rail.register(piece, true).unwrap();
+        let until = world.now + Nanos::from_millis(1);
+        world.inject(Fault::Hold { port: world.hosts[0].port, until });
+        world.hosts[1].write(PeerId(0), key, 3, 4096, 4096);
+        let hca = world.hosts[0].hca;
+        if severed {
+            world.hosts[0].rail.sever(PeerId(1));
+            world.hosts[0].sink.standing.clear();
+        } else {
+            world.inject(Fault::BreakQp { hca, qp: CONNECTION });
+            world.until(|world| !world.is_up(0, 1));
+        }
+        assert!(world.now < until, "the write is still on its way");
+        world.settle();
+        assert!(world.now >= until && window.iter().all(|byte| *byte == 0));
+        // The same memory and key, for a connection that stands.
+        let back = if world.is_up(1, 0) { 1 } else { 0 };
+        world.connect(back, 1 - back as u32);
+        world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+        let id = world.hosts[1].write(PeerId(0), key, 4, 4096, 4096);
+        world.until(|world| world.hosts[1].is_done(id));
+        world.settle();
+        assert!(window == crate::world::payload(4, 4096));
+    }
+}

@@ -61,6 +61,7 @@ pub struct Recorder {
     pub up: Vec<PeerId>,
     pub down: Vec<(PeerId, RailFault)>,
     pub standing: Vec<PeerId>,
+    pub resets: usize,
     /// The packet with this number is answered with `Close`.
     pub close_at: Option<u64>,
 }
@@ -110,7 +111,10 @@ impl Sink for Recorder {
         self.down.push((peer, fault));
     }
 
-    fn reset(&mut self) {}
+    fn reset(&mut self) {
+        assert!(self.standing.is_empty(), "every subchannel is down before");
+        self.resets += 1;
+    }
 }
 
 /// A process of the job.
@@ -229,6 +233,17 @@ impl World {
             }
         }
         world
+    }
+
+    /// The same, with rails that open their devices again.
+    pub fn reviving(mut self) -> Self {
+        let fabric = &self.fabric;
+        let revived = self.hosts.into_iter().map(|host| {
+            let (fabric, hca, rank) = (fabric.clone(), host.hca, host.me.0);
+            Host { rail: host.rail.reopen_with(move || SimDevice::open(&fabric, hca, rank)), ..host }
+        });
+        self.hosts = revived.collect();
+        self
     }
 
     /// Two hosts with equal options.

@@ -11,7 +11,7 @@ use rerail_core::wire::handshake::{CHALLENGE_BYTES, HELLO_BYTES, PROOF_BYTES, Tr
 
 use super::process::{Process, two_and_a_process};
 use super::world::{Fabric, JOB, World, rails, small};
-use crate::auth::{Call, Dialler, JobKey};
+use crate::auth::{Attempts, Call, Dialler, JobKey};
 use crate::driver::Opening;
 use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
@@ -240,7 +240,8 @@ fn attack(world: &mut World, address: &str, recorded: &[u8]) {
     assert_eq!(refused(world), 0);
 
     // Without the key: the acceptor's challenge can't be answered.
-    let call = Call { transport: Sort::Tcp, job: JOB, from: PeerId(2), to: PeerId(0), rail: 0 };
+    let attempts = Attempts { attempt: 1, answers: 0 };
+    let call = Call { transport: Sort::Tcp, job: JOB, from: PeerId(2), to: PeerId(0), rail: 0, attempts };
     let (_, hello) = Dialler::new(JobKey::new([8; 32]), call, random().unwrap());
     let mut keyless = Stranger::at(address);
     keyless.say(hello.bytes());

@@ -215,3 +215,23 @@ fn it_lets_nobody_sleep_while_there_is_work() {
     rail.poll(Time(0), &mut Log::new(Answer::Discard));
     assert!(rail.arm());
 }
+
+/// F-2, L-15
+#[test]
+fn a_severed_one_is_silent_and_can_be_connected_anew() {
+    let mut rail = connected();
+    let mut payload = *b"0123456789";
+    send(&mut rail, 1, b"head", &mut payload, 3);
+    rail.sever(ME);
+    let mut log = Log::new(Answer::Place);
+    assert_eq!((rail.poll(Time(0), &mut log), rail.arm()), (0, true));
+    // While it opens, too.
+    rail.connect(Time(0), ME);
+    rail.sever(ME);
+    assert_eq!(rail.poll(Time(0), &mut log), 0);
+    assert!(log.told.is_empty());
+    rail.connect(Time(0), ME);
+    send(&mut rail, 2, b"head", &mut payload, 3);
+    rail.poll(Time(0), &mut log);
+    assert_eq!(log.told, [Told::Up], "what was posted to nobody is void");
+}

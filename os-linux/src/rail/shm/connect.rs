@@ -25,7 +25,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::options::RING_BYTES_MAX;
 use super::segment::{Inbound, Outbound};
 use super::socket::{self, Received};
-use crate::auth::{Acceptor, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
+use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
 
 /// Datagrams taken from one connection in one go.
 const DATAGRAMS_MAX: usize = 4;
@@ -98,7 +98,7 @@ pub enum Progress {
     /// Nothing yet.
     Waiting,
     /// The dialler has proved itself: [`Opening::accept`] or [`Opening::refuse`].
-    Proved(PeerId),
+    Proved(PeerId, Attempts),
     /// Our dial crossed theirs, and theirs is the one to keep.
     Crossing,
     /// Both rings are there.
@@ -114,6 +114,8 @@ pub enum Failure {
     Unauthenticated,
     /// It is not willing, or hung up during the handshake.
     Refused,
+    /// Nobody listens where it listened.
+    Gone,
     /// It hung up after the handshake.
     Closed,
     /// It belongs to the job but shared something that is no ring.
@@ -135,6 +137,7 @@ impl Failure {
         match self {
             Failure::Unauthenticated => RailFault::Unauthenticated,
             Failure::Refused => RailFault::Refused,
+            Failure::Gone => RailFault::Gone,
             Failure::Closed => RailFault::Closed,
             Failure::Corrupt => RailFault::Corrupt,
             Failure::SlotBytes { .. } => RailFault::Device { code: Errno::MSGSIZE.raw_os_error() },
@@ -229,7 +232,9 @@ impl Opening {
         match step {
             Ok(Step::Send(message)) => self.send(&message).map(|()| Some(Progress::Waiting)),
             Ok(Step::Crossing) => Ok(Some(Progress::Crossing)),
-            Ok(Step::Authenticated { peer, .. }) if !self.dialled => Ok(Some(Progress::Proved(peer))),
+            Ok(Step::Authenticated { peer, attempts, .. }) if !self.dialled => {
+                Ok(Some(Progress::Proved(peer, attempts)))
+            }
             Ok(Step::Authenticated { .. }) => {
                 let (inbound, memory) = Inbound::create(ring).map_err(system)?;
                 self.share(inbound, &memory, ring).map(|()| Some(Progress::Waiting))

@@ -67,6 +67,8 @@ pub struct ShmRail {
     /// The next free name in the epoll set; never used twice.
     next_token: u64,
     peers: BTreeMap<PeerId, Peer>,
+    /// The newest dial to anybody.
+    attempts: u32,
     openings: BTreeMap<u64, Opening>,
     links: Vec<Link>,
     /// Place in `links` of each rank's link, or [`NONE`].
@@ -74,7 +76,7 @@ pub struct ShmRail {
     /// Disconnected links whose queue is not empty yet, with the time when that ends (set at the next poll).
     closing: Vec<(Link, Option<Time>)>,
     /// Posts that have gone out and were not reported yet.
-    done: VecDeque<(PostId, PostStatus)>,
+    done: VecDeque<(PeerId, PostId, PostStatus)>,
     /// Connections that failed and were not reported yet.
     failed: VecDeque<(PeerId, RailFault)>,
     /// The link that is looked at first in the next poll.
@@ -114,6 +116,7 @@ impl ShmRail {
             epoll,
             next_token: LISTENER + 1,
             peers: BTreeMap::new(),
+            attempts: 0,
             openings: BTreeMap::new(),
             links: Vec::new(),
             link_of: Vec::new(),
@@ -159,17 +162,18 @@ impl ShmRail {
 
     /// Ends a link and says so.
     fn down(&mut self, index: usize, fault: RailFault, sink: &mut dyn Sink) {
-        let link = self.remove_link(index);
+        // The rings are unmapped and the socket is closed before it is told (F-2).
+        let Link { peer, .. } = self.remove_link(index);
         if fault == RailFault::Corrupt {
             self.counters.corrupt += 1;
         }
-        tracing::debug!(rail = %self.name, peer = link.peer.0, ?fault, "subchannel down");
-        sink.down(link.peer, fault);
+        tracing::debug!(rail = %self.name, peer = peer.0, ?fault, "subchannel down");
+        sink.down(peer, fault);
     }
 
     fn report(&mut self, sink: &mut dyn Sink) -> usize {
         let mut count = 0;
-        while let Some((id, status)) = self.done.pop_front() {
+        while let Some((_, id, status)) = self.done.pop_front() {
             sink.completed(id, status);
             count += 1;
         }
@@ -321,6 +325,7 @@ impl Rail for ShmRail {
             self.openings.remove(&token);
         }
         self.failed.retain(|(failed, _)| *failed != peer);
+        self.done.retain(|(of, ..)| *of != peer);
         let Some(index) = self.link_index(peer) else { return };
         let mut link = self.remove_link(index);
         // Into the ring, as far as there is room; a copy of the rest, for its memory goes back to the caller.
@@ -331,8 +336,19 @@ impl Rail for ShmRail {
         }
     }
 
+    // L-15
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.dial = None;
+        }
+        self.openings.retain(|_, opening| opening.peer != Some(peer));
+        self.closing.retain(|(link, _)| link.peer != peer);
+        if let Some(index) = self.link_index(peer) {
+            // The rings are unmapped as they are, and the socket's end tells the peer.
+            self.remove_link(index);
+        }
+        self.failed.retain(|(failed, _)| *failed != peer);
+        self.done.retain(|(of, ..)| *of != peer);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -341,11 +357,11 @@ impl Rail for ShmRail {
         if outgoing.kind != PostKind::Send {
             debug_assert!(false, "the rail has neither write nor read");
             self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
-            self.done.push_back((outgoing.id, PostStatus::Failed));
+            self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
             return;
         }
         if self.links[index].post(&outgoing, &mut self.counters) {
-            self.done.push_back((outgoing.id, PostStatus::Done));
+            self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Done));
         }
     }
 

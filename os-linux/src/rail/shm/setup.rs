@@ -1,7 +1,7 @@
 //! From an address to a link: names, dials, incoming connections, and which of two that cross is kept.
 //!
 //! Everything that waits here has a deadline. Unauthenticated connections are bounded by `pending_max`, the others by
-//! the number of peers, for a second one of the same peer is refused.
+//! the number of peers, for a newer one of the same peer takes the place of the older one.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -14,7 +14,8 @@ use super::connect::{Failure, Opening, Progress};
 use super::link::Link;
 use super::options::is_host_id;
 use super::{EVENTS_MAX, LISTENER, ShmRail, socket};
-use crate::auth::{Acceptor, Call, Dialler, Station, keep};
+use crate::auth::{Acceptor, Attempts, Call, Dialler, Station};
+use crate::rail::attempts::{History, Ruling};
 use crate::rail::{AddressError, Sink};
 use crate::random::random;
 
@@ -30,6 +31,9 @@ pub(super) struct Peer {
     pub socket_name: Option<String>,
     /// The core wants it connected: until when, and how far it is. Reported up or down once.
     pub dial: Option<(Time, Dial)>,
+    /// Our newest dial.
+    pub attempt: u32,
+    pub history: History,
 }
 
 /// How far a wanted connection is.
@@ -83,19 +87,20 @@ impl ShmRail {
     /// Dials a peer that is wanted.
     pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
         let later = Dial::Retry(now + RETRY_TIME);
-        // While an earlier connection still flushes, the peer would refuse another one.
+        // The peer would end an earlier connection that still flushes.
         if self.closing.iter().any(|(link, _)| link.peer == peer) {
             return self.set_dial(peer, later);
         }
-        let Some((deadline, name)) =
-            self.peers.get(&peer).and_then(|known| Some((known.dial?.0, known.socket_name.as_deref()?)))
-        else {
-            return;
-        };
-        let call = Call { transport: Transport::Shm, job: self.job, from: self.me, to: peer, rail: self.options.index };
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        let (Some((deadline, _)), Some(name)) = (known.dial, known.socket_name.as_deref()) else { return };
+        // A number is used once, also where the dial goes wrong (H-10).
+        self.attempts += 1;
+        known.attempt = self.attempts;
+        let (job, from, rail, attempts) = (self.job, self.me, self.options.index, known.history.dial(known.attempt));
+        let call = Call { transport: Transport::Shm, job, from, to: peer, rail, attempts };
         let dialled = match (socket::dial(name), random()) {
             (Err(Errno::AGAIN), _) => return self.set_dial(peer, later),
-            (Err(Errno::CONNREFUSED), _) => Err(Failure::Refused),
+            (Err(Errno::CONNREFUSED), _) => Err(Failure::Gone),
             (Err(errno), _) | (_, Err(errno)) => Err(Failure::System(errno.raw_os_error())),
             (Ok(socket), Ok(nonce)) => {
                 let dialler = Dialler::new(self.key.clone(), call, nonce);
@@ -218,12 +223,19 @@ impl ShmRail {
         let ring = self.options.ring();
         let Some(mut opening) = self.openings.remove(&token) else { return 0 };
         self.counters.system_calls += 1;
-        match opening.step(ring) {
+        let progress = opening.step(ring);
+        if opening.dialled
+            && (opening.is_proved() || matches!(progress, Progress::Open(_)))
+            && let Some(known) = opening.peer.and_then(|peer| self.peers.get_mut(&peer))
+        {
+            known.history.stands(known.attempt);
+        }
+        match progress {
             Progress::Waiting => {
                 self.openings.insert(token, opening);
                 return 0;
             }
-            Progress::Proved(peer) => match self.decide(peer, sink) {
+            Progress::Proved(peer, attempts) => match self.decide(peer, attempts, sink) {
                 Verdict::Accepted => match opening.accept(peer, ring) {
                     Ok(()) => {
                         self.openings.insert(token, opening);
@@ -266,7 +278,7 @@ impl ShmRail {
                 rail = %self.name, peer = ?opening.peer, ours, theirs,
                 "all processes of a host must have slots of one size in their rings"
             ),
-            Failure::Refused | Failure::Closed | Failure::System(_) => {}
+            Failure::Refused | Failure::Gone | Failure::Closed | Failure::System(_) => {}
         }
         tracing::debug!(rail = %self.name, peer = ?opening.peer, ?failure, "connection failed");
         if let Some(peer) = opening.peer
@@ -276,40 +288,28 @@ impl ShmRail {
         }
     }
 
-    /// Whether to keep a connection that `peer` has dialled (H-8, H-9).
-    fn decide(&mut self, peer: PeerId, sink: &mut dyn Sink) -> Verdict {
+    /// Whether to keep a connection that `peer` has dialled (H-8, H-10).
+    fn decide(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) -> Verdict {
         if peer.0 >= self.options.peers_max {
             return Verdict::Refused(RefusedBecause::Rank);
         }
+        let mut of_peer = self.openings.values().filter(|opening| opening.peer == Some(peer));
+        let under_way = of_peer.any(|opening| opening.dialled && !opening.is_proved());
+        let known = self.peers.entry(peer).or_default();
+        match known.history.judge(self.me, peer, theirs, under_way.then_some(known.attempt)) {
+            Ruling::Old => return Verdict::Refused(RefusedBecause::Old),
+            Ruling::Crossing => return Verdict::Crossing,
+            Ruling::Accept => known.history.accepted(theirs),
+        }
         if let Some(index) = self.link_index(peer) {
-            if !socket::is_gone(&self.links[index].socket) {
-                return Verdict::Refused(RefusedBecause::Connected);
-            }
-            // It left and is back before we looked: what it left in the ring comes first.
+            // The peer has lost or given up its end: what it left in the ring comes first.
             self.finish(index, sink);
         }
-        let other = self.openings.iter().find(|(_, opening)| opening.peer == Some(peer));
-        match other.map(|(&token, opening)| (token, opening.dialled, opening.is_proved())) {
-            // Its own earlier one.
-            Some((token, false, _)) => {
-                if !socket::is_gone(&self.openings[&token].socket) {
-                    return Verdict::Refused(RefusedBecause::Connected);
-                }
-                self.openings.remove(&token);
-            }
-            Some((token, true, _)) => {
-                if keep(true, self.me, peer) {
-                    return Verdict::Crossing;
-                }
-                self.openings.remove(&token);
-            }
-            None => {}
-        }
-        self.peers.entry(peer).or_default();
+        self.openings.retain(|_, opening| opening.peer != Some(peer));
         Verdict::Accepted
     }
 
-    /// Takes what a process that is gone has left, then ends its link (L-14).
+    /// Takes what a peer whose end is gone has left, then ends the link (L-14).
     fn finish(&mut self, index: usize, sink: &mut dyn Sink) {
         let slots = self.options.slots;
         let link = &mut self.links[index];

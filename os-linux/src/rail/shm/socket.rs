@@ -9,7 +9,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::cmsg_space;
 use rustix::io::Errno;
@@ -105,13 +105,4 @@ pub fn receive(socket: &OwnedFd, bytes: &mut [u8], descriptor: bool) -> Received
         0 => Received::End,
         len => Received::Datagram(len, first),
     }
-}
-
-/// Whether the other side of a connection is gone.
-pub fn is_gone(socket: &OwnedFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, poll};
-    let mut poll_fd = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::empty())];
-    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut poll_fd, Some(&now)), Ok(1..))
-        && poll_fd[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
 }

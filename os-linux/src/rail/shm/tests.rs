@@ -3,6 +3,7 @@
 mod descriptors;
 mod hostile;
 mod killed;
+mod recover;
 mod traffic;
 
 use std::collections::HashMap;

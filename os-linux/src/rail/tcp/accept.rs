@@ -17,8 +17,11 @@ use rustix::net::SocketFlags;
 use super::conn::Connection;
 use super::dial::fault_of_dial;
 use super::handshake::{self, Failure, Pending, Progress, Role};
-use super::{INTEREST, LISTENER, Link, Report, TcpRail, sys, token};
-use crate::auth::{Acceptor, Message, Station, keep};
+use super::receive::Reading;
+use super::{INTEREST, LISTENER, Link, Report, TcpRail, deliver, sys, token};
+use crate::auth::{Acceptor, Attempts, Message, Station};
+use crate::rail::Sink;
+use crate::rail::attempts::Ruling;
 use crate::random::random;
 
 /// Connections accepted per poll.
@@ -28,10 +31,10 @@ const REST_TIME: Nanos = Nanos::from_millis(100);
 
 impl TcpRail {
     /// Carries on the handshakes on which something happened, then lets new ones in.
-    pub(super) fn shake_hands(&mut self, now: Time) {
+    pub(super) fn shake_hands(&mut self, now: Time, sink: &mut dyn Sink) {
         let mut stirred = std::mem::take(&mut self.stirred);
         for (key, writable) in stirred.drain(..) {
-            self.carry_on(key, writable);
+            self.carry_on(key, writable, sink);
         }
         // What must go on at the next poll has been noted meanwhile.
         stirred.append(&mut self.stirred);
@@ -96,14 +99,19 @@ impl TcpRail {
     }
 
     /// One handshake goes on.
-    fn carry_on(&mut self, key: Key, writable: bool) {
+    fn carry_on(&mut self, key: Key, writable: bool, sink: &mut dyn Sink) {
         let Some(pending) = self.pending.get_mut(key) else { return };
         match pending.advance(writable, self.scratch.staging()) {
             Progress::Waits => {}
             Progress::Again => self.stirred.push((key, false)),
-            Progress::Authenticated(peer) => match pending.role {
-                Role::Accepting { .. } => self.decide(key, peer),
-                _ => self.stand(key, peer),
+            Progress::Authenticated(peer, attempts) => match pending.role {
+                Role::Accepting { .. } => self.decide(key, peer, attempts, sink),
+                _ => {
+                    if let Some(known) = self.peers.get_mut(&peer) {
+                        known.history.stands(attempts.attempt);
+                    }
+                    self.stand(key, peer);
+                }
             },
             Progress::Crossing => {
                 // The peer's own connection is on its way, or in our backlog; the deadline stays.
@@ -116,30 +124,75 @@ impl TcpRail {
         }
     }
 
-    /// An acceptor's decision on a peer that has proved itself (H-8, H-9).
-    fn decide(&mut self, key: Key, peer: PeerId) {
-        let link = self.peers.get(&peer).map(|known| known.link);
-        let own = match link {
-            Some(Link::Opening(own)) => Some(own),
-            _ => None,
-        };
-        let awaited = own.and_then(|own| self.pending.get_mut(own)).is_some_and(|own| own.role.is_crossed());
-        let verdict = match link {
+    /// An acceptor's decision on a peer that has proved itself (H-8, H-10).
+    fn decide(&mut self, key: Key, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
+        let ruling = self.peers.get(&peer).copied().map(|known| {
+            let own = match known.link {
+                Link::Opening(own) => self.pending.get_mut(own).filter(|own| !own.role.is_crossed()),
+                Link::Idle | Link::Up(_) => None,
+            };
+            known.history.judge(self.me, peer, theirs, own.map(|_| known.attempt))
+        });
+        let verdict = match ruling {
             None => Verdict::Refused(RefusedBecause::Rank),
-            Some(Link::Up(_)) => Verdict::Refused(RefusedBecause::Connected),
-            Some(Link::Idle) => Verdict::Accepted,
-            Some(Link::Opening(_)) if awaited || keep(false, self.me, peer) => Verdict::Accepted,
-            Some(Link::Opening(_)) => Verdict::Crossing,
+            Some(Ruling::Old) => Verdict::Refused(RefusedBecause::Old),
+            Some(Ruling::Crossing) => Verdict::Crossing,
+            Some(Ruling::Accept) => Verdict::Accepted,
         };
+        if verdict == Verdict::Accepted {
+            self.supersede(peer, theirs, sink);
+        }
         let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
         let sent = fd.is_some_and(|fd| handshake::send(fd.as_fd(), &Message::verdict(verdict)).is_ok());
         if verdict == Verdict::Accepted && sent {
-            own.and_then(|own| self.take_pending(own));
+            if let Some(Link::Opening(own)) = self.peers.get(&peer).map(|known| known.link) {
+                self.take_pending(own);
+            }
             self.stand(key, peer);
         } else {
             tracing::debug!(rail = %self.options.name, peer = peer.0, ?verdict, "connection declined");
             self.take_pending(key);
         }
+    }
+
+    /// A peer's dial is accepted: it has lost or given up the connection that stands here, if one does (H-10).
+    fn supersede(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
+        let Some(known) = self.peers.get_mut(&peer) else { return };
+        known.history.accepted(theirs);
+        if let Link::Up(old) = known.link {
+            let fault = self.finish(old, sink);
+            self.report_down(peer, fault);
+        }
+    }
+
+    /// Takes what has arrived whole on a connection (L-5), and ends it.
+    fn finish(&mut self, key: Key, sink: &mut dyn Sink) -> RailFault {
+        let Some(mut connection) = self.connections.remove(key) else { return RailFault::Closed };
+        // What was noted earlier comes first.
+        deliver(&mut self.reports, sink);
+        let Self { scratch, counters, .. } = self;
+        let mut reading = Reading { peer: connection.peer, scratch, sink, counters, happened: 0 };
+        let fault = connection.finish(&mut reading);
+        sys::abort(connection.fd);
+        fault
+    }
+
+    /// The rail has no interface any more (L-17): ends everything on it, by rank.
+    pub(super) fn end_all(&mut self, fault: RailFault, sink: &mut dyn Sink) {
+        tracing::warn!(rail = %self.options.name, local = %self.local, "the interface is down");
+        let linked = self.peers.iter().filter(|(_, known)| known.link != Link::Idle);
+        let mut linked: Vec<(PeerId, Link)> = linked.map(|(&peer, known)| (peer, known.link)).collect();
+        linked.sort_unstable_by_key(|(peer, _)| *peer);
+        for (peer, link) in linked {
+            match link {
+                Link::Up(key) => drop(self.finish(key, sink)),
+                Link::Opening(key) => drop(self.take_pending(key)),
+                Link::Idle => {}
+            }
+            self.report_down(peer, fault);
+        }
+        let left: Vec<Key> = self.pending.iter().map(|(key, _)| key).collect();
+        left.into_iter().for_each(|key| drop(self.take_pending(key)));
     }
 
     /// The connection is a subchannel from here on (L-6).
@@ -175,7 +228,7 @@ impl TcpRail {
             Role::Connecting { peer, .. } | Role::Dialling { peer, .. } | Role::Crossed { peer } => {
                 self.report_down(peer, fault_of_dial(failure));
             }
-            Role::Accepting { .. } | Role::Draining => {}
+            Role::Accepting { .. } | Role::Draining { .. } => {}
         }
     }
 

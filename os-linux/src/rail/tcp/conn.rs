@@ -15,6 +15,9 @@ use crate::rail::{Outgoing, RailCounters};
 /// After so many polls that found nothing, a connection is left to epoll.
 const HOT_POLLS: u8 = 64;
 
+/// Calls of [`Receiver::receive`] for what is left of a connection: more than any receive buffer takes.
+const FINISH_MAX: usize = 64;
+
 /// What is known of the socket, from events and from how the last call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Ready {
@@ -120,6 +123,19 @@ impl Connection {
         self.broken.is_some()
     }
 
+    /// The peer has given it up: takes what has arrived of it, and says why it is over.
+    pub(super) fn finish(&mut self, reading: &mut Reading<'_>) -> RailFault {
+        // An honest peer sends nothing more; of any other one, so much.
+        for _ in 0..FINISH_MAX {
+            match self.receive.receive(self.fd.as_fd(), true, reading) {
+                Received::More => {}
+                Received::Drained => break,
+                Received::Over(fault) => return self.broken.unwrap_or(fault),
+            }
+        }
+        self.broken.unwrap_or(RailFault::Closed)
+    }
+
     /// Writes and reads what can be written and read, within the limits.
     pub(super) fn serve(&mut self, reading: &mut Reading<'_>, mut done: impl FnMut(PostId)) -> Served {
         if self.ready.write && !self.send.is_empty() {
@@ -159,7 +175,6 @@ impl Connection {
 pub(super) fn fault_of(errno: Errno) -> RailFault {
     match errno {
         Errno::CONNRESET | Errno::PIPE => RailFault::Closed,
-        Errno::CONNREFUSED => RailFault::Refused,
         Errno::TIMEDOUT => RailFault::TimedOut,
         other => RailFault::Device { code: other.raw_os_error() },
     }

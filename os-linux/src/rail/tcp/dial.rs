@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use super::conn::fault_of;
 use super::handshake::{Failure, Pending, Role};
 use super::{INTEREST, Link, Peer, Report, TcpRail, pending_token, sys};
-use crate::auth::{AuthError, Call, Dialler};
+use crate::auth::{Attempts, AuthError, Call, Dialler};
 use crate::random::random;
 
 /// What the core is told of a dial that failed.
@@ -21,34 +21,50 @@ pub(super) fn fault_of_dial(failure: Failure) -> RailFault {
     match failure {
         // Whoever listens there closed without a word: not for us.
         Failure::Closed | Failure::System(Errno::CONNRESET | Errno::PIPE) => RailFault::Refused,
-        Failure::System(errno) => fault_of(errno),
+        Failure::System(errno) => fault_of_connect(errno),
         Failure::Auth(AuthError::Refused(_)) => RailFault::Refused,
         Failure::Auth(_) => RailFault::Unauthenticated,
+    }
+}
+
+/// What the core is told of the system's error where no connection stood.
+fn fault_of_connect(errno: Errno) -> RailFault {
+    match errno {
+        // L-16: the host answers, and nobody listens there.
+        Errno::CONNREFUSED => RailFault::Gone,
+        errno => fault_of(errno),
     }
 }
 
 impl TcpRail {
     /// Starts to open the subchannel to `peer`, unless it is open or opening (L-1).
     pub(super) fn dial(&mut self, now: Time, peer: PeerId) {
-        let Some(&Peer { address, link }) = self.peers.get(&peer) else {
+        let Some(&Peer { address, link, history, .. }) = self.peers.get(&peer) else {
             self.reports.push_back(Report::Down(peer, RailFault::Refused));
             return;
         };
         if link != Link::Idle {
             return;
         }
-        match self.start(now, peer, address) {
+        if self.watch.as_ref().is_some_and(|watch| !watch.is_up()) {
+            return self.report_down(peer, RailFault::Device { code: Errno::NETDOWN.raw_os_error() });
+        }
+        // A number is used once, also where the dial goes wrong (H-10).
+        self.attempts += 1;
+        let attempts = history.dial(self.attempts);
+        match self.start(now, peer, address, attempts) {
             Ok(key) => {
                 if let Some(known) = self.peers.get_mut(&peer) {
-                    known.link = Link::Opening(key);
+                    (known.link, known.attempt) = (Link::Opening(key), attempts.attempt);
                 }
             }
-            Err(errno) => self.report_down(peer, fault_of(errno)),
+            Err(errno) => self.report_down(peer, fault_of_connect(errno)),
         }
     }
 
-    fn start(&mut self, now: Time, peer: PeerId, address: SocketAddr) -> Result<Key, Errno> {
-        let call = Call { transport: Transport::Tcp, job: self.job, from: self.me, to: peer, rail: self.options.index };
+    fn start(&mut self, now: Time, peer: PeerId, address: SocketAddr, attempts: Attempts) -> Result<Key, Errno> {
+        let (job, from, rail) = (self.job, self.me, self.options.index);
+        let call = Call { transport: Transport::Tcp, job, from, to: peer, rail, attempts };
         let (dialler, hello) = Dialler::new(self.key.clone(), call, random()?);
         let fd = sys::socket(self.local, &self.options)?;
         sys::set_up(fd.as_fd(), &self.options)?;

@@ -11,7 +11,7 @@ use rerail_core::time::Time;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, sockopt};
 
-use crate::auth::{Acceptor, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
+use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
 
 /// A connection under construction or in dissolution.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub(super) enum Role {
     Accepting { acceptor: Acceptor },
     /// Disconnected by us: the last bytes are with the system. Closing while bytes of the peer are unread would reset
     /// the connection and throw ours away, so the peer's are read, and forgotten, until it closes as well.
-    Draining,
+    Draining { peer: PeerId },
 }
 
 impl Role {
@@ -46,7 +46,7 @@ impl Role {
     }
 
     pub(super) fn is_draining(&self) -> bool {
-        matches!(self, Role::Draining)
+        matches!(self, Role::Draining { .. })
     }
 
     pub(super) fn is_crossed(&self) -> bool {
@@ -62,7 +62,7 @@ pub(super) enum Progress {
     /// There is more to do without an event, but the others come first.
     Again,
     /// The other side has proved itself; a dialler has the acceptor's word, too.
-    Authenticated(PeerId),
+    Authenticated(PeerId, Attempts),
     /// Dialler: see [`Role::Crossed`].
     Crossing,
     /// It is over.
@@ -95,13 +95,14 @@ impl Pending {
 
     fn step(&mut self, writable: bool, scratch: &mut [u8]) -> Result<Progress, Failure> {
         let Some(fd) = self.fd.as_ref().map(AsFd::as_fd) else { return Ok(Progress::Waits) };
-        if let Role::Connecting { .. } = self.role {
+        if let Role::Connecting { peer, .. } = self.role {
             if !writable {
                 return Ok(Progress::Waits);
             }
             sockopt::socket_error(fd).and_then(|error| error).map_err(Failure::System)?;
             // Only the placeholder is ever seen of this: it stands for the time between two lines.
-            let Role::Connecting { peer, dialler, hello } = std::mem::replace(&mut self.role, Role::Draining) else {
+            let Role::Connecting { peer, dialler, hello } = std::mem::replace(&mut self.role, Role::Draining { peer })
+            else {
                 unreachable!("looked at above")
             };
             self.role = Role::Dialling { peer, dialler };
@@ -111,7 +112,7 @@ impl Pending {
             let expected = match &self.role {
                 Role::Dialling { dialler, .. } => dialler.expects(),
                 Role::Accepting { acceptor } => acceptor.expects(),
-                Role::Draining => return drain(fd, scratch),
+                Role::Draining { .. } => return drain(fd, scratch),
                 Role::Connecting { .. } | Role::Crossed { .. } => return Ok(Progress::Waits),
             };
             let wanted = expected - self.incoming.len();
@@ -129,7 +130,7 @@ impl Pending {
             self.incoming.clear();
             match step.map_err(Failure::Auth)? {
                 Step::Send(message) => send(fd, &message)?,
-                Step::Authenticated { peer, .. } => return Ok(Progress::Authenticated(peer)),
+                Step::Authenticated { peer, attempts, .. } => return Ok(Progress::Authenticated(peer, attempts)),
                 Step::Crossing => return Ok(Progress::Crossing),
             }
         }

@@ -23,32 +23,51 @@ pub struct Interface {
 /// The addresses of all interfaces that are up, in the system's order, IPv4 before IPv6 for each interface as the
 /// system lists them; loopback ones only where asked for. Errors: the system's, from `getifaddrs`.
 pub fn interfaces(loopback: bool) -> Result<Vec<Interface>, Errno> {
+    let mut found = Vec::new();
+    each_address(|name, address, flags| {
+        let is_loopback = flags & libc::IFF_LOOPBACK as u32 != 0;
+        if is_up(flags) && usable(address) && (loopback || !is_loopback) {
+            let name = name.to_string_lossy().into_owned();
+            let bytes_per_second = speed_of(&name);
+            found.push(Interface { name, address, loopback: is_loopback, bytes_per_second });
+        }
+    })?;
+    Ok(found)
+}
+
+/// Whether an interface that is up has this address. Errors: the system's, from `getifaddrs`.
+pub(super) fn is_running(local: IpAddr) -> Result<bool, Errno> {
+    let mut running = false;
+    each_address(|_, address, flags| running |= address == local && is_up(flags))?;
+    Ok(running)
+}
+
+/// It was set up, and its link carries something (netdevice(7)).
+fn is_up(flags: u32) -> bool {
+    let wanted = (libc::IFF_UP | libc::IFF_RUNNING) as u32;
+    flags & wanted == wanted
+}
+
+/// Tells of every address its interface's name and flags.
+fn each_address(mut tell: impl FnMut(&CStr, IpAddr, u32)) -> Result<(), Errno> {
     let mut list = std::ptr::null_mut::<libc::ifaddrs>();
     // SAFETY: getifaddrs writes one pointer to where it is told.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         let code = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         return Err(Errno::from_raw_os_error(code));
     }
-    let mut found = Vec::new();
     let mut at = list;
     // SAFETY: `at` is null or an entry of the list that getifaddrs made and that is freed below.
     while let Some(entry) = unsafe { at.as_ref() } {
         at = entry.ifa_next;
-        let flags = entry.ifa_flags;
-        let is = |flag: libc::c_int| flags & flag as libc::c_uint != 0;
         // SAFETY: `ifa_addr` is null or points to a socket address of the family that it names.
         let Some(address) = (unsafe { address_of(entry.ifa_addr) }) else { continue };
-        if !is(libc::IFF_UP) || !is(libc::IFF_RUNNING) || !usable(address) || (is(libc::IFF_LOOPBACK) && !loopback) {
-            continue;
-        }
         // SAFETY: `ifa_name` is a C string that lives as long as the list.
-        let name = unsafe { CStr::from_ptr(entry.ifa_name) }.to_string_lossy().into_owned();
-        let bytes_per_second = speed_of(&name);
-        found.push(Interface { name, address, loopback: is(libc::IFF_LOOPBACK), bytes_per_second });
+        tell(unsafe { CStr::from_ptr(entry.ifa_name) }, address, entry.ifa_flags);
     }
     // SAFETY: the list comes from getifaddrs, is freed once, and nothing refers to it any more.
     unsafe { libc::freeifaddrs(list) };
-    Ok(found)
+    Ok(())
 }
 
 /// # Safety

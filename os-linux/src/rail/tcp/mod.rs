@@ -27,6 +27,7 @@ mod slots;
 mod sys;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -48,6 +49,8 @@ use self::conn::{Connection, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
+use self::watch::Watch;
+use super::attempts::History;
 use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 use crate::auth::JobKey;
@@ -78,6 +81,8 @@ const INTEREST: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP).union(epoll::EventFlags::ET);
 /// The event of the listener; no slot has this number.
 const LISTENER: u64 = u64::MAX;
+/// The event of the watched interface; no slot has this number either.
+const WATCH: u64 = u64::MAX - 1;
 /// Set in the events of connections that are not authenticated; generations have 31 bits.
 const PENDING: u64 = 1 << 63;
 
@@ -91,6 +96,8 @@ pub struct TcpRail {
     listener: OwnedFd,
     epoll: OwnedFd,
     peers: HashMap<PeerId, Peer>,
+    /// The newest dial to anybody.
+    attempts: u32,
     pending: Slots<Pending>,
     connections: Slots<Connection>,
     /// How many of `pending` are accepted ones.
@@ -101,6 +108,9 @@ pub struct TcpRail {
     listener_rests: Option<Time>,
     /// The listener has connections for us.
     knocking: bool,
+    watch: Option<Watch>,
+    /// Something has changed about the machine's interfaces.
+    news: bool,
     /// Connections in handshake on which something happened; true: it may be written to.
     stirred: Vec<(Key, bool)>,
     /// Connections to serve at the next poll.
@@ -134,6 +144,9 @@ impl fmt::Debug for TcpRail {
 struct Peer {
     address: SocketAddr,
     link: Link,
+    /// Our newest dial.
+    attempt: u32,
+    history: History,
 }
 
 /// The subchannel to a peer.
@@ -176,6 +189,9 @@ impl TcpRail {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)
             .map_err(failed("epoll_ctl"))?;
+        let watch = if options.watch { Watch::open(local.ip()) } else { None };
+        let watch = watch
+            .filter(|watch| epoll::add(&epoll, watch, epoll::EventData::new_u64(WATCH), epoll::EventFlags::IN).is_ok());
         Ok(TcpRail {
             options,
             key,
@@ -185,12 +201,15 @@ impl TcpRail {
             listener,
             epoll,
             peers: HashMap::new(),
+            attempts: 0,
             pending: Slots::new(),
             connections: Slots::new(),
             accepted: 0,
             deadline: None,
             listener_rests: None,
             knocking: false,
+            watch,
+            news: false,
             stirred: Vec::new(),
             to_serve: VecDeque::new(),
             waiting: false,
@@ -224,6 +243,8 @@ impl TcpRail {
             let end = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
             if data == LISTENER {
                 self.knocking = true;
+            } else if data == WATCH {
+                self.news = true;
             } else if data & PENDING != 0 {
                 let writable = end || flags.contains(epoll::EventFlags::OUT);
                 self.stirred.push((Key::from_bits(data & !PENDING), writable));
@@ -312,8 +333,8 @@ impl TcpRail {
         if shut.is_err() || !connection.is_flushed() || draining >= draining_max {
             return;
         }
-        let deadline = self.now + DRAIN_TIME;
-        let key = self.pending.insert(Pending::new(Some(connection.fd), deadline, Role::Draining));
+        let (deadline, peer) = (self.now + DRAIN_TIME, connection.peer);
+        let key = self.pending.insert(Pending::new(Some(connection.fd), deadline, Role::Draining { peer }));
         self.note_deadline(deadline);
         let fd = self.pending.get_mut(key).and_then(|pending| pending.fd.as_ref());
         if fd.is_none_or(|fd| epoll::modify(&self.epoll, fd, pending_token(key), INTEREST).is_err()) {
@@ -360,8 +381,8 @@ impl Rail for TcpRail {
         if peer == self.me || !same {
             return Ok(false);
         }
-        let link = self.peers.get(&peer).map_or(Link::Idle, |known| known.link);
-        self.peers.insert(peer, Peer { address: there, link });
+        let new = Peer { address: there, link: Link::Idle, attempt: 0, history: History::default() };
+        self.peers.entry(peer).or_insert(new).address = there;
         Ok(true)
     }
 
@@ -384,8 +405,28 @@ impl Rail for TcpRail {
         self.reports.retain(|report| report.peer() != peer);
     }
 
+    // L-15
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        let link = self.peers.get_mut(&peer).map(|known| std::mem::replace(&mut known.link, Link::Idle));
+        match link {
+            None | Some(Link::Idle) => {}
+            Some(Link::Opening(key)) => drop(self.take_pending(key)),
+            Some(Link::Up(key)) => {
+                if let Some(connection) = self.connections.remove(key) {
+                    sys::abort(connection.fd);
+                }
+            }
+        }
+        // What an earlier disconnect has left.
+        let left = |role: &Role| matches!(role, Role::Draining { peer: of } if *of == peer);
+        let left: Vec<Key> =
+            self.pending.iter().filter(|(_, pending)| left(&pending.role)).map(|(key, _)| key).collect();
+        for key in left {
+            if let Some(fd) = self.take_pending(key).and_then(|pending| pending.fd) {
+                sys::abort(fd);
+            }
+        }
+        self.reports.retain(|report| report.peer() != peer);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -416,8 +457,11 @@ impl Rail for TcpRail {
         if self.is_due_to_ask(now) {
             self.harvest();
         }
+        if std::mem::take(&mut self.news) && self.watch.as_mut().is_some_and(Watch::look) {
+            self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink);
+        }
         if self.knocking || !self.stirred.is_empty() {
-            self.shake_hands(now);
+            self.shake_hands(now, sink);
             self.busy_at = now;
         }
         self.expire(now);
@@ -446,7 +490,7 @@ impl Rail for TcpRail {
         self.harvest();
         let connections = &mut self.connections;
         let busy = self.to_serve.iter().any(|&key| connections.get_mut(key).is_some_and(|c| c.has_work()));
-        !busy && !self.knocking && self.stirred.is_empty() && self.reports.is_empty()
+        !busy && !self.knocking && !self.news && self.stirred.is_empty() && self.reports.is_empty()
     }
 
     fn disarm(&mut self) {

@@ -36,6 +36,9 @@ pub struct TcpOptions {
     /// Milliseconds after which the system gives up a connection whose other side does not answer, whether or not this
     /// process polls (`TCP_USER_TIMEOUT`, and keep-alive probes where nothing is sent); 0: the system's default.
     pub user_timeout_ms: u32,
+    /// Ask the kernel to tell when the interface goes down, and end all connections at once then instead of waiting for
+    /// their time-outs; nothing is dialled while it is down.
+    pub watch: bool,
     /// `SO_SNDBUF` in bytes; `None`: the system adapts it.
     pub send_buffer_bytes: Option<usize>,
     /// `SO_RCVBUF` in bytes; `None`: the system adapts it.
@@ -65,7 +68,8 @@ impl TcpOptions {
             eager_bytes_max: 8 * 1024,
             posts_max: 32,
             handshake_timeout: Nanos::from_millis(10_000),
-            user_timeout_ms: 10_000,
+            user_timeout_ms: 5_000,
+            watch: true,
             send_buffer_bytes: None,
             receive_buffer_bytes: None,
             unsent_bytes: 256 * 1024,

@@ -85,6 +85,13 @@ pub(super) fn socket(local: SocketAddr, options: &TcpOptions) -> Result<OwnedFd,
     Ok(fd)
 }
 
+/// Closes a connection at once: the system forgets what it holds of it, and the other side hears a reset (tcp(7),
+/// `SO_LINGER` with a time of zero).
+pub(super) fn abort(fd: OwnedFd) {
+    // Where it can't be set, the close that follows has no more to say, only later.
+    let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
+}
+
 /// Lets the system choose the local port of a bound socket when it connects, by the whole pair of addresses; else a
 /// large job would run out of ports at bind. Only a wish: not all systems have it.
 pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {

@@ -6,7 +6,9 @@
 
 mod hostile;
 mod links;
+mod outage;
 mod placing;
+mod recover;
 mod traffic;
 
 use std::collections::HashMap;
@@ -15,16 +17,18 @@ use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use rerail_core::endpoint::{Arrival, Span};
 use rerail_core::ids::{PlaceId, PostId};
-use rerail_core::wire::handshake::{CHALLENGE_BYTES, Transport, VERDICT_BYTES, Verdict};
+use rerail_core::wire::handshake::{CHALLENGE_BYTES, HELLO_BYTES, Transport, VERDICT_BYTES, Verdict};
 use rerail_core::wire::{Body, Common, Data, Repr};
 use rustix::event::{PollFd, PollFlags};
 
 use super::*;
-use crate::auth::{AuthError, Call, Dialler, Message, Step};
+use crate::auth::{Attempts, AuthError, Call, Dialler, Message, Step};
 use crate::rail::Piece;
 use crate::random::random;
 
 const JOB: u64 = 0xB0B;
+/// The first dial of a pair.
+const FIRST: Attempts = Attempts { attempt: 1, answers: 0 };
 /// Far more rounds than any test needs.
 const ROUNDS_MAX: usize = 20_000;
 
@@ -361,7 +365,18 @@ impl Raw {
 
     /// Shakes hands as `from` with the host of rank `to`; returns all that was written, and the outcome.
     fn call(&mut self, world: &mut World, key: JobKey, from: u32, to: u32) -> (Vec<u8>, Result<Step, AuthError>) {
-        let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(from), to: PeerId(to), rail: 0 };
+        self.call_as(world, key, (from, to), FIRST)
+    }
+
+    /// The same, as which dial.
+    fn call_as(
+        &mut self,
+        world: &mut World,
+        key: JobKey,
+        (from, to): (u32, u32),
+        attempts: Attempts,
+    ) -> (Vec<u8>, Result<Step, AuthError>) {
+        let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(from), to: PeerId(to), rail: 0, attempts };
         let (mut dialler, hello) = Dialler::new(key, call, random().unwrap());
         self.write(hello.bytes());
         let challenge = self.read(world, CHALLENGE_BYTES);

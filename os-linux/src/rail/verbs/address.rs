@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use super::wire::Whereabouts;
 use rerail_verbs::{Gid, LinkLayer};
 
 /// Where a rail's port and its queue pair for datagrams are.
@@ -51,6 +52,11 @@ impl Address {
     /// would have to be asked for).
     pub fn reaches(&self, other: &Address) -> bool {
         self.ethernet == other.ethernet && (self.ethernet || self.gid.0[..8] == other.gid.0[..8])
+    }
+
+    /// As set-up messages say it.
+    pub fn whereabouts(&self) -> Whereabouts {
+        Whereabouts { qp: self.qp, lid: self.lid, gid: self.gid.0 }
     }
 
     pub fn is_ethernet(link: LinkLayer) -> bool {

@@ -28,6 +28,7 @@ impl<D: Device> VerbsRail<D> {
         let had_messages = link.phase != Phase::Calling;
         self.closings -= usize::from(link.phase == Phase::Closing);
         link.phase = Phase::Failing(fault.filter(|_| told));
+        let is_silent = link.phase == Phase::Failing(None) && !link.again;
         link.waiting.clear();
         link.pieces.clear();
         link.is_saying = false;
@@ -37,6 +38,9 @@ impl<D: Device> VerbsRail<D> {
         }
         if !stands {
             self.release_held(index, None);
+        }
+        if is_silent {
+            self.detach(index);
         }
         if let Some(answers) = theirs {
             // A hint only: who does not hear it finds out when it sends (V-7).
@@ -74,12 +78,12 @@ impl<D: Device> VerbsRail<D> {
             tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
         }
         self.drop_works(index);
-        self.registry.fence(&mut self.device);
+        self.registry.fence(&mut *self.device);
         self.release_held(index, None);
         self.by_number.remove(&qp.number);
         self.by_name.remove(&qp.id);
         let Some(link) = self.links.remove(index) else { return };
-        if let Some(entry) = self.peers.get_mut(link.peer) {
+        if let Some(entry) = self.peers.get_mut(link.peer).filter(|entry| entry.link == index) {
             entry.link = NO_LINK;
         }
         match link.phase {
@@ -92,6 +96,29 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
+    /// A link of which nothing is told any more leaves its peer free for the next one, however long its queue pair
+    /// takes to give everything back.
+    fn detach(&mut self, index: u32) {
+        let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
+        if let Some(entry) = self.peers.get_mut(peer).filter(|entry| entry.link == index) {
+            entry.link = NO_LINK;
+        }
+    }
+
+    /// Ends a link at once (F-2, L-15): its queue pair takes and sends nothing any more, what comes back is nobody's.
+    pub(super) fn cut(&mut self, peer: PeerId) {
+        self.reports.retain(|report| report.peer() != peer);
+        let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
+        let Some(link) = self.links.get_mut(index) else { return };
+        (link.wanted, link.again, link.is_deaf) = (false, false, true);
+        if let Phase::Failing(fault) = &mut link.phase {
+            *fault = None;
+        }
+        self.forget_targets(index);
+        self.detach(index);
+        self.stop(index);
+    }
+
     /// The core is through with a peer.
     pub(super) fn leave(&mut self, peer: PeerId) {
         self.reports.retain(|report| report.peer() != peer);
@@ -100,7 +127,10 @@ impl<D: Device> VerbsRail<D> {
         (link.wanted, link.again, link.is_deaf) = (false, false, true);
         match &mut link.phase {
             Phase::Calling | Phase::Called => return self.fail(index, None),
-            Phase::Failing(fault) => *fault = None,
+            Phase::Failing(fault) => {
+                *fault = None;
+                self.detach(index);
+            }
             Phase::Up => {
                 // What still waits and has payload can't be copied anywhere; after a goodbye there is none.
                 let keep = link.waiting.iter().position(|waiting| waiting.pieces > 0).unwrap_or(link.waiting.len());
@@ -145,9 +175,19 @@ impl<D: Device> VerbsRail<D> {
         finished
     }
 
-    /// The device is broken: every link is down, and nothing is done any more.
+    /// Ends all links for one reason.
+    pub(super) fn fail_all(&mut self, fault: RailFault) {
+        for index in self.links.numbers() {
+            self.fail(index, Some(fault));
+        }
+    }
+
+    /// The device is broken: every link is down, and it is closed; maybe for good, maybe to be opened again.
     pub(super) fn give_up(&mut self) {
         self.broken = true;
+        if !self.device.is_open() {
+            return;
+        }
         for index in self.links.numbers() {
             let Some(link) = self.links.get_mut(index) else { continue };
             let told = match link.phase {
@@ -160,7 +200,8 @@ impl<D: Device> VerbsRail<D> {
             }
             self.finish(index);
         }
-        self.registry.clear(&mut self.device);
+        self.registry.clear(&mut *self.device);
+        self.close_device();
         self.batch.clear();
         self.to_say.clear();
         self.to_feed.clear();

@@ -6,6 +6,11 @@ use rerail_verbs::contract::{AsyncEvent, CreateError, ModifyError, PostError, Po
 /// The device is broken (`EIO`).
 pub(super) const BROKEN: i32 = libc::EIO;
 
+/// The port is down (`ENETDOWN`).
+pub(super) const PORT_DOWN: i32 = libc::ENETDOWN;
+/// The port has another address (`ENETRESET`).
+pub(super) const PORT_MOVED: i32 = libc::ENETRESET;
+
 /// `enum ibv_wc_status`.
 pub(super) fn of_status(status: Status) -> RailFault {
     let code = match status {

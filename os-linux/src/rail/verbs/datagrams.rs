@@ -88,7 +88,8 @@ impl<D: Device> VerbsRail<D> {
 
     /// Sends one message, if there is room.
     pub(super) fn send_setup(&mut self, peer: PeerId, attempt: u32, nonce: Nonce, kind: SetupKind) -> bool {
-        let Some(known) = self.peers.get(peer).copied().filter(|_| !self.datagrams.failed) else { return false };
+        let can = !self.datagrams.failed && self.outage.is_none();
+        let Some(known) = self.peers.get(peer).copied().filter(|_| can) else { return false };
         let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
             return false;
         };
@@ -108,6 +109,7 @@ impl<D: Device> VerbsRail<D> {
             from: identity.me.0,
             to: peer.0,
             attempt: attempt.max(1),
+            at: self.port.address.whereabouts(),
             nonce,
             kind,
         };

@@ -51,8 +51,11 @@ pub(super) struct Link {
     /// When its timer goes off; when its set-up is given up.
     pub due: Option<Time>,
     pub deadline: Time,
-    /// The pause before the next repetition.
+    /// When it was begun here.
+    pub began: Time,
+    /// The pause before the next repetition, and what it was at first.
     pub pause: Nanos,
+    pub first_pause: Nanos,
 }
 
 impl Link {
@@ -81,7 +84,9 @@ impl Link {
             is_listed: false,
             due: None,
             deadline: Time(0),
+            began: Time(0),
             pause: Nanos(0),
+            first_pause: Nanos(0),
         }
     }
 }

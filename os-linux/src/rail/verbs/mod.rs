@@ -15,6 +15,8 @@
 //! | `link` | one peer's connection and its queue pair's states |
 //! | `send`, `receive` | messages, writes and reads |
 //! | `close` | how connections and the rail end |
+//! | `outage` | a port that is down, or has moved |
+//! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
 //! | `slab` | the buffers, and everything that touches memory by pointer |
 //! | `codes` | the device's answers as numbers for the core |
@@ -24,7 +26,8 @@
 //! peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is with the device
 //! whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
-//! When the device breaks, every peer is down and the rail does nothing more; it is safe to call.
+//! When the device breaks, every peer is down and every registration void; the device is closed and, where the rail was
+//! given a way to ([`VerbsRail::reopen_with`]), opened again. Meanwhile the rail is safe to call, and refuses.
 
 mod address;
 mod close;
@@ -33,9 +36,11 @@ mod datagrams;
 mod link;
 mod open;
 mod options;
+mod outage;
 mod peers;
 mod receive;
 mod registry;
+mod revive;
 mod send;
 mod setup;
 mod slab;
@@ -49,7 +54,7 @@ use std::os::fd::BorrowedFd;
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::rail::{Caps, RailFacts};
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 
 pub use open::Identity;
@@ -60,9 +65,11 @@ use self::datagrams::Datagrams;
 use self::link::{Links, Phase};
 use self::open::{Objects, PortFacts};
 use self::options::Layout;
+use self::outage::Outage;
 use self::peers::{NO_LINK, Peers};
 use self::receive::Receives;
 use self::registry::Registry;
+use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
 use super::reports::{Report, deliver};
@@ -111,13 +118,19 @@ pub struct VerbsRail<D: Device> {
     /// The newest attempt to connect to anybody, and how many nonces were made.
     attempts: u32,
     nonces: u64,
-    /// The device is gone.
+    /// The shortest round trip of a set-up.
+    round_trip: Option<Nanos>,
+    /// The port is down.
+    outage: Option<Outage>,
+    /// The device is broken: about to be closed, or closed.
     broken: bool,
+    /// How and when it is opened again.
+    revival: Revival<D>,
     counters: RailCounters,
     /// The time of the last call that brought one.
     now: Time,
     // Order matters: the device, which has the slab's address, goes first.
-    device: D,
+    device: Held<D>,
     slab: Slab,
 }
 
@@ -150,9 +163,9 @@ impl Tag {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// The device, to look at.
-    pub fn device(&self) -> &D {
-        &self.device
+    /// The device, to look at; `None`: it broke and is closed.
+    pub fn device(&self) -> Option<&D> {
+        self.device.get()
     }
 
     /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
@@ -240,7 +253,16 @@ impl<D: Device> VerbsRail<D> {
                     tracing::warn!(rail = %self.options.name, ?event, "device is broken");
                     self.broken = true;
                 }
-                // A port that is down for long shows in the connections; other addresses are not followed.
+                AsyncEvent::PortError(port)
+                | AsyncEvent::PortActive(port)
+                | AsyncEvent::LidChange(port)
+                | AsyncEvent::GidChange(port)
+                    if port == self.port.number =>
+                {
+                    tracing::info!(rail = %self.options.name, ?event, "port event");
+                    self.look_at_port();
+                }
+                // No queue pair has an alternate path that it could migrate to.
                 _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
             }
         }
@@ -304,7 +326,7 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.disconnect(peer);
+        self.cut(peer);
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
@@ -319,23 +341,30 @@ impl<D: Device> Rail for VerbsRail<D> {
         if self.broken {
             return Err(RailFault::Device { code: codes::BROKEN });
         }
-        self.registry.register(&mut self.device, memory, write).map_err(|why| {
+        self.registry.register(&mut *self.device, memory, write).map_err(|why| {
             tracing::debug!(rail = %self.options.name, %why, "memory not registered");
             codes::of_register(&why)
         })
     }
 
     fn deregister(&mut self, key: MemoryKey) {
-        self.registry.deregister(&mut self.device, key);
+        if self.device.is_open() {
+            self.registry.deregister(&mut *self.device, key);
+        }
     }
 
     fn forget(&mut self, memory: Piece) {
-        self.registry.forget(&mut self.device, memory);
+        if self.device.is_open() {
+            self.registry.forget(&mut *self.device, memory);
+        }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         let mut done = deliver(&mut self.reports, sink);
+        if self.broken {
+            self.revive();
+        }
         if !self.broken {
             let mut omens = heapless::Vec::new();
             done += self.take_events(&mut omens) + self.harvest(sink);
@@ -343,6 +372,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             for (index, fault) in omens {
                 self.fail(index, Some(fault));
             }
+            done += self.end_grace();
             self.run_timers();
             done += self.finish_closing();
             if !self.unfinished {
@@ -357,13 +387,23 @@ impl<D: Device> Rail for VerbsRail<D> {
         if self.broken {
             self.give_up();
         }
-        done + deliver(&mut self.reports, sink)
+        done += deliver(&mut self.reports, sink);
+        // After the last subchannel's end: no registration is used any more.
+        if std::mem::take(&mut self.revival.reset_due) {
+            sink.reset();
+            done += 1;
+        }
+        done
     }
 
     fn next_timeout(&self) -> Option<Time> {
         let has_work = !self.reports.is_empty() || !self.batch.is_empty() || self.unfinished;
+        if has_work || self.revival.reset_due || self.broken && self.device.is_open() {
+            return Some(self.now);
+        }
         let timer = self.links.next_timer().map(|(due, _)| due);
-        if has_work { Some(self.now) } else { timer }
+        let grace = self.outage.as_ref().and_then(|outage| outage.until);
+        [timer, grace, self.revival.due()].into_iter().flatten().min()
     }
 
     fn is_closing(&self) -> bool {
@@ -371,12 +411,12 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.device.wait_fd()
+        self.device.get()?.wait_fd()
     }
 
     fn arm(&mut self) -> bool {
         if self.broken {
-            return self.reports.is_empty();
+            return self.reports.is_empty() && !self.revival.reset_due && !self.device.is_open();
         }
         if let Err(why) = self.device.request_notify(self.objects.cq, false) {
             tracing::warn!(rail = %self.options.name, %why, "no notification");
@@ -389,7 +429,7 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn disarm(&mut self) {
-        while self.device.cq_event().is_some() {}
+        while self.device.is_open() && self.device.cq_event().is_some() {}
     }
 
     fn counters(&self) -> RailCounters {

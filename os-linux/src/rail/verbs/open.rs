@@ -16,9 +16,11 @@ use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
 use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions};
+use super::outage;
 use super::peers::Peers;
 use super::receive::Receives;
 use super::registry::Registry;
+use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
 use crate::auth::JobKey;
@@ -71,46 +73,17 @@ impl<D: Device> VerbsRail<D> {
     /// # Errors
     /// See [`VerbsError`]; the device is dropped then.
     pub fn open(mut device: D, port: u8, options: VerbsOptions, identity: Identity) -> Result<Self, VerbsError> {
-        let limits = device.limits();
-        options.check(&limits)?;
-        let made = |what| move |why| VerbsError::Create { what, why };
-        let attributes = device.port(port).map_err(made("port"))?;
-        if attributes.state != PortState::Active {
-            return Err(VerbsError::Port { port, state: attributes.state });
-        }
-        let paths = 1 << attributes.lmc;
-        if u64::from(options.path) >= paths {
-            let value = options.path.into();
-            return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
-        }
-        let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
-        let pd = device.alloc_pd().map_err(made("protection domain"))?;
-        let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
-        let srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
-        let srq = device.create_srq(pd, &srq).map_err(made("shared receive queue"))?.id;
-        let ud = datagram_qp(&mut device, &options, pd, cq).map_err(made("queue pair for datagrams"))?;
-        let objects = Objects { pd, cq, srq, ud };
-
         let layout = options.layout();
-        let mut slab = Slab::new(layout.bytes).ok_or(VerbsError::Memory { bytes: layout.bytes })?;
-        let mut registry = Registry::new(pd, limits.iova, options.registry_bounds());
-        let base = registry.address(0, layout.bytes);
-        slab.register(&mut device, pd, base).map_err(VerbsError::Register)?;
-
         let qkey = identity.key.sign([QKEY_LABEL, &identity.job.to_le_bytes(), &[]]);
         // A key with the top bit set would stand for the sending queue pair's own (InfiniBand specification, 10.2.5).
         let qkey = u32::from_le_bytes([qkey[0], qkey[1], qkey[2], qkey[3]]) & 0x7FFF_FFFF;
-        let port = PortFacts {
-            address: Address {
-                ethernet: Address::is_ethernet(attributes.link_layer),
-                // V-10
-                lid: attributes.lid | u16::from(options.path),
-                lmc: attributes.lmc,
-                qp: ud.number,
-                gid,
-            },
-            ..PortFacts::new(port, &attributes, &limits, &options, qkey)
-        };
+        options.check(&device.limits())?;
+        let mut slab = Slab::new(layout.bytes).ok_or(VerbsError::Memory { bytes: layout.bytes })?;
+        let Made { objects, port, registry, usable } = make(&mut device, port, &options, (&mut slab, qkey), None)?;
+        if !usable {
+            let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
+            return Err(VerbsError::Port { port: port.number, state });
+        }
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers),
             works: Works::new(options.sends),
@@ -130,7 +103,10 @@ impl<D: Device> VerbsRail<D> {
             pieces: Vec::new(),
             attempts: 1,
             nonces: 0,
+            round_trip: None,
+            outage: None,
             broken: false,
+            revival: Revival::never(),
             counters: RailCounters::default(),
             now: Time(0),
             options,
@@ -139,13 +115,18 @@ impl<D: Device> VerbsRail<D> {
             layout,
             objects,
             registry,
-            device,
+            device: Held::new(device),
             slab,
         };
-        rail.start_datagrams().map_err(VerbsError::Modify)?;
-        rail.refill_datagrams().map_err(VerbsError::Post)?;
-        rail.refill(true).map_err(VerbsError::Post)?;
+        rail.start_up()?;
         Ok(rail)
+    }
+
+    /// What is done with objects that were just made.
+    pub(super) fn start_up(&mut self) -> Result<(), VerbsError> {
+        self.start_datagrams().map_err(VerbsError::Modify)?;
+        self.refill_datagrams().map_err(VerbsError::Post)?;
+        self.refill(true).map_err(VerbsError::Post)
     }
 
     /// The queue pair for datagrams, from RESET to RTS.
@@ -161,6 +142,59 @@ impl<D: Device> VerbsRail<D> {
         self.device.modify_qp(ud, &QpChange::to(QpState::Rtr))?;
         self.device.modify_qp(ud, &QpChange { send_psn: Some(0), ..QpChange::to(QpState::Rts) })
     }
+}
+
+/// What [`make`] has made, and whether the port can be used now.
+pub(super) struct Made {
+    pub objects: Objects,
+    pub port: PortFacts,
+    pub registry: Registry,
+    pub usable: bool,
+}
+
+/// Makes everything on a device that was just opened, for the first time or again; `before` are the registrations of an
+/// earlier life. The device is to be dropped where this fails.
+pub(super) fn make(
+    device: &mut impl Device,
+    port: u8,
+    options: &VerbsOptions,
+    (slab, qkey): (&mut Slab, u32),
+    before: Option<&Registry>,
+) -> Result<Made, VerbsError> {
+    let limits = device.limits();
+    options.check(&limits)?;
+    let made = |what| move |why| VerbsError::Create { what, why };
+    let attributes = device.port(port).map_err(made("port"))?;
+    let paths = 1 << attributes.lmc;
+    if u64::from(options.path) >= paths {
+        let value = options.path.into();
+        return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
+    }
+    let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
+    let pd = device.alloc_pd().map_err(made("protection domain"))?;
+    let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
+    let srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
+    let srq = device.create_srq(pd, &srq).map_err(made("shared receive queue"))?.id;
+    let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;
+    let mut registry = match before {
+        Some(before) => before.renewed(pd, limits.iova),
+        None => Registry::new(pd, limits.iova, options.registry_bounds()),
+    };
+    let bytes = options.layout().bytes;
+    let base = registry.address(0, bytes);
+    slab.register(device, pd, base).map_err(VerbsError::Register)?;
+    let port = PortFacts {
+        address: Address {
+            ethernet: Address::is_ethernet(attributes.link_layer),
+            // V-10
+            lid: attributes.lid | u16::from(options.path),
+            lmc: attributes.lmc,
+            qp: ud.number,
+            gid,
+        },
+        ..PortFacts::new(port, &attributes, &limits, options, qkey)
+    };
+    Ok(Made { objects: Objects { pd, cq, srq, ud }, port, registry, usable: outage::is_usable(&attributes) })
 }
 
 fn datagram_qp(device: &mut impl Device, options: &VerbsOptions, pd: PdId, cq: CqId) -> Result<Qp, CreateError> {

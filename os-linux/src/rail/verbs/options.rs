@@ -79,13 +79,23 @@ pub struct VerbsOptions {
     pub gid_index: u8,
     /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Nanos,
-    /// A set-up message that was not answered is sent again after this time, then after twice that, and so on.
+    /// A set-up message that was not answered is sent again after this time at the latest, or after four of the shortest
+    /// round trips that any was answered in; then after twice that, and so on.
     pub resend_first: Nanos,
     /// ... but at least this often.
     pub resend_max: Nanos,
     /// How long a disconnected peer may take to receive what was posted before, and a failed queue pair to give its
     /// requests back.
     pub drain_time: Nanos,
+    /// Links that are down for no longer are not given up: what is lost meanwhile is sent again by the device. Nothing is
+    /// connected meanwhile. It should be well below the time after which the device's own retries are spent.
+    pub port_grace: Nanos,
+    /// A broken device is opened again after this time, if that fails after twice that, and so on.
+    pub reopen_first: Nanos,
+    /// ... but at least this often.
+    pub reopen_max: Nanos,
+    /// After so long it is given up for good; `None`: never.
+    pub reopen_for: Option<Nanos>,
     /// Time to wait for an acknowledgment, as a code
     /// ([`ack_timeout_ns`](rerail_verbs::contract::ack_timeout_ns)).
     pub ack_timeout: u8,
@@ -126,9 +136,13 @@ impl VerbsOptions {
             pkey_index: 0,
             gid_index: 0,
             handshake_timeout: Nanos::from_millis(10_000),
-            resend_first: Nanos::from_millis(5),
+            resend_first: Nanos::from_micros(500),
             resend_max: Nanos::from_millis(500),
             drain_time: Nanos::from_millis(1_000),
+            port_grace: Nanos::from_millis(2),
+            reopen_first: Nanos::from_millis(10),
+            reopen_max: Nanos::from_millis(1_000),
+            reopen_for: None,
             ack_timeout: 14,
             retry_count: 7,
             rnr_timer: 12,
@@ -192,7 +206,8 @@ impl VerbsOptions {
         within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
         within("retry_count", self.retry_count.into(), 0, 7)?;
         within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
-        within("resend_first", self.resend_first.0, 1, self.resend_max.0)
+        within("resend_first", self.resend_first.0, 1, self.resend_max.0)?;
+        within("reopen_first", self.reopen_first.0, 1, self.reopen_max.0)
     }
 }
 
@@ -326,6 +341,7 @@ mod tests {
             ("retry_count", VerbsOptions { retry_count: 8, ..good.clone() }),
             ("rnr_timer", VerbsOptions { rnr_timer: 32, ..good.clone() }),
             ("resend_first", VerbsOptions { resend_first: Nanos(0), ..good.clone() }),
+            ("reopen_first", VerbsOptions { reopen_first: Nanos(0), ..good.clone() }),
         ] {
             match options.check(&LIMITS) {
                 Err(VerbsError::Option { field: named, .. }) => assert_eq!(named, field),

@@ -5,6 +5,7 @@ use rerail_verbs::Gid;
 use rerail_verbs::contract::{AddressVector, GlobalRoute};
 
 use super::address::Address;
+use super::wire::Whereabouts;
 
 /// Bytes per process of the job.
 pub(super) const PEER_BYTES: u64 = size_of::<Peer>() as u64;
@@ -51,6 +52,15 @@ impl Peers {
         true
     }
 
+    /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not noted.
+    pub fn follow(&mut self, peer: PeerId, at: &Whereabouts, ethernet: bool) {
+        let Some(entry) = self.table.get_mut(peer.0 as usize).filter(|_| ethernet == (at.lid == 0)) else { return };
+        (entry.qp, entry.lid) = (at.qp, at.lid);
+        if let Some(gid) = self.gids.get_mut(peer.0 as usize) {
+            *gid = Gid(at.gid);
+        }
+    }
+
     /// One that was announced.
     pub fn get(&self, peer: PeerId) -> Option<&Peer> {
         self.table.get(peer.0 as usize).filter(|entry| entry.qp != 0)
@@ -84,6 +94,11 @@ mod tests {
         let way = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
         assert!(peers.get(PeerId(0)).is_none() && peers.vector(PeerId(0), 2, 1, 0).is_none());
+        // It has moved, or says what can't be.
+        peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 4, gid: [0; 16] }, false);
+        peers.follow(PeerId(1), &Whereabouts { qp: 11, lid: 0, gid: [0; 16] }, false);
+        assert_eq!(peers.vector(PeerId(1), 2, 1, 0).unwrap().dlid, 4);
+        assert_eq!(peers.get(PeerId(1)).unwrap().qp, 10);
         assert!(peers.learn(PeerId(2), &Address { ethernet: true, lid: 0, ..address }));
         let route = peers.vector(PeerId(2), 2, 0, 5).unwrap().global.unwrap();
         assert_eq!((route.dgid, route.source_index), (gid, 5));

@@ -204,6 +204,14 @@ impl Registry {
         }
     }
 
+    /// For a device that was opened anew: nothing is registered. Addresses go on where they were, so that no key of before
+    /// names anything.
+    pub fn renewed(&self, pd: PdId, iova: bool) -> Self {
+        let fresh = Registry::new(pd, iova, self.bounds);
+        let next_address = fresh.next_address.map(|first| self.next_address.unwrap_or(first));
+        Registry { next_address, figures: self.figures, ..fresh }
+    }
+
     /// An address for so much memory, from the counter; `None`: the device takes its own only.
     pub fn address(&mut self, in_page: u64, bytes: u64) -> Option<u64> {
         let next = self.next_address?;

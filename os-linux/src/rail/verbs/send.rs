@@ -177,8 +177,8 @@ impl<D: Device> VerbsRail<D> {
             return false;
         }
         for piece in payload.iter().filter(|piece| piece.len > 0) {
-            let Some((registration, sge)) = self.registry.acquire(&mut self.device, *piece, extent, write) else {
-                registrations.iter().for_each(|place| self.registry.release(&mut self.device, *place));
+            let Some((registration, sge)) = self.registry.acquire(&mut *self.device, *piece, extent, write) else {
+                registrations.iter().for_each(|place| self.registry.release(&mut *self.device, *place));
                 registrations.clear();
                 sges.clear();
                 return false;
@@ -260,7 +260,7 @@ impl<D: Device> VerbsRail<D> {
         work.generation = (work.generation + 1) & Tag::GENERATION_MASK;
         work.pieces.clear();
         for registration in std::mem::take(&mut work.registrations) {
-            self.registry.release(&mut self.device, registration);
+            self.registry.release(&mut *self.device, registration);
         }
         self.works.free.push(place);
     }

@@ -1,4 +1,4 @@
-//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7.
+//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7, V-13.
 //!
 //! ```text
 //! caller                                called
@@ -14,18 +14,21 @@
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
+use rerail_core::time::Nanos;
 use rerail_core::wire::handshake::NONCE_BYTES;
 use rerail_verbs::contract::Device;
 
 use super::link::{Link, Phase};
 use super::peers::NO_LINK;
 use super::wire::{Nonce, Reason, Setup, SetupKind, Terms};
-use super::{Report, VerbsRail, deliver};
+use super::{Report, VerbsRail, codes, deliver};
 use crate::auth::keep;
 use crate::rail::Sink;
 
 /// Starts the transcripts that nonces are made of.
 const NONCE_LABEL: &[u8] = b"rerail verbs nonce 1";
+/// No message is said again sooner: a peer looks only now and then.
+const RESEND_MIN: Nanos = Nanos::from_micros(20);
 
 impl<D: Device> VerbsRail<D> {
     /// Calls a peer, unless it is connected or about to be.
@@ -40,6 +43,12 @@ impl<D: Device> VerbsRail<D> {
                 Phase::Up | Phase::Failing(Some(_)) => {}
                 Phase::Closing | Phase::Failing(None) => link.again = true,
             }
+            return;
+        }
+        self.look_at_port();
+        if self.broken || self.outage.is_some() {
+            let code = if self.broken { codes::BROKEN } else { codes::PORT_DOWN };
+            self.reports.push_back(Report::Down(peer, RailFault::Device { code }));
             return;
         }
         self.attempts += 1;
@@ -62,7 +71,8 @@ impl<D: Device> VerbsRail<D> {
         let psn = u32::from_le_bytes([a, b, c, 0]);
         let mut link = Link::new(peer, qp, nonce, psn, SetupKind::Request(self.terms(qp.number, psn)));
         link.deadline = self.now + self.options.handshake_timeout;
-        link.pause = self.options.resend_first;
+        link.pause = self.first_pause();
+        (link.first_pause, link.began) = (link.pause, self.now);
         let due = (self.now + link.pause).min(link.deadline);
         let index = self.links.insert(link);
         self.links.set_timer(index, Some(due));
@@ -72,6 +82,12 @@ impl<D: Device> VerbsRail<D> {
             entry.link = index;
         }
         Ok(index)
+    }
+
+    /// Only of messages that are no recorded ones, or of attempts that are newer than all others: where a peer was once
+    /// is not where it is.
+    fn follow(&mut self, from: PeerId, setup: &Setup) {
+        self.peers.follow(from, &setup.at, self.port.address.ethernet);
     }
 
     fn terms(&self, qp: u32, psn: u32) -> Terms {
@@ -138,7 +154,9 @@ impl<D: Device> VerbsRail<D> {
             }
             return;
         }
-        match link.map(|link| link.phase) {
+        let phase = link.map(|link| link.phase);
+        self.follow(from, setup);
+        match phase {
             None => {}
             // V-5: ours wins, theirs is given up when they hear of it.
             Some(Phase::Calling) if keep(true, self.identity.me, from) => return,
@@ -162,7 +180,7 @@ impl<D: Device> VerbsRail<D> {
             return self.fail(index, Some(fault));
         }
         let says = SetupKind::Reply { terms: self.terms(qp.number, psn), answers: setup.nonce };
-        let (deadline, pause) = (self.now + self.options.handshake_timeout, self.options.resend_first);
+        let (deadline, pause) = (self.now + self.options.handshake_timeout, self.first_pause());
         let due = (self.now + pause).min(deadline);
         let Some(link) = self.links.get_mut(index) else { unreachable!("found or made above") };
         (link.phase, link.theirs, link.says, link.attempt) = (Phase::Called, Some(setup.nonce), says, 0);
@@ -185,10 +203,16 @@ impl<D: Device> VerbsRail<D> {
         }
         link.theirs = Some(setup.nonce);
         let (qp, psn) = (link.qp, link.psn);
+        if link.pause == link.first_pause {
+            // Said once, answered once.
+            let took = self.now - link.began;
+            self.round_trip = Some(self.round_trip.map_or(took, |least| least.min(took)));
+        }
         if let Some(entry) = self.peers.get_mut(from) {
             // Requests that they gave up for this connection are over (V-6).
             entry.seen = entry.seen.max(setup.attempt);
         }
+        self.follow(from, setup);
         if terms.message_bytes != self.options.message_bytes() {
             self.refuse(from, setup.nonce, Reason::Sizes);
             return self.fail(index, Some(RailFault::Refused));
@@ -218,6 +242,7 @@ impl<D: Device> VerbsRail<D> {
         link.heard = true;
         link.is_saying = false;
         let (qp, psn, reads_served) = (link.qp, link.psn, link.reads_served);
+        self.follow(from, setup);
         match self.ready_to_send(qp, psn, reads_served) {
             Ok(()) => self.stand(index, sink),
             Err(fault) => self.fail(index, Some(fault)),
@@ -249,13 +274,20 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
+    /// When to say a message again for the first time: after four round trips, as long as one was seen; one that is lost
+    /// costs no more than that (V-4).
+    fn first_pause(&self) -> Nanos {
+        let round_trip = self.round_trip.map_or(self.options.resend_first, |seen| Nanos(seen.0.saturating_mul(4)));
+        round_trip.max(RESEND_MIN).min(self.options.resend_first)
+    }
+
     /// A link's timer has gone off.
     pub(super) fn time_out(&mut self, index: u32) {
         let now = self.now;
         let Some(link) = self.links.get_mut(index) else { return };
         match link.phase {
             Phase::Calling | Phase::Called if now < link.deadline => {
-                link.pause = rerail_core::time::Nanos(link.pause.0.saturating_mul(2)).min(self.options.resend_max);
+                link.pause = Nanos(link.pause.0.saturating_mul(2)).min(self.options.resend_max);
                 let due = (now + link.pause).min(link.deadline);
                 self.links.set_timer(index, Some(due));
                 self.say(index);

@@ -16,7 +16,7 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
 pub const VERSION: u8 = 1;
 /// Bytes of a message.
-pub const SETUP_BYTES: usize = 144;
+pub const SETUP_BYTES: usize = 168;
 /// Bytes that the MAC covers: all before it.
 pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
 /// Starts the MAC's transcript.
@@ -24,6 +24,8 @@ pub const SETUP_LABEL: &[u8] = b"rerail verbs set-up 1";
 
 /// Numbers of queue pairs and of packets have so many bits.
 const NUMBER_BITS: u32 = 24;
+/// The first LID that is no port's (InfiniBand specification, 4.1.3).
+const LID_END: u16 = 0xC000;
 
 /// A number that is used once.
 pub type Nonce = [u8; NONCE_BYTES];
@@ -41,10 +43,23 @@ pub struct Setup {
     pub to: u32,
     /// The newest of the sender's attempts to connect to that rank; they count from 1.
     pub attempt: u32,
+    /// Where the sender's port and its queue pair for datagrams are now.
+    pub at: Whereabouts,
     /// The sender's nonce of this attempt.
     pub nonce: Nonce,
     /// What it says.
     pub kind: SetupKind,
+}
+
+/// Where answers go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// Number of the queue pair for datagrams (24 bits, not 0).
+    pub qp: u32,
+    /// The port's LID, path bits included; 0 on Ethernet.
+    pub lid: u16,
+    /// The port's GID.
+    pub gid: [u8; 16],
 }
 
 /// What a set-up message says.
@@ -122,7 +137,10 @@ struct SetupLayout {
     reads_served: u8,
     reserved: u8,
     message_bytes: U32,
-    reserved_2: U32,
+    datagrams: U32,
+    gid: [u8; 16],
+    lid: U16,
+    reserved_2: [u8; 6],
     nonce: Nonce,
     answers: Nonce,
     mac: [u8; MAC_BYTES],
@@ -147,13 +165,13 @@ pub fn seal(message: &mut [u8; SETUP_BYTES], mac: &[u8; MAC_BYTES]) {
 
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
-    /// `setup.attempt`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`.
+    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`.
     pub fn parse(bytes: &[u8; SETUP_BYTES]) -> Result<Setup, WireError> {
         let layout: &SetupLayout = transmute_ref!(bytes);
         ensure("setup.magic", layout.magic.get() == MAGIC, layout.magic.get().into())?; // V-1
         ensure("setup.version", layout.version == VERSION, layout.version.into())?;
         ensure("setup.reserved", layout.reserved == 0, layout.reserved.into())?;
-        ensure("setup.reserved", layout.reserved_2.get() == 0, layout.reserved_2.get().into())?;
+        ensure("setup.reserved", layout.reserved_2 == [0; 6], layout.reserved_2[0].into())?;
         ensure("setup.attempt", layout.attempt.get() != 0, 0)?;
         let terms = Terms {
             qp: layout.qp.get(),
@@ -170,6 +188,9 @@ impl Setup {
             4 => SetupKind::Refusal { answers, reason: Reason::from_code(layout.reason)? },
             other => return Err(WireError { field: "setup.kind", value: other.into() }),
         };
+        let at = Whereabouts { qp: layout.datagrams.get(), lid: layout.lid.get(), gid: layout.gid };
+        ensure("setup.datagrams", at.qp >> NUMBER_BITS == 0 && at.qp != 0, at.qp.into())?;
+        ensure("setup.lid", at.lid < LID_END, at.lid.into())?;
         // V-2: what a kind does not carry is zero.
         let (has_terms, has_answer) = (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
         ensure("setup.terms", has_terms || terms == Terms::default(), terms.qp.into())?;
@@ -181,6 +202,7 @@ impl Setup {
             from: layout.from.get(),
             to: layout.to.get(),
             attempt: layout.attempt.get(),
+            at,
             nonce: layout.nonce,
             kind,
         })
@@ -211,7 +233,10 @@ impl Setup {
             reads_served: terms.reads_served,
             reserved: 0,
             message_bytes: U32::new(terms.message_bytes),
-            reserved_2: U32::new(0),
+            datagrams: U32::new(self.at.qp),
+            gid: self.at.gid,
+            lid: U16::new(self.at.lid),
+            reserved_2: [0; 6],
             nonce: self.nonce,
             answers,
             mac: [0; MAC_BYTES],
@@ -251,9 +276,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn sample(kind: SetupKind) -> Setup {
-        Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, nonce: [0xA1; 32], kind }
+        Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, at: AT, nonce: [0xA1; 32], kind }
     }
 
+    const AT: Whereabouts = Whereabouts { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
     const TERMS: Terms = Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100 };
 
     fn kinds() -> [SetupKind; 4] {
@@ -272,7 +298,9 @@ mod tests {
         let bytes = sample(kinds()[1]).emit();
         let mut expected =
             b"RERV\x01\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
-        expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\0\0\0\0");
+        expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
+        expected.extend([0xE7; 16]);
+        expected.extend(b"\x0D\x0C\0\0\0\0\0\0");
         expected.extend([0xA1; 32]);
         expected.extend([0xB2; 32]);
         expected.extend([0; 32]);
@@ -293,7 +321,7 @@ mod tests {
     /// V-2: each field that is wrong is named.
     #[test]
     fn errors_name_the_field() {
-        let cases: [(usize, usize, u8, &str); 14] = [
+        let cases: [(usize, usize, u8, &str); 16] = [
             (0, 0, b'X', "setup.magic"),
             (0, 4, 2, "setup.version"),
             (0, 5, 5, "setup.kind"),
@@ -304,9 +332,11 @@ mod tests {
             (0, 35, 1, "setup.psn"),
             (0, 36, 1, "setup.mtu"),
             (0, 39, 1, "setup.reserved"),
-            (0, 44, 1, "setup.reserved"),
+            (0, 47, 1, "setup.datagrams"),
+            (0, 65, 0xC0, "setup.lid"),
+            (0, 71, 1, "setup.reserved"),
             (2, 28, 1, "setup.terms"),
-            (0, 80, 1, "setup.answers"),
+            (0, 104, 1, "setup.answers"),
             (3, 40, 1, "setup.terms"),
         ];
         for (kind, at, value, field) in cases {
@@ -329,7 +359,7 @@ mod tests {
     proptest! {
         /// What parses is what would be emitted, whatever the bytes.
         #[test]
-        fn one_meaning_one_form(kind in 0usize..4, edits in proptest::collection::vec((0usize..112, any::<u8>()), 0..4)) {
+        fn one_meaning_one_form(kind in 0usize..4, edits in proptest::collection::vec((0usize..136, any::<u8>()), 0..4)) {
             let mut bytes = sample(kinds()[kind]).emit();
             for (at, value) in edits {
                 bytes[at] = value;

@@ -13,15 +13,18 @@ use super::super::connect::Share;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
 use super::*;
-use crate::auth::{Call, Dialler, Step};
+use crate::auth::{Attempts, Call, Dialler, Step};
 
 fn dial(node: &Node) -> OwnedFd {
     let address = node.rail.address();
     socket::dial(address.split_once('/').unwrap().1).unwrap()
 }
 
+/// Each call is newer than those before it.
 fn call(from: u32, to: PeerId) -> Call {
-    Call { transport: Transport::Shm, job: JOB, from: PeerId(from), to, rail: 0 }
+    static CALLS: AtomicU32 = AtomicU32::new(0);
+    let attempts = Attempts { attempt: CALLS.fetch_add(1, Ordering::Relaxed) + 1, answers: 0 };
+    Call { transport: Transport::Shm, job: JOB, from: PeerId(from), to, rail: 0, attempts }
 }
 
 /// The next datagram that `node` sends to `socket`, polling it meanwhile; `None`: it hangs up.
@@ -119,7 +122,7 @@ fn without_the_key_nobody_gets_in() {
 #[test]
 fn garbage_before_the_proof_is_refused_whatever_its_length() {
     let mut a = Node::new(0);
-    for (n, len) in [1, 55, 56, 57, 72, 73, 4096, 60_000].into_iter().enumerate() {
+    for (n, len) in [1, 63, 64, 65, 72, 73, 4096, 60_000].into_iter().enumerate() {
         let socket = dial(&a);
         socket::send(&socket, &vec![0x52; len], None).unwrap();
         while let Some((message, fd)) = answer(&mut a, &socket, true) {
@@ -152,14 +155,16 @@ fn a_recorded_handshake_is_worth_nothing() {
     assert!(a.sink.up.is_empty());
 }
 
-/// H-9
+/// H-9, H-10
 #[test]
-fn a_rank_outside_the_job_and_a_second_connection_are_refused() {
+fn a_rank_outside_the_job_and_an_old_dial_are_refused() {
     let mut a = Node::new(0);
     let _first = join(&mut a, 1);
     for rank in [1, 8, u32::MAX] {
         let socket = dial(&a);
-        let (mut dialler, hello) = Dialler::new(key(), call(rank, PeerId(0)), [3; 32]);
+        // Its first was newer.
+        let old = Call { attempts: Attempts { attempt: 1, answers: 0 }, ..call(rank, PeerId(0)) };
+        let (mut dialler, hello) = Dialler::new(key(), old, [3; 32]);
         socket::send(&socket, hello.bytes(), None).unwrap();
         let (challenge, _) = answer(&mut a, &socket, false).unwrap();
         let Ok(Step::Send(proof)) = dialler.handle(&challenge) else { panic!("a proof is due") };

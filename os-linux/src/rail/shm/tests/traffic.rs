@@ -204,25 +204,6 @@ fn the_ring_of_a_peer_that_is_gone_is_emptied_first() {
 }
 
 #[test]
-fn a_process_that_was_restarted_connects_again() {
-    let (mut a, mut b) = connected([0, 1]);
-    // So much is left in the ring that the new connection has proved itself before the old one is empty.
-    b.rail.options.burst = 1;
-    b.rail.look = true;
-    for number in 0..4 {
-        a.send(1, number, 9);
-    }
-    drop(a);
-    let mut a = Node::new(0);
-    introduce(&mut [&mut a, &mut b]);
-    a.connect(1);
-    settle(&mut [&mut a, &mut b]);
-    assert_eq!(b.sink.down, [(PeerId(0), RailFault::Closed)]);
-    assert_eq!((b.sink.up.len(), a.sink.up.len()), (2, 1));
-    assert_eq!(b.taken_from(0), (0..4).map(|number| packet(number, 9)).collect::<Vec<_>>());
-}
-
-#[test]
 fn a_buffer_that_is_too_short_or_void_costs_the_rest_of_its_packet_only() {
     let (mut a, mut b) = connected([0, 1]);
     b.sink.capacity = Some(100);
@@ -254,13 +235,13 @@ fn close_ends_the_subchannel_and_counts() {
 }
 
 #[test]
-fn nobody_home_is_refused_and_silence_times_out() {
+fn nobody_home_is_told_and_silence_times_out() {
     let mut a = Node::new(0);
     let gone = Node::new(1).rail.address();
     a.rail.add_peer(PeerId(1), &gone).unwrap();
     a.connect(1);
     settle(&mut [&mut a]);
-    assert_eq!(a.sink.down, [(PeerId(1), RailFault::Refused)]);
+    assert_eq!(a.sink.down, [(PeerId(1), RailFault::Gone)]);
     // One that listens and never answers.
     let b = Node::new(2);
     a.rail.add_peer(PeerId(2), &b.rail.address()).unwrap();

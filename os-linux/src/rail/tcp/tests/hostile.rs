@@ -25,7 +25,7 @@ fn no_key_but_plenty_to_say() {
 fn nothing_behind_an_unfinished_handshake_is_read() {
     let mut world = honest_pair();
     let mut raw = Raw::to(&world.hosts[0]);
-    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0 };
+    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0, attempts: FIRST };
     let (_, hello) = Dialler::new(JobKey::new([1; 32]), call, [2; 32]);
     let before = world.hosts[0].rail.counters();
     raw.write(&[hello.bytes(), &[0; 32], &header(PeerId(9), 1, 10), &payload(1, 10)].concat());
@@ -60,7 +60,7 @@ fn the_wrong_key() {
 fn the_wrong_key_from_one_that_does_not_care_who_answers() {
     let mut world = honest_pair();
     let mut raw = Raw::to(&world.hosts[0]);
-    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0 };
+    let call = Call { transport: Transport::Tcp, job: JOB, from: PeerId(9), to: PeerId(0), rail: 0, attempts: FIRST };
     let (_, hello) = Dialler::new(JobKey::new([1; 32]), call, [2; 32]);
     raw.write(hello.bytes());
     let challenge = raw.read(&mut world, CHALLENGE_BYTES);

@@ -11,7 +11,7 @@ fn nobody_listens() {
     world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
     world.hosts[0].rail.connect(Time(1), PeerId(7));
     world.until(|hosts| !hosts[0].sink.down.is_empty());
-    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Refused)]);
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Gone)]);
     assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
     // It may be tried again.
     world.hosts[0].rail.connect(Time(2), PeerId(7));
@@ -33,7 +33,7 @@ fn an_acceptor_that_never_answers() {
     world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut raw = Raw::accept(&listener, &mut world);
-    raw.read(&mut world, 56);
+    raw.read(&mut world, HELLO_BYTES);
     assert_eq!(world.hosts[0].rail.next_timeout(), Some(world.now + options().handshake_timeout));
     world.now = world.now + options().handshake_timeout;
     world.poll();
@@ -49,7 +49,7 @@ fn an_acceptor_without_the_key() {
     world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
     world.hosts[0].rail.connect(world.now, PeerId(7));
     let mut raw = Raw::accept(&listener, &mut world);
-    raw.read(&mut world, 56);
+    raw.read(&mut world, HELLO_BYTES);
     raw.write(&[0x11; CHALLENGE_BYTES]);
     world.until(|hosts| !hosts[0].sink.down.is_empty());
     assert_eq!(world.hosts[0].sink.down, [(PeerId(7), RailFault::Unauthenticated)]);
@@ -82,7 +82,7 @@ fn of_crossing_dials_the_higher_ranks_yields() {
     world.hosts[1].rail.add_peer(PeerId(0), &address).unwrap();
     world.hosts[1].rail.connect(world.now, PeerId(0));
     let mut ours = Raw::accept(&listener, &mut world);
-    ours.read(&mut world, 56);
+    ours.read(&mut world, HELLO_BYTES);
     let mut theirs = Raw::to(&world.hosts[1]);
     let (_, outcome) = theirs.call(&mut world, key(), 0, 1);
     assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
@@ -115,15 +115,57 @@ fn who_yielded_waits_for_the_winner() {
     }
 }
 
-/// H-9
+/// H-10
 #[test]
-fn a_second_connection_is_refused() {
+fn a_dial_that_is_not_newer_is_refused() {
     let mut world = World::new([options()]);
     let mut first = Raw::authenticated(&mut world, 9, 0);
     let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 9, 0);
-    assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Connected));
+    assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Old));
     first.write(&header(PeerId(9), 3, 0));
     world.until(|hosts| hosts[0].sink.taken.len() == 1);
+    assert!(world.hosts[0].sink.down.is_empty());
+}
+
+/// H-10, L-5: what had arrived on the connection that the peer has given up is delivered first.
+#[test]
+fn a_newer_dial_ends_what_stood() {
+    let mut world = World::new([options()]);
+    let mut first = Raw::authenticated(&mut world, 9, 0);
+    for number in 0..40 {
+        first.write(&header(PeerId(9), number, 3000));
+        first.write(&payload(number, 3000));
+    }
+    first.write(&header(PeerId(9), 40, 3000));
+    let newer = Attempts { attempt: 2, answers: 0 };
+    let mut second = Raw::to(&world.hosts[0]);
+    let (_, outcome) = second.call_as(&mut world, key(), (9, 0), newer);
+    assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
+    world.until(|hosts| hosts[0].sink.up.len() == 2);
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(9), RailFault::Closed)]);
+    assert_eq!(world.hosts[0].numbers_from(PeerId(9)), (0..40).collect::<Vec<_>>());
+    assert!(first.is_closed(&mut world));
+    second.write(&header(PeerId(9), 50, 0));
+    world.until(|hosts| hosts[0].sink.taken.len() == 41);
+    assert_eq!(world.hosts[0].rail.connections.iter().count(), 1);
+}
+
+/// H-10: one that does not know yet that its own dial was given up for it.
+#[test]
+fn a_dial_that_was_given_up_for_ours_is_refused() {
+    let mut world = World::new([options()]);
+    let (listener, address) = raw_listener();
+    world.hosts[0].rail.add_peer(PeerId(7), &address).unwrap();
+    world.hosts[0].rail.connect(world.now, PeerId(7));
+    let mut first = Raw::accept(&listener, &mut world);
+    first.answer(&mut world, 7, Verdict::Accepted);
+    world.until(|hosts| hosts[0].sink.standing == [PeerId(7)]);
+    let (_, outcome) = Raw::to(&world.hosts[0]).call(&mut world, key(), 7, 0);
+    assert_eq!(outcome.unwrap_err(), AuthError::Refused(RefusedBecause::Old));
+    // The same, but begun after it had accepted ours: it has lost it.
+    let newer = Attempts { attempt: 2, answers: 1 };
+    let (_, outcome) = Raw::to(&world.hosts[0]).call_as(&mut world, key(), (7, 0), newer);
+    assert!(matches!(outcome, Ok(Step::Authenticated { .. })), "{outcome:?}");
 }
 
 /// H-9

@@ -1,0 +1,162 @@
+//! What the kernel is to real processes that share memory: it makes the rings of a pair, rings doorbells, and knows who is
+//! dead.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use rerail_core::shm::RingConfig;
+use rerail_core::time::Time;
+
+use super::memory::{Inbound, Outbound, pair};
+
+/// What the ranks of all hosts share of their shared memory.
+#[derive(Clone, Debug)]
+pub struct ShmHub(pub(super) Rc<RefCell<Hub>>);
+
+#[derive(Debug)]
+pub(super) struct Hub {
+    pub(super) ring: RingConfig,
+    pub(super) posts_max: u16,
+    pub(super) latency_ns: u64,
+    /// The world's clock.
+    pub(super) now: Time,
+    pub(super) ranks: Vec<Process>,
+    /// Ranks that something becomes visible to, and when, until the world takes them.
+    pub(super) woken: Vec<(u32, Time)>,
+    pub(super) ring_bytes: u64,
+}
+
+/// A rank, as its host's kernel knows it.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) host: u32,
+    pub(super) alive: bool,
+    /// The latest entry of `woken` for it.
+    pub(super) woken: Option<Time>,
+    /// Ends that others made for it.
+    pub(super) calls: VecDeque<End>,
+    /// Peers whose doorbell rang.
+    pub(super) bells: Vec<u32>,
+}
+
+/// One end of a pair of rings.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) peer: u32,
+    pub(super) inbound: Inbound,
+    pub(super) outbound: Outbound,
+    pub(super) near: Rc<Cell<Side>>,
+    pub(super) far: Rc<Cell<Side>>,
+    /// When each packet of the ring becomes visible here, and there: memory needs its time to the other processor.
+    pub(super) visible: Rc<RefCell<VecDeque<Time>>>,
+    pub(super) far_visible: Rc<RefCell<VecDeque<Time>>>,
+}
+
+/// What one side of a pair has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// Not taken its end yet.
+    Called,
+    /// Taken it.
+    Open,
+    /// Closed it, after its last packet.
+    Closed,
+}
+
+impl ShmHub {
+    /// For ranks on these hosts.
+    pub fn new(hosts: Vec<u32>, ring: RingConfig, posts_max: u16, latency_ns: u64) -> Self {
+        let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
+        let ranks = hosts.into_iter().map(process).collect();
+        ShmHub(Rc::new(RefCell::new(Hub {
+            ring,
+            posts_max,
+            latency_ns,
+            now: Time(0),
+            ranks,
+            woken: Vec::new(),
+            ring_bytes: 0,
+        })))
+    }
+
+    /// Tells the time: what is posted from now on is seen `latency_ns` later.
+    pub fn set_now(&self, now: Time) {
+        self.0.borrow_mut().now = now;
+    }
+
+    /// Bytes of ring memory made so far.
+    pub fn ring_bytes(&self) -> u64 {
+        self.0.borrow().ring_bytes
+    }
+
+    /// Moves the ranks that something becomes visible to, and when.
+    pub fn take_woken(&self, woken: &mut Vec<(u32, Time)>) {
+        let hub = &mut *self.0.borrow_mut();
+        hub.woken.iter().for_each(|(rank, _)| hub.ranks[*rank as usize].woken = None);
+        woken.append(&mut hub.woken);
+    }
+
+    /// A process is gone; those on its host learn of it as of a socket that hangs up.
+    pub fn kill(&self, rank: u32) {
+        let hub = &mut *self.0.borrow_mut();
+        let Some(dead) = hub.ranks.get_mut(rank as usize) else { return };
+        dead.alive = false;
+        dead.calls.clear();
+        let host = dead.host;
+        for peer in 0..hub.ranks.len() as u32 {
+            if peer != rank && hub.ranks[peer as usize].host == host && hub.ranks[peer as usize].alive {
+                hub.ring(rank, peer);
+            }
+        }
+    }
+}
+
+impl Hub {
+    /// When others see what is done now.
+    pub(super) fn visible(&self) -> Time {
+        Time(self.now.0.saturating_add(self.latency_ns))
+    }
+
+    pub(super) fn wake(&mut self, rank: u32) {
+        let visible = self.visible();
+        let Some(process) = self.ranks.get_mut(rank as usize) else { return };
+        // The clock does not go back, so an entry that is there is not later.
+        if process.woken.is_none() {
+            process.woken = Some(visible);
+            self.woken.push((rank, visible));
+        }
+    }
+
+    /// Rings the doorbell of `from` at `to`.
+    pub(super) fn ring(&mut self, from: u32, to: u32) {
+        self.ranks[to as usize].bells.push(from);
+        self.wake(to);
+    }
+
+    /// Makes both rings, leaves the peer's ends with it and gives ours.
+    pub(super) fn call(&mut self, rank: u32, peer: u32) -> Option<End> {
+        if !self.ranks.get(peer as usize)?.alive {
+            return None;
+        }
+        // The configuration was checked with the scenario.
+        let (inbound, far_outbound) = pair(self.ring).ok()?;
+        let (far_inbound, outbound) = pair(self.ring).ok()?;
+        self.ring_bytes += (inbound.len() + far_inbound.len()) as u64;
+        let (near, far) = (Rc::new(Cell::new(Side::Open)), Rc::new(Cell::new(Side::Called)));
+        let (visible, far_visible) =
+            (Rc::<RefCell<VecDeque<Time>>>::default(), Rc::<RefCell<VecDeque<Time>>>::default());
+        let theirs = End {
+            peer: rank,
+            inbound: far_inbound,
+            outbound: far_outbound,
+            near: far.clone(),
+            far: near.clone(),
+            visible: far_visible.clone(),
+            far_visible: visible.clone(),
+        };
+        self.ranks[peer as usize].calls.push_back(theirs);
+        self.wake(peer);
+        Some(End { peer, inbound, outbound, near, far, visible, far_visible })
+    }
+}

@@ -1,0 +1,309 @@
+//! Two ranks, a rail between them, and all that may become of subchannels (F-2, L-15 to L-17).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Span};
+use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
+use rerail_core::shm::RingConfig;
+use rerail_core::time::Time;
+use rerail_core::wire::{Body, Common, Data, Repr};
+use rerail_linux::rail::{Outgoing, Piece, Rail, Sink};
+
+use super::{PipeNet, ShmHub, StreamRail};
+use crate::net::{BusModel, Direction, HcaModel, LinkModel, Net, PlaneModel, PortId, SubnetModel};
+use crate::rng::Rng;
+
+#[derive(Default)]
+struct Ear {
+    standing: bool,
+    up: usize,
+    down: Vec<RailFault>,
+    completed: usize,
+    /// Numbers of packets that came whole.
+    taken: Vec<u64>,
+    open: Option<(u64, Vec<u8>)>,
+}
+
+impl Sink for Ear {
+    fn arrival(&mut self, _: PeerId, header: &[u8]) -> Arrival {
+        assert!(self.standing && self.open.is_none());
+        let repr = Repr::parse(header).unwrap();
+        let Body::Data(Data { operation, .. }) = repr.body else { panic!("not sent here") };
+        self.open = Some((operation, vec![0; repr.common.payload_bytes as usize]));
+        let memory = Span::EMPTY;
+        Arrival::Place { id: PlaceId(Key { index: 1, generation: 1 }), memory }
+    }
+
+    fn place(&mut self, _: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        let (_, memory) = self.open.as_mut().expect("an open placement");
+        let rest = &mut memory[from as usize..];
+        pieces.push(Piece { start: rest.as_mut_ptr(), len: rest.len() });
+        true
+    }
+
+    fn placed(&mut self, _: PlaceId) {
+        let (number, memory) = self.open.take().expect("an open placement");
+        assert!(memory.iter().all(|byte| *byte == number as u8), "packet {number} is damaged");
+        self.taken.push(number);
+    }
+
+    fn completed(&mut self, _: PostId, _: PostStatus) {
+        assert!(self.standing);
+        self.completed += 1;
+    }
+
+    fn up(&mut self, _: PeerId) {
+        assert!(!self.standing, "up already");
+        (self.standing, self.up) = (true, self.up + 1);
+    }
+
+    fn down(&mut self, _: PeerId, fault: RailFault) {
+        (self.standing, self.open) = (false, None);
+        self.down.push(fault);
+    }
+
+    fn reset(&mut self) {}
+}
+
+/// What carries: told the time, it says when something happens next.
+type Ground = Box<dyn FnMut(Time) -> Option<Time>>;
+
+struct Pair {
+    rails: [Box<dyn Rail>; 2],
+    ears: [Ear; 2],
+    ground: Ground,
+    now: Time,
+    posts: u32,
+    /// Payloads, kept until the test ends.
+    memory: Vec<Vec<u8>>,
+}
+
+impl Pair {
+    fn new(rails: [Box<dyn Rail>; 2], ground: Ground) -> Self {
+        Pair { rails, ears: Default::default(), ground, now: Time(1), posts: 0, memory: Vec::new() }
+    }
+
+    fn streams() -> (Self, Rc<RefCell<PipeNet>>) {
+        let mut net = Net::new(7);
+        let plane = PlaneModel { latency_ns: 0, bytes_per_second: 0 };
+        let subnet = net.add_subnet(&SubnetModel { latency_ns: 100, planes: vec![plane] });
+        for lid in [2, 3] {
+            let host = net.add_host();
+            let bus = net.add_bus(host, BusModel::default());
+            let hca = net.add_hca(bus, HcaModel::default());
+            net.add_port(hca, subnet, LinkModel::default(), lid, 0);
+        }
+        let mut pipes = PipeNet::over(net);
+        pipes.listen(0, 0, PortId(0));
+        pipes.listen(0, 1, PortId(1));
+        let pipes = Rc::new(RefCell::new(pipes));
+        let rail = |rank| Box::new(StreamRail::new(pipes.clone(), 0, rank, 0)) as Box<dyn Rail>;
+        let ground = pipes.clone();
+        let ground = move |now| {
+            ground.borrow_mut().advance(now);
+            ground.borrow().next_event()
+        };
+        (Self::new([rail(0), rail(1)], Box::new(ground)), pipes)
+    }
+
+    fn rings() -> (Self, ShmHub) {
+        let hub = ShmHub::new(vec![0, 0], RingConfig { slots: 4, slot_bytes: 4096 + 256 }, 8, 100);
+        let rail = |rank| Box::new(hub.rail(rank)) as Box<dyn Rail>;
+        let ground = hub.clone();
+        let ground = move |now| {
+            ground.set_now(now);
+            let mut woken = Vec::new();
+            ground.take_woken(&mut woken);
+            woken.iter().map(|(_, at)| *at).max()
+        };
+        (Self::new([rail(0), rail(1)], Box::new(ground)), hub)
+    }
+
+    fn poll(&mut self, rank: usize) -> usize {
+        self.rails[rank].poll(self.now, &mut self.ears[rank])
+    }
+
+    /// Polls both; where nothing happens, goes to the time when something does. `false`: never.
+    fn step(&mut self) -> bool {
+        let next = (self.ground)(self.now);
+        let happened = self.poll(0) + self.poll(1);
+        let timers = self.rails.iter().filter_map(|rail| rail.next_timeout());
+        let Some(next) = next.into_iter().chain(timers).min() else { return happened > 0 };
+        if happened == 0 {
+            self.now = self.now.max(next);
+        }
+        true
+    }
+
+    fn until(&mut self, come_true: impl Fn(&Pair) -> bool) {
+        for _ in 0..100_000 {
+            if come_true(self) {
+                return;
+            }
+            self.step();
+        }
+        panic!("it does not come, at {:?}: {:?} {:?}", self.now, self.ears[0].down, self.ears[1].down);
+    }
+
+    fn settle(&mut self) {
+        let mut quiet = 0;
+        while quiet < 5 {
+            quiet = if self.step() { 0 } else { quiet + 1 };
+        }
+    }
+
+    fn connect(&mut self, rank: usize) {
+        self.rails[rank].connect(self.now, PeerId(1 - rank as u32));
+    }
+
+    fn sever(&mut self, rank: usize) {
+        self.rails[rank].sever(PeerId(1 - rank as u32));
+        (self.ears[rank].standing, self.ears[rank].open) = (false, None);
+    }
+
+    fn send(&mut self, rank: usize, number: u64, bytes: usize) {
+        let common = Common { source: rank as u32, payload_bytes: bytes as u32, ..Common::default() };
+        let body = Body::Data(Data { operation: number, offset: 0 });
+        let header = Repr { common, body }.emit_vec().unwrap();
+        let mut payload = vec![number as u8; bytes];
+        let pieces = [Piece { start: payload.as_mut_ptr(), len: bytes }];
+        self.posts += 1;
+        let id = PostId(Key { index: self.posts, generation: 1 });
+        let peer = PeerId(1 - rank as u32);
+        let (kind, header) = (PostKind::Send, &header[..]);
+        self.rails[rank].post(Outgoing { id, peer, kind, header, payload: &pieces, extent: 0 });
+        self.memory.push(payload);
+    }
+
+    fn both_stand(&self) -> bool {
+        self.ears.iter().all(|ear| ear.standing)
+    }
+}
+
+fn each(test: impl Fn(&str, fn() -> Pair)) {
+    test("streams", || Pair::streams().0);
+    test("rings", || Pair::rings().0);
+}
+
+/// F-2, L-15
+#[test]
+fn a_severed_subchannel_is_silent() {
+    each(|kind, make| {
+        let mut pair = make();
+        pair.connect(0);
+        pair.until(Pair::both_stand);
+        for number in 0..8 {
+            pair.send(0, number, 4000);
+            pair.send(1, number, 4000);
+        }
+        for _ in 0..3 {
+            pair.step();
+        }
+        let before = (pair.ears[0].completed, pair.ears[0].taken.len());
+        pair.sever(0);
+        pair.memory.iter_mut().for_each(|memory| memory.fill(0xEE));
+        pair.settle();
+        assert_eq!((pair.ears[0].completed, pair.ears[0].taken.len()), before, "{kind}");
+        assert!(pair.ears[0].down.is_empty() && !pair.rails[0].is_closing(), "{kind}");
+        assert_eq!(pair.ears[1].down, [RailFault::Closed], "{kind}");
+        pair.connect(1);
+        pair.until(Pair::both_stand);
+        pair.send(0, 77, 100);
+        pair.until(|pair| pair.ears[1].taken.last() == Some(&77));
+    });
+}
+
+/// L-16: the other side still believes in the old one.
+#[test]
+fn who_still_believes_is_told() {
+    each(|kind, make| {
+        let mut pair = make();
+        pair.connect(0);
+        pair.until(Pair::both_stand);
+        for life in 1..6 {
+            let rank = life % 2;
+            pair.sever(rank);
+            pair.connect(rank);
+            pair.until(|pair| pair.ears[1 - rank].up == life + 1 && pair.both_stand());
+            assert_eq!(pair.ears.iter().map(|ear| ear.down.len()).sum::<usize>(), life, "{kind}");
+        }
+    });
+}
+
+/// L-16
+#[test]
+fn any_order_of_dials_and_ends() {
+    each(|kind, make| {
+        for seed in 0..300 {
+            let mut rng = Rng::new(seed, "dials and ends");
+            let mut pair = make();
+            for number in 0..80 {
+                let rank = rng.below(2) as usize;
+                match rng.below(12) {
+                    0 => pair.sever(rank),
+                    1 => {
+                        pair.rails[rank].disconnect(PeerId(1 - rank as u32));
+                        (pair.ears[rank].standing, pair.ears[rank].open) = (false, None);
+                    }
+                    2..5 => pair.connect(rank),
+                    5..7 if pair.ears[rank].standing => pair.send(rank, number, 500),
+                    7..9 => drop(pair.poll(rank)),
+                    _ => drop(pair.step()),
+                }
+            }
+            for _ in 0..400 {
+                pair.connect(0);
+                pair.connect(1);
+                pair.step();
+            }
+            assert!(pair.both_stand(), "{kind}, seed {seed}");
+            let ups = (pair.ears[0].up, pair.ears[1].up);
+            pair.send(0, 200, 100);
+            pair.send(1, 201, 100);
+            pair.until(|pair| pair.ears[1].taken.contains(&200) && pair.ears[0].taken.contains(&201));
+            assert_eq!(ups, (pair.ears[0].up, pair.ears[1].up), "{kind}, seed {seed}: it stays");
+        }
+    });
+}
+
+/// L-16: nobody listens any more.
+#[test]
+fn the_dead_are_gone() {
+    let (mut pair, pipes) = Pair::streams();
+    pipes.borrow_mut().kill(1);
+    pair.connect(0);
+    pair.until(|pair| pair.ears[0].down == [RailFault::Gone]);
+    let (mut pair, hub) = Pair::rings();
+    hub.kill(1);
+    pair.connect(0);
+    pair.until(|pair| pair.ears[0].down == [RailFault::Gone]);
+}
+
+/// L-17
+#[test]
+fn a_stream_ends_with_its_link() {
+    let (mut pair, pipes) = Pair::streams();
+    pair.connect(0);
+    pair.until(Pair::both_stand);
+    let set = |pair: &mut Pair, up| {
+        let now = pair.now;
+        pipes.borrow_mut().net_mut().set_link(now, PortId(0), Direction::Both, up, Some(rerail_core::time::Nanos(0)));
+    };
+    let net_down = RailFault::Device { code: 100 };
+    for life in 1..4 {
+        set(&mut pair, false);
+        pair.until(|pair| !pair.ears[0].standing);
+        assert_eq!(pair.ears[0].down, [net_down]);
+        pair.connect(0);
+        pair.until(|pair| pair.ears[0].down == [net_down; 2]);
+        set(&mut pair, true);
+        // Its port sees it at its next look.
+        for _ in 0..5 {
+            pair.step();
+        }
+        pair.connect(0);
+        pair.until(|pair| pair.both_stand() && pair.ears[1].up == life + 1);
+        pair.ears[0].down.clear();
+    }
+}

@@ -1,0 +1,157 @@
+//! Subchannels that are severed, and made anew in every order of things.
+
+use super::*;
+
+/// A generator of the tests' own: SplitMix64.
+pub(super) struct Draw(pub u64);
+
+impl Draw {
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % bound
+    }
+}
+
+impl Host {
+    /// As the core does it: from here on the subchannel is none.
+    fn sever(&mut self, peer: PeerId) {
+        self.rail.sever(peer);
+        self.sink.standing.retain(|standing| *standing != peer);
+        self.sink.open.clear();
+    }
+}
+
+/// F-2, L-15: nothing of it is told any more, and no memory is touched, whatever comes or was on its way.
+#[test]
+fn a_severed_subchannel_is_silent() {
+    let mut world = World::new([small(), small()]);
+    world.join(0, 1);
+    // Completions that are not told yet, posts that no socket takes, and a packet that is here in part.
+    for number in 0..20 {
+        world.hosts[0].send(PeerId(1), number, 100_000, 1000);
+        world.hosts[1].send(PeerId(0), number, 100_000, 1000);
+    }
+    for _ in 0..20 {
+        world.poll();
+    }
+    assert!(!world.hosts[0].sink.open.is_empty(), "a packet is under way");
+    let told = |host: &Host| (host.sink.completed.len(), host.sink.taken.len(), host.sink.down.len());
+    let before = told(&world.hosts[0]);
+    world.hosts[0].sever(PeerId(1));
+    // Nobody may read it now.
+    for memory in &mut world.hosts[0].memory {
+        memory.fill(0);
+    }
+    world.until(|hosts| !hosts[1].sink.down.is_empty());
+    assert_eq!(world.hosts[1].sink.down, [(PeerId(0), RailFault::Closed)]);
+    world.hosts[1].numbers_from(PeerId(0));
+    assert_eq!(told(&world.hosts[0]), before);
+    assert!(!world.hosts[0].rail.is_closing());
+    world.join(1, 0);
+    world.ping(0, 1, 99);
+}
+
+/// F-2, L-15: while it opens, while it closes, and where there is none.
+#[test]
+fn sever_at_any_stage() {
+    let mut world = World::new([options(), options()]);
+    world.hosts[0].sever(PeerId(1));
+    let now = world.now;
+    world.hosts[0].rail.connect(now, PeerId(1));
+    world.hosts[0].sever(PeerId(1));
+    for _ in 0..50 {
+        world.round();
+    }
+    let quiet = &world.hosts[0].sink;
+    assert_eq!((quiet.up.len(), quiet.down.len()), (0, 0));
+    // A failure that is not told yet.
+    world.hosts[0].rail.connect(now, PeerId(77));
+    world.hosts[0].sever(PeerId(77));
+    world.poll();
+    assert_eq!(world.hosts[0].sink.down.len(), 0);
+    world.join(0, 1);
+    world.hosts[0].rail.disconnect(PeerId(1));
+    assert!(world.hosts[0].rail.is_closing());
+    world.hosts[0].sever(PeerId(1));
+    assert!(!world.hosts[0].rail.is_closing());
+    assert_eq!(world.hosts[0].rail.pending.iter().count(), 0);
+}
+
+/// H-10: the other side still believes in the old connection, and learns by the new one that it is over.
+#[test]
+fn who_still_believes_is_told() {
+    let mut world = World::new([options(), options()]);
+    for (from, to) in [(0, 1), (1, 0), (0, 1), (1, 0)] {
+        if !world.hosts[0].sink.standing.contains(&PeerId(1)) {
+            world.join(from, to);
+        }
+        let (ups, downs) = (world.hosts[to].sink.up.len(), world.hosts[to].sink.down.len());
+        world.hosts[from].sever(PeerId(to as u32));
+        let now = world.now;
+        world.hosts[from].rail.connect(now, PeerId(to as u32));
+        world.until(|hosts| hosts[to].sink.up.len() > ups && hosts[from].sink.standing.contains(&PeerId(to as u32)));
+        assert_eq!(world.hosts[to].sink.down.len(), downs + 1);
+        world.ping(0, 1, 1000 + ups as u64);
+        for host in &mut world.hosts {
+            host.sink.taken.clear();
+        }
+    }
+}
+
+/// H-8, H-10, L-16: whatever both sides do, and whoever is looked at when, one connection stands on both in the end.
+#[test]
+fn any_order_of_dials_and_ends() {
+    for seed in 0..60 {
+        let mut draw = Draw(seed);
+        let mut world = World::new([options(), options()]);
+        // The core's part: who waits for an answer to its connect.
+        let mut asked = [false; 2];
+        for _ in 0..150 {
+            let at = draw.below(2) as usize;
+            let peer = PeerId(1 - at as u32);
+            let now = world.now;
+            let host = &mut world.hosts[at];
+            let downs = host.sink.down.len();
+            match draw.below(10) {
+                0 => {
+                    host.sever(peer);
+                    asked[at] = false;
+                }
+                1 => {
+                    host.rail.disconnect(peer);
+                    host.sink.standing.clear();
+                    asked[at] = false;
+                }
+                2..4 if !asked[at] && host.sink.standing.is_empty() => {
+                    host.rail.connect(now, peer);
+                    asked[at] = true;
+                }
+                _ => drop(host.rail.poll(now, &mut host.sink)),
+            }
+            let host = &world.hosts[at];
+            asked[at] &= host.sink.standing.is_empty() && host.sink.down.len() == downs;
+        }
+        // From here on both want it, and dial again whenever they are told that it failed.
+        let now = world.now;
+        for _ in 0..ROUNDS_MAX {
+            for (at, host) in world.hosts.iter_mut().enumerate() {
+                host.rail.connect(now, PeerId(1 - at as u32));
+            }
+            world.round();
+            if world.hosts.iter().all(|host| !host.sink.standing.is_empty() && host.rail.pending.is_empty()) {
+                break;
+            }
+        }
+        assert!(world.hosts.iter().all(|host| host.rail.connections.iter().count() == 1), "seed {seed}: {world:#?}");
+        world.ping(0, 1, 7777);
+        let ups: Vec<usize> = world.hosts.iter().map(|host| host.sink.up.len()).collect();
+        for _ in 0..20 {
+            world.round();
+        }
+        // And it stays.
+        assert_eq!(ups, world.hosts.iter().map(|host| host.sink.up.len()).collect::<Vec<_>>(), "seed {seed}");
+    }
+}

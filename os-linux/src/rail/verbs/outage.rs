@@ -1,0 +1,80 @@
+//! Ports that go down, come back, and may come back elsewhere. Rule V-11.
+//!
+//! A device tells of its ports by events, and each makes us ask how the port is now: what an event says may be over when it
+//! is read. A link that is down for a moment costs nothing, because requests are repeated by the device; so connections
+//! are ended only when it has been down for `port_grace`, which is far below the time that the device's own retries take.
+//! A port that is back with another LID (on Ethernet: GID) is another place: queue pairs of peers send to the old one,
+//! so all connections end at once. Addresses are asked for before each call, too: events may be late, or never come.
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::time::Time;
+use rerail_verbs::contract::{CreateError, Device};
+use rerail_verbs::{Port, PortState};
+
+use super::{VerbsRail, codes};
+
+/// The port is down.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Outage {
+    /// When connections are ended; `None`: they are.
+    pub until: Option<Time>,
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// Asks how the port is, and where.
+    pub(super) fn look_at_port(&mut self) {
+        let number = self.port.number;
+        let asked =
+            self.device.port(number).and_then(|port| Ok((port, self.device.gid(number, self.options.gid_index)?)));
+        let (port, gid) = match asked {
+            Ok(found) => found,
+            Err(CreateError::DeviceGone) => {
+                self.broken = true;
+                return;
+            }
+            Err(why) => {
+                tracing::debug!(rail = %self.options.name, %why, "the port does not say how it is");
+                return;
+            }
+        };
+        if !is_usable(&port) {
+            self.outage.get_or_insert(Outage { until: Some(self.now + self.options.port_grace) });
+            return;
+        }
+        self.outage = None;
+        let before = self.port.address;
+        self.port.address.lid = self.lid_of(&port);
+        (self.port.address.lmc, self.port.address.gid) = (port.lmc, gid);
+        self.port.mtu = port.mtu_bytes.unwrap_or(self.port.mtu);
+        let moved = if before.ethernet { before.gid != gid } else { before.lid != self.port.address.lid };
+        if moved {
+            tracing::info!(rail = %self.options.name, address = %self.port.address, "the port has another address");
+            self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
+        }
+    }
+
+    /// Ends connections over a port that has been down for too long; returns how many things happened.
+    pub(super) fn end_grace(&mut self) -> usize {
+        if self.outage.is_none_or(|outage| outage.until.is_none_or(|until| until > self.now)) {
+            return 0;
+        }
+        // No event may have told that it is back.
+        self.look_at_port();
+        if let Some(outage) = self.outage.as_mut() {
+            outage.until = None;
+            tracing::warn!(rail = %self.options.name, "the port is down");
+            self.fail_all(RailFault::Device { code: codes::PORT_DOWN });
+        }
+        1
+    }
+
+    /// The LID of this rail's path (V-10); a port that is not ready has none.
+    pub(super) fn lid_of(&self, port: &Port) -> u16 {
+        port.lid | u16::from(self.options.path)
+    }
+}
+
+/// Whether something can be sent over a port; on InfiniBand, whether it has its LID.
+pub(super) fn is_usable(port: &Port) -> bool {
+    port.state == PortState::Active
+}
