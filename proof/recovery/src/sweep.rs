@@ -1,0 +1,153 @@
+//! Goes through all states of a case, and asks whether from each of them the end can be reached by steps that the world
+//! may be relied on to take: if not, the two ends would stay apart for ever.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+
+use stateright::Model;
+
+use crate::model::Action;
+use crate::world::{Case, World};
+
+/// What a sweep has found.
+#[derive(Debug)]
+pub struct Sweep {
+    /// States, each counted once.
+    pub states: usize,
+    /// Steps between them.
+    pub steps: usize,
+    /// The greatest number of steps that a state lies from the start, at least.
+    pub depth: usize,
+    /// States that are complete.
+    pub complete: usize,
+    /// A way to a state in which a rule is broken.
+    pub broken: Option<Vec<Action>>,
+    /// A shortest way to a state from which the end can't be reached.
+    pub apart: Option<Vec<Action>>,
+}
+
+/// Passes on a value that is a hash already.
+#[derive(Default)]
+struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are u64");
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+/// Where a state was first met.
+struct Origin {
+    from: u32,
+    depth: u16,
+    /// Which of the actions there.
+    action: u8,
+}
+
+/// All states of `case`, those of least depth first. Ends at the first broken rule. States are told apart by 64 bits of
+/// hash.
+pub fn sweep(case: &Case) -> Sweep {
+    let mut ids: HashMap<u64, u32, BuildHasherDefault<Hashed>> = HashMap::default();
+    let mut origins = Vec::new();
+    let mut frontier = VecDeque::new();
+    // Steps that may be relied on, backwards: (to, from).
+    let mut sure: Vec<(u32, u32)> = Vec::new();
+    let mut complete = Vec::new();
+    let (mut steps, mut actions) = (0, Vec::new());
+
+    let start = case.start();
+    ids.insert(fingerprint(&start), 0);
+    origins.push(Origin { from: 0, depth: 0, action: 0 });
+    frontier.push_back(start);
+    let mut id = 0;
+    let mut broken = None;
+    while let Some(world) = frontier.pop_front() {
+        if world.broken != 0 {
+            broken = Some(way(case, &origins, id));
+            break;
+        }
+        if case.is_complete(&world) {
+            complete.push(id);
+        }
+        let depth = origins[id as usize].depth + 1;
+        case.actions(&world, &mut actions);
+        for (index, action) in actions.drain(..).enumerate() {
+            let next = case.step(&world, action);
+            steps += 1;
+            let to = match ids.entry(fingerprint(&next)) {
+                Entry::Occupied(entry) => *entry.get(),
+                Entry::Vacant(entry) => {
+                    let to = origins.len() as u32;
+                    entry.insert(to);
+                    origins.push(Origin { from: id, depth, action: index as u8 });
+                    frontier.push_back(next);
+                    to
+                }
+            };
+            if case.is_sure(&world, action) {
+                sure.push((to, id));
+            }
+        }
+        id += 1;
+    }
+    drop((ids, frontier));
+    let depth = origins.last().map_or(0, |origin| origin.depth.into());
+    let apart = if broken.is_none() { apart(case, &origins, sure, &complete) } else { None };
+    Sweep { states: origins.len(), steps, depth, complete: complete.len(), broken, apart }
+}
+
+/// A way to a state from which no way leads to one that is complete.
+fn apart(case: &Case, origins: &[Origin], mut sure: Vec<(u32, u32)>, complete: &[u32]) -> Option<Vec<Action>> {
+    sure.sort_unstable();
+    let mut ends_well = vec![false; origins.len()];
+    let mut todo = complete.to_vec();
+    for &id in complete {
+        ends_well[id as usize] = true;
+    }
+    while let Some(id) = todo.pop() {
+        let first = sure.partition_point(|&(to, _)| to < id);
+        for &(_, from) in sure[first..].iter().take_while(|&&(to, _)| to == id) {
+            if !std::mem::replace(&mut ends_well[from as usize], true) {
+                todo.push(from);
+            }
+        }
+    }
+    let lost = ends_well.iter().position(|&well| !well)?;
+    Some(way(case, origins, lost as u32))
+}
+
+/// How a state was first reached.
+fn way(case: &Case, origins: &[Origin], mut id: u32) -> Vec<Action> {
+    let mut choices = Vec::new();
+    while id != 0 {
+        let origin = &origins[id as usize];
+        choices.push(origin.action);
+        id = origin.from;
+    }
+    let mut world = case.start();
+    let mut taken = Vec::new();
+    for choice in choices.into_iter().rev() {
+        let mut actions = Vec::new();
+        case.actions(&world, &mut actions);
+        let action = actions[usize::from(choice)];
+        world = case.step(&world, action);
+        taken.push(action);
+    }
+    taken
+}
+
+fn fingerprint(world: &World) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    world.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,192 @@
+//! Both ends and all between them: one state of the world, and what can be broken in it.
+
+use crate::end::End;
+use crate::net::{Body, Rail, X, Y};
+use crate::transfer::{Delivered, Part, Receiver, Sender};
+
+/// The most rails that a case has.
+pub const RAILS: usize = 2;
+
+/// A bug on purpose: each must be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// What was lost goes out again without a word of the peer.
+    NoFence,
+    /// The put starts over, on other rails, when the sender's own end is dead.
+    ReleaseOnDown,
+    /// Who hears that the peer's end is dead says that its own is, and ends it later.
+    SeverLate,
+    /// The receiver counts all FINs, whatever their round, and keeps the count when a round begins.
+    NoRounds,
+    /// The receiver counts FINs of the rounds before its own.
+    OldFin,
+    /// RESUME is a packet of its own, and the FIN that was lost goes out again as it was.
+    ResumeBeside,
+    /// A claim outlives the rail that was to place the payload.
+    ClaimKept,
+    /// A FIN that comes again is taken again: there is no window.
+    NoWindow,
+    /// A dead connection and a living one of the same rail count as one FIN.
+    RailsCountedOnce,
+    /// The sender takes a CTS for writing at once what is in doubt, fenced or not.
+    RestartUnfenced,
+}
+
+/// What is checked, how far.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What it is called.
+    pub name: &'static str,
+    /// 1 or 2.
+    pub rails: usize,
+    /// No connection stands at the start.
+    pub cold: bool,
+    /// Whether there is a put.
+    pub put: bool,
+    /// What X sends beside it, in order.
+    pub script: &'static [Body],
+    /// Ends that die of themselves.
+    pub deaths: u8,
+    /// What happens though it need not: both ends make a connection at once; an end is told of one that is over; an end
+    /// gives up one that is being set up.
+    pub whims: u8,
+    /// FENCEs of one link on their way at once.
+    pub fences: usize,
+    /// The bug.
+    pub mutant: Option<Mutant>,
+}
+
+/// A rule that was broken, as a bit.
+pub mod broken {
+    /// A write landed, or a payload was placed, in a buffer that its owner had back.
+    pub const LATE_WRITE: u8 = 1;
+    /// A packet took effect twice.
+    pub const TWICE: u8 = 2;
+    /// Something was freed to go out again while the peer's end of the lost connection lived.
+    pub const EARLY: u8 = 4;
+    /// Ordered messages were delivered out of order.
+    pub const DISORDER: u8 = 8;
+    /// A buffer was given back before all of the put had landed.
+    pub const INCOMPLETE: u8 = 16;
+    /// All of them with their names.
+    pub const ALL: [(u8, &str); 5] = [
+        (LATE_WRITE, "nothing lands in a buffer that its owner has back"),
+        (TWICE, "no packet takes effect twice"),
+        (EARLY, "nothing goes out again before both ends are dead"),
+        (DISORDER, "ordered messages are delivered in order"),
+        (INCOMPLETE, "a buffer is given back only when all has landed"),
+    ];
+}
+
+/// The state of everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// X and Y.
+    pub ends: [End; 2],
+    /// What is between them.
+    pub rails: [Rail; RAILS],
+    /// X's side of the put.
+    pub sender: Sender,
+    /// Y's side of the put.
+    pub receiver: Receiver,
+    /// What else Y has.
+    pub delivered: Delivered,
+    /// How much of the script has been sent.
+    pub posted: u8,
+    /// See [`Case::deaths`].
+    pub deaths_left: u8,
+    /// See [`Case::whims`].
+    pub whims_left: u8,
+    /// Bits of [`broken`].
+    pub broken: u8,
+}
+
+impl Case {
+    /// How the world begins.
+    pub fn start(&self) -> World {
+        let mut world = World {
+            ends: Default::default(),
+            rails: Default::default(),
+            sender: Sender::default(),
+            receiver: Receiver::default(),
+            delivered: Delivered::default(),
+            posted: 0,
+            deaths_left: self.deaths,
+            whims_left: self.whims,
+            broken: 0,
+        };
+        if !self.cold {
+            for rail in 0..self.rails {
+                world.open(rail, X);
+                let index = world.rails[rail].pending(Y, crate::net::Side::Alive).expect("X has made one");
+                self.join(&mut world, rail, index, Y);
+                for end in [X, Y] {
+                    world.rails[rail].alive_mut(end).expect("it stands").to[end].clear();
+                    assert!(!world.ends[end].links[rail].connect(1).safe);
+                }
+            }
+        }
+        world
+    }
+
+    /// `end` is told of the connection at `index`. What it had before is over, which nobody has told it.
+    pub fn join(&self, world: &mut World, rail: usize, index: usize, end: usize) {
+        world.rails[rail].kill(end);
+        let verdict = world.ends[end].links[rail].up();
+        let number = world.ends[end].links[rail].pair().mine as u8;
+        world.rails[rail].join(index, end, number);
+        if verdict.lost {
+            self.lose(world, rail, end);
+        }
+    }
+
+    /// What `end` had on its way over the connection is lost; what was being placed from it never will be.
+    pub fn lose(&self, world: &mut World, rail: usize, end: usize) {
+        let own = &mut world.ends[end];
+        if self.mutant == Some(Mutant::ClaimKept) {
+            own.received.placing[rail] = 0;
+        } else {
+            own.received.void(rail);
+        }
+        for packet in own.sent.all_mut() {
+            if packet.place == crate::end::Place::Sent(rail as u8) {
+                packet.place = crate::end::Place::Lost(rail as u8);
+            }
+        }
+        if end == X {
+            let landed = world.sender.fins[rail].is_some_and(|psn| psn < world.ends[X].sent.acked());
+            for part in world.sender.parts.iter_mut().filter(|part| **part == Part::On(rail as u8)) {
+                *part = if landed { Part::Landed } else { Part::Doubt(rail as u8) };
+            }
+        }
+    }
+
+    /// Whether all is done, and the two ends are together again.
+    pub fn is_complete(&self, world: &World) -> bool {
+        let count = |want: fn(&Body) -> bool| self.script.iter().filter(|body| want(body)).count();
+        let beside = usize::from(world.posted) == self.script.len()
+            && usize::from(world.delivered.messages) == count(|body| matches!(body, Body::Message(_)))
+            && usize::from(world.delivered.atomics) == count(|body| matches!(body, Body::Atomic));
+        let put = !self.put || (world.sender.done && world.receiver.done);
+        let acked = world.ends.iter().all(|end| end.sent.is_empty());
+        beside && put && acked && (0..self.rails).all(|rail| world.is_together(rail))
+    }
+}
+
+impl World {
+    /// Whether both ends of a rail are ready on one and the same connection.
+    pub fn is_together(&self, rail: usize) -> bool {
+        self.ends.iter().all(|end| end.is_ready(rail))
+            && self.rails[rail].alive(X).is_some_and(|conn| conn.sides[Y] == crate::net::Side::Alive)
+    }
+
+    /// `end` makes a connection, having dialled before.
+    pub fn open(&mut self, rail: usize, end: usize) {
+        let link = &mut self.ends[end].links[rail];
+        link.dial();
+        let verdict = link.up();
+        assert!(!verdict.lost, "who has a connection makes none");
+        let number = link.pair().mine as u8;
+        self.rails[rail].open(end, number);
+    }
+}
