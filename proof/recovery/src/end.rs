@@ -38,7 +38,7 @@ pub struct Outgoing {
 pub struct Sent {
     window: SentWindow,
     /// Those that are not acknowledged, the oldest first.
-    held: Vec<Outgoing, 12>,
+    held: Vec<Outgoing, 12, u8>,
 }
 
 /// The receiving side of the lane.
@@ -81,6 +81,11 @@ impl Sent {
         self.window.acked().0 as u8
     }
 
+    /// The number that the next packet will have.
+    pub fn next(&self) -> u8 {
+        self.window.next().0 as u8
+    }
+
     /// Whether all that was sent is acknowledged.
     pub fn is_empty(&self) -> bool {
         self.window.is_empty()
@@ -117,10 +122,10 @@ impl Sent {
         self.held.iter_mut()
     }
 
-    /// The oldest packet that waits for a rail.
-    pub fn first_due(&self) -> Option<(u8, Body)> {
-        let at = self.held.iter().position(|packet| packet.place == Place::Due)?;
-        Some((self.acked() + at as u8, self.held[at].body))
+    /// The numbers of the packets that wait for a rail.
+    pub fn due(&self) -> impl Iterator<Item = u8> + '_ {
+        let due = self.held.iter().enumerate().filter(|(_, packet)| packet.place == Place::Due);
+        due.map(|(at, _)| self.acked() + at as u8)
     }
 
     /// The window's storage, as the packets say it is: made anew for each call, since states are many.

@@ -37,9 +37,6 @@ pub enum Action {
     Die { end: usize, rail: usize },
     /// `end` notices that the connection has died at the other end.
     Notice { end: usize, rail: usize },
-    /// What the dead `end` had on its way over `rail` never arrives. `late`: of the connection that the other end may
-    /// still be told of.
-    Vanish { end: usize, rail: usize, late: bool },
 }
 
 impl Case {
@@ -47,7 +44,11 @@ impl Case {
     /// anything by itself.
     pub fn is_sure(&self, world: &World, action: Action) -> bool {
         match action {
-            Action::Die { .. } | Action::Notice { .. } | Action::Vanish { .. } | Action::Join { late: true, .. } => false,
+            Action::Die { .. } | Action::Notice { .. } | Action::Join { late: true, .. } => false,
+            // What a dead end had sent may be lost from any point on.
+            Action::Arrive { end, rail } => {
+                world.rails[rail].alive(end).is_some_and(|conn| conn.sides[1 - end] == Side::Alive)
+            }
             Action::Acked { .. } => (0..self.rails).any(|rail| world.is_together(rail)),
             Action::Open { end, rail } => world.rails[rail].pending(end, Side::Alive).is_none(),
             Action::GiveUp { end, rail } => {
@@ -81,8 +82,10 @@ impl Case {
                 world.sender.fins[rail] = Some(world.send_new(rail, X, body));
             }
             Action::Send { end, rail } => {
-                let (psn, body) = world.ends[end].sent.first_due().expect("one is due");
-                world.ends[end].sent.get(psn).expect("it is due").place = Place::Sent(rail as u8);
+                let psn = world.ends[end].sent.due().next().expect("one is due");
+                let packet = world.ends[end].sent.get(psn).expect("it is due");
+                packet.place = Place::Sent(rail as u8);
+                let body = packet.body;
                 world.put(rail, end, Packet::Sequenced { psn, body });
             }
             Action::Arrive { end, rail } => {
@@ -128,12 +131,6 @@ impl Case {
                 world.rails[rail].kill(end);
                 let verdict = world.ends[end].links[rail].down();
                 self.follow(&mut world, rail, end, None, verdict);
-            }
-            Action::Vanish { end, rail, late } => {
-                let other = if late { Side::Pending } else { Side::Alive };
-                let sides = if end == X { [Side::Dead, other] } else { [other, Side::Dead] };
-                let conn = world.rails[rail].conns.iter_mut().find(|conn| conn.sides == sides);
-                conn.expect("there is one").to[1 - end].clear();
             }
         }
         for rail in &mut world.rails {
@@ -364,14 +361,11 @@ impl Model for Case {
             }
         }
         for end in [X, Y] {
-            let (own, peer) = (&world.ends[end], &world.ends[1 - end]);
-            if own.sent.first_due().is_some() {
+            let own = &world.ends[end];
+            if own.sent.due().next().is_some() {
                 actions.extend(own.ready().map(|rail| Action::Send { end, rail }));
             }
-            if own.ready().next().is_some() {
-                let news = own.sent.acked() + 1..=peer.received.expected();
-                actions.extend(news.map(|before| Action::Acked { end, before }));
-            }
+            self.actions_of_acks(world, end, actions);
             for rail in 0..self.rails {
                 self.actions_of_link(world, end, rail, actions);
             }
@@ -394,6 +388,28 @@ impl Model for Case {
 }
 
 impl Case {
+    /// Acknowledgments are true at any time, and a late one says what an early one would have. One that comes while it
+    /// changes nothing is as good as one that comes later: so it comes just before it decides whether a packet goes out
+    /// again or a part is in doubt, or at the end.
+    fn actions_of_acks(&self, world: &World, end: usize, actions: &mut Vec<Action>) {
+        let (sent, expected) = (&world.ends[end].sent, world.ends[1 - end].received.expected());
+        if sent.acked() == expected || world.ends[end].ready().next().is_none() {
+            return;
+        }
+        let fins = (0..RAILS).filter_map(|rail| {
+            let doubt = end == X && world.sender.parts.contains(&Part::Doubt(rail as u8));
+            world.sender.fins[rail].filter(|&psn| doubt && psn >= sent.acked())
+        });
+        let mut news = fins.chain(sent.due()).map(|psn| psn + 1).fold(0_u32, |news, before| news | 1 << before);
+        let posted = end != X || usize::from(world.posted) == self.script.len();
+        if sent.next() == expected && posted {
+            news |= 1 << expected;
+        }
+        for before in (0..=expected).filter(|before| news & 1 << before != 0) {
+            actions.push(Action::Acked { end, before });
+        }
+    }
+
     fn actions_of_link(&self, world: &World, end: usize, rail: usize, actions: &mut Vec<Action>) {
         let whim = world.whims_left > 0;
         let own = &world.ends[end];
@@ -404,9 +420,6 @@ impl Case {
                 actions.push(Action::Arrive { end, rail });
             }
             if conn.sides[1 - end] == Side::Dead {
-                if !conn.to[end].is_empty() {
-                    actions.push(Action::Vanish { end: 1 - end, rail, late: false });
-                }
                 if state != State::Down {
                     actions.push(Action::Notice { end, rail });
                 }
@@ -419,10 +432,10 @@ impl Case {
             actions.push(Action::Placed { end, rail });
         }
         if let Some(lost) = own.links[rail].waits_for() {
-            // Those on their way, and the answers to them.
+            // Those on their way, and the answers to them; what a dead end has sent may never arrive.
             let ask = fence(rail, lost, false);
             let answer = fence(rail, Pair { mine: lost.yours, yours: lost.mine }, true);
-            let queues = |to: usize| world.rails.iter().flat_map(|rail| &rail.conns).flat_map(move |conn| &conn.to[to]);
+            let queues = |to: usize| world.rails.iter().flat_map(|rail| &rail.conns).filter(move |conn| conn.sides[1 - to] == Side::Alive).flat_map(move |conn| &conn.to[to]);
             let asked = queues(1 - end).filter(|packet| **packet == ask).count();
             let answered = queues(end).filter(|packet| **packet == answer).count();
             if asked + answered < self.fences {
@@ -436,13 +449,8 @@ impl Case {
         if made {
             actions.push(Action::Join { end, rail, late: false });
         }
-        if let Some(index) = links.pending(end, Side::Dead) {
-            if whim {
-                actions.push(Action::Join { end, rail, late: true });
-            }
-            if !links.conns[index].to[end].is_empty() {
-                actions.push(Action::Vanish { end: 1 - end, rail, late: true });
-            }
+        if whim && links.pending(end, Side::Dead).is_some() {
+            actions.push(Action::Join { end, rail, late: true });
         }
         let action = Action::GiveUp { end, rail };
         if state == State::Up && (whim || self.is_sure(world, action)) {

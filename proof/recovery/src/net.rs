@@ -72,7 +72,7 @@ pub enum Packet {
 }
 
 /// What is on its way to one end over one connection, the next to arrive first.
-pub type Queue = Vec<Packet, 10>;
+pub type Queue = Vec<Packet, 10, u8>;
 
 /// One connection. Index: the end.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ pub struct Conn {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rail {
     /// Ordered by [`Conn::sides`], which differ.
-    pub conns: Vec<Conn, 5>,
+    pub conns: Vec<Conn, 4, u8>,
 }
 
 impl Rail {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
-use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use stateright::Model;
@@ -66,7 +66,7 @@ pub fn sweep(case: &Case) -> Sweep {
     let (mut steps, mut actions) = (0, Vec::new());
 
     let start = case.start();
-    ids.insert(fingerprint(&start), 0);
+    ids.insert(fingerprint(case, &start), 0);
     origins.push(Origin { from: 0, depth: 0, action: 0 });
     frontier.push_back(start);
     let mut id = 0;
@@ -84,7 +84,7 @@ pub fn sweep(case: &Case) -> Sweep {
         for (index, action) in actions.drain(..).enumerate() {
             let next = case.step(&world, action);
             steps += 1;
-            let to = match ids.entry(fingerprint(&next)) {
+            let to = match ids.entry(fingerprint(case, &next)) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
                     let to = origins.len() as u32;
@@ -146,8 +146,55 @@ fn way(case: &Case, origins: &[Origin], mut id: u32) -> Vec<Action> {
     taken
 }
 
-fn fingerprint(world: &World) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    world.hash(&mut hasher);
-    hasher.finish()
+/// The same for a world and its mirror image.
+fn fingerprint(case: &Case, world: &World) -> u64 {
+    let hash = |world: &World| {
+        let mut hasher = Folded(0x9e37_79b9_7f4a_7c15);
+        world.hash(&mut hasher);
+        hasher.finish()
+    };
+    if case.rails == 1 { hash(world) } else { hash(world).min(hash(&world.mirrored())) }
+}
+
+/// A hash of 64 bits: each word is multiplied in, and the product's halves folded.
+struct Folded(u64);
+
+impl Folded {
+    fn fold(&mut self, word: u64) {
+        let product = u128::from(self.0 ^ word ^ 0xa076_1d64_78bd_642f) * u128::from(0xe703_7ed1_a0b4_28db_u64);
+        self.0 = (product as u64) ^ (product >> 64) as u64 ^ self.0.rotate_left(23);
+    }
+}
+
+impl Hasher for Folded {
+    fn finish(&self) -> u64 {
+        let mut last = Folded(self.0);
+        last.fold(0x5897_89e6);
+        last.fold(0x1d8e_4e27);
+        last.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.fold(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u8(&mut self, word: u8) {
+        self.fold(word.into());
+    }
+
+    fn write_u32(&mut self, word: u32) {
+        self.fold(word.into());
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.fold(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.fold(word as u64);
+    }
 }

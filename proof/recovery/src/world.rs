@@ -1,7 +1,7 @@
 //! Both ends and all between them: one state of the world, and what can be broken in it.
 
-use crate::end::End;
-use crate::net::{Body, Rail, X, Y};
+use crate::end::{End, Place};
+use crate::net::{Body, Packet, Rail, Side, X, Y};
 use crate::transfer::{Delivered, Part, Receiver, Sender};
 
 /// The most rails that a case has.
@@ -118,7 +118,7 @@ impl Case {
         if !self.cold {
             for rail in 0..self.rails {
                 world.open(rail, X);
-                let index = world.rails[rail].pending(Y, crate::net::Side::Alive).expect("X has made one");
+                let index = world.rails[rail].pending(Y, Side::Alive).expect("X has made one");
                 self.join(&mut world, rail, index, Y);
                 for end in [X, Y] {
                     world.rails[rail].alive_mut(end).expect("it stands").to[end].clear();
@@ -149,14 +149,13 @@ impl Case {
             own.received.void(rail);
         }
         for packet in own.sent.all_mut() {
-            if packet.place == crate::end::Place::Sent(rail as u8) {
-                packet.place = crate::end::Place::Lost(rail as u8);
+            if packet.place == Place::Sent(rail as u8) {
+                packet.place = Place::Lost(rail as u8);
             }
         }
         if end == X {
-            let landed = world.sender.fins[rail].is_some_and(|psn| psn < world.ends[X].sent.acked());
             for part in world.sender.parts.iter_mut().filter(|part| **part == Part::On(rail as u8)) {
-                *part = if landed { Part::Landed } else { Part::Doubt(rail as u8) };
+                *part = Part::Doubt(rail as u8);
             }
         }
     }
@@ -177,7 +176,7 @@ impl World {
     /// Whether both ends of a rail are ready on one and the same connection.
     pub fn is_together(&self, rail: usize) -> bool {
         self.ends.iter().all(|end| end.is_ready(rail))
-            && self.rails[rail].alive(X).is_some_and(|conn| conn.sides[Y] == crate::net::Side::Alive)
+            && self.rails[rail].alive(X).is_some_and(|conn| conn.sides[Y] == Side::Alive)
     }
 
     /// `end` makes a connection, having dialled before.
@@ -188,5 +187,37 @@ impl World {
         assert!(!verdict.lost, "who has a connection makes none");
         let number = link.pair().mine as u8;
         self.rails[rail].open(end, number);
+    }
+
+    /// The same world with its rails the other way round: nothing that can happen depends on which is which.
+    pub fn mirrored(&self) -> World {
+        let mut world = self.clone();
+        world.rails.swap(0, 1);
+        let other = |rail: u8| 1 - rail;
+        for end in &mut world.ends {
+            end.links.swap(0, 1);
+            end.received.placing.swap(0, 1);
+            for packet in end.sent.all_mut() {
+                match &mut packet.place {
+                    Place::Due => {}
+                    Place::Sent(rail) | Place::Lost(rail) => *rail = other(*rail),
+                }
+            }
+        }
+        for queue in world.rails.iter_mut().flat_map(|rail| &mut rail.conns).flat_map(|conn| &mut conn.to) {
+            for packet in queue {
+                if let Packet::Fence { rail, .. } = packet {
+                    *rail = other(*rail);
+                }
+            }
+        }
+        world.sender.fins.swap(0, 1);
+        for part in &mut world.sender.parts {
+            match part {
+                Part::On(rail) | Part::Doubt(rail) => *rail = other(*rail),
+                Part::Unwritten | Part::Fenced | Part::Landed => {}
+            }
+        }
+        world
     }
 }
