@@ -33,10 +33,8 @@ pub enum Action {
     Join { end: usize, rail: usize, late: bool },
     /// `end` waits no longer for the peer's CONNECT.
     GiveUp { end: usize, rail: usize },
-    /// The connection dies at `end`.
+    /// The connection dies at `end`, of itself or because `end` notices that it has at the other.
     Die { end: usize, rail: usize },
-    /// `end` notices that the connection has died at the other end.
-    Notice { end: usize, rail: usize },
 }
 
 impl Case {
@@ -44,7 +42,7 @@ impl Case {
     /// anything by itself.
     pub fn is_sure(&self, world: &World, action: Action) -> bool {
         match action {
-            Action::Die { .. } | Action::Notice { .. } | Action::Join { late: true, .. } => false,
+            Action::Die { .. } | Action::Join { late: true, .. } => false,
             // What a dead end had sent may be lost from any point on.
             Action::Arrive { end, rail } => {
                 world.rails[rail].alive(end).is_some_and(|conn| conn.sides[1 - end] == Side::Alive)
@@ -124,19 +122,40 @@ impl Case {
                 let verdict = world.ends[end].links[rail].sever();
                 self.follow(&mut world, rail, end, None, verdict);
             }
-            Action::Die { end, rail } | Action::Notice { end, rail } => {
-                if matches!(action, Action::Die { .. }) {
-                    world.deaths_left -= 1;
-                }
+            Action::Die { end, rail } => {
+                world.deaths_left -= 1;
                 world.rails[rail].kill(end);
                 let verdict = world.ends[end].links[rail].down();
                 self.follow(&mut world, rail, end, None, verdict);
             }
         }
+        self.forget(&mut world);
+        world
+    }
+
+    /// Forgets what makes no difference any more, so that worlds that differ only in that are one.
+    fn forget(&self, world: &mut World) {
+        let ends = &world.ends;
+        let windows = self.mutant != Some(Mutant::NoWindow);
         for rail in &mut world.rails {
             rail.tidy(world.whims_left > 0);
+            for conn in &mut rail.conns {
+                for (end, queue) in conn.to.iter_mut().enumerate() {
+                    queue.retain(|packet| match *packet {
+                        Packet::Connect(_) | Packet::Write(_) => true,
+                        Packet::Sequenced { psn, .. } => !windows || ends[end].received.effects & 1 << psn == 0,
+                        Packet::Fence { rail, mine, yours, answer } => {
+                            let (own, peer) = (&ends[end].links[usize::from(rail)], &ends[1 - end].links[usize::from(rail)]);
+                            let of = Pair { mine: yours.into(), yours: mine.into() };
+                            let asked = !answer && peer.waits_for() == Some(Pair { mine: of.yours, yours: of.mine });
+                            let over = own.pair().mine > of.mine
+                                || own.pair().mine == of.mine && matches!(own.state(), State::Down | State::Connecting);
+                            asked || !over || own.waits_for() == Some(of)
+                        }
+                    });
+                }
+            }
         }
-        world
     }
 
     fn arrive(&self, world: &mut World, rail: usize, end: usize, packet: Packet) {
@@ -419,12 +438,7 @@ impl Case {
             if !conn.to[end].is_empty() {
                 actions.push(Action::Arrive { end, rail });
             }
-            if conn.sides[1 - end] == Side::Dead {
-                if state != State::Down {
-                    actions.push(Action::Notice { end, rail });
-                }
-            }
-            if world.deaths_left > 0 {
+            if world.deaths_left > 0 && self.mortal[end] {
                 actions.push(Action::Die { end, rail });
             }
         }
@@ -443,7 +457,8 @@ impl Case {
             }
         }
         let made = links.pending(end, Side::Alive).is_some();
-        if state == State::Down && (!made || whim) && links.alive(end).is_none() {
+        let opens = self.mends || !(0..self.rails).any(|rail| world.is_together(rail));
+        if opens && state == State::Down && (!made || whim) && links.alive(end).is_none() {
             actions.push(Action::Open { end, rail });
         }
         if made {

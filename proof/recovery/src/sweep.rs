@@ -56,7 +56,7 @@ struct Origin {
 
 /// All states of `case`, those of least depth first. Ends at the first broken rule. States are told apart by 64 bits of
 /// hash.
-pub fn sweep(case: &Case) -> Sweep {
+pub fn sweep(case: &Case, breadth: bool) -> Sweep {
     let mut ids: HashMap<u64, u32, BuildHasherDefault<Hashed>> = HashMap::default();
     let mut origins = Vec::new();
     let mut frontier = VecDeque::new();
@@ -68,10 +68,9 @@ pub fn sweep(case: &Case) -> Sweep {
     let start = case.start();
     ids.insert(fingerprint(case, &start), 0);
     origins.push(Origin { from: 0, depth: 0, action: 0 });
-    frontier.push_back(start);
-    let mut id = 0;
+    frontier.push_back((start, 0));
     let mut broken = None;
-    while let Some(world) = frontier.pop_front() {
+    while let Some((world, id)) = if breadth { frontier.pop_front() } else { frontier.pop_back() } {
         if world.broken != 0 {
             broken = Some(way(case, &origins, id));
             break;
@@ -90,7 +89,7 @@ pub fn sweep(case: &Case) -> Sweep {
                     let to = origins.len() as u32;
                     entry.insert(to);
                     origins.push(Origin { from: id, depth, action: index as u8 });
-                    frontier.push_back(next);
+                    frontier.push_back((next, to));
                     to
                 }
             };
@@ -98,7 +97,6 @@ pub fn sweep(case: &Case) -> Sweep {
                 sure.push((to, id));
             }
         }
-        id += 1;
     }
     drop((ids, frontier));
     let depth = origins.last().map_or(0, |origin| origin.depth.into());

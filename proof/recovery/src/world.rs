@@ -47,9 +47,13 @@ pub struct Case {
     pub script: &'static [Body],
     /// Ends that die of themselves.
     pub deaths: u8,
+    /// Which ends may; the other follows.
+    pub mortal: [bool; 2],
     /// What happens though it need not: both ends make a connection at once; an end is told of one that is over; an end
     /// gives up one that is being set up.
     pub whims: u8,
+    /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may stay down.
+    pub mends: bool,
     /// FENCEs of one link on their way at once.
     pub fences: usize,
     /// The bug.
@@ -168,7 +172,7 @@ impl Case {
             && usize::from(world.delivered.atomics) == count(|body| matches!(body, Body::Atomic));
         let put = !self.put || (world.sender.done && world.receiver.done);
         let acked = world.ends.iter().all(|end| end.sent.is_empty());
-        beside && put && acked && (0..self.rails).all(|rail| world.is_together(rail))
+        beside && put && acked && (!self.mends || (0..self.rails).all(|rail| world.is_together(rail)))
     }
 }
 
