@@ -5,6 +5,7 @@ use stateright::{Model, Property};
 
 use crate::end::Place;
 use crate::net::{Body, Packet, Side, X, Y, put};
+use crate::sweep::fingerprint;
 use crate::transfer::{PARTS, Part};
 use crate::world::{Case, Mutant, RAILS, World, broken};
 
@@ -33,6 +34,8 @@ pub enum Action {
     Join { end: usize, rail: usize, late: bool },
     /// `end` waits no longer for the peer's CONNECT.
     GiveUp { end: usize, rail: usize },
+    /// `end` notices at last that the connection has died at the other end (a deadline, a probe).
+    Notice { end: usize, rail: usize },
     /// The connection dies at `end`, of itself or because `end` notices that it has at the other.
     Die { end: usize, rail: usize },
 }
@@ -122,8 +125,8 @@ impl Case {
                 let verdict = world.ends[end].links[rail].sever();
                 self.follow(&mut world, rail, end, None, verdict);
             }
-            Action::Die { end, rail } => {
-                world.deaths_left -= 1;
+            Action::Die { end, rail } | Action::Notice { end, rail } => {
+                world.deaths_left -= u8::from(matches!(action, Action::Die { .. }));
                 world.rails[rail].kill(end);
                 let verdict = world.ends[end].links[rail].down();
                 self.follow(&mut world, rail, end, None, verdict);
@@ -392,7 +395,10 @@ impl Model for Case {
     }
 
     fn next_state(&self, last: &World, action: Action) -> Option<World> {
-        Some(self.step(last, action))
+        // Of a world and its mirror image, one stands for both.
+        let next = self.step(last, action);
+        let mirrored = next.mirrored();
+        Some(if self.rails == 1 || fingerprint(&next) <= fingerprint(&mirrored) { next } else { mirrored })
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -437,6 +443,9 @@ impl Case {
         if let Some(conn) = links.alive(end) {
             if !conn.to[end].is_empty() {
                 actions.push(Action::Arrive { end, rail });
+            }
+            if self.notices && conn.sides[1 - end] == Side::Dead {
+                actions.push(Action::Notice { end, rail });
             }
             if world.deaths_left > 0 && self.mortal[end] {
                 actions.push(Action::Die { end, rail });

@@ -18,13 +18,11 @@ pub struct Sweep {
     pub states: usize,
     /// Steps between them.
     pub steps: usize,
-    /// The greatest number of steps that a state lies from the start, at least.
-    pub depth: usize,
     /// States that are complete.
     pub complete: usize,
-    /// A way to a state in which a rule is broken.
-    pub broken: Option<Vec<Action>>,
-    /// A shortest way to a state from which the end can't be reached.
+    /// A way to a state in which rules are broken, and which they are (bits of [`broken`](crate::world::broken)).
+    pub broken: Option<(Vec<Action>, u8)>,
+    /// A way to a state from which the end can't be reached.
     pub apart: Option<Vec<Action>>,
 }
 
@@ -49,13 +47,12 @@ impl Hasher for Hashed {
 /// Where a state was first met.
 struct Origin {
     from: u32,
-    depth: u16,
     /// Which of the actions there.
     action: u8,
 }
 
-/// All states of `case`, those of least depth first. Ends at the first broken rule. States are told apart by 64 bits of
-/// hash.
+/// All states of `case`. Ends at the first broken rule. `breadth`: those nearest to the start come first, so that the way
+/// to a broken rule is a shortest one; it takes much more memory. States are told apart by 64 bits of hash.
 pub fn sweep(case: &Case, breadth: bool) -> Sweep {
     let mut ids: HashMap<u64, u32, BuildHasherDefault<Hashed>> = HashMap::default();
     let mut origins = Vec::new();
@@ -66,29 +63,28 @@ pub fn sweep(case: &Case, breadth: bool) -> Sweep {
     let (mut steps, mut actions) = (0, Vec::new());
 
     let start = case.start();
-    ids.insert(fingerprint(case, &start), 0);
-    origins.push(Origin { from: 0, depth: 0, action: 0 });
+    ids.insert(either(case, &start), 0);
+    origins.push(Origin { from: 0, action: 0 });
     frontier.push_back((start, 0));
     let mut broken = None;
     while let Some((world, id)) = if breadth { frontier.pop_front() } else { frontier.pop_back() } {
         if world.broken != 0 {
-            broken = Some(way(case, &origins, id));
+            broken = Some((way(case, &origins, id), world.broken));
             break;
         }
         if case.is_complete(&world) {
             complete.push(id);
         }
-        let depth = origins[id as usize].depth + 1;
         case.actions(&world, &mut actions);
         for (index, action) in actions.drain(..).enumerate() {
             let next = case.step(&world, action);
             steps += 1;
-            let to = match ids.entry(fingerprint(case, &next)) {
+            let to = match ids.entry(either(case, &next)) {
                 Entry::Occupied(entry) => *entry.get(),
                 Entry::Vacant(entry) => {
                     let to = origins.len() as u32;
                     entry.insert(to);
-                    origins.push(Origin { from: id, depth, action: index as u8 });
+                    origins.push(Origin { from: id, action: index as u8 });
                     frontier.push_back((next, to));
                     to
                 }
@@ -99,9 +95,8 @@ pub fn sweep(case: &Case, breadth: bool) -> Sweep {
         }
     }
     drop((ids, frontier));
-    let depth = origins.last().map_or(0, |origin| origin.depth.into());
     let apart = if broken.is_none() { apart(case, &origins, sure, &complete) } else { None };
-    Sweep { states: origins.len(), steps, depth, complete: complete.len(), broken, apart }
+    Sweep { states: origins.len(), steps, complete: complete.len(), broken, apart }
 }
 
 /// A way to a state from which no way leads to one that is complete.
@@ -145,13 +140,16 @@ fn way(case: &Case, origins: &[Origin], mut id: u32) -> Vec<Action> {
 }
 
 /// The same for a world and its mirror image.
-fn fingerprint(case: &Case, world: &World) -> u64 {
-    let hash = |world: &World| {
-        let mut hasher = Folded(0x9e37_79b9_7f4a_7c15);
-        world.hash(&mut hasher);
-        hasher.finish()
-    };
-    if case.rails == 1 { hash(world) } else { hash(world).min(hash(&world.mirrored())) }
+fn either(case: &Case, world: &World) -> u64 {
+    let own = fingerprint(world);
+    if case.rails == 1 { own } else { own.min(fingerprint(&world.mirrored())) }
+}
+
+/// What states are told apart by.
+pub fn fingerprint(world: &World) -> u64 {
+    let mut hasher = Folded(0x9e37_79b9_7f4a_7c15);
+    world.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A hash of 64 bits: each word is multiplied in, and the product's halves folded.

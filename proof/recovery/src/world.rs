@@ -54,6 +54,9 @@ pub struct Case {
     pub whims: u8,
     /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may stay down.
     pub mends: bool,
+    /// Whether an end notices, at some time, that its connection has died at the other end. If not, it must get along
+    /// without.
+    pub notices: bool,
     /// FENCEs of one link on their way at once.
     pub fences: usize,
     /// The bug.
@@ -79,6 +82,59 @@ pub mod broken {
         (EARLY, "nothing goes out again before both ends are dead"),
         (DISORDER, "ordered messages are delivered in order"),
         (INCOMPLETE, "a buffer is given back only when all has landed"),
+    ];
+}
+
+/// Two ordered messages and an atomic.
+pub const SCRIPT: [Body; 3] = [Body::Message(0), Body::Atomic, Body::Message(1)];
+
+impl Case {
+    /// A put over two rails that stand, and one death.
+    pub const PUT: Case = Case {
+        name: "put, 1 death",
+        rails: 2,
+        cold: false,
+        put: true,
+        script: &[],
+        deaths: 1,
+        mortal: [true; 2],
+        whims: 0,
+        mends: true,
+        notices: false,
+        fences: 1,
+        mutant: None,
+    };
+
+    /// Messages and an atomic over two rails that stand, and two deaths.
+    pub const MESSAGES: Case =
+        Case { name: "messages and atomic, 2 deaths", put: false, script: &SCRIPT, deaths: 2, ..Case::PUT };
+
+    /// What is checked: each goes through all its states.
+    pub const ALL: [Case; 9] = [
+        Case::PUT,
+        Case { name: "put, 1 death, FENCE twice", fences: 2, ..Case::PUT },
+        Case { name: "put, 2 deaths, rails stay down", deaths: 2, mends: false, ..Case::PUT },
+        Case { name: "put, 1 rail, 3 deaths", rails: 1, deaths: 3, ..Case::PUT },
+        Case { name: "put and message, 1 death", script: SCRIPT.first_chunk::<1>().expect("there is one"), ..Case::PUT },
+        Case { name: "put, messages and atomic, 1 rail, 1 death", rails: 1, script: &SCRIPT, ..Case::PUT },
+        Case::MESSAGES,
+        Case {
+            name: "cold, message, 1 death, 1 whim",
+            cold: true,
+            deaths: 1,
+            whims: 1,
+            notices: true,
+            script: SCRIPT.first_chunk::<1>().expect("there is one"),
+            ..Case::MESSAGES
+        },
+        Case {
+            name: "cold, messages and atomic, 1 rail, 2 deaths, 2 whims",
+            rails: 1,
+            cold: true,
+            whims: 2,
+            notices: true,
+            ..Case::MESSAGES
+        },
     ];
 }
 
