@@ -148,7 +148,8 @@ impl Case {
                         Packet::Connect(_) | Packet::Write(_) => true,
                         Packet::Sequenced { psn, .. } => !windows || ends[end].received.effects & 1 << psn == 0,
                         Packet::Fence { rail, mine, yours, answer } => {
-                            let (own, peer) = (&ends[end].links[usize::from(rail)], &ends[1 - end].links[usize::from(rail)]);
+                            let (own, peer) =
+                                (&ends[end].links[usize::from(rail)], &ends[1 - end].links[usize::from(rail)]);
                             let of = Pair { mine: yours.into(), yours: mine.into() };
                             let asked = !answer && peer.waits_for() == Some(Pair { mine: of.yours, yours: of.mine });
                             let over = own.pair().mine > of.mine
@@ -251,7 +252,9 @@ impl Case {
                     *part = match *part {
                         Part::Fenced => Part::Unwritten,
                         Part::Doubt(_) if self.mutant == Some(Mutant::RestartUnfenced) => Part::Unwritten,
-                        Part::Doubt(rail) if sender.fins[usize::from(rail)].is_some_and(|psn| psn < acked) => Part::Landed,
+                        Part::Doubt(rail) if sender.fins[usize::from(rail)].is_some_and(|psn| psn < acked) => {
+                            Part::Landed
+                        }
                         other => other,
                     };
                 }
@@ -288,9 +291,8 @@ impl Case {
 
     /// What was lost may go out again.
     fn free(&self, world: &mut World, rail: usize, end: usize, lost: Pair) {
-        let lives = |conn: &crate::net::Conn| {
-            u32::from(conn.numbers[end]) == lost.mine && conn.sides[1 - end] == Side::Alive
-        };
+        let lives =
+            |conn: &crate::net::Conn| u32::from(conn.numbers[end]) == lost.mine && conn.sides[1 - end] == Side::Alive;
         if world.rails[rail].conns.iter().any(lives) {
             world.broken |= broken::EARLY;
         }
@@ -447,7 +449,7 @@ impl Case {
             if self.notices && conn.sides[1 - end] == Side::Dead {
                 actions.push(Action::Notice { end, rail });
             }
-            if world.deaths_left > 0 && self.mortal[end] {
+            if world.deaths_left > 0 {
                 actions.push(Action::Die { end, rail });
             }
         }
@@ -458,7 +460,14 @@ impl Case {
             // Those on their way, and the answers to them; what a dead end has sent may never arrive.
             let ask = fence(rail, lost, false);
             let answer = fence(rail, Pair { mine: lost.yours, yours: lost.mine }, true);
-            let queues = |to: usize| world.rails.iter().flat_map(|rail| &rail.conns).filter(move |conn| conn.sides[1 - to] == Side::Alive).flat_map(move |conn| &conn.to[to]);
+            let queues = |to: usize| {
+                world
+                    .rails
+                    .iter()
+                    .flat_map(|rail| &rail.conns)
+                    .filter(move |conn| conn.sides[1 - to] == Side::Alive)
+                    .flat_map(move |conn| &conn.to[to])
+            };
             let asked = queues(1 - end).filter(|packet| **packet == ask).count();
             let answered = queues(end).filter(|packet| **packet == answer).count();
             if asked + answered < self.fences {

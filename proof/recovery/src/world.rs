@@ -45,10 +45,8 @@ pub struct Case {
     pub put: bool,
     /// What X sends beside it, in order.
     pub script: &'static [Body],
-    /// Ends that die of themselves.
+    /// Ends of connections that die of themselves.
     pub deaths: u8,
-    /// Which ends may; the other follows.
-    pub mortal: [bool; 2],
     /// What happens though it need not: both ends make a connection at once; an end is told of one that is over; an end
     /// gives up one that is being set up.
     pub whims: u8,
@@ -97,7 +95,6 @@ impl Case {
         put: true,
         script: &[],
         deaths: 1,
-        mortal: [true; 2],
         whims: 0,
         mends: true,
         notices: false,
@@ -115,7 +112,7 @@ impl Case {
         Case { name: "put, 1 death, FENCE twice", fences: 2, ..Case::PUT },
         Case { name: "put, 2 deaths, rails stay down", deaths: 2, mends: false, ..Case::PUT },
         Case { name: "put, 1 rail, 3 deaths", rails: 1, deaths: 3, ..Case::PUT },
-        Case { name: "put and message, 1 death", script: SCRIPT.first_chunk::<1>().expect("there is one"), ..Case::PUT },
+        Case { name: "put and message, 1 death", script: &[Body::Message(0)], ..Case::PUT },
         Case { name: "put, messages and atomic, 1 rail, 1 death", rails: 1, script: &SCRIPT, ..Case::PUT },
         Case::MESSAGES,
         Case {
@@ -124,7 +121,7 @@ impl Case {
             deaths: 1,
             whims: 1,
             notices: true,
-            script: SCRIPT.first_chunk::<1>().expect("there is one"),
+            script: &[Body::Message(0)],
             ..Case::MESSAGES
         },
         Case {
