@@ -38,6 +38,8 @@ pub enum Event {
     Sever,
     /// The peer's CONNECT has come on it.
     Connect,
+    /// A CONNECT has come on it that is older than one that came before: the peer has left this connection already.
+    ConnectOfOld,
     /// The peer's end is dead: of the connection that stands, or would stand but for this end.
     Fence,
     /// The peer's end is dead: of the connection whose leftovers wait.
@@ -74,6 +76,8 @@ pub struct Link {
     state: State,
     /// The newest connection.
     pair: Pair,
+    /// The newest connection by the peer's numbers; 0: no CONNECT has come yet.
+    heard: u32,
     /// The connection whose leftovers wait for the peer's word.
     lost: Option<Pair>,
 }
@@ -101,7 +105,10 @@ impl State {
             (_, Event::Sever) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
             // F-3: nobody says CONNECT again who has not given up the connection before.
             (State::Up, Event::Connect) => (State::Ready, false, if wanted { SAFE } else { NOTHING }),
-            (_, Event::Connect) => (self, wanted, NOTHING),
+            // A rail may tell late of a connection that both ends have left for another. The peer's end of that other one
+            // may live, and it would be the one whose leftovers wait.
+            (State::Up, Event::ConnectOfOld) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
+            (_, Event::Connect | Event::ConnectOfOld) => (self, wanted, NOTHING),
             (State::Ready, Event::Fence) => {
                 (State::Down, false, Verdict { sever: true, lost: true, safe: true, answer: true })
             }
@@ -150,11 +157,15 @@ impl Link {
         self.on(Event::Sever)
     }
 
-    /// The peer's CONNECT has come, and numbers the connection `yours`.
+    /// The peer's CONNECT has come, and numbers the connection `yours`. A peer's numbers only grow.
     pub fn connect(&mut self, yours: u32) -> Verdict {
-        if matches!(self.state, State::Up) {
-            self.pair.yours = yours;
+        if !matches!(self.state, State::Up) {
+            return self.on(Event::Connect);
         }
+        if yours == self.heard || yours.wrapping_sub(self.heard) > u32::MAX / 2 {
+            return self.on(Event::ConnectOfOld);
+        }
+        (self.pair.yours, self.heard) = (yours, yours);
         self.on(Event::Connect)
     }
 
@@ -196,12 +207,13 @@ mod tests {
     use std::string::String;
 
     const STATES: [State; 4] = [State::Down, State::Connecting, State::Up, State::Ready];
-    const EVENTS: [Event; 8] = [
+    const EVENTS: [Event; 9] = [
         Event::Dial,
         Event::Up,
         Event::Down,
         Event::Sever,
         Event::Connect,
+        Event::ConnectOfOld,
         Event::Fence,
         Event::FenceOfLost,
         Event::FenceOfOld,
@@ -281,5 +293,19 @@ mod tests {
         link.up();
         assert_eq!(link.fence(of), Verdict { answer: true, ..Verdict::default() }, "the new connection stays");
         assert_eq!(link.state(), State::Up);
+    }
+
+    /// F-3: the CONNECT of a connection that the peer has left says nothing of the one that it has left it for.
+    #[test]
+    fn a_connection_that_comes_late_is_no_word() {
+        let mut link = Link::default();
+        link.up();
+        link.connect(2);
+        assert!(link.up().lost, "told of another connection: the peer made it before, and left it for the one above");
+        let lost = Pair { mine: 1, yours: 2 };
+        assert_eq!(link.connect(1), Verdict { sever: true, ..Verdict::default() });
+        assert_eq!((link.state(), link.waits_for()), (State::Down, Some(lost)));
+        link.up();
+        assert!(link.connect(3).safe);
     }
 }

@@ -1,0 +1,8 @@
+//! The two-ended recovery protocol in every interleaving of small cases: see `README.md`.
+
+pub mod end;
+pub mod model;
+pub mod net;
+pub mod sweep;
+pub mod transfer;
+pub mod world;

@@ -1,0 +1,280 @@
+//! Both ends and all between them: one state of the world, and what can be broken in it.
+
+use crate::end::{End, Place};
+use crate::net::{Body, Packet, Rail, Side, X, Y};
+use crate::transfer::{Delivered, Part, Receiver, Sender};
+
+/// The most rails that a case has.
+pub const RAILS: usize = 2;
+
+/// A bug on purpose: each must be found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mutant {
+    /// What was lost goes out again without a word of the peer.
+    NoFence,
+    /// The put starts over, on other rails, when the sender's own end is dead.
+    ReleaseOnDown,
+    /// Who hears that the peer's end is dead says that its own is, and ends it later.
+    SeverLate,
+    /// The receiver counts all FINs, whatever their round, and keeps the count when a round begins.
+    NoRounds,
+    /// The receiver counts FINs of the rounds before its own.
+    OldFin,
+    /// RESUME is a packet of its own, and the FIN that was lost goes out again as it was.
+    ResumeBeside,
+    /// A claim outlives the rail that was to place the payload.
+    ClaimKept,
+    /// A FIN that comes again is taken again: there is no window.
+    NoWindow,
+    /// A dead connection and a living one of the same rail count as one FIN.
+    RailsCountedOnce,
+    /// The sender takes a CTS for writing at once what is in doubt, fenced or not.
+    RestartUnfenced,
+}
+
+/// What is checked, how far.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// What it is called.
+    pub name: &'static str,
+    /// 1 or 2.
+    pub rails: usize,
+    /// No connection stands at the start.
+    pub cold: bool,
+    /// Whether there is a put.
+    pub put: bool,
+    /// What X sends beside it, in order.
+    pub script: &'static [Body],
+    /// Ends of connections that die of themselves.
+    pub deaths: u8,
+    /// What happens though it need not: both ends make a connection at once; an end is told of one that is over; an end
+    /// gives up one that is being set up.
+    pub whims: u8,
+    /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may stay down.
+    pub mends: bool,
+    /// Whether an end notices, at some time, that its connection has died at the other end. If not, it must get along
+    /// without.
+    pub notices: bool,
+    /// FENCEs of one link on their way at once.
+    pub fences: usize,
+    /// The bug.
+    pub mutant: Option<Mutant>,
+}
+
+/// A rule that was broken, as a bit.
+pub mod broken {
+    /// A write landed, or a payload was placed, in a buffer that its owner had back.
+    pub const LATE_WRITE: u8 = 1;
+    /// A packet took effect twice.
+    pub const TWICE: u8 = 2;
+    /// Something was freed to go out again while the peer's end of the lost connection lived.
+    pub const EARLY: u8 = 4;
+    /// Ordered messages were delivered out of order.
+    pub const DISORDER: u8 = 8;
+    /// A buffer was given back before all of the put had landed.
+    pub const INCOMPLETE: u8 = 16;
+    /// All of them with their names.
+    pub const ALL: [(u8, &str); 5] = [
+        (LATE_WRITE, "nothing lands in a buffer that its owner has back"),
+        (TWICE, "no packet takes effect twice"),
+        (EARLY, "nothing goes out again before both ends are dead"),
+        (DISORDER, "ordered messages are delivered in order"),
+        (INCOMPLETE, "a buffer is given back only when all has landed"),
+    ];
+}
+
+/// Two ordered messages and an atomic.
+pub const SCRIPT: [Body; 3] = [Body::Message(0), Body::Atomic, Body::Message(1)];
+
+impl Case {
+    /// A put over two rails that stand, and one death.
+    pub const PUT: Case = Case {
+        name: "put, 1 death",
+        rails: 2,
+        cold: false,
+        put: true,
+        script: &[],
+        deaths: 1,
+        whims: 0,
+        mends: true,
+        notices: false,
+        fences: 1,
+        mutant: None,
+    };
+
+    /// Messages and an atomic over two rails that stand, and two deaths.
+    pub const MESSAGES: Case =
+        Case { name: "messages and atomic, 2 deaths", put: false, script: &SCRIPT, deaths: 2, ..Case::PUT };
+
+    /// What is checked: each goes through all its states.
+    pub const ALL: [Case; 9] = [
+        Case::PUT,
+        Case { name: "put, 1 death, FENCE twice", fences: 2, ..Case::PUT },
+        Case { name: "put, 2 deaths, rails stay down", deaths: 2, mends: false, ..Case::PUT },
+        Case { name: "put, 1 rail, 3 deaths", rails: 1, deaths: 3, ..Case::PUT },
+        Case { name: "put and message, 1 death", script: &[Body::Message(0)], ..Case::PUT },
+        Case { name: "put, messages and atomic, 1 rail, 1 death", rails: 1, script: &SCRIPT, ..Case::PUT },
+        Case::MESSAGES,
+        Case {
+            name: "cold, message, 1 death, 1 whim",
+            cold: true,
+            deaths: 1,
+            whims: 1,
+            notices: true,
+            script: &[Body::Message(0)],
+            ..Case::MESSAGES
+        },
+        Case {
+            name: "cold, messages and atomic, 1 rail, 2 deaths, 2 whims",
+            rails: 1,
+            cold: true,
+            whims: 2,
+            notices: true,
+            ..Case::MESSAGES
+        },
+    ];
+}
+
+/// The state of everything.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct World {
+    /// X and Y.
+    pub ends: [End; 2],
+    /// What is between them.
+    pub rails: [Rail; RAILS],
+    /// X's side of the put.
+    pub sender: Sender,
+    /// Y's side of the put.
+    pub receiver: Receiver,
+    /// What else Y has.
+    pub delivered: Delivered,
+    /// How much of the script has been sent.
+    pub posted: u8,
+    /// See [`Case::deaths`].
+    pub deaths_left: u8,
+    /// See [`Case::whims`].
+    pub whims_left: u8,
+    /// Bits of [`broken`].
+    pub broken: u8,
+}
+
+impl Case {
+    /// How the world begins.
+    pub fn start(&self) -> World {
+        let mut world = World {
+            ends: Default::default(),
+            rails: Default::default(),
+            sender: Sender::default(),
+            receiver: Receiver::default(),
+            delivered: Delivered::default(),
+            posted: 0,
+            deaths_left: self.deaths,
+            whims_left: self.whims,
+            broken: 0,
+        };
+        if !self.cold {
+            for rail in 0..self.rails {
+                world.open(rail, X);
+                let index = world.rails[rail].pending(Y, Side::Alive).expect("X has made one");
+                self.join(&mut world, rail, index, Y);
+                for end in [X, Y] {
+                    world.rails[rail].alive_mut(end).expect("it stands").to[end].clear();
+                    assert!(!world.ends[end].links[rail].connect(1).safe);
+                }
+            }
+        }
+        world
+    }
+
+    /// `end` is told of the connection at `index`. What it had before is over, which nobody has told it.
+    pub fn join(&self, world: &mut World, rail: usize, index: usize, end: usize) {
+        world.rails[rail].kill(end);
+        let verdict = world.ends[end].links[rail].up();
+        let number = world.ends[end].links[rail].pair().mine as u8;
+        world.rails[rail].join(index, end, number);
+        if verdict.lost {
+            self.lose(world, rail, end);
+        }
+    }
+
+    /// What `end` had on its way over the connection is lost; what was being placed from it never will be.
+    pub fn lose(&self, world: &mut World, rail: usize, end: usize) {
+        let own = &mut world.ends[end];
+        if self.mutant == Some(Mutant::ClaimKept) {
+            own.received.placing[rail] = 0;
+        } else {
+            own.received.void(rail);
+        }
+        for packet in own.sent.all_mut() {
+            if packet.place == Place::Sent(rail as u8) {
+                packet.place = Place::Lost(rail as u8);
+            }
+        }
+        if end == X {
+            for part in world.sender.parts.iter_mut().filter(|part| **part == Part::On(rail as u8)) {
+                *part = Part::Doubt(rail as u8);
+            }
+        }
+    }
+
+    /// Whether all is done, and the two ends are together again.
+    pub fn is_complete(&self, world: &World) -> bool {
+        let count = |want: fn(&Body) -> bool| self.script.iter().filter(|body| want(body)).count();
+        let beside = usize::from(world.posted) == self.script.len()
+            && usize::from(world.delivered.messages) == count(|body| matches!(body, Body::Message(_)))
+            && usize::from(world.delivered.atomics) == count(|body| matches!(body, Body::Atomic));
+        let put = !self.put || (world.sender.done && world.receiver.done);
+        let acked = world.ends.iter().all(|end| end.sent.is_empty());
+        beside && put && acked && (!self.mends || (0..self.rails).all(|rail| world.is_together(rail)))
+    }
+}
+
+impl World {
+    /// Whether both ends of a rail are ready on one and the same connection.
+    pub fn is_together(&self, rail: usize) -> bool {
+        self.ends.iter().all(|end| end.is_ready(rail))
+            && self.rails[rail].alive(X).is_some_and(|conn| conn.sides[Y] == Side::Alive)
+    }
+
+    /// `end` makes a connection, having dialled before.
+    pub fn open(&mut self, rail: usize, end: usize) {
+        let link = &mut self.ends[end].links[rail];
+        link.dial();
+        let verdict = link.up();
+        assert!(!verdict.lost, "who has a connection makes none");
+        let number = link.pair().mine as u8;
+        self.rails[rail].open(end, number);
+    }
+
+    /// The same world with its rails the other way round: nothing that can happen depends on which is which.
+    pub fn mirrored(&self) -> World {
+        let mut world = self.clone();
+        world.rails.swap(0, 1);
+        let other = |rail: u8| 1 - rail;
+        for end in &mut world.ends {
+            end.links.swap(0, 1);
+            end.received.placing.swap(0, 1);
+            for packet in end.sent.all_mut() {
+                match &mut packet.place {
+                    Place::Due => {}
+                    Place::Sent(rail) | Place::Lost(rail) => *rail = other(*rail),
+                }
+            }
+        }
+        for queue in world.rails.iter_mut().flat_map(|rail| &mut rail.conns).flat_map(|conn| &mut conn.to) {
+            for packet in queue {
+                if let Packet::Fence { rail, .. } = packet {
+                    *rail = other(*rail);
+                }
+            }
+        }
+        world.sender.fins.swap(0, 1);
+        for part in &mut world.sender.parts {
+            match part {
+                Part::On(rail) | Part::Doubt(rail) => *rail = other(*rail),
+                Part::Unwritten | Part::Fenced | Part::Landed => {}
+            }
+        }
+        world
+    }
+}

@@ -1,0 +1,71 @@
+//! The rules can be broken: each bug that the protocol guards against is found, and breaks the rule that it should.
+
+use proof_recovery::sweep::{Sweep, sweep};
+use proof_recovery::world::broken::{EARLY, INCOMPLETE, LATE_WRITE, TWICE};
+use proof_recovery::world::{Case, Mutant};
+
+/// Two deaths, in as few states as may be.
+const PUT: Case = Case { deaths: 2, mends: false, ..Case::PUT };
+const MESSAGES: Case = Case { mends: false, ..Case::MESSAGES };
+
+fn run(mutant: Mutant, case: Case) -> Sweep {
+    sweep(&Case { mutant: Some(mutant), ..case }, true)
+}
+
+/// The rules that `mutant` breaks in `case`, where it first breaks any.
+fn rules(mutant: Mutant, case: Case) -> u8 {
+    let (way, rules) = run(mutant, case).broken.unwrap_or_else(|| panic!("{mutant:?} breaks no rule"));
+    println!("{mutant:?} breaks {rules:#x}: {way:?}");
+    rules
+}
+
+#[test]
+fn without_the_fence_things_go_out_again_too_early() {
+    assert_eq!(rules(Mutant::NoFence, PUT), EARLY);
+    assert_eq!(rules(Mutant::NoFence, MESSAGES), EARLY);
+    assert_eq!(rules(Mutant::SeverLate, PUT), EARLY);
+}
+
+#[test]
+fn a_put_that_starts_over_before_the_fence_writes_where_it_must_not() {
+    assert_eq!(rules(Mutant::ReleaseOnDown, PUT), LATE_WRITE);
+    assert_eq!(rules(Mutant::RestartUnfenced, PUT), LATE_WRITE);
+}
+
+#[test]
+fn a_fin_of_another_round_completes_what_is_not_there() {
+    assert_eq!(rules(Mutant::NoRounds, PUT), INCOMPLETE);
+    assert_eq!(rules(Mutant::OldFin, PUT), INCOMPLETE);
+}
+
+#[test]
+fn a_resume_beside_the_fin_completes_what_is_not_there() {
+    assert_eq!(rules(Mutant::ResumeBeside, PUT), INCOMPLETE);
+}
+
+#[test]
+fn a_rail_that_died_and_came_back_has_two_fins() {
+    assert_eq!(rules(Mutant::RailsCountedOnce, PUT), INCOMPLETE);
+}
+
+#[test]
+fn without_the_window_an_atomic_is_applied_twice() {
+    assert_eq!(rules(Mutant::NoWindow, MESSAGES), TWICE);
+}
+
+#[test]
+fn a_claim_that_is_not_given_back_leaves_the_ends_apart() {
+    let found = run(Mutant::ClaimKept, MESSAGES);
+    assert_eq!(found.broken, None);
+    println!("there is no way on from {:?}", found.apart.expect("the packet is taken for a duplicate for ever"));
+}
+
+/// Deadlines are needed: two ends may each stand on a connection that the other has left, and neither is told.
+#[test]
+fn who_never_notices_may_wait_for_ever() {
+    let late = Case { rails: 1, cold: true, deaths: 1, whims: 1, notices: false, ..MESSAGES };
+    let found = sweep(&late, true);
+    assert_eq!(found.broken, None);
+    println!("there is no way on from {:?}", found.apart.expect("both are ready, each on its own"));
+    assert_eq!(sweep(&Case { notices: true, ..late }, true).apart, None);
+}
