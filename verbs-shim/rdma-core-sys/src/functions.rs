@@ -100,6 +100,8 @@ pub struct Functions {
     pub create_srq: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq,
     /// `ibv_modify_srq`: errno.
     pub modify_srq: unsafe extern "C" fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, attr_mask: c_int) -> c_int,
+    /// `ibv_query_srq`: errno.
+    pub query_srq: unsafe extern "C" fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int,
     /// `ibv_destroy_srq`: errno.
     pub destroy_srq: unsafe extern "C" fn(srq: *mut ibv_srq) -> c_int,
     /// `ibv_create_qp`.
@@ -201,6 +203,7 @@ impl Functions {
                 ack_cq_events: required(handle, c"ibv_ack_cq_events", V1_1)?,
                 create_srq: required(handle, c"ibv_create_srq", V1_1)?,
                 modify_srq: required(handle, c"ibv_modify_srq", V1_1)?,
+                query_srq: required(handle, c"ibv_query_srq", V1_1)?,
                 destroy_srq: required(handle, c"ibv_destroy_srq", V1_1)?,
                 create_qp: required(handle, c"ibv_create_qp", V1_1)?,
                 modify_qp: required(handle, c"ibv_modify_qp", V1_1)?,

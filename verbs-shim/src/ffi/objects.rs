@@ -154,8 +154,18 @@ impl Handle {
     pub(crate) fn create_srq(&self, pd: &Pd, attr: ibv_srq_attr, name: u32) -> io::Result<(Srq, ibv_srq_attr)> {
         let mut init = ibv_srq_init_attr { srq_context: tag(name), attr };
         // SAFETY: the domain is live, `init` is whole.
-        let srq = made(unsafe { (self.functions.create_srq)(pd.0.as_ptr(), &mut init) })?;
-        Ok((Srq(srq), init.attr))
+        let srq = Srq(made(unsafe { (self.functions.create_srq)(pd.0.as_ptr(), &mut init) })?);
+        let given = self.srq_sizes(&srq, init.attr);
+        Ok((srq, given))
+    }
+
+    /// The sizes of a shared receive queue: as asked of it, since not every driver tells at making what it has rounded
+    /// up (rxe); where it can't be asked, as told at making.
+    fn srq_sizes(&self, srq: &Srq, told: ibv_srq_attr) -> ibv_srq_attr {
+        let mut attr = ibv_srq_attr::default();
+        // SAFETY: the queue is live, there is room for the answer.
+        let asked = check(unsafe { (self.functions.query_srq)(srq.0.as_ptr(), &mut attr) });
+        if asked.is_ok() && attr.max_wr >= told.max_wr { attr } else { told }
     }
 
     /// One for XRC, and its number.
@@ -180,7 +190,10 @@ impl Handle {
         let mut number = 0;
         // SAFETY: the queue is live.
         match check(unsafe { ibv_get_srq_num(srq.0.as_ptr(), &mut number) }) {
-            Ok(()) => Ok((srq, init.attr, number)),
+            Ok(()) => {
+                let given = self.srq_sizes(&srq, init.attr);
+                Ok((srq, given, number))
+            }
             Err(error) => {
                 // Without a number it is of no use; an error of destroying it would tell nothing new.
                 let _ = self.destroy_srq(srq);
@@ -247,7 +260,15 @@ impl Handle {
         };
         // SAFETY: a queue pair just made; its number is written by nobody afterwards.
         let number = unsafe { (&raw const (*qp.as_ptr()).qp_num).read() };
-        Ok((Qp(qp), caps, number))
+        let qp = Qp(qp);
+        // Not every driver tells at making what it has rounded up (rxe).
+        let asked = self.query_qp(&qp, IBV_QP_CAP).map(|attr| attr.cap).unwrap_or_default();
+        let caps = ibv_qp_cap {
+            max_send_wr: caps.max_send_wr.max(asked.max_send_wr),
+            max_recv_wr: caps.max_recv_wr.max(asked.max_recv_wr),
+            ..caps
+        };
+        Ok((qp, caps, number))
     }
 
     /// Opens an XRC target by its number.

@@ -4,7 +4,9 @@ use rdma_core_sys::IBV_QP_STATE;
 
 use super::attributes::{check_values, every_bit, from_raw, state, to_raw};
 use super::{IbDevice, QpEntry, code, modify_error};
-use crate::contract::{Attrs, CqId, Kind, ModifyError, QpChange, QpId, QpInfo, QpState, SrqId, check_transition};
+use crate::contract::{
+    Access, Attrs, CqId, Kind, ModifyError, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
+};
 
 impl IbDevice {
     fn qp(&self, qp: QpId) -> Result<&QpEntry, ModifyError> {
@@ -26,6 +28,9 @@ impl IbDevice {
         check_transition(entry.kind, from, change).map_err(ModifyError::Transition)?;
         check_values(change, &self.limits)?;
         let to = change.state.unwrap_or(from);
+        if (from, to) == (QpState::Reset, QpState::Error) {
+            self.init_before_error(entry)?;
+        }
         let (mut raw, mask) = to_raw(change, to);
         self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))?;
         let (number, send_cq, recv_cq) = (entry.number, entry.send_cq, entry.recv_cq);
@@ -37,6 +42,18 @@ impl IbDevice {
             self.sweep(number, send_cq, recv_cq);
         }
         Ok(())
+    }
+
+    /// From RESET, Linux lets a queue pair go to INIT only (`ib_modify_qp_is_ok`); the specification lets it go to ERR from
+    /// every state (10.3.1). So it goes by way of INIT, with values that nothing will look at.
+    fn init_before_error(&self, entry: &QpEntry) -> Result<(), ModifyError> {
+        let plain = QpChange { pkey_index: Some(0), port: Some(1), ..QpChange::default() };
+        let init = match entry.kind {
+            QpKind::Ud => QpChange { qkey: Some(0), ..plain },
+            _ => QpChange { access: Some(Access::default()), ..plain },
+        };
+        let (mut raw, mask) = to_raw(&init, QpState::Init);
+        self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))
     }
 
     pub(super) fn ask_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
