@@ -164,7 +164,11 @@ fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
 /// peers.
 fn names_cause(why: LossReason) -> bool {
     match why {
-        LossReason::RailFailed { .. } | LossReason::NoRail | LossReason::ConnectTimeout | LossReason::Silent => true,
+        LossReason::RailFailed { .. }
+        | LossReason::NoRail
+        | LossReason::ConnectTimeout
+        | LossReason::Silent
+        | LossReason::Unreachable { .. } => true,
         LossReason::Protocol(_) | LossReason::Removed => false,
     }
 }
