@@ -261,9 +261,30 @@ pub struct LabArgs {
 /// Of `check`.
 #[derive(Clone, Debug, Args)]
 pub struct CheckArgs {
-    /// The device: `sim` is the software HCA.
-    #[arg(long, default_value = "sim")]
+    /// The device: `sim` is the software HCA, others are those of `rerail info`.
+    #[arg(long, default_value = "sim", value_name = "NAME")]
     pub device: String,
+    /// Every verbs device of this machine, one after the other.
+    #[arg(long, conflicts_with = "device")]
+    pub all_devices: bool,
+    /// Its port; without it: the first active one.
+    #[arg(long, value_name = "NUMBER")]
+    pub port: Option<u8>,
+    /// Index of the GID that both ends are addressed by; without it: the one that reaches furthest.
+    #[arg(long, value_name = "INDEX")]
+    pub gid_index: Option<u8>,
+    /// On a verbs device: how long to wait for what must come.
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub patience_seconds: u32,
+    /// On a verbs device: after how many milliseconds nothing is under way any more.
+    #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
+    pub settle_ms: u32,
+    /// Failures of the cases in this file are known, with their reasons (conformance/devices).
+    #[arg(long, value_name = "FILE")]
+    pub known: Option<PathBuf>,
+    /// Run nothing: print reports of `--json` side by side.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with_all = ["device", "all_devices", "known", "cases"])]
+    pub compare: Vec<PathBuf>,
     /// Only cases whose name contains one of these.
     pub cases: Vec<String>,
     /// Tell of every case, not only of those that did not pass.

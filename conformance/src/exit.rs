@@ -17,7 +17,7 @@ Exit codes:
 /// The exit codes of the contract suite.
 pub const CHECK_EXIT_CODES: &str = "\
 Exit codes:
-   0  every case passed, or asks for what the device can't do
+   0  every case passed, or asks for what the device can't do, or its failure is known (--known)
    1  a case failed
    2  wrong use
   69  there is no such device on this machine";

@@ -1,5 +1,6 @@
 //! The `rerail` tool: exercises, measures and inspects the transport, and copies files with it.
 
+mod check;
 mod cli;
 mod config;
 mod exchange;
@@ -49,7 +50,7 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Sim(args) => simulate::sim(&args)?,
         Command::Soak(args) => simulate::soak(&args)?,
         Command::Lab(args) => simulate::lab(&args)?,
-        Command::Check(args) => simulate::check(&args)?.into(),
+        Command::Check(args) => check::run(&args)?.into(),
         Command::Report(args) => report::run(&args)?.into(),
         Command::Send(args) => filecopy::send(&args)?.into(),
         Command::Recv(args) => filecopy::recv(&args)?.into(),

@@ -47,9 +47,16 @@ const UNSAFE_FILES: &[&str] = &[
     "proof/no-std/src/exchange.rs",
     "verbs-shim/rdma-core-sys/examples/layout.rs",
     "verbs-shim/rdma-core-sys/src/functions.rs",
+    "verbs-shim/rdma-core-sys/src/inline.rs",
     "verbs-shim/src/contract/device.rs",
-    "verbs-shim/src/ffi.rs",
-    "verbs-shim/src/tests/fake.rs",
+    "verbs-shim/src/ffi/events.rs",
+    "verbs-shim/src/ffi/mod.rs",
+    "verbs-shim/src/ffi/objects.rs",
+    "verbs-shim/src/ffi/work.rs",
+    "verbs-shim/src/ib/device.rs",
+    "verbs-shim/src/tests/device.rs",
+    "verbs-shim/src/tests/fake/mod.rs",
+    "verbs-shim/src/tests/fake/objects.rs",
 ];
 
 /// Where in the core such files may lie at all: the arena, and the ring in shared memory.

@@ -36,6 +36,11 @@ impl Device {
         Machine::this().interface(name)
     }
 
+    /// The device of a port of a verbs device; nothing is known of software ones.
+    pub fn of_verbs(name: &str, port: u8) -> Self {
+        Machine::this().verbs(name, port)
+    }
+
     /// Bus and card for people: `0000:ae:00.0 > 0000:af:00`.
     pub fn describe(&self) -> Option<String> {
         let hca = self.hca.as_ref()?;
@@ -85,6 +90,17 @@ impl Machine {
 
     fn interface(&self, name: &str) -> Device {
         let class = self.sys.join("class/net").join(name);
+        let port = text(&class.join("dev_port")).unwrap_or("0".to_owned());
+        self.device(&class, &port)
+    }
+
+    /// Ports of verbs devices count from 1, those of network interfaces from 0: port 1 of a card is one by either name.
+    fn verbs(&self, name: &str, port: u8) -> Device {
+        let class = self.sys.join("class/infiniband").join(name);
+        self.device(&class, &port.saturating_sub(1).to_string())
+    }
+
+    fn device(&self, class: &Path, port: &str) -> Device {
         let Ok(device) = fs::canonicalize(class.join("device")) else { return Device::default() };
         let way = pci_way(&device);
         let Some(function) = way.last() else { return Device::default() };
@@ -94,7 +110,6 @@ impl Machine {
         let physical = fs::canonicalize(function.join("physfn")).unwrap_or_else(|_| function.clone());
         let Some(address) = file_name(&physical) else { return Device::default() };
         let hca = address.split_once('.').map(|(card, _)| card.to_owned());
-        let port = text(&class.join("dev_port")).unwrap_or("0".to_owned());
         // Where nothing stands before the card, it has its way for itself.
         let bus = way.first().filter(|_| way.len() > 1).and_then(|root| file_name(root));
         Device { port: Some(format!("{address}/{port}")), hca, bus, numa_node, numa_distance }

@@ -34,9 +34,16 @@ awk '
         printf "printf(\"%s size %%zu align %%zu\\n\", sizeof(%s), _Alignof(%s));\n", $1, c_type($1), c_type($1)
     }
     $2 == "offset" {
+        # A member of a member keeps its dots.
         split($1, part, ".")
+        member = substr($1, length(part[1]) + 2)
         printf "printf(\"%s offset %%zu size %%zu\\n\", offsetof(%s, %s), sizeof(((%s *)0)->%s));\n",
-            $1, c_type(part[1]), part[2], c_type(part[1]), part[2]
+            $1, c_type(part[1]), member, c_type(part[1]), member
+    }
+    $2 == "before-end" {
+        split($1, part, ".")
+        printf "printf(\"%s before-end %%zu\\n\", sizeof(struct %s) - offsetof(struct %s, %s));\n",
+            $1, part[1], part[1], part[2]
     }
     $2 == "=" { printf "printf(\"%s = %%lld\\n\", (long long)%s);\n", $1, $1 }
     END { print "return 0; }" }

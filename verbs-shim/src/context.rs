@@ -20,6 +20,11 @@ impl Context {
         Context { name, handle }
     }
 
+    /// What it is made of.
+    pub(crate) fn into_parts(self) -> (String, Handle) {
+        (self.name, self.handle)
+    }
+
     /// The device's name.
     pub fn name(&self) -> &str {
         &self.name

@@ -148,6 +148,10 @@ pub(crate) enum Query {
 }
 
 impl QueryError {
+    pub(crate) fn of_device(device: String, error: io::Error) -> Self {
+        QueryError { device, what: Query::Device, error }
+    }
+
     /// The device.
     pub fn device(&self) -> &str {
         &self.device

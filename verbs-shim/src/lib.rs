@@ -30,23 +30,27 @@
 //!
 //! Layers: [`rdma_core_sys`] declares the C side; `ffi` alone calls it; the others turn what it brings into types.
 //! [`contract`] is the seam to everything above: the device as a trait, which the simulator's software HCA implements
-//! too. Nothing here panics on what a device says: a number that the crate doesn't know is kept
+//! too; [`IbDevice`] is a device of libibverbs behind it. Nothing here panics on what a device says: a number that the crate doesn't know is kept
 //! as a number.
 #![deny(unsafe_code)]
 
 pub mod contract;
 
+mod choice;
 mod context;
 mod device;
 mod error;
 mod ffi;
 mod gid;
+mod ib;
 mod port;
 #[cfg(test)]
 mod tests;
 
+pub use choice::{Choice, ChoiceError};
 pub use context::{AtomicReach, Context, DeviceAttributes};
 pub use device::{Device, Devices, NodeKind, Transport, Verbs};
 pub use error::{DeviceError, ListError, OpenError, QueryError};
 pub use gid::{Gid, GidEntry, GidKind, Guid};
+pub use ib::IbDevice;
 pub use port::{LinkLayer, Port, PortState};

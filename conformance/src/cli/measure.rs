@@ -43,6 +43,8 @@ pub enum PathChoice {
     Shm,
     /// Two logical hosts: two TCP rails over loopback.
     Tcp,
+    /// Two logical hosts: verbs rails alone, over every usable device or those of --devices.
+    Verbs,
 }
 
 /// Of `perf`.
@@ -132,6 +134,10 @@ pub struct WaysArgs {
     /// TCP rails: interfaces or local addresses, separated by commas; without it: every usable one.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub interfaces: Vec<String>,
+    /// Verbs rails: devices as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX, separated by commas; without it: every
+    /// active port.
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    pub devices: Vec<String>,
 }
 
 /// The two ends of a measurement, where `perf` does not launch both.

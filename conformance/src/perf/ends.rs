@@ -126,6 +126,9 @@ fn settings(ways: &WaysArgs) -> Result<Settings, Failure> {
     if !ways.interfaces.is_empty() {
         settings.set("tcp_interfaces", &ways.interfaces.join(",")).map_err(Failure::usage)?;
     }
+    if !ways.devices.is_empty() {
+        settings.set("verbs_devices", &ways.devices.join(",")).map_err(Failure::usage)?;
+    }
     Ok(settings)
 }
 

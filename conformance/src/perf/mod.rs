@@ -99,9 +99,12 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
 pub fn supervise(path: PathChoice) -> Result<Exit, Failure> {
     let hosts = match path {
         PathChoice::Shm => 1,
-        PathChoice::Tcp => 2,
+        PathChoice::Tcp | PathChoice::Verbs => 2,
     };
-    let launcher = launch::hosts(launch::self_again()?, 2, hosts);
+    let mut launcher = launch::hosts(launch::self_again()?, 2, hosts);
+    if path == PathChoice::Verbs {
+        launcher = launcher.env("RERAIL_RAILS", "verbs");
+    }
     let launch = launcher.on_failure(OnFailure::LetOthersFinish).catch_signals(true).spawn().map_err(Failure::usage)?;
     let report = launch.wait_with(|event| match event {
         LaunchEvent::Exited(end) if end.failed() => eprintln!("{end}"),

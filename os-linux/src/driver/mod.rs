@@ -9,6 +9,7 @@
 //! | `engine` | the transport without clock and sleep: hosts with a time of their own, and the simulator, drive it |
 //! | `open` | opening rails, exchanging cards, joining a job |
 //! | `rails` | the rails that the settings ask for |
+//! | `verbs` | those over verbs devices |
 //! | `card` | the line of text by which a process tells its addresses |
 //! | `request` | memory and requests, with the time as an argument |
 //! | `submit` | the same, stamped with the clock |
@@ -28,6 +29,7 @@ mod policy;
 mod rails;
 mod request;
 mod submit;
+mod verbs;
 mod wait;
 
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Opens the rails that the settings ask for.
 //!
 //! The order of rail numbers is the loopback, then the kinds in the order of `Settings::rails`; of TCP one rail per
-//! interface. A job of one needs no rail but the loopback, so none is opened and no port listened on.
+//! interface, of verbs one per port. A job of one needs no rail but the loopback, so none is opened and no port listened on.
 
 use core::fmt;
 use std::error::Error;
@@ -11,7 +11,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::rail::Place;
 use rustix::io::Errno;
 
-use super::StartError;
+use super::{StartError, verbs};
 use crate::auth;
 use crate::bootstrap::JobKey;
 use crate::place::{Device, Numbers};
@@ -40,7 +40,7 @@ enum RailError {
 impl fmt::Display for RailError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            RailError::Kind => write!(f, "there is no such kind of rail: shm and tcp can be asked for"),
+            RailError::Kind => write!(f, "there is no such kind of rail: shm, verbs and tcp can be asked for"),
             RailError::NoInterface { known } => write!(
                 f,
                 "no interface of this name is up with an address that others can use; there are: {}",
@@ -70,6 +70,10 @@ pub(super) fn open(
     for kind in settings.rails.iter().filter(|_| size > 1) {
         match kind.as_str() {
             "shm" => rails.push(Box::new(open_shm(settings, rank, size, key)?)),
+            "verbs" => {
+                let opened = verbs::open(settings, rank, size, key, &mut numbers)?;
+                rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>));
+            }
             "tcp" => {
                 for (index, (name, interface)) in (0..=u8::MAX).zip(chosen(settings)?) {
                     let device = Device::of_interface(&interface.name);

@@ -65,7 +65,7 @@ const POLICY: [Option<Policy>; 13] = {
 };
 
 /// The kinds of rails that can be asked for.
-pub(super) const RAIL_KINDS: &[&str] = &["shm", "tcp"];
+pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
 
 const TABLE_MAX: u64 = 1 << 28;
 const SECOND: u64 = 1_000_000_000;
@@ -148,8 +148,8 @@ macro_rules! knob {
 /// All settings, in the order in which they are shown.
 pub(super) static KNOBS: &[Knob] = &[
     knob!(rails: list
-        Kind::List { repeats: false, what: "shm, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word) },
-        "Kinds of rails to open, in the order of their numbers, from 1 on; number 0 is the process itself."),
+        Kind::List { repeats: false, what: "shm, verbs, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word) },
+        "Kinds of rails to open, in the order of their numbers, from 1 on; number 0 is the process itself. Verbs that was not asked for is passed over where it can't be used."),
     knob!(tcp_interfaces: list
         Kind::List { repeats: false, what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface },
         "Interfaces for TCP: one rail each. The k-th of one process meets the k-th of another."),
@@ -169,6 +169,31 @@ pub(super) static KNOBS: &[Knob] = &[
         "Send buffer of a TCP connection; 0: the system adapts it."),
     knob!(tcp_rcvbuf: number u32, bytes(0, 1 << 30),
         "Receive buffer of a TCP connection; 0: the system adapts it."),
+    knob!(verbs_devices: list
+        Kind::List { repeats: false, what: "devices, as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX", empty: "every active port", fits: is_device },
+        "Verbs devices: one rail each. The k-th of one process meets the k-th of another."),
+    knob!(verbs_segment: number u32, bytes(1024, 16 << 20),
+        "Largest packet, write and read on a verbs rail; the same in all processes."),
+    knob!(verbs_posts: number u16, count(2, 4096),
+        "Packets, writes and reads that may be handed to a verbs rail and not yet be acknowledged, for each peer."),
+    knob!(verbs_sends: number u16, count(1, 16_384),
+        "Those over all peers; each has a buffer of the size of a packet."),
+    knob!(verbs_receives: number u16, count(1, 16_384),
+        "Buffers of a verbs rail's shared receive queue, over all peers."),
+    knob!(verbs_inline: number u16, count(0, 512),
+        "Bytes up to which a verbs rail hands a packet over inside of its request, as far as the device takes them."),
+    knob!(verbs_write: switch,
+        "Whether large messages may go by remote writes."),
+    knob!(verbs_read: switch,
+        "Whether large messages may go by remote reads."),
+    knob!(verbs_registrations: number u32, count(0, 1 << 20),
+        "Pieces of payload memory that a verbs rail has registered at once; 0: none, payload goes through buffers."),
+    knob!(verbs_ack_timeout: number u8, count(1, 31),
+        "Time that a verbs device waits for an acknowledgment: 4.096 us times 2 to the power of this."),
+    knob!(verbs_retries: number u8, count(0, 7),
+        "How often a verbs device sends again what was not acknowledged."),
+    knob!(verbs_relaxed_ordering: switch,
+        "Whether a verbs device's writes to memory may pass each other on the bus, where it knows that."),
     knob!(shm_slots: number u32, count(2, 65_536),
         "Slots of the shared-memory ring of each peer and direction; a ring has at most 1 GiB."),
     knob!(shm_slot_bytes: number u32, Kind::Bytes { min: 1024, max: 4 << 20, also: Also::MultipleOf(64) },
@@ -303,6 +328,16 @@ fn is_interface(word: &str) -> bool {
     // A name is what the kernel takes. Addresses with a zone mean nothing to peers.
     let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=%".contains(&b);
     word.parse::<std::net::IpAddr>().is_ok() || ((1..16).contains(&word.len()) && word.bytes().all(name))
+}
+
+fn is_device(word: &str) -> bool {
+    // The kernel's names are file names of up to 63 bytes.
+    let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=".contains(&b);
+    let mut parts = word.split('/');
+    let device = parts.next().is_some_and(|name_| (1..64).contains(&name_.len()) && name_.bytes().all(name));
+    let port = parts.next().is_none_or(|port| port.parse::<u8>().is_ok_and(|port| port > 0));
+    let gid_index = parts.next().is_none_or(|index| index.parse::<u8>().is_ok());
+    device && port && gid_index && parts.next().is_none()
 }
 
 fn is_host_id(word: &str) -> bool {

@@ -115,7 +115,8 @@ fn every_knob_says_what_it_means_and_names_are_unique() {
 fn every_knob_of_the_core_arrives_there() {
     // Each changed alone must change the core's configuration, but for those that are the shims'.
     let shims = ["rails", "host_id", "handshake_timeout", "spin_polls"];
-    let of_shims = |name: &str| shims.contains(&name) || name.starts_with("tcp_") || name.starts_with("shm_");
+    let of_shims =
+        |name: &str| shims.contains(&name) || ["tcp_", "shm_", "verbs_"].iter().any(|of| name.starts_with(of));
     let told = |settings: &Settings| {
         (settings.to_core_config(PeerId(0), 1 << 20), settings.class_policies().collect::<Vec<_>>())
     };
@@ -222,7 +223,7 @@ fn bad_values_say_what_is_allowed() {
         (
             "RERAIL_RAILS",
             "tcp,ib",
-            "RERAIL_RAILS=tcp,ib: \"ib\" is none; allowed: shm, tcp with commas between them; nothing: no rail to other processes",
+            "RERAIL_RAILS=tcp,ib: \"ib\" is none; allowed: shm, verbs, tcp with commas between them; nothing: no rail to other processes",
         ),
     ];
     for (variable, value, message) in cases {

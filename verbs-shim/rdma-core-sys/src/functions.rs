@@ -4,20 +4,23 @@
 //! each name is looked up together with its version. The library is never unloaded: its providers keep threads,
 //! `atfork` handlers and mapped device pages of their own, which would not survive that.
 
-use core::ffi::{CStr, c_int, c_void};
+use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::ptr::NonNull;
 use std::ffi::OsStr;
 use std::fmt;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
+use crate::objects::*;
 use crate::types::*;
 
 /// The library's name for the dynamic linker.
 pub const LIBRARY: &str = "libibverbs.so.1";
 
 /// Versions of the symbols (`nm -D --with-symbol-versions`).
+const V1_0: &CStr = c"IBVERBS_1.0";
 const V1_1: &CStr = c"IBVERBS_1.1";
+const V1_8: &CStr = c"IBVERBS_1.8";
 const V1_11: &CStr = c"IBVERBS_1.11";
 
 /// The functions. A table with plain pointers, so that tests can fill it without the library.
@@ -53,6 +56,75 @@ pub struct Functions {
             entry_size: usize,
         ) -> c_int,
     >,
+    /// `ibv_alloc_pd`: NULL with `errno` on failure, as all that makes something.
+    pub alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
+    /// `ibv_dealloc_pd`: errno.
+    pub dealloc_pd: unsafe extern "C" fn(pd: *mut ibv_pd) -> c_int,
+    /// `ibv_reg_mr`.
+    pub reg_mr: unsafe extern "C" fn(pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> *mut ibv_mr,
+    /// `ibv_reg_mr_iova2`: knows optional access flags. Absent before rdma-core 28.
+    pub reg_mr_iova2: Option<
+        unsafe extern "C" fn(
+            pd: *mut ibv_pd,
+            addr: *mut c_void,
+            length: usize,
+            iova: u64,
+            access: c_uint,
+        ) -> *mut ibv_mr,
+    >,
+    /// `ibv_dereg_mr`: errno.
+    pub dereg_mr: unsafe extern "C" fn(mr: *mut ibv_mr) -> c_int,
+    /// `ibv_create_comp_channel`.
+    pub create_comp_channel: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_comp_channel,
+    /// `ibv_destroy_comp_channel`: errno.
+    pub destroy_comp_channel: unsafe extern "C" fn(channel: *mut ibv_comp_channel) -> c_int,
+    /// `ibv_create_cq`.
+    pub create_cq: unsafe extern "C" fn(
+        context: *mut ibv_context,
+        cqe: c_int,
+        cq_context: *mut c_void,
+        channel: *mut ibv_comp_channel,
+        comp_vector: c_int,
+    ) -> *mut ibv_cq,
+    /// `ibv_destroy_cq`: errno. Waits until all its events are acknowledged.
+    pub destroy_cq: unsafe extern "C" fn(cq: *mut ibv_cq) -> c_int,
+    /// `ibv_get_cq_event`: -1 with `errno` on failure.
+    pub get_cq_event: unsafe extern "C" fn(
+        channel: *mut ibv_comp_channel,
+        cq: *mut *mut ibv_cq,
+        cq_context: *mut *mut c_void,
+    ) -> c_int,
+    /// `ibv_ack_cq_events`.
+    pub ack_cq_events: unsafe extern "C" fn(cq: *mut ibv_cq, nevents: c_uint),
+    /// `ibv_create_srq`.
+    pub create_srq: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_srq_init_attr) -> *mut ibv_srq,
+    /// `ibv_modify_srq`: errno.
+    pub modify_srq: unsafe extern "C" fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr, attr_mask: c_int) -> c_int,
+    /// `ibv_query_srq`: errno.
+    pub query_srq: unsafe extern "C" fn(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int,
+    /// `ibv_destroy_srq`: errno.
+    pub destroy_srq: unsafe extern "C" fn(srq: *mut ibv_srq) -> c_int,
+    /// `ibv_create_qp`.
+    pub create_qp: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp,
+    /// `ibv_modify_qp`: errno.
+    pub modify_qp: unsafe extern "C" fn(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, attr_mask: c_int) -> c_int,
+    /// `ibv_query_qp`: errno.
+    pub query_qp: unsafe extern "C" fn(
+        qp: *mut ibv_qp,
+        attr: *mut ibv_qp_attr,
+        attr_mask: c_int,
+        init_attr: *mut ibv_qp_init_attr,
+    ) -> c_int,
+    /// `ibv_destroy_qp`: errno.
+    pub destroy_qp: unsafe extern "C" fn(qp: *mut ibv_qp) -> c_int,
+    /// `ibv_create_ah`.
+    pub create_ah: unsafe extern "C" fn(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah,
+    /// `ibv_destroy_ah`: errno.
+    pub destroy_ah: unsafe extern "C" fn(ah: *mut ibv_ah) -> c_int,
+    /// `ibv_get_async_event`: -1 with `errno` on failure.
+    pub get_async_event: unsafe extern "C" fn(context: *mut ibv_context, event: *mut ibv_async_event) -> c_int,
+    /// `ibv_ack_async_event`.
+    pub ack_async_event: unsafe extern "C" fn(event: *mut ibv_async_event),
 }
 
 /// Why the library can't be used.
@@ -118,6 +190,29 @@ impl Functions {
                 query_port: required(handle, c"ibv_query_port", V1_1)?,
                 query_gid: required(handle, c"ibv_query_gid", V1_1)?,
                 query_gid_ex: find(handle, c"_ibv_query_gid_ex", V1_11),
+                alloc_pd: required(handle, c"ibv_alloc_pd", V1_1)?,
+                dealloc_pd: required(handle, c"ibv_dealloc_pd", V1_1)?,
+                reg_mr: required(handle, c"ibv_reg_mr", V1_1)?,
+                reg_mr_iova2: find(handle, c"ibv_reg_mr_iova2", V1_8),
+                dereg_mr: required(handle, c"ibv_dereg_mr", V1_1)?,
+                create_comp_channel: required(handle, c"ibv_create_comp_channel", V1_0)?,
+                destroy_comp_channel: required(handle, c"ibv_destroy_comp_channel", V1_0)?,
+                create_cq: required(handle, c"ibv_create_cq", V1_1)?,
+                destroy_cq: required(handle, c"ibv_destroy_cq", V1_1)?,
+                get_cq_event: required(handle, c"ibv_get_cq_event", V1_1)?,
+                ack_cq_events: required(handle, c"ibv_ack_cq_events", V1_1)?,
+                create_srq: required(handle, c"ibv_create_srq", V1_1)?,
+                modify_srq: required(handle, c"ibv_modify_srq", V1_1)?,
+                query_srq: required(handle, c"ibv_query_srq", V1_1)?,
+                destroy_srq: required(handle, c"ibv_destroy_srq", V1_1)?,
+                create_qp: required(handle, c"ibv_create_qp", V1_1)?,
+                modify_qp: required(handle, c"ibv_modify_qp", V1_1)?,
+                query_qp: required(handle, c"ibv_query_qp", V1_1)?,
+                destroy_qp: required(handle, c"ibv_destroy_qp", V1_1)?,
+                create_ah: required(handle, c"ibv_create_ah", V1_1)?,
+                destroy_ah: required(handle, c"ibv_destroy_ah", V1_1)?,
+                get_async_event: required(handle, c"ibv_get_async_event", V1_1)?,
+                ack_async_event: required(handle, c"ibv_ack_async_event", V1_1)?,
             })
         }
     }

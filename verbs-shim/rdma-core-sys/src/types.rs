@@ -6,6 +6,8 @@
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::constants::*;
+use crate::objects::*;
+use crate::work::{ibv_recv_wr, ibv_send_wr, ibv_wc};
 
 /// Bytes of a device's name with its final NUL.
 pub const IBV_SYSFS_NAME_MAX: usize = 64;
@@ -31,15 +33,33 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; IBV_SYSFS_PATH_MAX],
 }
 
-/// The table of the data path's functions that a context carries. Its entries are not declared as long as nothing
-/// calls them.
+/// The table of the data path's functions that a context carries. Entries that nothing calls are plain pointers.
 #[repr(C)]
 pub struct ibv_context_ops {
-    /// Function pointers.
-    pub _entries: [*mut c_void; 32],
+    /// Obsolete entries and memory windows.
+    pub _before_poll_cq: [*mut c_void; 11],
+    /// `ibv_poll_cq`: how many completions were taken, or negative.
+    pub poll_cq: Option<unsafe extern "C" fn(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int>,
+    /// `ibv_req_notify_cq`: errno.
+    pub req_notify_cq: Option<unsafe extern "C" fn(cq: *mut ibv_cq, solicited_only: c_int) -> c_int>,
+    /// Obsolete entries.
+    pub _before_post_srq_recv: [*mut c_void; 7],
+    /// `ibv_post_srq_recv`: errno, and the first request that was not taken.
+    pub post_srq_recv:
+        Option<unsafe extern "C" fn(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int>,
+    /// Obsolete entries.
+    pub _before_post_send: [*mut c_void; 4],
+    /// `ibv_post_send`: errno, and the first request that was not taken.
+    pub post_send:
+        Option<unsafe extern "C" fn(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int>,
+    /// `ibv_post_recv`: errno, and the first request that was not taken.
+    pub post_recv:
+        Option<unsafe extern "C" fn(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int>,
+    /// Obsolete entries.
+    pub _after_post_recv: [*mut c_void; 5],
 }
 
-/// An opened device; made by the library only. The mutex and the pointer behind the declared fields are the library's.
+/// An opened device; made by the library only.
 #[repr(C)]
 pub struct ibv_context {
     /// The device.
@@ -52,6 +72,40 @@ pub struct ibv_context {
     pub async_fd: c_int,
     /// Completion vectors (interrupts) that there are.
     pub num_comp_vectors: c_int,
+    /// The library's.
+    pub mutex: libc::pthread_mutex_t,
+    /// [`VERBS_ABI_IS_EXTENDED`] where the context is the last part of a [`verbs_context`].
+    pub abi_compat: *mut c_void,
+}
+
+/// `__VERBS_ABI_IS_EXTENDED`, as a number.
+pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
+
+/// What lies before an [`ibv_context`]. It grows at its beginning, so only its end is declared; `sz` tells how much of
+/// it there is. Its functions are called through [`inline`](crate::inline) alone.
+#[repr(C)]
+pub struct verbs_context {
+    /// `ibv_open_qp`.
+    pub open_qp: Option<unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp>,
+    /// `ibv_create_qp_ex`.
+    pub create_qp_ex:
+        Option<unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
+    /// `ibv_get_srq_num`: errno.
+    pub get_srq_num: Option<unsafe extern "C" fn(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int>,
+    /// `ibv_create_srq_ex`.
+    pub create_srq_ex:
+        Option<unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq>,
+    /// `ibv_open_xrcd`.
+    pub open_xrcd:
+        Option<unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd>,
+    /// `ibv_close_xrcd`: errno.
+    pub close_xrcd: Option<unsafe extern "C" fn(xrcd: *mut ibv_xrcd) -> c_int>,
+    /// The library's.
+    pub _placeholder: u64,
+    /// Bytes of the whole struct, with the context.
+    pub sz: usize,
+    /// The context.
+    pub context: ibv_context,
 }
 
 /// What `ibv_query_device` tells of a device.

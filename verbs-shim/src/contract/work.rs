@@ -4,8 +4,9 @@ use std::fmt;
 
 use super::object::AhId;
 
-/// A piece of registered memory.
+/// A piece of registered memory. Laid out as the library's `ibv_sge`, so that lists of them are handed on as they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
 pub struct Sge {
     /// Where it starts: an address of the range that the memory was registered under.
     pub address: u64,

@@ -1,5 +1,7 @@
 //! The safe types over a fake library; and over the real one as far as a machine without devices goes.
 
+mod choice;
+mod device;
 mod fake;
 
 use rdma_core_sys::{Functions, LoadError};

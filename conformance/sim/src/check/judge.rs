@@ -167,8 +167,8 @@ fn names_cause(why: LossReason) -> bool {
         LossReason::RailFailed { .. }
         | LossReason::NoRail
         | LossReason::ConnectTimeout
-        | LossReason::Unreachable { .. }
-        | LossReason::Silent => true,
+        | LossReason::Silent
+        | LossReason::Unreachable { .. } => true,
         LossReason::Protocol(_) | LossReason::Removed => false,
     }
 }

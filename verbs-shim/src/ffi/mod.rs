@@ -1,4 +1,11 @@
-//! The one file that calls libibverbs. Owns what the library hands out and gives it back exactly once.
+//! The one folder that calls libibverbs. Owns what the library hands out and gives it back exactly once.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod` | the list of devices; an open device and what it tells |
+//! | `objects` | making, changing and destroying objects |
+//! | `work` | posting and polling |
+//! | `events` | completion events, asynchronous events, descriptors |
 //!
 //! Safety argument, common to all blocks: a [`Functions`] holds the functions of a libibverbs with the prototypes of
 //! its header (`rdma-core-sys` pins their versions), and the library is never unloaded, so calling them is sound with
@@ -7,10 +14,18 @@
 //! control functions may be called from any thread (`ibv_open_device(3)` and the library's documentation).
 #![allow(unsafe_code)]
 
+mod events;
+mod objects;
+mod work;
+
 use std::ffi::{CStr, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+
+pub(crate) use events::{Channel, RawEvent};
+pub(crate) use objects::{Ah, Cq, Mr, Pd, Qp, QpParts, Srq, Xrcd};
+pub(crate) use work::Scratch;
 
 use rdma_core_sys::{Functions, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr};
 

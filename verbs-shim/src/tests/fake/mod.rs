@@ -4,6 +4,8 @@
 //! table. Counts what is handed out and given back, per thread, so that tests may run side by side.
 #![allow(unsafe_code)]
 
+pub(super) mod objects;
+
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
 use std::mem::zeroed;
@@ -20,6 +22,8 @@ pub(super) struct World {
     pub(super) open_errno: c_int,
     /// Error number of `_ibv_query_gid_ex` for a non-empty entry; 0: none.
     pub(super) gid_errno: c_int,
+    /// The port of `rxe9` is active.
+    pub(super) up: bool,
     /// Lists not given back.
     pub(super) lists: i32,
     /// Contexts not closed.
@@ -50,6 +54,29 @@ pub(super) const FUNCTIONS: Functions = Functions {
     query_port,
     query_gid,
     query_gid_ex: Some(query_gid_ex),
+    reg_mr_iova2: Some(objects::reg_mr_iova2),
+    alloc_pd: objects::alloc_pd,
+    dealloc_pd: objects::dealloc_pd,
+    reg_mr: objects::reg_mr,
+    dereg_mr: objects::dereg_mr,
+    create_comp_channel: objects::create_comp_channel,
+    destroy_comp_channel: objects::destroy_comp_channel,
+    create_cq: objects::create_cq,
+    destroy_cq: objects::destroy_cq,
+    get_cq_event: objects::get_cq_event,
+    ack_cq_events: objects::ack_cq_events,
+    create_srq: objects::create_srq,
+    modify_srq: objects::modify_srq,
+    query_srq: objects::query_srq,
+    destroy_srq: objects::destroy_srq,
+    create_qp: objects::create_qp,
+    modify_qp: objects::modify_qp,
+    query_qp: objects::query_qp,
+    destroy_qp: objects::destroy_qp,
+    create_ah: objects::create_ah,
+    destroy_ah: objects::destroy_ah,
+    get_async_event: objects::get_async_event,
+    ack_async_event: objects::ack_async_event,
 };
 
 const DEVICES: usize = 2;
@@ -122,11 +149,13 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     let mut context: Box<ibv_context> = Box::new(unsafe { zeroed() });
     // SAFETY: a device of the list.
     context.cmd_fd = unsafe { index_of(device) } as c_int;
+    objects::furnish(&mut context);
     Box::into_raw(context)
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     set(|world| world.contexts -= 1);
+    objects::strip(context);
     // SAFETY: made by `open_device`, closed once.
     drop(unsafe { Box::from_raw(context) });
     0
@@ -138,7 +167,11 @@ unsafe extern "C" fn query_device(context: *mut ibv_context, attr: *mut ibv_devi
     put(&mut attr.fw_ver, "20.31.1014");
     attr.node_guid = 0x0002_c903_0000_1234_u64.to_be();
     attr.max_qp = 131_072;
-    attr.max_srq = -1;
+    attr.max_mr_size = 1 << 40;
+    (attr.max_qp_wr, attr.max_sge, attr.max_cq, attr.max_cqe) = (1024, 4, 100, 4096);
+    (attr.max_mr, attr.max_pd, attr.max_ah) = (100, 100, 100);
+    (attr.max_qp_rd_atom, attr.max_qp_init_rd_atom) = (16, 300);
+    (attr.max_srq, attr.max_srq_wr, attr.max_srq_sge) = ([-1, 8][index], 64, 3);
     attr.atomic_cap = [IBV_ATOMIC_HCA, 7][index];
     attr.device_cap_flags = [IBV_DEVICE_XRC, 0][index];
     attr.phys_port_cnt = [2, 1][index];
@@ -165,7 +198,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
         }
         (0, 2) => libc::EIO,
         (1, 1) => {
-            attr.state = IBV_PORT_DOWN;
+            attr.state = if world().up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
             attr.active_mtu = 17;
             attr.gid_tbl_len = 4;
             attr.active_width = 3;

@@ -1,0 +1,196 @@
+//! Opens the verbs rails: one for each port of each device that the settings name, or of all that can be used.
+//!
+//! Where the settings don't ask for verbs by themselves, what can't be used is passed over (and told to the log); a
+//! program that doesn't care about devices starts where there are none. Where they ask, it is an error with its remedy.
+
+use core::fmt;
+use std::error::Error;
+
+use rerail_core::ids::PeerId;
+use rerail_verbs::{ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, OpenError, QueryError, Verbs};
+use rustix::io::Errno;
+
+use super::StartError;
+use crate::auth;
+use crate::bootstrap::JobKey;
+use crate::place::{Device, Numbers};
+use crate::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail};
+use crate::random;
+use crate::settings::{Settings, Source};
+
+/// Why a verbs rail can't be opened.
+#[derive(Debug)]
+enum RailError {
+    Library(OpenError),
+    List(ListError),
+    None,
+    NoDevice { known: Vec<String> },
+    Device(DeviceError),
+    Choice(ChoiceError),
+    Query(QueryError),
+    Rail(VerbsError),
+    Random(Errno),
+}
+
+impl fmt::Display for RailError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RailError::Library(why) => why.fmt(f),
+            RailError::List(why) => why.fmt(f),
+            RailError::None => f.write_str("there is no verbs device that can be used (rerail info tells why)"),
+            RailError::NoDevice { known } => write!(f, "no device of this name; there are: {}", known.join(", ")),
+            RailError::Device(why) => why.fmt(f),
+            RailError::Choice(why) => write!(f, "{why}; {}", why.remedy()),
+            RailError::Query(why) => why.fmt(f),
+            RailError::Rail(why) => why.fmt(f),
+            RailError::Random(errno) => write!(f, "the system gives no random bytes: {errno}"),
+        }
+    }
+}
+
+impl Error for RailError {}
+
+/// What a word of `verbs_devices` names: `mlx5_0`, `mlx5_0/2` (port 2), `mlx5_0/1/3` (port 1 by GID 3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wanted {
+    device: String,
+    port: Option<u8>,
+    gid_index: Option<u8>,
+}
+
+impl Wanted {
+    fn parse(word: &str) -> Wanted {
+        let mut parts = word.split('/');
+        let device = parts.next().unwrap_or_default().to_owned();
+        let mut number = || parts.next().and_then(|part| part.parse().ok());
+        Wanted { device, port: number(), gid_index: number() }
+    }
+}
+
+/// Opens them all.
+pub(super) fn open(
+    settings: &Settings,
+    rank: PeerId,
+    size: u32,
+    key: &JobKey,
+    numbers: &mut Numbers,
+) -> Result<Vec<VerbsRail<IbDevice>>, StartError> {
+    let asked = settings.source("rails") != Source::Default || !settings.verbs_devices.is_empty();
+    let failed = |name: &str, why: RailError| StartError::Rail { rail: name.to_owned(), why: Box::new(why) };
+    let devices = match list() {
+        Ok(devices) => devices,
+        Err(why) if asked => return Err(failed("verbs", why)),
+        Err(why) => {
+            tracing::debug!(%why, "no verbs rails");
+            return Ok(Vec::new());
+        }
+    };
+    let wanted: Vec<Wanted> = match settings.verbs_devices.is_empty() {
+        false => settings.verbs_devices.iter().map(|word| Wanted::parse(word)).collect(),
+        true => every_port(&devices),
+    };
+    let mut rails = Vec::new();
+    for want in wanted {
+        let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
+        match open_one(settings, rank, size, key, &devices, &want, index, numbers) {
+            Ok(rail) => rails.push(rail),
+            Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
+            Err((name, why)) => tracing::warn!(rail = %name, %why, "this device is not used"),
+        }
+    }
+    if rails.is_empty() && asked {
+        return Err(failed("verbs", RailError::None));
+    }
+    Ok(rails)
+}
+
+fn list() -> Result<Devices, RailError> {
+    let devices = Verbs::open().map_err(RailError::Library)?.devices().map_err(RailError::List)?;
+    if devices.is_empty() { Err(RailError::None) } else { Ok(devices) }
+}
+
+/// Every active port of every device; devices that can't be asked are named without a port, for the message.
+fn every_port(devices: &Devices) -> Vec<Wanted> {
+    let mut wanted = Vec::new();
+    for device in devices.iter() {
+        let name = device.name();
+        let ports = device.open().ok().and_then(|context| context.ports().ok());
+        let Some(ports) = ports else {
+            wanted.push(Wanted { device: name, port: None, gid_index: None });
+            continue;
+        };
+        let active = ports.iter().filter(|port| port.state == rerail_verbs::PortState::Active);
+        wanted.extend(active.map(|port| Wanted { device: name.clone(), port: Some(port.number), gid_index: None }));
+    }
+    wanted
+}
+
+#[allow(clippy::too_many_arguments, reason = "what a rail is made of, handed through once")]
+fn open_one(
+    settings: &Settings,
+    rank: PeerId,
+    size: u32,
+    key: &JobKey,
+    devices: &Devices,
+    want: &Wanted,
+    index: u8,
+    numbers: &mut Numbers,
+) -> Result<VerbsRail<IbDevice>, (String, RailError)> {
+    let plain = format!("verbs:{}", want.device);
+    let found = devices.find(&want.device).ok_or_else(|| {
+        let known = devices.iter().map(|device| device.name()).collect();
+        (plain.clone(), RailError::NoDevice { known })
+    })?;
+    let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
+    let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
+    let name = format!("verbs:{}/{}", want.device, choice.port.number);
+    let mut device = IbDevice::new(context).map_err(|why| (name.clone(), RailError::Query(why)))?;
+    device.set_relaxed_ordering(settings.verbs_relaxed_ordering);
+    let place = Device::of_verbs(&want.device, choice.port.number);
+    let options = VerbsOptions {
+        name: name.clone(),
+        eager_bytes_max: settings.eager_max.min(settings.verbs_segment),
+        segment_bytes: settings.verbs_segment,
+        posts_max: settings.verbs_posts,
+        sends: settings.verbs_sends,
+        receives: settings.verbs_receives,
+        inline_bytes: settings.verbs_inline,
+        write: settings.verbs_write,
+        read: settings.verbs_read,
+        registrations_max: settings.verbs_registrations,
+        ack_timeout: settings.verbs_ack_timeout,
+        retry_count: settings.verbs_retries,
+        handshake_timeout: settings.handshake_timeout,
+        gid_index: choice.gid_index,
+        numa_distance: place.numa_distance,
+        place: numbers.place(&place),
+        ..VerbsOptions::new(size, index)
+    };
+    let secret = random::random::<32>().map_err(|errno| (name.clone(), RailError::Random(errno)))?;
+    let identity =
+        Identity { key: auth::JobKey::new(key.key), job: key.job_id, me: rank, secret: auth::JobKey::new(secret) };
+    VerbsRail::open(device, choice.port.number, options, identity).map_err(|why| (name, RailError::Rail(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_names_a_device_a_port_and_a_gid() {
+        let wanted = |device: &str, port, gid_index| Wanted { device: device.into(), port, gid_index };
+        assert_eq!(Wanted::parse("mlx5_0"), wanted("mlx5_0", None, None));
+        assert_eq!(Wanted::parse("mlx5_0/2"), wanted("mlx5_0", Some(2), None));
+        assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
+    }
+
+    /// Asked for where there is none: an error that says what to do.
+    #[test]
+    fn a_device_that_is_not_there_is_an_error_only_where_it_was_asked_for() {
+        let mut settings = Settings::default();
+        let key = JobKey { key: [1; 32], job_id: 1 };
+        settings.set("verbs_devices", "no_such_device0").unwrap();
+        let error = open(&settings, PeerId(0), 2, &key, &mut Numbers::default()).unwrap_err();
+        assert!(matches!(error, StartError::Rail { .. }), "{error:?}");
+    }
+}

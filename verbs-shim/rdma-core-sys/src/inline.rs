@@ -1,0 +1,206 @@
+//! What `infiniband/verbs.h` has as inline functions: calls through the tables of a context.
+//!
+//! The table before a context is newer than the context; which of its entries there are is told by its size
+//! (`verbs_get_ctx_op` of the header). An entry that is missing is answered as the header does: `EOPNOTSUPP`.
+
+use core::ffi::c_int;
+use core::mem::offset_of;
+use core::ptr::null_mut;
+
+use crate::objects::*;
+use crate::types::*;
+use crate::work::*;
+
+/// The table before a context, if there is one that reaches back to the byte at `offset` of [`verbs_context`].
+///
+/// # Safety
+/// `context` is open.
+unsafe fn extended(context: *mut ibv_context, offset: usize) -> Option<*const verbs_context> {
+    // SAFETY: an open context, by the caller's promise.
+    if unsafe { (*context).abi_compat } as usize != VERBS_ABI_IS_EXTENDED {
+        return None;
+    }
+    let table = context.wrapping_byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>().cast_const();
+    // SAFETY: the mark above says that at least `sz` lies directly before the context.
+    let size = unsafe { (&raw const (*table).sz).read() };
+    (size >= size_of::<verbs_context>() - offset).then_some(table)
+}
+
+/// An entry of the table before a context.
+macro_rules! entry {
+    ($context:expr, $name:ident) => {{
+        let table = extended($context, offset_of!(verbs_context, $name));
+        // The size says that this entry is there.
+        table.and_then(|table| (&raw const (*table).$name).read())
+    }};
+}
+
+fn unsupported<T>() -> *mut T {
+    // SAFETY: the location is this thread's.
+    unsafe { *libc::__errno_location() = libc::EOPNOTSUPP };
+    null_mut()
+}
+
+/// `ibv_poll_cq(3)`: how many were taken, or negative.
+///
+/// # Safety
+/// `cq` is a live completion queue; `wc` has room for `num_entries`.
+pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
+    // SAFETY: a live queue has an open context, whose table the provider has filled; the rest is the caller's promise.
+    unsafe {
+        match (*(*cq).context).ops.poll_cq {
+            Some(poll_cq) => poll_cq(cq, num_entries, wc),
+            None => -1,
+        }
+    }
+}
+
+/// `ibv_req_notify_cq(3)`: errno.
+///
+/// # Safety
+/// `cq` is a live completion queue.
+pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+    // SAFETY: a live queue has an open context, whose table the provider has filled.
+    unsafe {
+        match (*(*cq).context).ops.req_notify_cq {
+            Some(req_notify_cq) => req_notify_cq(cq, solicited_only),
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_post_send(3)`: errno, and in `bad_wr` the first request that was not taken.
+///
+/// # Safety
+/// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces, inline data and address handles are
+/// valid.
+pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
+    // SAFETY: a live queue pair has an open context, whose table the provider has filled; the rest is the caller's promise.
+    unsafe {
+        match (*(*qp).context).ops.post_send {
+            Some(post_send) => post_send(qp, wr, bad_wr),
+            None => {
+                *bad_wr = wr;
+                libc::EOPNOTSUPP
+            }
+        }
+    }
+}
+
+/// `ibv_post_recv(3)`: errno, and in `bad_wr` the first request that was not taken.
+///
+/// # Safety
+/// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces are valid.
+pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: as in `ibv_post_send`.
+    unsafe {
+        match (*(*qp).context).ops.post_recv {
+            Some(post_recv) => post_recv(qp, wr, bad_wr),
+            None => {
+                *bad_wr = wr;
+                libc::EOPNOTSUPP
+            }
+        }
+    }
+}
+
+/// `ibv_post_srq_recv(3)`: errno, and in `bad_wr` the first request that was not taken.
+///
+/// # Safety
+/// `srq` is a live shared receive queue; `wr` is a list of whole requests whose lists of pieces are valid.
+pub unsafe fn ibv_post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
+    // SAFETY: as in `ibv_post_send`.
+    unsafe {
+        match (*(*srq).context).ops.post_srq_recv {
+            Some(post_srq_recv) => post_srq_recv(srq, wr, bad_wr),
+            None => {
+                *bad_wr = wr;
+                libc::EOPNOTSUPP
+            }
+        }
+    }
+}
+
+/// `ibv_open_xrcd(3)`: NULL with `errno` on failure.
+///
+/// # Safety
+/// `context` is open, `attr` whole.
+pub unsafe fn ibv_open_xrcd(context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd {
+    // SAFETY: the caller's promise; the entry is looked up as the header does.
+    unsafe {
+        match entry!(context, open_xrcd) {
+            Some(open_xrcd) => open_xrcd(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// `ibv_close_xrcd(3)`: errno.
+///
+/// # Safety
+/// `xrcd` is open, and not used afterwards unless this fails.
+pub unsafe fn ibv_close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: the caller's promise; the entry is looked up as the header does.
+    unsafe {
+        match entry!((*xrcd).context, close_xrcd) {
+            Some(close_xrcd) => close_xrcd(xrcd),
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_create_srq_ex(3)` for what is not an ordinary one: NULL with `errno` on failure.
+///
+/// # Safety
+/// `context` is open, `attr` whole, what it names is of this context.
+pub unsafe fn ibv_create_srq_ex(context: *mut ibv_context, attr: *mut ibv_srq_init_attr_ex) -> *mut ibv_srq {
+    // SAFETY: the caller's promise; the entry is looked up as the header does.
+    unsafe {
+        match entry!(context, create_srq_ex) {
+            Some(create_srq_ex) => create_srq_ex(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// `ibv_get_srq_num(3)`: errno.
+///
+/// # Safety
+/// `srq` is a live shared receive queue, `srq_num` may be written.
+pub unsafe fn ibv_get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
+    // SAFETY: the caller's promise; the entry is looked up as the header does.
+    unsafe {
+        match entry!((*srq).context, get_srq_num) {
+            Some(get_srq_num) => get_srq_num(srq, srq_num),
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_create_qp_ex(3)` for what needs more than a protection domain: NULL with `errno` on failure.
+///
+/// # Safety
+/// `context` is open, `attr` whole, what it names is of this context.
+pub unsafe fn ibv_create_qp_ex(context: *mut ibv_context, attr: *mut ibv_qp_init_attr_ex) -> *mut ibv_qp {
+    // SAFETY: the caller's promise; the entry is looked up as the header does.
+    unsafe {
+        match entry!(context, create_qp_ex) {
+            Some(create_qp_ex) => create_qp_ex(context, attr),
+            None => unsupported(),
+        }
+    }
+}
+
+/// `ibv_open_qp(3)`: NULL with `errno` on failure.
+///
+/// # Safety
+/// `context` is open, `attr` whole, what it names is of this context.
+pub unsafe fn ibv_open_qp(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp {
+    // SAFETY: the caller's promise; the entry is looked up as the header does.
+    unsafe {
+        match entry!(context, open_qp) {
+            Some(open_qp) => open_qp(context, attr),
+            None => unsupported(),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Which port of a device and which of its GIDs to use: what was asked for where it can be used, else the first that can.
+
+use std::{error, fmt};
+
+use crate::Context;
+use crate::error::QueryError;
+use crate::gid::{GidEntry, GidKind};
+use crate::port::{LinkLayer, Port, PortState};
+
+/// A port that can be used, and the GID to use it by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The port.
+    pub port: Port,
+    /// Index of the GID in the port's table; 0 on InfiniBand unless another was asked for.
+    pub gid_index: u8,
+}
+
+/// Why a device offers no such port or GID.
+#[derive(Debug)]
+pub enum ChoiceError {
+    /// It has no port of that number.
+    NoPort {
+        /// The device.
+        device: String,
+        /// The number.
+        port: u8,
+        /// How many it has; they count from 1.
+        ports: u8,
+    },
+    /// The port is not active.
+    PortDown {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// Its state.
+        state: PortState,
+        /// What its link is.
+        link_layer: LinkLayer,
+    },
+    /// None of its ports is active.
+    NoActivePort {
+        /// The device.
+        device: String,
+        /// Number and state of each.
+        ports: Vec<(u8, PortState)>,
+    },
+    /// The GID asked for is not in use, or the port has none.
+    NoGid {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The index asked for; `None`: any would have done.
+        index: Option<u8>,
+        /// Those that are in use.
+        used: Vec<GidEntry>,
+    },
+    /// The device can't be asked.
+    Query(QueryError),
+}
+
+impl Context {
+    /// Chooses a port and a GID: those asked for, which must then be there, or the first active port and the GID that
+    /// reaches furthest (on Ethernet: RoCE v2 before v1, an IPv4 address before others, a link-local one last).
+    ///
+    /// # Errors
+    /// [`ChoiceError`] says what there is instead.
+    pub fn choose(&self, port: Option<u8>, gid_index: Option<u8>) -> Result<Choice, ChoiceError> {
+        let port = match port {
+            Some(number) => self.active_port(number)?,
+            None => self.first_active_port()?,
+        };
+        let used = self.gids(&port).map_err(ChoiceError::Query)?;
+        let found = match gid_index {
+            Some(index) => used.iter().find(|entry| entry.index == u32::from(index)),
+            None if port.link_layer == LinkLayer::Ethernet => {
+                used.iter().filter(|it| it.index < 256).max_by_key(|it| {
+                    // Of equals the last is taken: so the earliest must be greatest.
+                    (reach(it), std::cmp::Reverse(it.index))
+                })
+            }
+            None => used.first(),
+        };
+        match found.and_then(|entry| u8::try_from(entry.index).ok()) {
+            Some(gid_index) => Ok(Choice { port, gid_index }),
+            None => {
+                Err(ChoiceError::NoGid { device: self.name().to_owned(), port: port.number, index: gid_index, used })
+            }
+        }
+    }
+
+    fn active_port(&self, number: u8) -> Result<Port, ChoiceError> {
+        let device = || self.name().to_owned();
+        let ports = self.attributes().map_err(ChoiceError::Query)?.ports;
+        if !(1..=ports).contains(&number) {
+            return Err(ChoiceError::NoPort { device: device(), port: number, ports });
+        }
+        let port = self.port(number).map_err(ChoiceError::Query)?;
+        if port.state != PortState::Active {
+            let (state, link_layer) = (port.state, port.link_layer);
+            return Err(ChoiceError::PortDown { device: device(), port: number, state, link_layer });
+        }
+        Ok(port)
+    }
+
+    fn first_active_port(&self) -> Result<Port, ChoiceError> {
+        let ports = self.attributes().map_err(ChoiceError::Query)?.ports;
+        let mut seen = Vec::new();
+        for number in 1..=ports {
+            let port = self.port(number).map_err(ChoiceError::Query)?;
+            if port.state == PortState::Active {
+                return Ok(port);
+            }
+            seen.push((number, port.state));
+        }
+        Err(ChoiceError::NoActivePort { device: self.name().to_owned(), ports: seen })
+    }
+}
+
+/// How far a RoCE GID reaches.
+fn reach(entry: &GidEntry) -> (bool, bool, bool) {
+    let link_local = entry.gid.0[..2] == [0xfe, 0x80];
+    (entry.kind != Some(GidKind::RoceV1), entry.gid.ipv4().is_some(), !link_local)
+}
+
+impl ChoiceError {
+    /// What a person can do about it.
+    pub fn remedy(&self) -> String {
+        match self {
+            ChoiceError::NoPort { ports: 1, .. } => "ask for port 1".to_owned(),
+            ChoiceError::NoPort { ports, .. } => format!("ask for a port from 1 to {ports}"),
+            ChoiceError::PortDown { state: PortState::Initialising | PortState::Armed, .. } => {
+                "start a subnet manager (opensm) on this subnet".to_owned()
+            }
+            ChoiceError::PortDown { link_layer: LinkLayer::Ethernet, .. } => {
+                "ip link set INTERFACE up, and look at the cable".to_owned()
+            }
+            ChoiceError::PortDown { .. } => "look at the cable and the switch".to_owned(),
+            ChoiceError::NoActivePort { ports, .. } => {
+                let waits = |state: &PortState| matches!(state, PortState::Initialising | PortState::Armed);
+                match ports.iter().any(|(_, state)| waits(state)) {
+                    true => "start a subnet manager (opensm) on this subnet".to_owned(),
+                    false => "look at the cables; on Ethernet: ip link set INTERFACE up".to_owned(),
+                }
+            }
+            ChoiceError::NoGid { used, .. } if used.is_empty() => {
+                "give the network interface an address: ip address add ADDRESS/LENGTH dev INTERFACE".to_owned()
+            }
+            ChoiceError::NoGid { used, .. } => {
+                let shown: Vec<String> = used.iter().take(8).map(shown).collect();
+                format!("ask for one that is in use: {}", shown.join(", "))
+            }
+            ChoiceError::Query(_) => "look at the kernel's messages (dmesg): the device may be gone".to_owned(),
+        }
+    }
+}
+
+fn shown(entry: &GidEntry) -> String {
+    match entry.kind {
+        Some(kind) => format!("{} ({}, {kind})", entry.index, entry.gid),
+        None => format!("{} ({})", entry.index, entry.gid),
+    }
+}
+
+impl fmt::Display for ChoiceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ChoiceError::NoPort { device, port, ports } => write!(f, "{device} has no port {port}: it has {ports}"),
+            ChoiceError::PortDown { device, port, state, .. } => {
+                write!(f, "{device} port {port} is not active: it is {state}")
+            }
+            ChoiceError::NoActivePort { device, ports } => {
+                write!(f, "{device} has no active port:")?;
+                ports.iter().try_for_each(|(number, state)| write!(f, " {number} is {state}"))
+            }
+            ChoiceError::NoGid { device, port, index: Some(index), .. } => {
+                write!(f, "{device} port {port}: GID index {index} is not in use")
+            }
+            ChoiceError::NoGid { device, port, index: None, .. } => write!(f, "{device} port {port} has no GID"),
+            ChoiceError::Query(error) => error.fmt(f),
+        }
+    }
+}
+
+impl error::Error for ChoiceError {
+    fn source(&self) -> Option<&(dyn error::Error + 'static)> {
+        match self {
+            ChoiceError::Query(error) => Some(error),
+            _ => None,
+        }
+    }
+}

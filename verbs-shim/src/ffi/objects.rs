@@ -1,0 +1,322 @@
+//! Making, changing and destroying objects.
+//!
+//! Safety argument, beside that of the folder: an object's type can be neither copied nor made elsewhere, and what
+//! destroys an object takes it, so a live value stands for a live object of the library. Which objects use which others
+//! is kept by the kernel as well: it refuses to destroy one in use, and then the library has freed nothing and the value
+//! comes back. Objects don't keep their context open: the values live in [`IbDevice`](crate::ib::IbDevice) beside the
+//! [`Handle`] that made them, which goes last.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::mem::{MaybeUninit, zeroed};
+use std::ptr::{NonNull, null_mut};
+
+use rdma_core_sys::*;
+
+use super::events::Channel;
+use super::{Handle, check};
+
+macro_rules! object {
+    ($(#[$doc:meta])* $name:ident: $raw:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $name(pub(super) NonNull<$raw>);
+    };
+}
+
+object!(
+    /// A protection domain.
+    Pd: ibv_pd
+);
+object!(
+    /// A memory registration.
+    Mr: ibv_mr
+);
+object!(
+    /// A completion queue.
+    Cq: ibv_cq
+);
+object!(
+    /// A shared receive queue.
+    Srq: ibv_srq
+);
+object!(
+    /// A queue pair.
+    Qp: ibv_qp
+);
+object!(
+    /// An address handle.
+    Ah: ibv_ah
+);
+object!(
+    /// An XRC domain.
+    Xrcd: ibv_xrcd
+);
+
+/// What a queue pair is made of.
+pub(crate) struct QpParts<'o> {
+    /// `IBV_QPT_*`.
+    pub kind: ibv_qp_type,
+    pub pd: Option<&'o Pd>,
+    pub send_cq: Option<&'o Cq>,
+    pub recv_cq: Option<&'o Cq>,
+    pub srq: Option<&'o Srq>,
+    pub domain: Option<&'o Xrcd>,
+    pub caps: ibv_qp_cap,
+    pub signal_all: bool,
+    /// Comes back with events.
+    pub name: u32,
+}
+
+/// Destroying failed: the object is still there.
+pub(crate) type Undestroyed<T> = (T, io::Error);
+
+fn made<T>(raw: *mut T) -> io::Result<NonNull<T>> {
+    NonNull::new(raw).ok_or_else(io::Error::last_os_error)
+}
+
+/// A name as the library keeps it for us, a pointer that nobody follows.
+pub(super) fn tag(name: u32) -> *mut c_void {
+    std::ptr::without_provenance_mut(name as usize)
+}
+
+/// The name back.
+pub(super) fn untag(tag: *mut c_void) -> u32 {
+    tag.addr() as u32
+}
+
+fn raw<T>(object: Option<NonNull<T>>) -> *mut T {
+    object.map_or(null_mut(), NonNull::as_ptr)
+}
+
+impl Handle {
+    pub(crate) fn alloc_pd(&self) -> io::Result<Pd> {
+        // SAFETY: the context is open.
+        made(unsafe { (self.functions.alloc_pd)(self.context.as_ptr()) }).map(Pd)
+    }
+
+    pub(crate) fn dealloc_pd(&self, pd: Pd) -> Result<(), Undestroyed<Pd>> {
+        // SAFETY: the domain is live, and not used again unless this fails.
+        check(unsafe { (self.functions.dealloc_pd)(pd.0.as_ptr()) }).map_err(|error| (pd, error))
+    }
+
+    /// Whether memory can be registered under an address of the caller's choice.
+    pub(crate) fn has_iova(&self) -> bool {
+        self.functions.reg_mr_iova2.is_some()
+    }
+
+    /// Registers memory; without [`has_iova`](Self::has_iova), under its own address whatever `iova` says.
+    ///
+    /// # Safety
+    /// The memory stays mapped, and writable where `access` allows writes, until the registration has ended.
+    pub(crate) unsafe fn reg_mr(
+        &self,
+        pd: &Pd,
+        start: *mut u8,
+        bytes: usize,
+        iova: u64,
+        access: u32,
+    ) -> io::Result<Mr> {
+        let (pd, start) = (pd.0.as_ptr(), start.cast());
+        // SAFETY: the domain is live; the memory is the caller's promise.
+        let mr = unsafe {
+            match self.functions.reg_mr_iova2 {
+                Some(reg_mr_iova2) => reg_mr_iova2(pd, start, bytes, iova, access),
+                None => (self.functions.reg_mr)(pd, start, bytes, access.cast_signed()),
+            }
+        };
+        made(mr).map(Mr)
+    }
+
+    pub(crate) fn dereg_mr(&self, mr: Mr) -> Result<(), Undestroyed<Mr>> {
+        // SAFETY: the registration is live, and not used again unless this fails.
+        check(unsafe { (self.functions.dereg_mr)(mr.0.as_ptr()) }).map_err(|error| (mr, error))
+    }
+
+    pub(crate) fn create_cq(&self, depth: u32, channel: &Channel, name: u32) -> io::Result<Cq> {
+        let depth = c_int::try_from(depth).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: the context is open, the channel is live; vector 0 is there always.
+        made(unsafe { (self.functions.create_cq)(self.context.as_ptr(), depth, tag(name), channel.0.as_ptr(), 0) })
+            .map(Cq)
+    }
+
+    /// `events`: how many of its completion events were read.
+    pub(crate) fn destroy_cq(&self, cq: Cq, events: u32) -> Result<(), Undestroyed<Cq>> {
+        if events > 0 {
+            // SAFETY: the queue is live, and so many of its events were read and not acknowledged.
+            unsafe { (self.functions.ack_cq_events)(cq.0.as_ptr(), events) };
+        }
+        // SAFETY: the queue is live, and not used again unless this fails.
+        check(unsafe { (self.functions.destroy_cq)(cq.0.as_ptr()) }).map_err(|error| (cq, error))
+    }
+
+    /// An ordinary shared receive queue.
+    pub(crate) fn create_srq(&self, pd: &Pd, attr: ibv_srq_attr, name: u32) -> io::Result<(Srq, ibv_srq_attr)> {
+        let mut init = ibv_srq_init_attr { srq_context: tag(name), attr };
+        // SAFETY: the domain is live, `init` is whole.
+        let srq = Srq(made(unsafe { (self.functions.create_srq)(pd.0.as_ptr(), &mut init) })?);
+        let given = self.srq_sizes(&srq, init.attr);
+        Ok((srq, given))
+    }
+
+    /// The sizes of a shared receive queue: as asked of it, since not every driver tells at making what it has rounded
+    /// up (rxe); where it can't be asked, as told at making.
+    fn srq_sizes(&self, srq: &Srq, told: ibv_srq_attr) -> ibv_srq_attr {
+        let mut attr = ibv_srq_attr::default();
+        // SAFETY: the queue is live, there is room for the answer.
+        let asked = check(unsafe { (self.functions.query_srq)(srq.0.as_ptr(), &mut attr) });
+        if asked.is_ok() && attr.max_wr >= told.max_wr { attr } else { told }
+    }
+
+    /// One for XRC, and its number.
+    pub(crate) fn create_xrc_srq(
+        &self,
+        (pd, domain, cq): (&Pd, &Xrcd, &Cq),
+        attr: ibv_srq_attr,
+        name: u32,
+    ) -> io::Result<(Srq, ibv_srq_attr, u32)> {
+        let mut init = ibv_srq_init_attr_ex {
+            srq_context: tag(name),
+            attr,
+            comp_mask: IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+            srq_type: IBV_SRQT_XRC,
+            pd: pd.0.as_ptr(),
+            xrcd: domain.0.as_ptr(),
+            cq: cq.0.as_ptr(),
+            tm_cap: ibv_tm_cap { max_num_tags: 0, max_ops: 0 },
+        };
+        // SAFETY: the context is open; what `init` names is live and of this context.
+        let srq = Srq(made(unsafe { ibv_create_srq_ex(self.context.as_ptr(), &mut init) })?);
+        let mut number = 0;
+        // SAFETY: the queue is live.
+        match check(unsafe { ibv_get_srq_num(srq.0.as_ptr(), &mut number) }) {
+            Ok(()) => {
+                let given = self.srq_sizes(&srq, init.attr);
+                Ok((srq, given, number))
+            }
+            Err(error) => {
+                // Without a number it is of no use; an error of destroying it would tell nothing new.
+                let _ = self.destroy_srq(srq);
+                Err(error)
+            }
+        }
+    }
+
+    pub(crate) fn arm_srq(&self, srq: &Srq, limit: u32) -> io::Result<()> {
+        let mut attr = ibv_srq_attr { srq_limit: limit, ..Default::default() };
+        // SAFETY: the queue is live, `attr` is whole.
+        check(unsafe { (self.functions.modify_srq)(srq.0.as_ptr(), &mut attr, IBV_SRQ_LIMIT) })
+    }
+
+    pub(crate) fn destroy_srq(&self, srq: Srq) -> Result<(), Undestroyed<Srq>> {
+        // SAFETY: the queue is live, and not used again unless this fails.
+        check(unsafe { (self.functions.destroy_srq)(srq.0.as_ptr()) }).map_err(|error| (srq, error))
+    }
+
+    /// `file`: its descriptor and `O_*` flags; without one a domain that nobody else finds.
+    pub(crate) fn open_xrcd(&self, file: Option<(c_int, c_int)>) -> io::Result<Xrcd> {
+        let (fd, oflags) = file.unwrap_or((-1, libc::O_CREAT));
+        let comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+        let mut init = ibv_xrcd_init_attr { comp_mask, fd, oflags };
+        // SAFETY: the context is open, `init` is whole; a descriptor that is none is refused by the kernel.
+        made(unsafe { ibv_open_xrcd(self.context.as_ptr(), &mut init) }).map(Xrcd)
+    }
+
+    pub(crate) fn close_xrcd(&self, domain: Xrcd) -> Result<(), Undestroyed<Xrcd>> {
+        // SAFETY: the domain is open, and not used again unless this fails.
+        check(unsafe { ibv_close_xrcd(domain.0.as_ptr()) }).map_err(|error| (domain, error))
+    }
+
+    /// Makes a queue pair; also the sizes that the device gave, and its number.
+    pub(crate) fn create_qp(&self, parts: &QpParts<'_>) -> io::Result<(Qp, ibv_qp_cap, u32)> {
+        let (send_cq, recv_cq) = (raw(parts.send_cq.map(|it| it.0)), raw(parts.recv_cq.map(|it| it.0)));
+        let (srq, pd) = (raw(parts.srq.map(|it| it.0)), raw(parts.pd.map(|it| it.0)));
+        let (qp_context, sq_sig_all) = (tag(parts.name), parts.signal_all.into());
+        let (qp, caps) = if let Some(domain) = parts.domain {
+            // SAFETY: numbers and pointers, of which zero and NULL are values.
+            let mut init: ibv_qp_init_attr_ex = unsafe { zeroed() };
+            init.qp_context = qp_context;
+            init.cap = parts.caps;
+            init.qp_type = parts.kind;
+            init.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+            init.xrcd = domain.0.as_ptr();
+            // SAFETY: the context is open; what `init` names is live and of this context.
+            (made(unsafe { ibv_create_qp_ex(self.context.as_ptr(), &mut init) })?, init.cap)
+        } else {
+            let mut init = ibv_qp_init_attr {
+                qp_context,
+                send_cq,
+                recv_cq,
+                srq,
+                cap: parts.caps,
+                qp_type: parts.kind,
+                sq_sig_all,
+            };
+            if pd.is_null() {
+                return Err(io::Error::from_raw_os_error(libc::EINVAL));
+            }
+            // SAFETY: the domain is live; what `init` names is live and of this context.
+            (made(unsafe { (self.functions.create_qp)(pd, &mut init) })?, init.cap)
+        };
+        // SAFETY: a queue pair just made; its number is written by nobody afterwards.
+        let number = unsafe { (&raw const (*qp.as_ptr()).qp_num).read() };
+        let qp = Qp(qp);
+        // Not every driver tells at making what it has rounded up (rxe).
+        let asked = self.query_qp(&qp, IBV_QP_CAP).map(|attr| attr.cap).unwrap_or_default();
+        let caps = ibv_qp_cap {
+            max_send_wr: caps.max_send_wr.max(asked.max_send_wr),
+            max_recv_wr: caps.max_recv_wr.max(asked.max_recv_wr),
+            ..caps
+        };
+        Ok((qp, caps, number))
+    }
+
+    /// Opens an XRC target by its number.
+    pub(crate) fn open_qp(&self, domain: &Xrcd, number: u32, name: u32) -> io::Result<Qp> {
+        let mut attr = ibv_qp_open_attr {
+            comp_mask: IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_CONTEXT | IBV_QP_OPEN_ATTR_TYPE,
+            qp_num: number,
+            xrcd: domain.0.as_ptr(),
+            qp_context: tag(name),
+            qp_type: IBV_QPT_XRC_RECV,
+        };
+        // SAFETY: the context is open, the domain is live and of this context.
+        made(unsafe { ibv_open_qp(self.context.as_ptr(), &mut attr) }).map(Qp)
+    }
+
+    pub(crate) fn modify_qp(&self, qp: &Qp, attr: &mut ibv_qp_attr, mask: c_int) -> io::Result<()> {
+        // SAFETY: the queue pair is live, `attr` is whole and holds numbers only.
+        check(unsafe { (self.functions.modify_qp)(qp.0.as_ptr(), attr, mask) })
+    }
+
+    pub(crate) fn query_qp(&self, qp: &Qp, mask: c_int) -> io::Result<ibv_qp_attr> {
+        let mut attr = ibv_qp_attr::default();
+        let mut init = MaybeUninit::<ibv_qp_init_attr>::zeroed();
+        // SAFETY: the queue pair is live, there is room for both answers.
+        check(unsafe { (self.functions.query_qp)(qp.0.as_ptr(), &mut attr, mask, init.as_mut_ptr()) })?;
+        Ok(attr)
+    }
+
+    pub(crate) fn destroy_qp(&self, qp: Qp) -> Result<(), Undestroyed<Qp>> {
+        // SAFETY: the queue pair is live, and not used again unless this fails.
+        check(unsafe { (self.functions.destroy_qp)(qp.0.as_ptr()) }).map_err(|error| (qp, error))
+    }
+
+    pub(crate) fn create_ah(&self, pd: &Pd, mut attr: ibv_ah_attr) -> io::Result<Ah> {
+        // SAFETY: the domain is live, `attr` is whole.
+        made(unsafe { (self.functions.create_ah)(pd.0.as_ptr(), &mut attr) }).map(Ah)
+    }
+
+    pub(crate) fn destroy_ah(&self, handle: Ah) -> Result<(), Undestroyed<Ah>> {
+        // SAFETY: the handle is live, and not used again unless this fails.
+        check(unsafe { (self.functions.destroy_ah)(handle.0.as_ptr()) }).map_err(|error| (handle, error))
+    }
+}
+
+impl Mr {
+    /// Local and remote key.
+    pub(crate) fn keys(&self) -> (u32, u32) {
+        // SAFETY: the registration is live, and nobody writes to it.
+        unsafe { ((&raw const (*self.0.as_ptr()).lkey).read(), (&raw const (*self.0.as_ptr()).rkey).read()) }
+    }
+}

@@ -1,0 +1,182 @@
+//! The trait, verb by verb.
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use super::attributes::access_bits;
+use super::{IbDevice, code, create_error, in_range, means_gone};
+use crate::contract::*;
+use crate::{Gid, Port};
+
+/// The kernel maps whole pages: an address of our choice must lie in its page where the memory does
+/// (`ib_uverbs_reg_mr`).
+const PAGE_BYTES: u64 = 4096;
+
+impl Device for IbDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn port(&self, port: u8) -> Result<Port, CreateError> {
+        self.has_port(port)?;
+        self.alive()?;
+        self.handle.query_port(port).map(|attr| Port::new(port, &attr)).map_err(|error| create_error(&error))
+    }
+
+    fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError> {
+        let entries = self.port(port)?.gid_table_len;
+        in_range(Kind::Gid, index.into(), 0, u64::from(entries).saturating_sub(1))?;
+        match self.handle.query_gid(port, index.into()) {
+            Ok(entry) => Ok(entry.map_or(Gid::default(), |entry| Gid(entry.gid.raw))),
+            Err(error) => Err(create_error(&error)),
+        }
+    }
+
+    fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
+        self.make_pd()
+    }
+
+    fn dealloc_pd(&mut self, pd: PdId) -> Result<(), DestroyError> {
+        self.end_pd(pd)
+    }
+
+    unsafe fn register(
+        &mut self,
+        pd: PdId,
+        start: *mut u8,
+        bytes: u64,
+        iova: u64,
+        access: Access,
+    ) -> Result<Mr, RegisterError> {
+        if self.gone {
+            return Err(RegisterError::DeviceGone);
+        }
+        let Some(raw) = self.pds.get(pd.0) else { return Err(RegisterError::UnknownPd { name: pd.0 }) };
+        let max = self.limits.mr_bytes.min(isize::MAX as u64);
+        let address = start.addr() as u64;
+        let wraps = address.checked_add(bytes).is_none() || iova.checked_add(bytes).is_none();
+        let Some(length) = usize::try_from(bytes).ok().filter(|_| (1..=max).contains(&bytes) && !wraps) else {
+            return Err(RegisterError::Length { bytes, max });
+        };
+        if (access.remote_write || access.remote_atomic) && !access.local_write {
+            return Err(RegisterError::Access);
+        }
+        let own = iova == address;
+        if !own && (!self.limits.iova || iova % PAGE_BYTES != address % PAGE_BYTES) {
+            return Err(RegisterError::NoIova);
+        }
+        let Some(name) = self.mrs.reserve() else { return Err(RegisterError::Exhausted { limit: self.limits.mrs }) };
+        let flags = access_bits(access) | self.registration_flags;
+        // SAFETY: the memory is this function's caller's promise.
+        match unsafe { self.handle.reg_mr(raw, start, length, iova, flags) } {
+            Ok(mr) => {
+                let (lkey, rkey) = mr.keys();
+                self.mrs.put(name, (mr, pd));
+                Ok(Mr { id: MrId(name), lkey, rkey })
+            }
+            Err(error) => {
+                self.mrs.release(name);
+                match code(&error) {
+                    code if means_gone(code) => Err(RegisterError::DeviceGone),
+                    code => Err(RegisterError::System { code }),
+                }
+            }
+        }
+    }
+
+    fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {
+        self.end_mr(mr)
+    }
+
+    fn create_cq(&mut self, init: &CqInit) -> Result<CqId, CreateError> {
+        self.make_cq(init)
+    }
+
+    fn destroy_cq(&mut self, cq: CqId) -> Result<(), DestroyError> {
+        self.end_cq(cq)
+    }
+
+    fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
+        self.poll(cq, most, out)
+    }
+
+    fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
+        self.notify(cq, solicited)
+    }
+
+    fn cq_event(&mut self) -> Option<CqId> {
+        self.next_cq_event()
+    }
+
+    fn create_srq(&mut self, pd: PdId, init: &SrqInit) -> Result<Srq, CreateError> {
+        self.make_srq(pd, init)
+    }
+
+    fn arm_srq(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError> {
+        self.set_limit(srq, limit)
+    }
+
+    fn destroy_srq(&mut self, srq: SrqId) -> Result<(), DestroyError> {
+        self.end_srq(srq)
+    }
+
+    fn post_srq_recv(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        self.receive_shared(srq, requests)
+    }
+
+    fn open_xrcd(&mut self, file: XrcdFile) -> Result<XrcdId, CreateError> {
+        self.make_xrcd(file)
+    }
+
+    fn close_xrcd(&mut self, domain: XrcdId) -> Result<(), DestroyError> {
+        self.end_xrcd(domain)
+    }
+
+    fn create_qp(&mut self, init: &QpInit) -> Result<Qp, CreateError> {
+        self.make_qp(init)
+    }
+
+    fn open_qp(&mut self, domain: XrcdId, number: u32) -> Result<Qp, CreateError> {
+        self.find_qp(domain, number)
+    }
+
+    fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
+        self.change_qp(qp, change)
+    }
+
+    fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
+        self.ask_qp(qp)
+    }
+
+    fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError> {
+        self.end_qp(qp)
+    }
+
+    fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        self.send(qp, requests)
+    }
+
+    fn post_recv(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        self.receive(qp, requests)
+    }
+
+    fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
+        self.make_ah(pd, address)
+    }
+
+    fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {
+        self.end_ah(handle)
+    }
+
+    fn async_event(&mut self) -> Option<AsyncEvent> {
+        self.next_async_event()
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.wait.as_fd())
+    }
+}

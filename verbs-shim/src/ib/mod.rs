@@ -1,0 +1,216 @@
+//! A device of libibverbs behind the contract.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `mod` | the device, what it is made of, how errors are told |
+//! | `device` | the trait |
+//! | `objects` | making and destroying: what must exist, who uses what |
+//! | `queue_pairs` | changing and asking queue pairs |
+//! | `work` | posting and polling |
+//! | `events` | events and what can be waited on |
+//! | `attributes` | attributes in the library's form and back |
+//! | `limits` | what the device can do |
+//! | `names` | names with generations |
+//!
+//! What the contract promises and a device may not do by itself is done here: names that end with their objects, who
+//! uses what, transitions refused by our own table, limits told before the kernel says `EINVAL`, and completions of
+//! queue pairs that are gone or were reset taken out of the queues ([`sweep`](IbDevice::sweep)).
+//!
+//! Invariant: all that is made through a device dies with it, before its context does ([`Drop`]).
+
+mod attributes;
+mod device;
+mod events;
+mod limits;
+mod names;
+mod objects;
+mod queue_pairs;
+mod work;
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::{fmt, io};
+
+use self::names::Names;
+use crate::contract::{
+    AhId, Attrs, Completion, CqId, CreateError, Kind, Limits, ModifyError, PdId, QpCaps, QpKind, QpState, SrqId, XrcdId,
+};
+use crate::ffi::{Ah, Channel, Cq, Handle, Mr, Pd, Qp, Scratch, Srq, Xrcd};
+use crate::{Context, QueryError};
+
+/// An open device of libibverbs, as the contract's [`Device`](crate::contract::Device).
+///
+/// One thread at a time uses it; another device opened on the same hardware is another process's to all intents.
+/// Operations that a thread repeats for each message take no lock of this crate's and allocate nothing; the provider's
+/// own locks are nobody else's to wait for.
+pub struct IbDevice {
+    name: String,
+    limits: Limits,
+    /// Flags of every registration: relaxed ordering.
+    registration_flags: u32,
+    /// It had a fatal error, or was unplugged.
+    gone: bool,
+    scratch: Scratch,
+    qps: Names<QpEntry>,
+    srqs: Names<SrqEntry>,
+    ahs: Names<(Ah, PdId)>,
+    mrs: Names<(Mr, PdId)>,
+    cqs: Names<CqEntry>,
+    xrcds: Names<Xrcd>,
+    pds: Names<Pd>,
+    /// Descriptors of both sorts of events together.
+    wait: OwnedFd,
+    channel: Option<Channel>,
+    handle: Handle,
+}
+
+struct QpEntry {
+    raw: Qp,
+    kind: QpKind,
+    number: u32,
+    caps: QpCaps,
+    pd: Option<PdId>,
+    send_cq: Option<CqId>,
+    recv_cq: Option<CqId>,
+    srq: Option<SrqId>,
+    domain: Option<XrcdId>,
+    /// As last set; the device may have gone on to SQE or ERR by itself.
+    state: QpState,
+    /// What was set since RESET.
+    set: Attrs,
+}
+
+struct CqEntry {
+    raw: Cq,
+    /// It was full when one more came.
+    broken: bool,
+    /// Events read, for when it is destroyed.
+    events: u32,
+    /// Completions taken out while those of a dead queue pair were swept away; older than all in the queue.
+    kept: VecDeque<Completion>,
+}
+
+struct SrqEntry {
+    raw: Srq,
+    pd: PdId,
+    depth: u32,
+    sges: u32,
+    /// Domain and completion queue, where it is one for XRC.
+    xrc: Option<(XrcdId, CqId)>,
+}
+
+impl IbDevice {
+    /// Takes over an open device.
+    ///
+    /// # Errors
+    /// The device can't be asked what it can do, or makes no event channel.
+    pub fn new(context: Context) -> Result<IbDevice, QueryError> {
+        let (name, handle) = context.into_parts();
+        let failed = |error| QueryError::of_device(name.clone(), error);
+        let attr = handle.query_device().map_err(failed)?;
+        handle.unblock_events().map_err(failed)?;
+        let channel = handle.create_channel().map_err(failed)?;
+        let wait = events::wait_for(&handle, &channel).map_err(failed)?;
+        let limits = limits::limits(&handle, &channel, &attr);
+        Ok(IbDevice {
+            limits,
+            registration_flags: 0,
+            gone: false,
+            scratch: Scratch::new(),
+            qps: Names::new(),
+            srqs: Names::new(),
+            ahs: Names::new(),
+            mrs: Names::new(),
+            cqs: Names::new(),
+            xrcds: Names::new(),
+            pds: Names::new(),
+            wait,
+            channel: Some(channel),
+            handle,
+            name,
+        })
+    }
+
+    /// Registers memory from now on so that writes to it may pass each other on the bus
+    /// (`IBV_ACCESS_RELAXED_ORDERING`): faster on some machines, harmless where only completions are relied on, ignored
+    /// where it isn't known.
+    pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
+        self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
+    }
+
+    fn alive(&self) -> Result<(), CreateError> {
+        if self.gone { Err(CreateError::DeviceGone) } else { Ok(()) }
+    }
+
+    fn has_port(&self, port: u8) -> Result<(), CreateError> {
+        in_range(Kind::Port, port.into(), 1, self.limits.ports.into())
+    }
+}
+
+impl Drop for IbDevice {
+    fn drop(&mut self) {
+        // Users before what they use. Errors mean that the device is gone; the kernel takes what is left.
+        for entry in self.qps.drain() {
+            let _ = self.handle.destroy_qp(entry.raw);
+        }
+        for entry in self.srqs.drain() {
+            let _ = self.handle.destroy_srq(entry.raw);
+        }
+        for (raw, _) in self.ahs.drain() {
+            let _ = self.handle.destroy_ah(raw);
+        }
+        for (raw, _) in self.mrs.drain() {
+            let _ = self.handle.dereg_mr(raw);
+        }
+        for entry in self.cqs.drain() {
+            let _ = self.handle.destroy_cq(entry.raw, entry.events);
+        }
+        for raw in self.xrcds.drain() {
+            let _ = self.handle.close_xrcd(raw);
+        }
+        for raw in self.pds.drain() {
+            let _ = self.handle.dealloc_pd(raw);
+        }
+        if let Some(channel) = self.channel.take() {
+            self.handle.destroy_channel(channel);
+        }
+    }
+}
+
+impl fmt::Debug for IbDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("IbDevice").field("name", &self.name).field("gone", &self.gone).finish_non_exhaustive()
+    }
+}
+
+fn in_range(what: Kind, value: u64, min: u64, max: u64) -> Result<(), CreateError> {
+    if (min..=max).contains(&value) { Ok(()) } else { Err(CreateError::OutOfRange { what, value, min, max }) }
+}
+
+/// The system's number; `EIO` where the library gave none.
+fn code(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EIO)
+}
+
+/// What the kernel answers once the device is gone (`ib_uverbs`: every command of a disassociated file is `EIO`).
+fn means_gone(code: i32) -> bool {
+    matches!(code, libc::EIO | libc::ENODEV | libc::ENXIO)
+}
+
+fn create_error(error: &io::Error) -> CreateError {
+    match code(error) {
+        code if means_gone(code) => CreateError::DeviceGone,
+        code => CreateError::System { code },
+    }
+}
+
+fn modify_error(error: &io::Error) -> ModifyError {
+    match code(error) {
+        code if means_gone(code) => ModifyError::DeviceGone,
+        code => ModifyError::System { code },
+    }
+}
+
+fn unknown_ah(handle: AhId) -> crate::contract::PostReason {
+    crate::contract::PostReason::UnknownHandle { name: handle.0 }
+}

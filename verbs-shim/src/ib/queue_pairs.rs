@@ -1,0 +1,105 @@
+//! Changing and asking queue pairs and shared receive queues.
+
+use rdma_core_sys::IBV_QP_STATE;
+
+use super::attributes::{check_values, every_bit, from_raw, state, to_raw};
+use super::{IbDevice, QpEntry, code, modify_error};
+use crate::contract::{
+    Access, Attrs, CqId, Kind, ModifyError, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
+};
+
+impl IbDevice {
+    fn qp(&self, qp: QpId) -> Result<&QpEntry, ModifyError> {
+        self.qps.get(qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })
+    }
+
+    /// The state that the device says it is in.
+    pub(super) fn state_now(&self, entry: &QpEntry) -> Result<QpState, ModifyError> {
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let attr = self.handle.query_qp(&entry.raw, IBV_QP_STATE).map_err(|error| modify_error(&error))?;
+        Ok(state(attr.qp_state))
+    }
+
+    pub(super) fn change_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
+        let entry = self.qp(qp)?;
+        let from = self.state_now(entry)?;
+        check_transition(entry.kind, from, change).map_err(ModifyError::Transition)?;
+        check_values(change, &self.limits)?;
+        let to = change.state.unwrap_or(from);
+        if (from, to) == (QpState::Reset, QpState::Error) {
+            self.init_before_error(entry)?;
+        }
+        let (mut raw, mask) = to_raw(change, to);
+        self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))?;
+        let (number, send_cq, recv_cq) = (entry.number, entry.send_cq, entry.recv_cq);
+        if let Some(entry) = self.qps.get_mut(qp.0) {
+            entry.state = to;
+            entry.set = if to == QpState::Reset { Attrs::NONE } else { entry.set | change.attrs() };
+        }
+        if to == QpState::Reset {
+            self.sweep(number, send_cq, recv_cq);
+        }
+        Ok(())
+    }
+
+    /// From RESET, Linux lets a queue pair go to INIT only (`ib_modify_qp_is_ok`); the specification lets it go to ERR from
+    /// every state (10.3.1). So it goes by way of INIT, with values that nothing will look at.
+    fn init_before_error(&self, entry: &QpEntry) -> Result<(), ModifyError> {
+        let plain = QpChange { pkey_index: Some(0), port: Some(1), ..QpChange::default() };
+        let init = match entry.kind {
+            QpKind::Ud => QpChange { qkey: Some(0), ..plain },
+            _ => QpChange { access: Some(Access::default()), ..plain },
+        };
+        let (mut raw, mask) = to_raw(&init, QpState::Init);
+        self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))
+    }
+
+    pub(super) fn ask_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
+        let entry = self.qp(qp)?;
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let raw = self.handle.query_qp(&entry.raw, every_bit()).map_err(|error| modify_error(&error))?;
+        let state = state(raw.qp_state);
+        Ok(QpInfo {
+            kind: entry.kind,
+            state,
+            caps: entry.caps,
+            attributes: from_raw(&raw, entry.set),
+            draining: state == QpState::Sqd && raw.sq_draining != 0,
+        })
+    }
+
+    pub(super) fn set_limit(&mut self, srq: SrqId, limit: u32) -> Result<(), ModifyError> {
+        let entry = self.srqs.get(srq.0).ok_or(ModifyError::Unknown { what: Kind::Srq, name: srq.0 })?;
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        if limit > entry.depth {
+            let (value, max) = (limit.into(), entry.depth.into());
+            return Err(ModifyError::OutOfRange { field: "limit", value, min: 0, max });
+        }
+        self.handle.arm_srq(&entry.raw, limit).map_err(|error| match code(&error) {
+            libc::EINVAL => {
+                let (value, max) = (limit.into(), entry.depth.into());
+                ModifyError::OutOfRange { field: "limit", value, min: 0, max }
+            }
+            _ => modify_error(&error),
+        })
+    }
+
+    /// Takes the completions of a queue pair that is gone or was reset out of its queues. Some providers do it
+    /// themselves; rxe leaves them there, and a completion would name a queue pair that is no more, or is another one.
+    pub(super) fn sweep(&mut self, number: u32, send_cq: Option<CqId>, recv_cq: Option<CqId>) {
+        let both = [send_cq, recv_cq.filter(|recv_cq| send_cq != Some(*recv_cq))];
+        for cq in both.into_iter().flatten() {
+            let Some(entry) = self.cqs.get_mut(cq.0) else { continue };
+            while let Ok(1..) = self.scratch.poll(&entry.raw, usize::MAX, |completion| entry.kept.push_back(completion))
+            {
+            }
+            entry.kept.retain(|completion| completion.qp != number);
+        }
+    }
+}

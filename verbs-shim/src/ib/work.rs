@@ -1,0 +1,179 @@
+//! Posting and polling.
+//!
+//! Requests are looked at before the provider sees them, so that what is wrong has a name: the whole list, up to the
+//! first bad one; those before it are posted. That costs a few comparisons for each.
+
+use super::{IbDevice, QpEntry, means_gone, unknown_ah};
+use crate::contract::{
+    Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvRequest,
+    SendOp, SendRequest, SrqId,
+};
+use crate::ffi::Scratch;
+
+impl IbDevice {
+    pub(super) fn send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let at = |index, why| Err(PostError { index, why });
+        if self.gone {
+            return at(0, PostReason::DeviceGone);
+        }
+        let Some(entry) = self.qps.get(qp.0) else {
+            return at(0, PostReason::Unknown { what: Kind::Qp, name: qp.0 });
+        };
+        let bad =
+            requests.iter().enumerate().find_map(|(index, request)| Some((index, self.wrong_send(entry, request)?)));
+        let good = &requests[..bad.as_ref().map_or(requests.len(), |(index, _)| *index)];
+        let ahs = &self.ahs;
+        let handle = |request: &SendRequest<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
+        if let Err((index, error)) = self.scratch.post_send(&entry.raw, good, handle) {
+            return at(index, refused(error, entry.caps.send_depth));
+        }
+        bad.map_or(Ok(()), |(index, why)| at(index, why))
+    }
+
+    /// What is wrong with a send; the order is the contract's: what can't be, state, sizes, handle.
+    fn wrong_send(&self, entry: &QpEntry, request: &SendRequest<'_>) -> Option<PostReason> {
+        match entry.kind {
+            QpKind::XrcTarget => return Some(PostReason::Operation { why: "an XRC target sends nothing" }),
+            QpKind::Ud if !matches!(request.op, SendOp::Send { .. }) => {
+                return Some(PostReason::Operation { why: "a datagram queue pair only sends" });
+            }
+            QpKind::Ud if request.datagram.is_none() => {
+                return Some(PostReason::Operation { why: "a datagram needs an address" });
+            }
+            _ => {}
+        }
+        if matches!(entry.state, QpState::Reset | QpState::Init | QpState::Rtr) {
+            // It may have gone to the error state by itself, which takes and flushes.
+            let state = self.state_now(entry).unwrap_or(entry.state);
+            if matches!(state, QpState::Reset | QpState::Init | QpState::Rtr) {
+                return Some(PostReason::State { state });
+            }
+        }
+        let QpCaps { send_sges, inline_bytes, .. } = entry.caps;
+        match request.payload {
+            Payload::Memory(sges) if sges.len() > send_sges as usize => {
+                return Some(PostReason::Sges { given: sges.len(), max: send_sges });
+            }
+            Payload::Memory(_) => {}
+            Payload::Inline(pieces) => {
+                let bytes = pieces.iter().map(|piece| piece.len()).sum();
+                if bytes > inline_bytes as usize {
+                    return Some(PostReason::Inline { bytes, max: inline_bytes });
+                }
+                if pieces.len() > send_sges as usize {
+                    return Some(PostReason::Sges { given: pieces.len(), max: send_sges });
+                }
+                if matches!(request.op, SendOp::Read { .. } | SendOp::CompareSwap { .. } | SendOp::FetchAdd { .. }) {
+                    return Some(PostReason::Operation { why: "only sends and writes take inline data" });
+                }
+            }
+        }
+        let handle = request.datagram?.handle;
+        (entry.kind == QpKind::Ud && self.ahs.get(handle.0).is_none()).then(|| unknown_ah(handle))
+    }
+
+    pub(super) fn receive(&mut self, qp: QpId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let at = |index, why| Err(PostError { index, why });
+        if self.gone {
+            return at(0, PostReason::DeviceGone);
+        }
+        let Some(entry) = self.qps.get(qp.0) else {
+            return at(0, PostReason::Unknown { what: Kind::Qp, name: qp.0 });
+        };
+        if !matches!(entry.kind, QpKind::Rc | QpKind::Ud) || entry.srq.is_some() {
+            return at(0, PostReason::Operation { why: "the queue pair has no receive queue of its own" });
+        }
+        if entry.state == QpState::Reset {
+            return at(0, PostReason::State { state: QpState::Reset });
+        }
+        let QpCaps { recv_depth, recv_sges, .. } = entry.caps;
+        list(requests, recv_sges, recv_depth, |good| self.scratch.post_recv(&entry.raw, good))
+    }
+
+    pub(super) fn receive_shared(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
+        if requests.is_empty() {
+            return Ok(());
+        }
+        if self.gone {
+            return Err(PostError { index: 0, why: PostReason::DeviceGone });
+        }
+        let Some(entry) = self.srqs.get(srq.0) else {
+            return Err(PostError { index: 0, why: PostReason::Unknown { what: Kind::Srq, name: srq.0 } });
+        };
+        list(requests, entry.sges, entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
+    }
+
+    pub(super) fn poll(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
+        let Some(entry) = self.cqs.get_mut(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
+        if entry.broken {
+            return Err(PollError::Overflow);
+        }
+        let mut count = 0;
+        while count < most {
+            let Some(completion) = entry.kept.pop_front() else { break };
+            out.push(completion);
+            count += 1;
+        }
+        while count < most {
+            match self.scratch.poll(&entry.raw, most - count, |completion| out.push(completion)) {
+                // What was there before the device went is still told.
+                Ok(0) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
+                Ok(0) => break,
+                Ok(taken) => {
+                    count += taken;
+                    if taken < Scratch::BATCH {
+                        break;
+                    }
+                }
+                Err(_) if count == 0 => return Err(PollError::Overflow),
+                Err(_) => break,
+            }
+        }
+        Ok(count)
+    }
+
+    pub(super) fn notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
+        let Some(entry) = self.cqs.get(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
+        if self.gone {
+            return Err(PollError::DeviceGone);
+        }
+        // Providers refuse for one reason: the device is gone.
+        entry.raw.request_notify(solicited).map_err(|_| PollError::DeviceGone)
+    }
+}
+
+/// Posts a list of receives up to the first that has too many pieces.
+fn list(
+    requests: &[RecvRequest<'_>],
+    sges: u32,
+    depth: u32,
+    post: impl FnOnce(&[RecvRequest<'_>]) -> Result<(), (usize, i32)>,
+) -> Result<(), PostError> {
+    let bad = requests.iter().position(|request| request.sges.len() > sges as usize);
+    if let Err((index, error)) = post(&requests[..bad.unwrap_or(requests.len())]) {
+        return Err(PostError { index, why: refused(error, depth) });
+    }
+    match bad {
+        None => Ok(()),
+        Some(index) => {
+            let given = requests[index].sges.len();
+            Err(PostError { index, why: PostReason::Sges { given, max: sges } })
+        }
+    }
+}
+
+/// Why a provider took no more (`ibv_post_send(3)`: `ENOMEM` is a full queue).
+fn refused(error: i32, depth: u32) -> PostReason {
+    match error {
+        // mlx4 and others return -1 and set `errno`.
+        libc::ENOMEM | -1 => PostReason::Full { depth },
+        code if means_gone(code) => PostReason::DeviceGone,
+        code => PostReason::System { code },
+    }
+}
