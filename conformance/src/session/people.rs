@@ -3,7 +3,6 @@
 use std::fmt;
 
 use rerail_core::endpoint::{LossReason, ProtocolError, RailFault};
-use rerail_core::ids::RailId;
 use rerail_linux::driver::Transport;
 use serde::{Deserialize, Serialize};
 

@@ -141,6 +141,10 @@ impl Endpoint<'_> {
         }
         let is_first = sub.link.state() == State::Up;
         let verdict = sub.link.connect(connect.connection);
+        if verdict.sever {
+            self.leave_old(now, channel, rail, verdict);
+            return Ok(());
+        }
         sub.peer_rail = connect.rail;
         self.refresh(channel, rail);
         if is_first {

@@ -9,9 +9,12 @@ use super::pump::STEP;
 use super::room::rails_of;
 use super::tables::Tables;
 use crate::ids::{PeerId, RailId};
-use crate::rel::link::State;
+use crate::rel::link::{Link, State};
 use crate::time::Time;
 use crate::wire::{Body, Repr};
+
+/// Connections that are only made to say goodbye have numbers behind this one: no channel makes so many.
+const FAREWELLS: u32 = 1 << 30;
 
 impl Endpoint<'_> {
     /// A channel of a peer of which nothing else is left, to say so.
@@ -25,8 +28,11 @@ impl Endpoint<'_> {
     /// A connection of a peer whose channel is over.
     pub(super) fn late_caller(&mut self, now: Time, channel: u32, rail: RailId) {
         self.stats.stale_dropped += 1;
+        let farewells = self.stats.stale_dropped as u32 & (FAREWELLS - 1);
         let sub = self.t.sub(channel, rail);
         sub.reset();
+        // The numbers of before are forgotten, and the peer wants a new one (F-1).
+        sub.link = Link::numbered_from(FAREWELLS | farewells);
         sub.link.up();
         let slot = self.t.channels.at_mut(channel);
         let bit = 1 << rail.0;

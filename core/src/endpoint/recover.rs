@@ -198,6 +198,12 @@ impl Endpoint<'_> {
         }
     }
 
+    /// A rail has told late of a connection that the peer has left for another (F-3).
+    pub(super) fn leave_old(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
+        self.t.channels.at_mut(channel).severed |= 1 << rail.0;
+        self.down(now, channel, rail, RailFault::Closed, verdict);
+    }
+
     /// The peer's end of a connection is dead (F-3, F-4).
     pub(super) fn arrive_fence(&mut self, now: Time, channel: u32, common: &Common, fence: &Fence) {
         let rail = RailId(fence.peer_rail);

@@ -49,6 +49,7 @@ fn small() -> Config {
         match_buckets: 64,
         redial_min: Nanos(100_000),
         redial_max: Nanos(1_000_000),
+        stall_min: Nanos(0),
         sampling_time_max: Nanos(0),
         windows_max: 4,
         counters_max: 4,

@@ -120,6 +120,11 @@ impl State {
 }
 
 impl Link {
+    /// An end whose next connection has a number behind `number`.
+    pub fn numbered_from(number: u32) -> Link {
+        Link { pair: Pair { mine: number, yours: 0 }, ..Link::default() }
+    }
+
     /// Whether a connection stands.
     pub const fn state(&self) -> State {
         self.state

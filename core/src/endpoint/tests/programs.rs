@@ -331,6 +331,7 @@ impl<'m> Program<'m> {
 fn program(seed: u64, faults: bool, bug: Option<Planted>) -> u32 {
     let mut rng = Rng::new(seed ^ 0x5EED_0000);
     let config = config(&mut rng);
+    let config = Config { stall_min: Nanos(if faults { 4_000_000 } else { 0 }), ..config };
     let ranks = 1 + rng.below(3) as usize;
     let mut regions = regions(&config, ranks);
     let rails = ALL_RAILS[rng.below(ALL_RAILS.len() as u64) as usize];
