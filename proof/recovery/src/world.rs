@@ -107,11 +107,13 @@ impl Case {
         Case { name: "messages and atomic, 2 deaths", put: false, script: &SCRIPT, deaths: 2, ..Case::PUT };
 
     /// What is checked: each goes through all its states.
-    pub const ALL: [Case; 9] = [
+    pub const ALL: [Case; 11] = [
         Case::PUT,
         Case { name: "put, 1 death, FENCE twice", fences: 2, ..Case::PUT },
-        Case { name: "put, 2 deaths, rails stay down", deaths: 2, mends: false, ..Case::PUT },
+        Case { name: "put, 2 deaths", deaths: 2, ..Case::PUT },
+        Case { name: "put, 1 death, 1 whim", whims: 1, notices: true, ..Case::PUT },
         Case { name: "put, 1 rail, 3 deaths", rails: 1, deaths: 3, ..Case::PUT },
+        Case { name: "put, 1 rail, 2 deaths, 1 whim", rails: 1, deaths: 2, whims: 1, notices: true, ..Case::PUT },
         Case { name: "put and message, 1 death", script: &[Body::Message(0)], ..Case::PUT },
         Case { name: "put, messages and atomic, 1 rail, 1 death", rails: 1, script: &SCRIPT, ..Case::PUT },
         Case::MESSAGES,
