@@ -204,8 +204,8 @@ pub struct Config {
     pub stall_min: Nanos,
     /// Where it has much to move, it has more time: so much at most.
     pub stall_max: Nanos,
-    /// After so long a rail is given up that has not answered, though no other one brings anything either. `Nanos(0)`:
-    /// never, a peer may compute for as long as it likes.
+    /// After so long a rail is given up that has not answered, though no other one brings anything either: it is opened
+    /// anew, which a peer that only computes takes no harm from. `Nanos(0)`: never.
     pub stall_lone: Nanos,
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
     /// further ahead is decided later. Two posts it may always have.
@@ -277,7 +277,7 @@ impl Config {
             redial_max: Nanos::from_millis(1_000),
             stall_min: Nanos::from_millis(100),
             stall_max: Nanos::from_millis(10_000),
-            stall_lone: Nanos(0),
+            stall_lone: Nanos::from_millis(30_000),
             feed_time: Nanos::from_micros(250),
             sampling_time_max: Nanos::from_millis(5),
             multiplex: Multiplex::Balanced,

@@ -14,10 +14,14 @@ use super::room::rails_of;
 use super::tables::Tables;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
+use crate::rel::link::State;
 use crate::time::{Nanos, Time};
 
 /// Set in the nonces of these probes; those of samples have the bit above.
 pub(super) const NONCE: u64 = 1 << 62;
+
+/// The peer's CONNECT must come within so many of the shortest deadlines.
+const SET_UP_PATIENCE: u64 = 10;
 
 /// A deadline is so many times what a rail is believed to need.
 const PATIENCE: u64 = 8;
@@ -43,12 +47,28 @@ impl Endpoint<'_> {
     /// Looks at all rails of a channel.
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
-        if !matches!(slot.state, ChannelState::Open | ChannelState::Closing) {
+        if matches!(slot.state, ChannelState::Leaving | ChannelState::Over(_)) {
             return;
         }
-        let ready = slot.rooms.ready;
-        let stuck = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane).map(|(rail, _)| rail));
         let mut next: Option<Nanos> = None;
+        for rail in (0..self.rails.len() as u8).map(RailId) {
+            let sub = self.t.sub(channel, rail);
+            if sub.link.state() != State::Up {
+                continue;
+            }
+            // A connection on which the peer's CONNECT does not come is none: the peer may have left it already.
+            let set_up_max = Nanos(self.config.stall_min.0.saturating_mul(SET_UP_PATIENCE));
+            if now - sub.heard >= set_up_max {
+                self.sever(now, channel, rail, RailFault::TimedOut);
+                if self.t.channels.at(channel).is_over() {
+                    return;
+                }
+            } else {
+                next = Some(self.config.stall_min);
+            }
+        }
+        let ready = self.t.channels.at(channel).rooms.ready;
+        let stuck = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane).map(|(rail, _)| rail));
         for rail in rails_of(ready) {
             let deadline = self.deadline(channel, rail);
             let sub = *self.t.sub(channel, rail);

@@ -58,8 +58,10 @@ impl Endpoint<'_> {
         slot.redials &= !(1 << rail.0);
         slot.severed &= !(1 << rail.0);
         slot.unsaid |= u64::from(unsaid) << rail.0;
+        self.t.sub(channel, rail).heard = now;
         self.begin_path(channel, rail);
         self.refresh(channel, rail);
+        self.watch_rails(now, channel);
         self.activate(channel);
     }
 

@@ -165,7 +165,7 @@ fn a_bye_ends_the_channel_at_once() {
     lone.closed.clear();
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
     // Who calls again hears it again.
-    assert!(matches!(lone.sent_one().body, Body::Connect(Connect { connection: 1, .. })));
+    assert!(matches!(lone.sent_one().body, Body::Connect(Connect { rail: 1, .. })));
     assert_eq!(lone.feed_on(1, eager(7), 0, |_| ()), Arrival::Discard);
     lone.feed_on(1, Body::Connect(Connect { rail: lone::PEER_RAIL + 1, ..TERMS }), 0, |_| ());
     assert_eq!(lone.sent_one().body, Body::Bye);
