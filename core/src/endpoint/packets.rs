@@ -133,7 +133,8 @@ impl Endpoint<'_> {
     ) {
         let slot = self.t.ops.at(op);
         let (count, round) = (slot.fins_expected, slot.round);
-        let fin = Fin { operation: slot.remote, count, refused: None, round, placed_bytes: slot.granted };
+        let want_placed = self.config.recovery;
+        let fin = Fin { operation: slot.remote, count, refused: None, want_placed, round, placed_bytes: slot.granted };
         let next = self.t.channels.at(channel).sent[UNORDERED].next();
         self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, false, out);
         let (slot, slots) = self.t.sent(channel, UNORDERED);

@@ -198,6 +198,7 @@ impl Endpoint<'_> {
                 operation: slot.remote,
                 count: 1,
                 refused: slot.refusal,
+                want_placed: false,
                 round: 0,
                 placed_bytes: slot.granted,
             }),

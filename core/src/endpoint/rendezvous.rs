@@ -102,8 +102,7 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             slot.phase = if self.t.key_sets.at(set).as_slice().is_empty() { Phase::Data } else { Phase::Written };
-            // Of a put, too: acknowledgments say that FINs came, and not that they counted (F-7).
-            slot.fin_wanted = true;
+            slot.fin_wanted = slot.phase == Phase::Data;
             self.send_control(op, Control::Cts);
         }
     }
@@ -210,6 +209,8 @@ impl Endpoint<'_> {
             {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count.max(1);
+                // Acknowledgments say that FINs came, and not that they counted (F-7).
+                slot.fin_wanted = fin.want_placed;
             }
             _ => self.stats.stale_dropped += 1,
         }

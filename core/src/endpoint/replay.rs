@@ -140,7 +140,14 @@ impl Endpoint<'_> {
                     Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }) // F-7
                 } else {
                     let count = slot.fins_expected.max(1);
-                    Body::Fin(Fin { operation: remote, count, refused: None, round: of, placed_bytes: granted })
+                    Body::Fin(Fin {
+                        operation: remote,
+                        count,
+                        refused: None,
+                        want_placed: self.config.recovery,
+                        round: of,
+                        placed_bytes: granted,
+                    })
                 }
             }
             What::Resume => Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }),
@@ -152,9 +159,14 @@ impl Endpoint<'_> {
             What::Get => Body::Get(wire::Get { window: remote, offset: remote_offset, bytes: slot.len, operation }),
             What::Atomic => Body::Atomic(self.atomic_of(op)),
             What::AtomicReply => Body::AtomicReply(wire::AtomicReply { operation: remote, old: slot.old }),
-            What::Fin | What::Write | What::Read => {
-                Body::Fin(Fin { operation: remote, count: 1, refused: slot.refusal, round: 0, placed_bytes: granted })
-            }
+            What::Fin | What::Write | What::Read => Body::Fin(Fin {
+                operation: remote,
+                count: 1,
+                refused: slot.refusal,
+                want_placed: false,
+                round: 0,
+                placed_bytes: granted,
+            }),
         };
         let payload = match packet.what {
             What::Eager | What::Data | What::Put => self.payload(op, offset, len.into()),

@@ -101,6 +101,7 @@ impl Endpoint<'_> {
 
     /// Looks whether an operation is done, and whether its slot is.
     pub(super) fn settle(&mut self, op: u32) {
+        let recovers = self.config.recovery;
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
         if slot.kind == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
@@ -116,12 +117,17 @@ impl Endpoint<'_> {
             slot.counted = false;
             self.t.channels.at_mut(channel).requests_in -= 1;
         }
-        if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && slot.is_unsent() && slot.retained != NONE {
+        let is_kept = if recovers { !slot.is_unsent() } else { slot.posts > 0 };
+        if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && !is_kept && slot.retained != NONE {
             let place = core::mem::replace(&mut slot.retained, NONE);
             if !self.planted(Planted::RetainedKept) {
                 self.t.retention.give(place);
             }
             self.activate(channel);
+        }
+        let slot = self.t.ops.at_mut(op);
+        if !recovers && slot.phase == Phase::Writing && slot.kind == OpKind::Send && slot.all_sent && slot.posts == 0 {
+            slot.fin_seen = true;
         }
         let slot = self.t.ops.at(op);
         let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;

@@ -122,6 +122,7 @@ impl Body {
         match self {
             Body::Eager(head) => head.flags(),
             Body::Rts(rts) => rts.head.flags(),
+            Body::Fin(fin) => fin.flags(),
             Body::Atomic(atomic) => atomic.flags(),
             Body::Connect(connect) => connect.flags(),
             Body::Fence(fence) => fence.flags(),

@@ -173,6 +173,7 @@ impl Kind {
             | flag::REFUSING
             | match self {
                 Kind::Eager | Kind::Rts => flag::HEAD,
+                Kind::Fin => flag::WANT_PLACED,
                 Kind::Atomic => flag::FETCH,
                 Kind::Connect | Kind::Fence | Kind::Probe => flag::ANSWER,
                 _ => 0,

@@ -190,6 +190,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         operation: 0xA8A7_A6A5_A4A3_A2A1,
         count: 0x0201,
         refused: None,
+        want_placed: true,
         round: 0x3231,
         placed_bytes: 0x1817_1615,
     };

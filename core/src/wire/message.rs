@@ -172,6 +172,7 @@ impl Fin {
             operation: layout.operation.get(),
             count,
             refused: Refusal::from_code(layout.refused)?,
+            want_placed: packet.flag(flag::WANT_PLACED),
             round: layout.round.get(),
             placed_bytes: layout.placed_bytes.get(),
         })
@@ -191,6 +192,13 @@ impl Fin {
         };
         super::codec::write(layout, body);
         Ok(())
+    }
+}
+
+impl Fin {
+    #[inline]
+    pub(super) const fn flags(&self) -> u16 {
+        if self.want_placed { flag::WANT_PLACED } else { 0 }
     }
 }
 

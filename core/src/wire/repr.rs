@@ -102,6 +102,8 @@ pub struct Fin {
     pub count: u16,
     /// Why the peer could not do its part; `None`: all is well.
     pub refused: Option<Refusal>,
+    /// Put rendezvous: the sender wants FIN in return once all have come, and keeps the message until then.
+    pub want_placed: bool,
     /// Put rendezvous: the round of the transfer that it belongs to (F-7); else 0.
     pub round: u16,
     /// Bytes that were placed.

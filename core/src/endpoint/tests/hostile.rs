@@ -85,7 +85,7 @@ fn what_a_peer_can_not_know_is_dropped() {
             world.step_link(0, 1, 0);
         }
         let operation = id.0.to_bits();
-        let fin = Fin { operation, count: 1, refused: None, placed_bytes: 5000, round: 0 };
+        let fin = Fin { operation, count: 1, refused: None, placed_bytes: 5000, round: 0, want_placed: false };
         for psn in 10..20 {
             let body = if psn % 2 == 0 { Body::Data(Data { operation, offset: 0 }) } else { Body::Fin(fin) };
             let arrival = feed(&mut world, 0, psn, if psn % 2 == 0 { 5000 } else { 0 }, body);
@@ -117,8 +117,14 @@ fn answers_count_once() {
     feed(&mut world, 0, 1, 0, Body::Cts(cts));
     assert_eq!(world.nodes[1].endpoint.stats().stale_dropped, stale + 1);
     // the receiver can't go on.
-    let refused =
-        Fin { operation: ids[1].0.to_bits(), count: 1, refused: Some(Refusal::Cancelled), placed_bytes: 0, round: 0 };
+    let refused = Fin {
+        operation: ids[1].0.to_bits(),
+        count: 1,
+        refused: Some(Refusal::Cancelled),
+        placed_bytes: 0,
+        round: 0,
+        want_placed: false,
+    };
     feed(&mut world, 0, 2, 0, Body::Fin(refused));
     feed(&mut world, 0, 3, 0, Body::Fin(refused));
     world.act(1);
@@ -166,7 +172,13 @@ fn no_answer_follows_the_end() {
     let id = world.nodes[1].endpoint.send(Time(world.now), &send).unwrap();
     world.act(1);
     let operation = id.0.to_bits();
-    feed(&mut world, 0, 0, 0, Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 0, round: 0 }));
+    feed(
+        &mut world,
+        0,
+        0,
+        0,
+        Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 0, round: 0, want_placed: false }),
+    );
     feed(&mut world, 0, 1, 0, Body::Cts(Cts { operation, target: 5, granted_bytes: 5000, ..Cts::default() }));
     assert!(!completions(&mut world, 1).contains_key(&7), "the rail has it still");
     assert!(world.nodes[1].endpoint.t.channels.at(0).bulk.is_empty(), "nothing is to be sent");

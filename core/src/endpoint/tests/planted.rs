@@ -290,7 +290,9 @@ fn no_generation() {
                 head.operation
             };
             let first = send(lone, 1);
-            let fin = |operation| Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 100, round: 0 });
+            let fin = |operation| {
+                Body::Fin(Fin { operation, count: 1, refused: None, placed_bytes: 100, round: 0, want_placed: false })
+            };
             lone.acks = [1, 0];
             lone.feed(fin(first), 0);
             lone.sent();

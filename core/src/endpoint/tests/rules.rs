@@ -446,7 +446,14 @@ fn an_origin_waits_for_a_refusal() {
         let why = Refusal::OutOfRange;
         lone.acks[1] = 1;
         if refused {
-            let fin = Fin { operation: sent.operation, count: 1, refused: Some(why), placed_bytes: 0, round: 0 };
+            let fin = Fin {
+                operation: sent.operation,
+                count: 1,
+                refused: Some(why),
+                placed_bytes: 0,
+                round: 0,
+                want_placed: false,
+            };
             lone.feed_on(0, Body::Fin(fin), 0, |common| common.refusing = true);
             assert_eq!(lone.completed(), BTreeMap::new());
         }
@@ -476,7 +483,9 @@ fn a_receiver_answers_an_rts() {
     let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
     lone.recv(1, 0);
     lone.feed(rts(2000), 0);
-    let fin = |placed_bytes| Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None, round: 0 });
+    let fin = |placed_bytes| {
+        Body::Fin(Fin { operation: 77, placed_bytes, count: 1, refused: None, round: 0, want_placed: false })
+    };
     assert_eq!(lone.sent_one().body, fin(0));
     lone.recv(2, 20);
     lone.feed(rts(20), 0);
@@ -532,7 +541,7 @@ fn a_refused_message_is_over() {
     let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
     let operation = rts.head.operation;
     let refused = Some(Refusal::Cancelled);
-    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0, round: 0 }), 0);
+    lone.feed(Body::Fin(Fin { operation, count: 1, refused, placed_bytes: 0, round: 0, want_placed: false }), 0);
     let cts = |operation| Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, ..Cts::default() });
     lone.feed(cts(operation + 1), 0);
     lone.feed(cts(operation), 0);

@@ -45,7 +45,7 @@ fn atomic() -> impl Strategy<Value = Atomic> {
 fn body() -> impl Strategy<Value = Body> {
     let rts = (head(), any::<u64>(), keys());
     let cts = (any::<[u64; 3]>(), any::<u16>(), keys());
-    let fin = (any::<[u64; 2]>(), 1..=u16::MAX, option::of(refusal()), any::<u16>());
+    let fin = (any::<[u64; 2]>(), 1..=u16::MAX, option::of(refusal()), any::<u16>(), any::<bool>());
     let connect = any::<([u32; 3], u16, u8, u32, bool)>();
     let fence = any::<([u8; 2], [u32; 2], [u64; 2], bool)>();
     prop_oneof![
@@ -55,8 +55,8 @@ fn body() -> impl Strategy<Value = Body> {
         cts.prop_map(|([operation, target, granted_bytes], round, keys)| {
             Body::Cts(Cts { operation, target, granted_bytes, round, keys })
         }),
-        fin.prop_map(|([operation, placed_bytes], count, refused, round)| {
-            Body::Fin(Fin { operation, count, refused, round, placed_bytes })
+        fin.prop_map(|([operation, placed_bytes], count, refused, round, want_placed)| {
+            Body::Fin(Fin { operation, count, refused, want_placed, round, placed_bytes })
         }),
         any::<[u64; 2]>().prop_map(|[operation, offset]| Body::Data(Data { operation, offset })),
         any::<[u64; 3]>().prop_map(|[window, offset, operation]| Body::Put(Put { window, offset, operation })),
