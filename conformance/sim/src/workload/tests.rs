@@ -106,9 +106,10 @@ fn the_large_all_to_all_is_clean_with_fewer_ranks() {
     assert_eq!((verdict, report.ranks), (Verdict::Clean, 64), "{report:?}");
     let channels = small.core_config(0, 1).channels_max;
     assert!(channels < report.ranks, "{channels} channels are enough to keep all peers");
-    // From every rank to every other a message of its own and its acknowledgment at least, and hello and goodbye.
+    // From every rank to every other a message of its own and its acknowledgment at least, and hello; and a goodbye of one
+    // of the two, for who gets one says none (G-7).
     let pairs = u64::from(report.ranks) * u64::from(report.ranks - 1);
-    assert!(report.packets >= 4 * pairs, "{report:?}");
+    assert!(report.packets >= 3 * pairs + pairs / 2, "{report:?}");
 }
 
 #[test]

@@ -291,7 +291,7 @@ impl ShmRail {
     /// Whether to keep a connection that `peer` has dialled (H-8, H-10).
     fn decide(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) -> Verdict {
         if peer.0 >= self.options.peers_max {
-            return Verdict::Refused(RefusedBecause::Rank);
+            return Verdict::Refused(RefusedBecause::Rank); // H-9
         }
         let mut of_peer = self.openings.values().filter(|opening| opening.peer == Some(peer));
         let under_way = of_peer.any(|opening| opening.dialled && !opening.is_proved());

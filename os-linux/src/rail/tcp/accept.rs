@@ -134,7 +134,7 @@ impl TcpRail {
             known.history.judge(self.me, peer, theirs, own.map(|_| known.attempt))
         });
         let verdict = match ruling {
-            None => Verdict::Refused(RefusedBecause::Rank),
+            None => Verdict::Refused(RefusedBecause::Rank), // H-9
             Some(Ruling::Old) => Verdict::Refused(RefusedBecause::Old),
             Some(Ruling::Crossing) => Verdict::Crossing,
             Some(Ruling::Accept) => Verdict::Accepted,
