@@ -101,7 +101,11 @@ impl Endpoint<'_> {
         sub.redial_at = now + pause;
         let slot = self.t.channels.at_mut(channel);
         let (is_known, is_ready) = (slot.terms.is_some(), slot.rooms.ready != 0);
-        slot.redials |= 1 << rail.0;
+        if pause == Nanos(0) {
+            slot.wanted |= 1 << rail.0;
+        } else {
+            slot.redials |= 1 << rail.0;
+        }
         if is_known && !is_ready {
             let first = slot.stranded.is_none();
             let before = slot.stranded.map_or((now, 0, 0), |was| (was.since, was.attempts, was.tried));
@@ -123,8 +127,9 @@ impl Endpoint<'_> {
             let slot = self.t.channels.at_mut(channel);
             if !is_known {
                 slot.redials &= !(1 << rail.0);
+                slot.wanted &= !(1 << rail.0);
             }
-            let tried = is_known || slot.redials == 0 && slot.wanted & !(1 << rail.0) == 0;
+            let tried = is_known || slot.redials | slot.wanted == 0;
             let others = self.t.subs_of(channel).iter().any(|sub| match sub.link.state() {
                 State::Up | State::Ready => true,
                 State::Connecting => !is_known,

@@ -25,6 +25,7 @@ mod planted;
 mod policies;
 mod programs;
 mod random;
+mod recovery;
 mod rules;
 mod strategies;
 mod timed;

@@ -1,0 +1,572 @@
+//! The rules of section F one by one, told packet by packet. That they do their work together, under any faults in any
+//! order: `programs.rs`.
+
+use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::*;
+use crate::wire::{
+    Body, Connect, Cts, Data, Fence, Fin, MessageHead, Probe, Put as PutBody, RemoteKey, Repr, Resume, Rts,
+};
+
+/// Rails that one wants to see fail, and one that stays.
+fn two(region: &mut Region) -> Lone<'_> {
+    Lone::connected(region, &small(), &[TCP, TCP])
+}
+
+fn region() -> Region {
+    Region::of(&small())
+}
+
+fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
+    let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
+    lone.endpoint.handle_rail_event(Time(lone.now), event);
+}
+
+/// A new connection stands at this end.
+fn up(lone: &mut Lone<'_>, rail: u8) {
+    lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
+}
+
+fn connect(rail: u8, connection: u32) -> Body {
+    Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS })
+}
+
+/// What the peer says of the first connection of a rail.
+fn fence(rail: u8, answer: bool) -> Fence {
+    Fence { rail: PEER_RAIL + rail, peer_rail: rail, connection: 1, peer_connection: 1, answer, ..Fence::default() }
+}
+
+/// What is asked of the peer about it.
+fn asked(rail: u8) -> Fence {
+    Fence { rail, peer_rail: PEER_RAIL + rail, connection: 1, peer_connection: 1, ..Fence::default() }
+}
+
+fn eager(immediate: u64) -> Body {
+    Body::Eager(MessageHead { immediate: Some(immediate), operation: 77, ..MessageHead::default() })
+}
+
+/// The one FENCE among some packets, as far as it does not speak of PSNs.
+fn fence_of(packets: &[Repr]) -> Option<Fence> {
+    let mut fences = packets.iter().filter_map(|packet| match packet.body {
+        Body::Fence(fence) => Some(Fence { ordered_beyond: 0, unordered_beyond: 0, ..fence }),
+        _ => None,
+    });
+    let first = fences.next();
+    assert_eq!(fences.next(), None);
+    first
+}
+
+fn psns(packets: &[Repr]) -> Vec<u32> {
+    packets.iter().filter(|packet| packet.body.lane().is_some()).map(|packet| packet.common.psn).collect()
+}
+
+/// F-1: every connection has the next number, and CONNECT says it.
+#[test]
+fn connections_are_numbered() {
+    let mut region = region();
+    let mut lone = two(&mut region);
+    for number in 2..5 {
+        down(&mut lone, 1, RailFault::TimedOut);
+        up(&mut lone, 1);
+        let said = lone.sent().into_iter().find_map(|packet| match packet.body {
+            Body::Connect(connect) => Some((connect.rail, connect.connection)),
+            _ => None,
+        });
+        assert_eq!(said, Some((1, number)));
+        lone.feed_on(1, connect(1, number), 0, |_| {});
+        lone.sent();
+    }
+    // One that the peer has left already.
+    lone.closed.clear();
+    down(&mut lone, 1, RailFault::TimedOut);
+    up(&mut lone, 1);
+    lone.sent();
+    lone.feed_on(1, connect(1, 3), 0, |_| {});
+    lone.sent();
+    assert_eq!(lone.closed, [RailId(1)]);
+}
+
+/// F-3, F-5: nothing of a dead connection goes out again before the peer's end is dead; then all that is not acknowledged
+/// does, under its own numbers and over the rail that stands, but for what the peer says it has.
+#[test]
+fn replay_waits_for_the_fence() {
+    let mut region = region();
+    let mut lone = two(&mut region);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("round-robin").unwrap());
+    for n in 0..6 {
+        lone.send(n, 10);
+    }
+    lone.rails.clear();
+    assert_eq!(psns(&lone.sent()), [0, 1, 2, 3, 4, 5]);
+    let on_second: Vec<u32> = (0..6).filter(|n| lone.rails[*n as usize] == RailId(1)).collect();
+    assert_eq!(on_second.len(), 3);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.rails.clear();
+    let sent = lone.sent();
+    assert_eq!((psns(&sent), fence_of(&sent)), (vec![], Some(asked(1))));
+    assert!(lone.rails.iter().all(|rail| *rail == RailId(0)));
+    // About another connection: no.
+    lone.feed(Body::Fence(Fence { peer_connection: 2, ..fence(1, true) }), 0);
+    lone.feed(Body::Fence(Fence { connection: 2, ..fence(1, true) }), 0);
+    lone.feed(Body::Fence(fence(0, true)), 0);
+    assert_eq!(psns(&lone.sent()), []);
+    let mut region = Region::of(&small());
+    let mut lone = two(&mut region);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("round-robin").unwrap());
+    for n in 0..6 {
+        lone.send(n, 10);
+    }
+    lone.sent();
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    // The last one on that rail has come, and all of the other's; the first two are missing.
+    let first = on_second[0];
+    lone.acks[0] = first;
+    let beyond = (first + 1..6).filter(|n| !on_second[..2].contains(n)).fold(0, |bits, n| bits | 1 << (n - first - 1));
+    lone.feed(Body::Fence(Fence { ordered_beyond: beyond, ..fence(1, true) }), 0);
+    lone.rails.clear();
+    let sent = lone.sent();
+    assert_eq!(psns(&sent), on_second[..2]);
+    assert!(sent.iter().all(|packet| packet.common.ack_now) && lone.rails.iter().all(|rail| *rail == RailId(0)));
+    assert_eq!(lone.endpoint.stats().replayed, 2);
+    lone.acks[0] = 6;
+    lone.feed(Body::Credit, 0);
+    assert_eq!(lone.completed().len(), 6);
+    assert_eq!(lone.endpoint.usage().packets.used, 0);
+}
+
+/// F-3: the CONNECT of a new connection is the peer's word, too; where no other rail stands the only one.
+#[test]
+fn a_new_connection_is_a_fence() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    lone.send(1, 10);
+    lone.sent();
+    down(&mut lone, 0, RailFault::Device { code: 5 });
+    assert_eq!(lone.sent(), []);
+    up(&mut lone, 0);
+    assert!(matches!(lone.sent_one().body, Body::Connect(Connect { connection: 2, .. })));
+    lone.feed(connect(0, 2), 0);
+    assert_eq!(psns(&lone.sent()), [0]);
+    lone.acks[0] = 1;
+    lone.feed(Body::Credit, 0);
+    assert!(lone.completed()[&1].is_ok());
+}
+
+/// F-4: who hears that the other end is dead ends its own at once, says so where it is asked, and needs no answer itself.
+#[test]
+fn an_end_follows_the_other() {
+    for asks in [true, false] {
+        let mut region = region();
+        let mut lone = two(&mut region);
+        lone.closed.clear();
+        lone.feed(Body::Fence(fence(1, !asks)), 0);
+        let sent = lone.sent();
+        assert_eq!(lone.closed, [RailId(1)]);
+        assert_eq!(fence_of(&sent), asks.then_some(Fence { answer: true, ..asked(1) }));
+        // What still comes over it is nobody's.
+        assert_eq!(lone.feed_on(1, eager(9), 0, |_| {}), Arrival::Discard);
+        assert_eq!(lone.endpoint.poll_event(), None);
+        // Asked once more, because the answer was lost: answered once more.
+        lone.feed(Body::Fence(fence(1, false)), 0);
+        assert_eq!(fence_of(&lone.sent()), Some(Fence { answer: true, ..asked(1) }));
+    }
+}
+
+/// F-5: whatever a packet was, it goes out again as it was.
+#[test]
+fn every_kind_goes_out_again() {
+    let kinds: [fn(&mut Lone<'_>); 7] = [
+        |lone| lone.send(1, 10),
+        |lone| lone.send(1, 5000),
+        |lone| {
+            let to = Remote { peer: PeerId(1), window: 3, offset: 8 };
+            let put = Put { to, segments: &seg(0, 100), cookie: Cookie(1), ..Put::default() };
+            lone.endpoint.put(Time(0), &put).unwrap();
+        },
+        |lone| {
+            let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
+            let get = Get { from, segments: &seg(0, 100), cookie: Cookie(1), ..Get::default() };
+            lone.endpoint.get(Time(0), &get).unwrap();
+        },
+        |lone| {
+            let at = Remote { peer: PeerId(1), window: 3, offset: 8 };
+            let atomic = Atomic { at, operand: 5, cookie: Cookie(1), ..Atomic::default() };
+            lone.endpoint.atomic(Time(0), &atomic).unwrap();
+        },
+        |lone| {
+            lone.recv(1, 100);
+            let head = MessageHead { operation: 77, ..MessageHead::default() };
+            lone.feed(Body::Rts(Rts { head, message_bytes: 100, ..Rts::default() }), 0);
+        },
+        |lone| {
+            let put = PutBody { window: 99, offset: 0, operation: 12 };
+            lone.feed(Body::Put(put), 0);
+        },
+    ];
+    for (index, kind) in kinds.into_iter().enumerate() {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+        kind(&mut lone);
+        let sequenced = |packets: Vec<Repr>| -> Vec<_> {
+            let mine = packets.into_iter().filter(|packet| packet.body.lane().is_some());
+            mine.map(|packet| (packet.common.psn, packet.common.payload_bytes, packet.body)).collect()
+        };
+        let first = sequenced(lone.sent());
+        assert_eq!(first.len(), 1, "kind {index}: {first:?}");
+        for connection in 2..4 {
+            down(&mut lone, 0, RailFault::TimedOut);
+            up(&mut lone, 0);
+            lone.feed(connect(0, connection), 0);
+            assert_eq!(sequenced(lone.sent()), first, "kind {index}");
+        }
+    }
+}
+
+/// F-5: what goes over one rail may have to go over the other one: nothing is longer than both take.
+#[test]
+fn every_rail_can_carry_every_packet() {
+    let wide = RailFacts { eager_bytes_max: 900, segment_bytes_max: 8000, ..TCP };
+    let narrow = RailFacts { eager_bytes_max: 100, segment_bytes_max: 700, ..TCP };
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[wide, narrow]);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+    lone.endpoint.set_policy(MessageClass::Large, Policy::named("binding").unwrap());
+    lone.send(1, 101);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("too long for the narrow one") };
+    lone.feed(Body::Cts(Cts { operation: rts.head.operation, target: 4, granted_bytes: 101, ..Cts::default() }), 0);
+    lone.sent();
+    lone.send(2, 3000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.feed(Body::Cts(Cts { operation: rts.head.operation, target: 5, granted_bytes: 3000, ..Cts::default() }), 0);
+    assert!(lone.sent().iter().all(|packet| packet.common.payload_bytes <= 700));
+}
+
+/// F-6: a payload whose rail dies half way is placed by its copy, where the first one was to go: in the receive that it has
+/// met, or in its blocks; nothing is matched, granted or counted twice.
+#[test]
+fn a_copy_goes_where_the_first_was_to_go() {
+    for posted in [true, false] {
+        let mut region = region();
+        let mut lone = two(&mut region);
+        if posted {
+            lone.recv(1, 100);
+        }
+        let Arrival::Place { id, .. } = lone.feed_on(1, eager(5), 100, |_| {}) else { panic!("no place") };
+        down(&mut lone, 1, RailFault::TimedOut);
+        assert_eq!(lone.endpoint.place_memory(id), None, "the place is void");
+        let sent = lone.sent();
+        assert!(sent.iter().all(|packet| packet.common.ack_ordered == 0), "it is not here: {sent:?}");
+        lone.feed(Body::Fence(fence(1, true)), 0);
+        // Another copy may come, and one behind it before.
+        let late = lone.feed_on(0, eager(6), 0, |common| common.psn = 1);
+        assert_eq!(late, Arrival::Done);
+        let again = lone.feed_on(0, eager(5), 100, |common| common.psn = 0);
+        lone.place(again);
+        assert_eq!(lone.feed_on(0, eager(5), 100, |common| common.psn = 0), Arrival::Discard);
+        if !posted {
+            lone.recv(1, 100);
+        }
+        lone.recv(2, 100);
+        lone.sent();
+        let done = lone.completed();
+        assert_eq!((done[&1].unwrap().immediate, done[&2].unwrap().immediate), (Some(5), Some(6)), "posted: {posted}");
+        let usage = lone.endpoint.usage();
+        assert_eq!(
+            (usage.messages.used, usage.blocks.used, usage.placements.used, usage.operations.used),
+            (0, 0, 0, 0)
+        );
+    }
+}
+
+/// The message that is put over both rails: its id, and what was sent of it.
+fn put_over_both(lone: &mut Lone<'_>) -> u64 {
+    lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+    lone.send(1, 40_000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.acks[0] = 1;
+    rts.head.operation
+}
+
+fn cts(operation: u64, round: u16, rails: &[u8]) -> Body {
+    let key = |rail: &u8| RemoteKey { rail: PEER_RAIL + rail, key: 7, address: 0 };
+    let keys = rails.iter().map(key).collect();
+    Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, round, keys })
+}
+
+fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
+    let fin = |packet: &Repr| match packet.body {
+        Body::Fin(Fin { operation: 88, round, count, .. }) => Some((round, count)),
+        _ => None,
+    };
+    packets.iter().filter_map(fin).collect()
+}
+
+/// F-7: writes over a connection that died are in doubt: RESUME under the number of the FIN that was lost; with the CTS of
+/// that round they are written again, and every rail with writes to confirm says FIN of it.
+#[test]
+fn doubtful_writes_are_written_again() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
+    let operation = put_over_both(&mut lone);
+    lone.feed(cts(operation, 0, &[0, 1]), 0);
+    let sent = lone.sent();
+    assert_eq!(fins(&sent), [(0, 2), (0, 2)]);
+    let writes = lone.transfers;
+    let numbers = psns(&sent);
+    let lost = lone.rails.len() - 1;
+    let lost_rail = lone.rails[lost].0;
+    let lost_psn = *numbers.last().unwrap();
+    // The other one's FIN is acknowledged, so nothing of it is in doubt.
+    lone.acks[1] = lost_psn;
+    let other = 1 - lost_rail;
+    lone.feed_on(other, Body::Credit, 0, |_| {});
+    down(&mut lone, lost_rail, RailFault::TimedOut);
+    assert_eq!(psns(&lone.sent()), [], "not before the fence");
+    lone.feed_on(other, Body::Fence(fence(lost_rail, true)), 0, |_| {});
+    let resume = lone.sent_one();
+    assert_eq!((resume.common.psn, resume.body), (lost_psn, Body::Resume(Resume { target: 88, round: 1 })));
+    // A CTS of another round changes nothing.
+    lone.feed_on(other, cts(operation, 0, &[other]), 0, |_| {});
+    lone.feed_on(other, cts(operation, 2, &[other]), 0, |_| {});
+    assert_eq!((psns(&lone.sent()), lone.transfers), (vec![], writes));
+    lone.feed_on(other, cts(operation, 1, &[other]), 0, |_| {});
+    lone.rails.clear();
+    assert_eq!(fins(&lone.sent()), [(1, 1)]);
+    assert!(lone.transfers > writes && lone.transfers < 2 * writes, "what was in doubt, and no more");
+    assert!(lone.rails.iter().all(|rail| rail.0 == other));
+    lone.acks[1] = lost_psn + 2;
+    lone.feed_on(other, Body::Credit, 0, |_| {});
+    assert_eq!(lone.completed().len(), 0, "acknowledged is not counted");
+    let done = Fin { operation, count: 1, placed_bytes: 40_000, ..Fin::default() };
+    lone.feed_on(other, Body::Fin(done), 0, |_| {});
+    lone.sent();
+    assert!(lone.completed()[&1].is_ok());
+    assert_eq!(lone.endpoint.usage().operations.used, 0);
+}
+
+/// F-7, X-11: where no key of the new round can be used, all of it comes as data.
+#[test]
+fn without_keys_the_round_is_data() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[PUT, TCP]);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+    let operation = put_over_both(&mut lone);
+    lone.feed(cts(operation, 0, &[0]), 0);
+    lone.sent();
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.feed_on(1, Body::Fence(fence(0, true)), 0, |_| {});
+    assert!(matches!(lone.sent_one().body, Body::Resume(Resume { target: 88, round: 1 })));
+    lone.feed_on(1, cts(operation, 1, &[]), 0, |_| {});
+    let mut covered = 0;
+    for packet in lone.sent() {
+        let Body::Data(Data { operation: 88, offset }) = packet.body else { continue };
+        assert_eq!(offset, covered);
+        covered += u64::from(packet.common.payload_bytes);
+    }
+    assert_eq!(covered, 40_000);
+}
+
+/// F-7: a receiver begins a round when it is asked for one that is newer, counts FINs of it alone, and answers nothing once
+/// it is through.
+#[test]
+fn a_receiver_counts_one_round() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[PUT]);
+    lone.recv(1, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    let target = |packet: &Repr| match packet.body {
+        Body::Cts(Cts { target, round, .. }) => (target, round),
+        ref other => panic!("{other:?}"),
+    };
+    let (operation, round) = target(&lone.sent_one());
+    assert_eq!(round, 0);
+    let fin = |round, count| Body::Fin(Fin { operation, round, count, want_placed: true, ..Fin::default() });
+    let resume = |round| Body::Resume(Resume { target: operation, round });
+    lone.feed(fin(0, 2), 0);
+    lone.feed(resume(1), 0);
+    assert_eq!(target(&lone.sent_one()), (operation, 1));
+    lone.feed(resume(1), 0);
+    lone.feed(resume(0), 0);
+    lone.feed(fin(0, 2), 0);
+    lone.feed(fin(0, 2), 0);
+    lone.feed(fin(1, 2), 0);
+    assert_eq!((psns(&lone.sent()), lone.completed().len()), (vec![], 0));
+    lone.feed(fin(1, 2), 0);
+    let answer = lone.sent().into_iter().find(|packet| matches!(packet.body, Body::Fin(_))).expect("an answer");
+    assert!(matches!(answer.body, Body::Fin(Fin { operation: 77, refused: None, .. })));
+    assert!(lone.completed()[&1].is_ok());
+    lone.feed(resume(2), 0);
+    assert_eq!(psns(&lone.sent()), []);
+}
+
+/// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is known to be gone,
+/// or when a rail fails that fails with the process alone. F-10: without recovery at the first failure.
+#[test]
+fn peers_are_given_up() {
+    let config = Config { recovery_timeout: Nanos(50_000_000), ..small() };
+    let lost = |lone: &mut Lone<'_>| match lone.endpoint.poll_event() {
+        Some(Event::PeerLost { peer: PeerId(1), why }) => Some(why),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    for rail in 0..2 {
+        down(&mut lone, rail, RailFault::TimedOut);
+    }
+    while lone.now < 49_999_999 {
+        lone.sent();
+        for rail in 0..2 {
+            down(&mut lone, rail, RailFault::Device { code: 113 });
+        }
+        let next = lone.endpoint.next_timeout().expect("something is tried").0.clamp(lone.now + 1, 49_999_999);
+        lone.now = next;
+        lone.endpoint.handle_timeout(Time(lone.now));
+    }
+    assert_eq!(lost(&mut lone), None);
+    lone.now = 50_000_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let Some(LossReason::Unreachable { rails: 3, attempts, time, fault: RailFault::Device { code: 113 }, .. }) =
+        lost(&mut lone)
+    else {
+        panic!("not given up")
+    };
+    assert!(attempts > 60 && time == Nanos(50_000_000), "{attempts} in {time:?}");
+
+    let shm = [TCP, SHM];
+    let without = Config { recovery: false, ..config };
+    for (config, rails, rail, fault) in [
+        (config, [TCP, TCP], 0, RailFault::Corrupt),
+        (config, shm, 1, RailFault::Closed),
+        (without, [TCP, TCP], 0, RailFault::TimedOut),
+    ] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &rails);
+        down(&mut lone, rail, fault);
+        assert_eq!(lost(&mut lone), Some(LossReason::RailFailed { rail: RailId(rail), fault }));
+    }
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    down(&mut lone, 0, RailFault::Closed);
+    lone.sent();
+    down(&mut lone, 0, RailFault::Gone);
+    assert_eq!(lost(&mut lone), None, "another one stands");
+    down(&mut lone, 1, RailFault::Closed);
+    lone.sent();
+    down(&mut lone, 1, RailFault::Gone);
+    let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
+    assert_eq!(lost(&mut lone), Some(why));
+}
+
+/// A rail that says nothing is asked (F-11); gives the nonce, at the time of asking.
+fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
+    for _ in 0..20 {
+        lone.now += 1_000_000;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        lone.rails.clear();
+        let sent = lone.sent();
+        let probe = sent.iter().zip(&lone.rails).find_map(|(packet, on)| match packet.body {
+            Body::Probe(Probe { nonce, answer: false }) if on.0 == rail => Some(nonce),
+            _ => None,
+        });
+        if let Some(nonce) = probe {
+            return nonce;
+        }
+    }
+    panic!("rail {rail} is not asked")
+}
+
+/// F-11: the order of a subchannel judges it. A packet that went before a probe that is answered, and is not there, is lost;
+/// so is the connection.
+#[test]
+fn a_packet_that_vanishes_is_found_out() {
+    let config = Config { stall_min: Nanos(4_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.send(1, 10);
+    lone.sent();
+    lone.closed.clear();
+    let nonce = wait_for_question(&mut lone, 0);
+    lone.feed(Body::Probe(Probe { nonce: nonce ^ 1, answer: true }), 0);
+    lone.sent();
+    assert_eq!(lone.closed, []);
+    lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+    lone.sent();
+    assert_eq!(lone.closed, [RailId(0)]);
+    // One that is there, is no reason.
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.send(1, 10);
+    lone.sent();
+    lone.closed.clear();
+    let nonce = wait_for_question(&mut lone, 0);
+    lone.acks[0] = 1;
+    lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+    lone.sent();
+    assert_eq!(lone.closed, []);
+}
+
+/// F-11: a post that is not through long after a probe behind it is answered never will be.
+#[test]
+fn a_post_that_never_ends_is_found_out() {
+    let config = Config { stall_min: Nanos(4_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.busy = true;
+    lone.send(1, 10);
+    lone.sent();
+    lone.busy = false;
+    lone.closed.clear();
+    let nonce = wait_for_question(&mut lone, 0);
+    lone.acks[0] = 1;
+    lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+    lone.now += 3_000_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    lone.sent();
+    assert_eq!(lone.closed, []);
+    lone.now += 5_000_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    lone.sent();
+    assert_eq!(lone.closed, [RailId(0)]);
+}
+
+/// F-11: a rail on which no answer comes is given up when the peer was heard on another one and does not answer a second
+/// time. A peer that says nothing at all is let be, for `stall_lone`.
+#[test]
+fn silence_counts_only_where_others_speak() {
+    let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+    lone.send(1, 10);
+    lone.sent();
+    lone.closed.clear();
+    let first = wait_for_question(&mut lone, 0);
+    lone.now += 1;
+    lone.feed_on(1, Body::Credit, 0, |_| {});
+    let second = wait_for_question(&mut lone, 0);
+    assert_ne!(first, second);
+    assert_eq!(lone.closed, []);
+    for _ in 0..5 {
+        lone.now += 1_000_000;
+        lone.feed_on(1, Body::Credit, 0, |_| {});
+        lone.endpoint.handle_timeout(Time(lone.now));
+        lone.sent();
+    }
+    assert_eq!(lone.closed, [RailId(0)]);
+
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    lone.send(1, 10);
+    lone.sent();
+    lone.closed.clear();
+    while lone.closed.is_empty() {
+        lone.now += 1_000_000;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        lone.sent();
+        assert!(lone.now < 230_000_000, "never");
+    }
+    assert!(lone.now > 200_000_000, "{}", lone.now);
+}
