@@ -215,10 +215,13 @@ impl Endpoint<'_> {
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }
 
-    /// Whether a part of a transfer has no rail any more that could carry it.
+    /// Whether a part of a transfer may have no rail any more that could carry it.
     fn has_orphans(&mut self, channel: u32, op: u32) -> bool {
         let ready = self.ready(channel);
-        let &Op { single, stripes: set, .. } = self.t.ops.at(op);
+        let &Op { single, stripes: set, keys, .. } = self.t.ops.at(op);
+        if keys != NONE && self.t.key_sets.at(keys).lacks() {
+            return true;
+        }
         if let Some(rail) = single {
             return ready >> rail.0 & 1 == 0;
         }
@@ -263,19 +266,16 @@ impl Endpoint<'_> {
         let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(most) };
         let payload = self.payload(op, offset, len);
         let rest = stripe.end - stripe.next;
-        let key = |key: Option<wire::RemoteKey>| {
-            let key = key.unwrap_or_default();
-            wire::RemoteKey { address: key.address.wrapping_add(offset), ..key }
-        };
+        let key = |key: wire::RemoteKey| wire::RemoteKey { address: key.address.wrapping_add(offset), ..key };
         let is_last = self.t.ops.at(op).cursor + len >= granted;
         match phase {
             Phase::Writing if len > 0 => {
-                let to = key(self.key_for(channel, keys, rail));
+                let Some(to) = self.key_for(channel, keys, rail).map(key) else { return Step::Idle };
                 self.transfer(now, channel, rail, op, PostKind::Write { to }, (payload, rest), out);
             }
             Phase::Reading => {
                 //
-                let from = key(self.key_for(channel, keys, rail));
+                let Some(from) = self.key_for(channel, keys, rail).map(key) else { return Step::Idle };
                 self.transfer(now, channel, rail, op, PostKind::Read { from }, (payload, rest), out);
             }
             Phase::Writing => {

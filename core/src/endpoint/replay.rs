@@ -250,39 +250,45 @@ impl Endpoint<'_> {
         };
         let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
         let is_keyless = keyed == 0 && slot.keys != NONE;
+        // What is only a FIN needs no key.
+        let fit = |rest: bool| if rest || slot.phase != Phase::Writing { keyed } else { ready };
         if let Some(rail) = slot.single {
-            if ready >> rail.0 & 1 == 0 && slot.doubt == 0 {
-                // Only its FIN may be left, which needs no key.
-                let able = if slot.phase == Phase::Writing && slot.cursor >= slot.granted { ready } else { keyed };
-                if able != 0 {
-                    let other = self.idlest(channel, able);
-                    let slot = self.t.ops.at_mut(op);
-                    slot.single = Some(other);
-                    if slot.fins_due != 0 {
-                        slot.fins_due = 1 << other.0;
-                    }
-                } else if is_keyless {
-                    self.ask_for_keys(channel, op);
+            let able = fit(slot.cursor < slot.granted);
+            if able >> rail.0 & 1 == 1 || slot.doubt != 0 {
+                return;
+            }
+            if able != 0 {
+                // What it has written is another matter: its FIN goes behind it.
+                if self.unconfirmed(op) & ready != 0 {
+                    return self.ask_for_keys(channel, op);
                 }
+                let other = self.idlest(channel, able);
+                let slot = self.t.ops.at_mut(op);
+                slot.single = Some(other);
+                if slot.fins_due != 0 {
+                    slot.fins_due = 1 << other.0;
+                }
+            } else if is_keyless {
+                self.ask_for_keys(channel, op);
             }
             return;
         }
         let set = slot.stripes;
         let pending = self.t.stripe_sets.at(set).pending;
         for part in rails_of(pending & !slot.doubt) {
-            let Part { carrier, .. } = self.t.parts_of(set)[usize::from(part.0)];
-            if ready >> carrier & 1 == 1 {
+            let Part { carrier, written, .. } = self.t.parts_of(set)[usize::from(part.0)];
+            let stripe = self.t.stripes_of(set)[usize::from(part.0)];
+            let able = fit(stripe.next < stripe.end);
+            if able >> carrier & 1 == 1 {
                 continue;
             }
-            let stripe = self.t.stripes_of(set)[usize::from(part.0)];
-            let able = if slot.phase == Phase::Writing && stripe.next >= stripe.end { ready } else { keyed };
-            if able != 0 {
+            if able != 0 && !(written.is_some() && ready >> carrier & 1 == 1) {
                 let other = self.idlest(channel, able);
                 self.t.parts_of(set)[usize::from(part.0)].carrier = other.0;
                 let set = self.t.stripe_sets.at_mut(set);
                 set.moved |= 1 << part.0;
                 set.helpers = 0;
-            } else if is_keyless {
+            } else if is_keyless || able != 0 {
                 return self.ask_for_keys(channel, op);
             }
         }

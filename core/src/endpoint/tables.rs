@@ -102,6 +102,8 @@ pub(crate) struct Tables<'m> {
 pub(crate) struct KeySet {
     keys: [crate::wire::RemoteKey; crate::wire::KEYS_MAX],
     len: u8,
+    /// One was forgotten.
+    lacks: bool,
     /// In the endpoint's list of those that are to be given back.
     link: Link,
 }
@@ -129,7 +131,13 @@ impl KeySet {
         if let Some(at) = self.keys[..len].iter().position(|key| key.rail == rail) {
             self.keys.copy_within(at + 1..len, at);
             self.len -= 1;
+            self.lacks = true;
         }
+    }
+
+    /// Whether there are fewer keys than there were: whoever uses them has to look.
+    pub(crate) const fn lacks(&self) -> bool {
+        self.lacks
     }
 
     /// Takes a key out.
