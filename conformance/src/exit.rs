@@ -24,11 +24,9 @@ Exit codes:
 
 /// The exit codes of simulated clusters.
 pub const SIM_EXIT_CODES: &str = "\
-Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck and leak; 0 also where peers were lost as
-expected):
+Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck and leak):
    0  clean
    2  wrong use or configuration
-  10  a peer was lost by a fault that only recovery can answer
   20  crash: a panic
   21  lost: something promised never happened
   22  doubled: something happened twice

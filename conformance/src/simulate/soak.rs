@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rerail_sim::check::{Verdict, gravity};
 use rerail_sim::scenario::Scenario;
-use rerail_sim::soak::{self, Menu};
+use rerail_sim::soak;
 use rerail_sim::trace::Trace;
 use serde::Serialize;
 
@@ -78,8 +78,6 @@ pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
 
 fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
     let world = |seed| file.cloned().unwrap_or_else(|| soak::world_of(seed, &args.faults));
-    // A file brings its own faults.
-    let menu = if file.is_some() { &Menu::All } else { &args.faults };
     let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let tally = Mutex::new(Tally::default());
     let over = AtomicBool::new(false);
@@ -106,7 +104,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
                     // A poisoned lock would mean a panic here, which the thread's scope reports.
                     let mut tally = tally.lock().expect("no thread panics with the tally");
                     *tally.verdicts.entry(verdict.word()).or_default() += 1;
-                    if !soak::is_expected(&verdict, menu) {
+                    if !verdict.is_good() {
                         tally.failed.push((seed, verdict));
                         over.store(tally.failed.len() >= FINDINGS_MAX && !args.keep_going, Ordering::Relaxed);
                     }
@@ -194,13 +192,7 @@ fn render(report: &SoakReport) -> String {
         report.events_per_second / 1e6
     );
     for (word, count) in &report.verdicts {
-        let note = match *word {
-            "needs recovery" => {
-                dim("  peers lost by faults that only recovery can answer: expected failures until there is recovery")
-            }
-            _ => String::new(),
-        };
-        text += &format!("{count:>9}  {word}{note}\n");
+        text += &format!("{count:>9}  {word}\n");
     }
     for finding in &report.findings {
         text += &format!("\n{} {}\n", bad(&format!("seed {}", finding.seed)), finding.facts);
@@ -210,7 +202,7 @@ fn render(report: &SoakReport) -> String {
         text += &format!("replay: {}\n", finding.replay);
     }
     if report.findings.is_empty() {
-        text += &good("all as expected");
+        text += &good("all clean");
     }
     text.trim_end().to_owned()
 }

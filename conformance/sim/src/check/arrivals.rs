@@ -26,12 +26,6 @@ impl Ledger {
         self.messages.values().map(|pair| pair.len() as u64).sum()
     }
 
-    /// Whether a peer, itself alive, has given a rank up, and the rank has not heard of it.
-    pub fn is_given_up_unawares(&self, rank: u32, peer: u32) -> bool {
-        let lost = |of: u32, whom: u32| self.book(of).losses.iter().any(|loss| loss.peer == whom);
-        self.book(peer).killed.is_none() && lost(peer, rank) && !lost(rank, peer)
-    }
-
     /// Messages submitted so far to one rank.
     pub fn sent_to(&self, rank: u32) -> u64 {
         let to = self.messages.iter().filter(|((_, destination), _)| *destination == rank);

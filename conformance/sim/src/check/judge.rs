@@ -5,9 +5,9 @@ use rerail_core::time::Time;
 
 use super::arrivals::Peek;
 use super::identity::Difference;
-use super::ledger::{Ledger, Request};
-use super::patience::{Patience, open, starved, waiting};
-use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Unhealed, Verdict};
+use super::ledger::Ledger;
+use super::patience::{Patience, starved, waiting};
+use super::verdict::{Corruption, Crash, Damage, Leak, Lost, PeerLoss, Verdict};
 use super::{once, order};
 
 /// How a run ended, beside what the ledger knows: what the world saw.
@@ -21,11 +21,9 @@ pub struct Ending {
     pub quiet: bool,
     /// What made it impossible to go on.
     pub crash: Option<Crash>,
-    /// When each rank was first hit by a fault that only recovery can heal, as of [`World::blows`](crate::world::World::blows):
-    /// from then on it may lose peers, and be lost.
-    pub blows: Vec<Time>,
-    /// Ranks whose devices kept back completions: what waits for these, waits until there is a deadline for it.
-    pub unheard: Vec<u32>,
+    /// Ranks between which no way was left for good: they may lose each other. As of
+    /// [`World::cuts`](crate::world::World::cuts).
+    pub cuts: Vec<Cut>,
     /// Entries in use of the ranks' tables that should be empty: rank, table, entries.
     pub tables: Vec<(u32, &'static str, u32)>,
     /// Objects of devices: what, how many should be left, how many are.
@@ -47,11 +45,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     let ranks = ledger.books.len() as u32;
     findings.extend((0..ranks).filter_map(|rank| order::check(ledger, rank)));
     findings.extend((0..ranks).filter_map(|rank| unexplained(ledger, rank)));
-    let losses = losses(ledger);
-    let mut unhealed = Vec::new();
-    if let Some(loss) = losses.iter().find(|loss| !ending.excuses(loss)) {
-        findings.push(Verdict::Lost(Lost::Peer(*loss)));
-    }
+    findings.extend(unexcused(ledger, &ending.cuts).map(|loss| Verdict::Lost(Lost::Peer(loss))));
     if ending.converged {
         findings.extend((0..ranks).filter_map(|rank| windows(ledger, ending.at, rank, memory)));
         findings.extend(once::lost_message(ledger));
@@ -62,40 +56,28 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         findings.extend(leaks(ledger, ending));
     } else {
         findings.extend(once::waited_for(ledger).filter(|_| ending.quiet));
-        let healable = |entry: &Request, rank: u32| {
-            let cut = |rank: u32| ending.unheard.contains(&rank);
-            let peer = entry.ask.peer();
-            let deaf = |peer| ledger.book(peer).killed.is_some() || ledger.is_given_up_unawares(rank, peer);
-            cut(rank) || peer.is_some_and(|peer| cut(peer) || deaf(peer))
-        };
-        match waiting(ledger, ending.at, &|entry, rank| !(ending.is_hit() && healable(entry, rank))) {
-            Some(stuck) => findings.push(stuck),
-            None => unhealed = open(ledger, &|_, _| true),
-        }
+        findings.push(waiting(ledger, ending.at));
     }
     findings.extend(bounds(ending));
-    let gravest = findings.into_iter().min_by_key(gravity);
-    match gravest {
-        Some(finding) => finding,
-        None if losses.is_empty() && unhealed.is_empty() => Verdict::Clean,
-        None => Verdict::NeedsRecovery(Unhealed { losses, waiting: unhealed }),
-    }
+    findings.into_iter().min_by_key(gravity).unwrap_or(Verdict::Clean)
 }
 
-impl Ending {
-    /// Whether a fault had hit either side when a peer was given up.
-    fn excuses(&self, loss: &PeerLoss) -> bool {
-        excuses(&self.blows, loss)
-    }
-
-    fn is_hit(&self) -> bool {
-        self.blows.iter().any(|blow| *blow < Time(u64::MAX))
-    }
+/// Two ranks between which the world has left no way for good: every rail that led from one to the other went over a device
+/// that never came back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// The two.
+    pub ranks: [u32; 2],
+    /// When the last way was gone.
+    pub since: Time,
 }
 
-/// Whether a fault that only recovery can heal had hit either side when a peer was given up.
-pub fn excuses(blows: &[Time], loss: &PeerLoss) -> bool {
-    [loss.rank, loss.peer].into_iter().filter_map(|rank| blows.get(rank as usize)).any(|blow| *blow <= loss.at)
+impl Cut {
+    /// Whether a loss is what had to come of it.
+    pub fn excuses(&self, loss: &PeerLoss) -> bool {
+        let [one, other] = self.ranks;
+        self.since <= loss.at && ((one, other) == (loss.rank, loss.peer) || (other, one) == (loss.rank, loss.peer))
+    }
 }
 
 /// Memory of windows, at the end.
@@ -122,13 +104,13 @@ pub fn gravity(verdict: &Verdict) -> u8 {
         Verdict::Lost(_) => 4,
         Verdict::Stuck(_) => 5,
         Verdict::Leak(_) => 6,
-        Verdict::NeedsRecovery(_) => 7,
-        Verdict::Clean => 8,
+        Verdict::Clean => 7,
     }
 }
 
-/// Peers given up, with how many requests each took along.
-fn losses(ledger: &Ledger) -> Vec<PeerLoss> {
+/// A peer that was given up, though it was neither killed before nor out of reach for good; with how many requests it took
+/// along.
+fn unexcused(ledger: &Ledger, cuts: &[Cut]) -> Option<PeerLoss> {
     let all = ledger.books.iter().flat_map(|book| {
         book.losses.iter().map(|loss| {
             let with_it = |result| matches!(result, Err(OpError::PeerLost { peer, .. }) if peer.0 == loss.peer);
@@ -136,9 +118,9 @@ fn losses(ledger: &Ledger) -> Vec<PeerLoss> {
             PeerLoss { requests: ended.filter(|(_, result)| with_it(*result)).count() as u32, ..*loss }
         })
     });
-    // What nobody killed is no peer that was lost: a killed process is lost for good, with or without recovery.
-    let killed = |rank: u32| ledger.book(rank).killed.is_some();
-    all.filter(|loss| !killed(loss.peer) && !killed(loss.rank)).collect()
+    let killed = |loss: &PeerLoss| ledger.book(loss.peer).killed.is_some_and(|at| at <= loss.at);
+    let mut wrong = all.filter(|loss| !killed(loss) && !cuts.iter().any(|cut| cut.excuses(loss)));
+    wrong.next()
 }
 
 /// A request that ended with its peer, though the rank never heard that the peer is gone, or with another reason.

@@ -40,13 +40,13 @@ use std::rc::Rc;
 pub use arrivals::Peek;
 pub use cells::{Cells, Operation, Rule};
 pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
-pub use judge::{Ending, NoMemory, WindowMemory, excuses, gravity, judge, protected};
+pub use judge::{Cut, Ending, NoMemory, WindowMemory, gravity, judge, protected};
 pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Probe, Request, Told};
 pub use memory::{Arena, Extent, Scar};
 pub use patience::Patience;
 pub use slots::Slots;
 pub use verdict::{
-    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Unhealed,
+    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck,
     Verdict,
 };
 

@@ -4,7 +4,7 @@ use rerail_core::endpoint::Notify;
 use rerail_core::time::Time;
 
 use super::ledger::{Ask, Ledger, Request};
-use super::verdict::{RequestFacts, Stuck, Verdict};
+use super::verdict::{Stuck, Verdict};
 
 /// How long a request may wait while others of its kind go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,28 +15,18 @@ pub struct Patience {
     pub others: usize,
 }
 
-/// Requests that are not over, oldest first, as far as `counts` says.
-pub(super) fn open(ledger: &Ledger, counts: &dyn Fn(&Request, u32) -> bool) -> Vec<RequestFacts> {
+/// Everything that is not over, oldest first.
+pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
     let mut requests = Vec::new();
     for (rank, book) in (0..).zip(&ledger.books).filter(|(_, book)| book.killed.is_none()) {
         let entries = (0..).zip(&book.requests).filter(|(_, entry)| entry.ended.is_none());
-        let entries = entries.filter(|(_, entry)| entry.notify != Notify::Silent && counts(entry, rank));
+        let entries = entries.filter(|(_, entry)| entry.notify != Notify::Silent);
         requests.extend(entries.map(|(number, _)| ledger.facts(rank, number)));
     }
     requests.sort_by_key(|request| (request.since, request.rank, request.request));
-    requests
-}
-
-/// Everything that is not over, as far as `counts` says. `None`: there was something that is not over, and nothing of it
-/// counts.
-pub(super) fn waiting(ledger: &Ledger, at: Time, counts: &dyn Fn(&Request, u32) -> bool) -> Option<Verdict> {
-    let mut requests = open(ledger, counts);
     let count = requests.len();
-    if count == 0 && !open(ledger, &|_, _| true).is_empty() {
-        return None;
-    }
     requests.truncate(Stuck::SHOWN_MAX);
-    Some(Verdict::Stuck(Stuck::Waiting { at, requests, count }))
+    Verdict::Stuck(Stuck::Waiting { at, requests, count })
 }
 
 /// A request that waited too long though its time had come. The time of a message begins when both sides have asked: the

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::verdict::{
-    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Unhealed,
+    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck,
     Verdict,
 };
 
@@ -145,10 +145,6 @@ impl fmt::Display for Verdict {
         write!(f, "{}", self.word())?;
         match self {
             Verdict::Clean => Ok(()),
-            Verdict::NeedsRecovery(Unhealed { losses, waiting }) => {
-                losses.iter().try_for_each(|loss| write!(f, "\n  {loss}"))?;
-                waiting.iter().try_for_each(|request| write!(f, "\n  {request}, waits for what nobody tells"))
-            }
             Verdict::Impossible(why) => write!(f, ": {why}"),
             Verdict::Crash(Crash { rank: Some(rank), at, message }) => {
                 write!(f, ": rank {rank} at {} ns: {message}", at.0)

@@ -15,9 +15,6 @@ use super::memory::Scar;
 pub enum Verdict {
     /// Everything was done, and done right.
     Clean,
-    /// Faults that only recovery can heal took peers away, or left requests waiting for what nobody will tell; everything
-    /// else was done right.
-    NeedsRecovery(Unhealed),
     /// The world can't be built as it is described.
     Impossible(String),
     /// A rank panicked, or the world could not go on.
@@ -37,13 +34,12 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The exit code that tells this verdict apart: 0 clean, 10 needs recovery, 20 crash, 21 lost, 22 doubled, 23 order,
+    /// The exit code that tells this verdict apart: 0 clean, 20 crash, 21 lost, 22 doubled, 23 order,
     /// 24 corruption, 25 leak, 26 stuck. (1 and 2 are left to errors of use, 101 to a panic of the tool itself.)
     pub const fn exit_code(&self) -> u8 {
         match self {
             Verdict::Clean => 0,
             Verdict::Impossible(_) => 2,
-            Verdict::NeedsRecovery(_) => 10,
             Verdict::Crash(_) => 20,
             Verdict::Lost(_) => 21,
             Verdict::Doubled(_) => 22,
@@ -59,7 +55,6 @@ impl Verdict {
         match self {
             Verdict::Clean => "clean",
             Verdict::Impossible(_) => "impossible",
-            Verdict::NeedsRecovery(_) => "needs recovery",
             Verdict::Crash(_) => "crash",
             Verdict::Lost(_) => "lost",
             Verdict::Doubled(_) => "doubled",
@@ -70,20 +65,10 @@ impl Verdict {
         }
     }
 
-    /// Whether nothing is wrong that the project promises today.
+    /// Whether nothing is wrong.
     pub const fn is_good(&self) -> bool {
-        matches!(self, Verdict::Clean | Verdict::NeedsRecovery(_))
+        matches!(self, Verdict::Clean)
     }
-}
-
-/// What only recovery could have healed.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Unhealed {
-    /// Peers that were lost.
-    pub losses: Vec<PeerLoss>,
-    /// Requests that wait for a process that was killed or has given the rank up, or for a completion that a device kept
-    /// back.
-    pub waiting: Vec<RequestFacts>,
 }
 
 /// A peer that a rank gave up.
@@ -170,7 +155,7 @@ pub enum Lost {
         /// What is there.
         difference: Difference,
     },
-    /// A peer was given up and no fault was a reason for it.
+    /// A peer was given up that lived and could be reached.
     Peer(PeerLoss),
 }
 

@@ -13,8 +13,8 @@ use crate::world::place::Place;
 pub struct RandomFaults {
     /// On the average.
     pub per_second: u32,
-    /// Which; a kind that the world has no place for is left out. Empty: every kind that today's protocols must bear
-    /// and menus have ([`Kind::is_in_menus`]).
+    /// Which; a kind that the world has no place for is left out. Empty: every kind that devices bear and menus
+    /// have ([`Kind::is_in_menus`]).
     #[serde(default)]
     pub kinds: Vec<Kind>,
     /// How long a fault lasts at most.

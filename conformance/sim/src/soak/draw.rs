@@ -33,6 +33,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     // Dice of its own: what the others draw stays as it was.
     policies(&mut scenario, &mut Rng::new(seed, "policies"));
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
+    recovery(&mut scenario, &mut Rng::new(seed, "recovery"));
     let kinds = menu.kinds();
     // One world in four is calm: it should be clean whatever the menu.
     if !kinds.is_empty() && !rng.one_in(4) {
@@ -72,6 +73,24 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
     config.bind = Some(rng.below(4) as u8);
     config.rails_used = Some(rng.within(1, 4) as u8);
     config.rails_eligible = Some(rng.below(15) + 1);
+}
+
+/// Deadlines and pauses on the time scale of these worlds, whose faults are over within 20 ms. A living peer must be
+/// reached again long before `recovery_timeout`; one that was killed is given up long before `limits.convergence`.
+fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
+    let (redial_min, stall_min) = (rng.within(10, 1_000), rng.within(200, 5_000));
+    let config = &mut scenario.config;
+    config.redial_min = Some(Span::from_micros(redial_min));
+    config.redial_max = Some(Span::from_micros(redial_min * rng.within(1, 20)));
+    config.stall_min = Some(Span::from_micros(stall_min));
+    config.stall_max = Some(Span::from_micros(stall_min * rng.within(1, 10)));
+    config.stall_lone = Some(Span::from_micros(stall_min * rng.within(10, 30)));
+    config.recovery_timeout = Some(Span::from_millis(rng.within(1_000, 2_000)));
+    config.connect_timeout = Some(Span::from_millis(rng.within(1_000, 2_000)));
+    scenario.verbs.handshake_timeout = Span::from_millis(rng.within(5, 50));
+    scenario.verbs.ack_timeout = rng.within(5, 10) as u8;
+    scenario.limits.convergence = Span::from_millis(10_000);
+    scenario.limits.rest = Span::from_millis(1_000);
 }
 
 /// Hosts, and ranks on each.

@@ -26,7 +26,7 @@ pub use shrink::shrink;
 pub enum Menu {
     /// None.
     Calm,
-    /// Those that lose nothing that retries don't bring back: all that today's protocols must bear.
+    /// Those that lose nothing that retries don't bring back.
     Lossless,
     /// All that menus have ([`Kind::is_in_menus`]).
     All,
@@ -123,14 +123,4 @@ fn caught(run: impl FnOnce() -> (Verdict, Report, Vec<Measured>)) -> (Verdict, R
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
-}
-
-/// Whether a verdict is what a world with these faults may come to: clean, or, with a fault in it that only recovery can
-/// answer, a peer lost. The second is an expected failure until there is recovery.
-pub fn is_expected(verdict: &Verdict, menu: &Menu) -> bool {
-    match verdict {
-        Verdict::Clean => true,
-        Verdict::NeedsRecovery(_) => menu.kinds().iter().any(|kind| kind.needs_recovery()),
-        _ => false,
-    }
 }

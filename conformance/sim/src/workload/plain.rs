@@ -16,7 +16,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_linux::driver::RequestError;
 
 use crate::check::{BLANK, Content, Corruption, Crash, Damage, Difference, Doubled, Lost, Name, PeerLoss};
-use crate::check::{RequestFacts, Stuck, Unhealed, Verdict, excuses};
+use crate::check::{RequestFacts, Stuck, Verdict};
 use crate::world::{Cx, Ended, World};
 
 /// Payloads up to so many bytes are written and compared whole.
@@ -289,12 +289,9 @@ impl Common {
         if let Some(wrong) = &state.wrong {
             return wrong.clone();
         }
-        if !state.losses.is_empty() {
-            let blows = world.blows();
-            return match state.losses.iter().find(|loss| !excuses(&blows, loss)) {
-                None => Verdict::NeedsRecovery(Unhealed { losses: state.losses.clone(), waiting: Vec::new() }),
-                Some(loss) => Verdict::Lost(Lost::Peer(*loss)),
-            };
+        // What such a workload exchanges, it can't do without anybody.
+        if let Some(loss) = state.losses.first() {
+            return Verdict::Lost(Lost::Peer(*loss));
         }
         match ended {
             Ended::Done | Ended::Stopped => leftover(world).unwrap_or(Verdict::Clean),

@@ -144,6 +144,7 @@ impl World {
             active: vec![false; faults.len()],
             begun: vec![false; faults.len()],
             faults,
+            ways: specs,
             faults_left: 0,
             rng: Rng::new(seed, "world"),
             trace,

@@ -29,7 +29,7 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    // Lossless: today's protocols must bear them.
+    // Lossless: devices repeat what is lost.
     /// Frames of a port take up to `amount` nanoseconds longer, each differently.
     Jitter,
     /// Frames of a port are kept in the switch, and delivered when it is over.
@@ -157,8 +157,7 @@ impl Kind {
         }
     }
 
-    /// Whether the core of today, which has no recovery yet, may answer it by losing a peer. A world with such a fault
-    /// is a failure that is expected, not one that is found.
+    /// Whether it may take a subchannel, a device or a process away, so that the core must recover; else devices bear it.
     pub const fn needs_recovery(self) -> bool {
         match self {
             Kind::Jitter

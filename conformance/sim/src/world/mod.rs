@@ -22,6 +22,7 @@
 //! | `build` | a scenario becomes hosts, wires, rails and engines |
 //! | `step` | a rank wakes, makes a round, tells its application |
 //! | `apply` | faults at their moments |
+//! | `cuts` | which ranks the world has left no way to each other |
 //! | `topology` | hosts, buses, HCAs and subnets laid out on a net, and faults of wires |
 //! | `devices` | the fabric of software HCAs, and its faults |
 //! | `wires` | rings and wires together, as the loop sees them |
@@ -35,6 +36,7 @@ mod admin;
 mod app;
 mod apply;
 mod build;
+mod cuts;
 mod devices;
 pub mod fault;
 mod pingpong;
@@ -54,10 +56,9 @@ use rerail_core::time::Time;
 use rerail_linux::driver::Engine;
 
 use crate::rng::Rng;
-use crate::scenario::{CpuSpec, Limits};
+use crate::scenario::{CpuSpec, Limits, RailSpec};
 use crate::trace::{Trace, Who};
 use fault::FaultAt;
-use place::Place;
 use wakes::Wakes;
 use wires::Wires;
 
@@ -95,6 +96,8 @@ pub struct World {
     poll_rails_ns: u64,
     limits: Limits,
     faults: Vec<FaultAt>,
+    /// Rails of every rank.
+    ways: Vec<RailSpec>,
     /// Faults of `faults` that are not healed, by index.
     active: Vec<bool>,
     /// Those that have happened.
@@ -182,30 +185,10 @@ impl World {
         self.faults.iter().zip(self.active.iter().copied())
     }
 
-    /// Whether any fault has happened that today's core may answer by losing a peer.
-    pub fn needs_recovery(&self) -> bool {
-        self.blows().iter().any(|blow| *blow < Time(u64::MAX))
-    }
-
-    /// When each rank was first hit by a fault that today's core may answer by losing a peer; `Time(u64::MAX)`: never. A
-    /// fault at a host, or at a rank's use of a device that its host's ranks share, hits all ranks of the host; one of a
-    /// switch hits everybody.
-    pub fn blows(&self) -> Vec<Time> {
-        let mut blows = vec![Time(u64::MAX); self.ranks.len()];
-        let begun = self.faults.iter().zip(&self.begun).filter(|(at, begun)| **begun && at.fault.needs_recovery());
-        for (at, _) in begun {
-            let host = match at.fault.place {
-                Place::Rank(rank) | Place::RankHca { rank, .. } => Some(self.wires.host_of(rank)),
-                Place::Hca { host, .. } | Place::Port { host, .. } | Place::Bus { host, .. } => Some(host),
-                Place::World | Place::Subnet(_) | Place::Plane { .. } => None,
-            };
-            for (rank, blow) in (0..).zip(&mut blows) {
-                if host.is_none_or(|host| host == self.wires.host_of(rank)) {
-                    *blow = (*blow).min(at.at.time());
-                }
-            }
-        }
-        blows
+    /// Whether any fault has happened that takes something away ([`Kind::needs_recovery`](fault::Kind::needs_recovery)).
+    pub fn needed_recovery(&self) -> bool {
+        let mut begun = self.faults.iter().zip(&self.begun).filter(|(_, begun)| **begun);
+        begun.any(|(at, _)| at.fault.needs_recovery())
     }
 
     /// Makes every rank's endpoint believe something wrong; before [`run`](Self::run). Only with feature `planted`.

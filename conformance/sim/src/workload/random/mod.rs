@@ -14,8 +14,6 @@ use super::{Job, Parameters, WorkloadError};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::world::fault::Kind;
-use crate::world::place::Place;
 use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Player, Shared};
 use ending::{Watch, Weather};
@@ -116,18 +114,12 @@ impl Job for Random {
         };
         let empty = |name: &str| !["channels", "windows", "timers"].contains(&name);
         let shared = self.shared.borrow();
-        // What a rank has under way to one that gave it up, and does not know of, stays until the peer's silence is noticed,
-        // which nobody asks for here (G-9).
-        let given_up = |rank: &u32| (0..view.size()).any(|peer| shared.ledger.is_given_up_unawares(*rank, peer));
-        let living = (0..view.size()).filter(|rank| view.is_alive(*rank) && !given_up(rank));
-        // Nor does anybody watch over what waits for a completion that was kept back, here or at a peer.
-        let unheard: Vec<u32> = (0..view.size()).filter(|rank| has_lost_completions(world, *rank)).collect();
-        let held = !unheard.is_empty();
+        let living = (0..view.size()).filter(|rank| view.is_alive(*rank));
         let tables = living.flat_map(|rank| {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
             usage
                 .into_iter()
-                .filter(move |(name, _)| empty(name) && !(held && HELD_BY_POSTS.contains(name)))
+                .filter(move |(name, _)| empty(name))
                 .map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
@@ -142,8 +134,7 @@ impl Job for Random {
             converged,
             quiet: matches!(ended, Ended::Stuck { idle: true, .. }),
             crash,
-            blows: world.blows(),
-            unheard,
+            cuts: world.cuts(),
             // Only a world that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
             objects: if rested { ending::objects(&view) } else { Vec::new() },
@@ -155,22 +146,10 @@ impl Job for Random {
     }
 }
 
-/// Tables whose entries a post holds until its completion, which a fault may keep back for ever.
-const HELD_BY_POSTS: [&str; 9] =
-    ["frames", "packets", "unacknowledged", "operations", "serving", "refusals", "retained", "stripe_sets", "key_sets"];
-
-/// Whether completions of a rank's requests were lost: as long as nobody watches over them, what they held stays held.
-fn has_lost_completions(world: &World, rank: u32) -> bool {
-    let mut faults = world.faults().map(|(at, _)| at.fault);
-    faults.any(|fault| {
-        fault.kind == Kind::NeverCompletes && matches!(fault.place, Place::RankHca { rank: at, .. } if at == rank)
-    })
-}
-
 fn weather(world: &World) -> Weather {
     match world.faults().next() {
         None => Weather::Calm,
-        Some(_) if !world.needs_recovery() => Weather::Lossless,
+        Some(_) if !world.needed_recovery() => Weather::Lossless,
         Some(_) => Weather::Rough,
     }
 }
