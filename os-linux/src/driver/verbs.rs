@@ -18,6 +18,9 @@ use crate::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail};
 use crate::random;
 use crate::settings::{Settings, Source};
 
+/// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
+const EVENT_INTERVAL: u32 = 64;
+
 /// Why a verbs rail can't be opened.
 #[derive(Debug)]
 enum RailError {
@@ -146,6 +149,7 @@ fn open_one(
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
     let mut device = IbDevice::new(context).map_err(|why| (name.clone(), RailError::Query(why)))?;
     device.set_relaxed_ordering(settings.verbs_relaxed_ordering);
+    device.set_event_interval(EVENT_INTERVAL);
     let place = Device::of_verbs(&want.device, choice.port.number);
     let options = VerbsOptions {
         name: name.clone(),
