@@ -11,7 +11,7 @@ tells() {
 }
 # As somebody who is not root.
 echo 'nobody:x:65534:65534:nobody:/:/bin/sh' >/etc/passwd
-as_nobody() { setuidgid nobody "$@"; }
+as_nobody() { su -s /bin/sh nobody -c "$*"; }
 
 echo "== the contract suite on both devices"
 rerail check --all-devices --known /root/rxe.txt --patience-seconds 2 --settle-ms 50 --json >/results/devices.json || {
@@ -47,9 +47,9 @@ echo "ok"
 echo "== a file"
 dd if=/dev/urandom of=/tmp/file bs=1M count=8 2>/dev/null
 mkdir /tmp/into
-RERAIL_RAILS=verbs RERAIL_HOST_ID=receiver rerail recv --listen 127.0.0.1:7001 --key "$(printf '%064d' 7)" /tmp/into >/tmp/recv 2>&1 &
+RERAIL_RAILS=verbs RERAIL_HOST_ID=receiver rerail recv --listen 127.0.0.1:7001 --key "$(printf '%064d' 7)" --out /tmp/into --once >/tmp/recv 2>&1 &
 sleep 1
-RERAIL_RAILS=verbs RERAIL_HOST_ID=sender rerail send --key "$(printf '%064d' 7)" /tmp/file 127.0.0.1:7001 >/tmp/sent 2>&1 || {
+RERAIL_RAILS=verbs RERAIL_HOST_ID=sender rerail send --key "$(printf '%064d' 7)" --to 127.0.0.1:7001 /tmp/file >/tmp/sent 2>&1 || {
     cat /tmp/sent /tmp/recv
     fail "rerail send"
 }

@@ -92,17 +92,22 @@ pub(super) fn open(
         false => settings.verbs_devices.iter().map(|word| Wanted::parse(word)).collect(),
         true => every_port(&devices),
     };
-    let mut rails = Vec::new();
+    let (mut rails, mut first) = (Vec::new(), None);
     for want in wanted {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         match open_one(settings, rank, size, key, &devices, &want, index, numbers) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
-            Err((name, why)) => tracing::warn!(rail = %name, %why, "this device is not used"),
+            Err((name, why)) => {
+                tracing::warn!(rail = %name, %why, "this device is not used");
+                first.get_or_insert((name, why));
+            }
         }
     }
     if rails.is_empty() && asked {
-        return Err(failed("verbs", RailError::None));
+        // Why the first one can't be used says more than that none can.
+        let (name, why) = first.unwrap_or(("verbs".to_owned(), RailError::None));
+        return Err(failed(&name, why));
     }
     Ok(rails)
 }
