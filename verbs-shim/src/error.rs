@@ -104,8 +104,13 @@ pub enum DeviceError {
 
 impl DeviceError {
     pub(crate) fn new(device: String, path: String, error: io::Error) -> Self {
+        // libibverbs looks for a file that it may not open in other places, and then tells that it is not there.
+        let usable = rustix::fs::access(path.as_str(), rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK);
         match error.raw_os_error().unwrap_or(0) {
             libc::EACCES | libc::EPERM => DeviceError::PermissionDenied { device, path },
+            libc::ENOENT | libc::ENXIO | libc::ENODEV if usable == Err(rustix::io::Errno::ACCESS) => {
+                DeviceError::PermissionDenied { device, path }
+            }
             libc::ENOENT | libc::ENXIO | libc::ENODEV => DeviceError::NoNode { device, path },
             errno => DeviceError::System { device, path, errno },
         }

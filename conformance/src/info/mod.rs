@@ -129,7 +129,11 @@ impl Info {
                     port.state,
                     port.mbit_per_second.map_or("speed unknown".to_owned(), |speed| format!("{speed} Mbit/s")),
                 ));
-                lines.extend(port.gids.iter().map(|gid| format!("      gid {gid}")));
+                let used = device.used.filter(|(number, _)| *number == port.number).map(|(_, index)| index);
+                lines.extend(port.gids.iter().map(|(index, gid)| {
+                    let mark = if used.map(u32::from) == Some(*index) { "  <- used" } else { "" };
+                    format!("      gid {index}: {gid}{mark}")
+                }));
             }
         }
         lines.join("\n")

@@ -1,8 +1,12 @@
 //! InfiniBand and RoCE devices, or why there are none.
 
+use rerail_linux::rail::verbs::VerbsOptions;
+use rerail_linux::settings::Settings;
+use rerail_verbs::DeviceError;
 use serde::Serialize;
 
 use super::Obstacle;
+use crate::output::bytes;
 
 /// What verbs offers here.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -26,6 +30,8 @@ pub struct Device {
     pub xrc: bool,
     /// Its ports.
     pub ports: Vec<Port>,
+    /// The port and the index of the GID that would be used.
+    pub used: Option<(u8, u8)>,
     /// Why nothing more is known.
     pub obstacle: Option<Obstacle>,
 }
@@ -42,7 +48,7 @@ pub struct Port {
     /// Its speed.
     pub mbit_per_second: Option<u32>,
     /// Its addresses.
-    pub gids: Vec<String>,
+    pub gids: Vec<(u32, String)>,
 }
 
 /// Asks the library.
@@ -59,6 +65,13 @@ pub fn look() -> Verbs {
         Ok(devices) => devices,
         Err(error) => return none(Obstacle::new(error, "load the driver's modules; check rights on /dev/infiniband")),
     };
+    let known = known_to_the_kernel();
+    if devices.is_empty() && !known.is_empty() {
+        return none(Obstacle::new(
+            format!("the kernel has {}, but libibverbs has no driver for it", known.join(", ")),
+            "apt install ibverbs-providers (or the distribution's rdma-core); modprobe ib_uverbs",
+        ));
+    }
     if devices.is_empty() {
         return none(Obstacle::new(
             "libibverbs is there, but the kernel has no RDMA device",
@@ -68,6 +81,12 @@ pub fn look() -> Verbs {
     Verbs { devices: devices.iter().map(|device| look_at(&device)).collect(), obstacle: None }
 }
 
+/// A GID by its index, with its kind.
+fn told(entry: &rerail_verbs::GidEntry) -> (u32, String) {
+    let kind = entry.kind.map(|kind| format!(", {kind}")).unwrap_or_default();
+    (entry.index, format!("{}{kind}", entry.gid))
+}
+
 fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
     let mut seen = Device {
         name: device.name(),
@@ -75,12 +94,22 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         firmware: "firmware unknown".to_owned(),
         xrc: false,
         ports: Vec::new(),
+        used: None,
         obstacle: None,
     };
     let context = match device.open() {
         Ok(context) => context,
         Err(error) => {
-            seen.obstacle = Some(Obstacle::new(error, "check rights on /dev/infiniband and the provider's package"));
+            let remedy = match &error {
+                DeviceError::PermissionDenied { path, .. } => {
+                    format!("chmod 666 {path} (or a udev rule that does it), or run as a member of its group")
+                }
+                DeviceError::NoNode { .. } => {
+                    "modprobe ib_uverbs; give a container --device=/dev/infiniband".to_owned()
+                }
+                DeviceError::System { .. } => "look at the kernel's messages (dmesg)".to_owned(),
+            };
+            seen.obstacle = Some(Obstacle::new(error, remedy));
             return seen;
         }
     };
@@ -100,11 +129,42 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
                     link_layer: port.link_layer.to_string(),
                     state: port.state.to_string(),
                     mbit_per_second: port.mbit_per_second(),
-                    gids: context.gids(port).unwrap_or_default().iter().map(|entry| entry.gid.to_string()).collect(),
+                    gids: context.gids(port).unwrap_or_default().iter().map(told).collect(),
                 })
                 .collect();
         }
         Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
     }
+    if seen.obstacle.is_none() {
+        match context.choose(None, None) {
+            Ok(choice) => seen.used = Some((choice.port.number, choice.gid_index)),
+            Err(why) => seen.obstacle = Some(Obstacle::new(&why, why.remedy())),
+        }
+    }
+    if seen.obstacle.is_none() {
+        seen.obstacle = locked_memory();
+    }
     seen
+}
+
+/// Whether so much memory may be locked as a rail's buffers take by default. Root is not asked.
+fn locked_memory() -> Option<Obstacle> {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Memlock).current?;
+    let wanted = VerbsOptions { segment_bytes: Settings::default().verbs_segment, ..VerbsOptions::new(1, 0) };
+    let wanted = wanted.memory_bytes().next_multiple_of(1 << 20);
+    if limit >= wanted || rustix::process::geteuid().is_root() {
+        return None;
+    }
+    Some(Obstacle::new(
+        format!("{} of memory may be locked, a rail's buffers are {}", bytes(limit), bytes(wanted)),
+        "ulimit -l unlimited; for good: memlock in /etc/security/limits.conf (LimitMEMLOCK= of a systemd service)",
+    ))
+}
+
+/// Devices that the kernel has, whatever the library says.
+fn known_to_the_kernel() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
 }

@@ -35,7 +35,7 @@ const SIZES_BANDWIDTH: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 
 /// Message rate.
 const SIZES_RATE: [u64; 4] = [0, 8, 64, 512];
 /// Polls for so long before it sleeps: here latency counts, not the other processes.
-const SPIN: Duration = Duration::from_millis(2);
+const SPIN: Duration = Duration::from_millis(20);
 /// How long to wait at most for the peer's goodbye.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// The key of each rank's window, the rank added.

@@ -219,7 +219,8 @@ impl Session {
     /// The way between two ranks, as far as this rank can tell.
     pub fn path_between(&self, one: u32, other: u32) -> Path {
         let shm = self.transport.rails().any(|rail| rail.kind == RailKind::Shm);
-        people::path(&self.people, one, other, shm)
+        let verbs = self.transport.rails().any(|rail| rail.kind == RailKind::Verbs);
+        people::path(&self.people, one, other, shm, if verbs { Path::Verbs } else { Path::Tcp })
     }
 
     /// Who a lost peer is, and why it counts as lost.

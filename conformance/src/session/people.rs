@@ -25,11 +25,13 @@ pub enum Path {
     Shm,
     /// All TCP rails together.
     Tcp,
+    /// Verbs rails, and TCP rails if there are such too.
+    Verbs,
 }
 
 impl Path {
     /// Every path.
-    pub const ALL: [Path; 3] = [Path::Loop, Path::Shm, Path::Tcp];
+    pub const ALL: [Path; 4] = [Path::Loop, Path::Shm, Path::Tcp, Path::Verbs];
 
     /// The name in reports.
     pub const fn name(self) -> &'static str {
@@ -37,6 +39,7 @@ impl Path {
             Path::Loop => "loop",
             Path::Shm => "shm",
             Path::Tcp => "tcp",
+            Path::Verbs => "verbs",
         }
     }
 }
@@ -47,14 +50,14 @@ impl fmt::Display for Path {
     }
 }
 
-/// The way between two ranks; `shm`: whether shared memory is in use.
-pub fn path(people: &[Person], one: u32, other: u32, shm: bool) -> Path {
+/// The way between two ranks; `shm`: whether shared memory is in use; `far`: the way between hosts.
+pub fn path(people: &[Person], one: u32, other: u32, shm: bool, far: Path) -> Path {
     if one == other {
         Path::Loop
     } else if shm && people[one as usize].host == people[other as usize].host {
         Path::Shm
     } else {
-        Path::Tcp
+        far
     }
 }
 
@@ -126,9 +129,9 @@ mod tests {
     fn hosts_decide_the_path() {
         let person = |host: &str| Person { host: host.to_owned(), pid: 1 };
         let people = [person("a"), person("a"), person("b")];
-        assert_eq!(path(&people, 0, 0, true), Path::Loop);
-        assert_eq!(path(&people, 0, 1, true), Path::Shm);
-        assert_eq!(path(&people, 0, 1, false), Path::Tcp);
-        assert_eq!(path(&people, 1, 2, true), Path::Tcp);
+        assert_eq!(path(&people, 0, 0, true, Path::Tcp), Path::Loop);
+        assert_eq!(path(&people, 0, 1, true, Path::Tcp), Path::Shm);
+        assert_eq!(path(&people, 0, 1, false, Path::Tcp), Path::Tcp);
+        assert_eq!(path(&people, 1, 2, true, Path::Tcp), Path::Tcp);
     }
 }

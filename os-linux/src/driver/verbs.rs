@@ -18,6 +18,9 @@ use crate::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail};
 use crate::random;
 use crate::settings::{Settings, Source};
 
+/// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
+const EVENT_INTERVAL: u32 = 64;
+
 /// Why a verbs rail can't be opened.
 #[derive(Debug)]
 enum RailError {
@@ -89,17 +92,22 @@ pub(super) fn open(
         false => settings.verbs_devices.iter().map(|word| Wanted::parse(word)).collect(),
         true => every_port(&devices),
     };
-    let mut rails = Vec::new();
+    let (mut rails, mut first) = (Vec::new(), None);
     for want in wanted {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         match open_one(settings, rank, size, key, &devices, &want, index, numbers) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
-            Err((name, why)) => tracing::warn!(rail = %name, %why, "this device is not used"),
+            Err((name, why)) => {
+                tracing::warn!(rail = %name, %why, "this device is not used");
+                first.get_or_insert((name, why));
+            }
         }
     }
     if rails.is_empty() && asked {
-        return Err(failed("verbs", RailError::None));
+        // Why the first one can't be used says more than that none can.
+        let (name, why) = first.unwrap_or(("verbs".to_owned(), RailError::None));
+        return Err(failed(&name, why));
     }
     Ok(rails)
 }
@@ -146,6 +154,7 @@ fn open_one(
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
     let mut device = IbDevice::new(context).map_err(|why| (name.clone(), RailError::Query(why)))?;
     device.set_relaxed_ordering(settings.verbs_relaxed_ordering);
+    device.set_event_interval(EVENT_INTERVAL);
     let place = Device::of_verbs(&want.device, choice.port.number);
     let options = VerbsOptions {
         name: name.clone(),

@@ -21,6 +21,7 @@ pub(super) fn wait_for(handle: &Handle, channel: &Channel) -> io::Result<OwnedFd
 
 impl IbDevice {
     pub(super) fn next_cq_event(&mut self) -> Option<CqId> {
+        self.pace.left = 0;
         loop {
             let name = self.handle.cq_event(self.channel.as_ref()?)?;
             if let Some(entry) = self.cqs.get_mut(name) {
@@ -31,9 +32,17 @@ impl IbDevice {
     }
 
     pub(super) fn next_async_event(&mut self) -> Option<AsyncEvent> {
+        if self.pace.left > 0 {
+            self.pace.left -= 1;
+            return None;
+        }
         loop {
             let RawEvent { kind, about } = match self.handle.async_event() {
-                Ok(event) => event?,
+                Ok(Some(event)) => event,
+                Ok(None) => {
+                    self.pace.left = self.pace.pause;
+                    return None;
+                }
                 // The kernel has closed the other end: the device is gone. Told once.
                 Err(_) if self.gone => return None,
                 Err(_) => RawEvent { kind: IBV_EVENT_DEVICE_FATAL, about: 0 },

@@ -50,6 +50,7 @@ pub struct IbDevice {
     registration_flags: u32,
     /// It had a fatal error, or was unplugged.
     gone: bool,
+    pace: EventPace,
     scratch: Scratch,
     qps: Names<QpEntry>,
     srqs: Names<SrqEntry>,
@@ -62,6 +63,15 @@ pub struct IbDevice {
     wait: OwnedFd,
     channel: Option<Channel>,
     handle: Handle,
+}
+
+/// How often asynchronous events are looked for: each look is a system call, which takes longer than all else of a round
+/// that finds nothing.
+struct EventPace {
+    /// Calls between two looks, as long as nothing is found.
+    pause: u32,
+    /// Calls to come that don't look.
+    left: u32,
 }
 
 struct QpEntry {
@@ -116,6 +126,7 @@ impl IbDevice {
             limits,
             registration_flags: 0,
             gone: false,
+            pace: EventPace { pause: 0, left: 0 },
             scratch: Scratch::new(),
             qps: Names::new(),
             srqs: Names::new(),
@@ -136,6 +147,14 @@ impl IbDevice {
     /// where it isn't known.
     pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
         self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
+    }
+
+    /// Asynchronous events are looked for at each `calls`-th call of
+    /// [`async_event`](crate::contract::Device::async_event) only, as long as none comes; at the very next one after a
+    /// failed completion, and after the device was slept on (which ends with
+    /// [`cq_event`](crate::contract::Device::cq_event)). At first: at each.
+    pub fn set_event_interval(&mut self, calls: u32) {
+        self.pace = EventPace { pause: calls.saturating_sub(1), left: 0 };
     }
 
     fn alive(&self) -> Result<(), CreateError> {

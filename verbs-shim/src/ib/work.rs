@@ -6,7 +6,7 @@
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};
 use crate::contract::{
     Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvRequest,
-    SendOp, SendRequest, SrqId,
+    SendOp, SendRequest, SrqId, Status,
 };
 use crate::ffi::Scratch;
 
@@ -121,7 +121,14 @@ impl IbDevice {
             count += 1;
         }
         while count < most {
-            match self.scratch.poll(&entry.raw, most - count, |completion| out.push(completion)) {
+            let pace = &mut self.pace;
+            let take = |completion: Completion| {
+                if completion.status != Status::Success {
+                    pace.left = 0;
+                }
+                out.push(completion);
+            };
+            match self.scratch.poll(&entry.raw, most - count, take) {
                 // What was there before the device went is still told.
                 Ok(0) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
                 Ok(0) => break,

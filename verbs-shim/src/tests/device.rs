@@ -242,6 +242,23 @@ fn events_name_their_objects_and_are_acknowledged() {
 }
 
 #[test]
+fn events_are_looked_for_now_and_then_and_at_once_where_something_has_happened() {
+    let (mut device, _, cq, _) = with_qp(QpState::Rts);
+    let comes = |device: &mut IbDevice| {
+        script(|script| script.events.push_back((IBV_EVENT_PORT_ERR, 1)));
+        (1..100).find(|_| device.async_event().is_some())
+    };
+    assert_eq!(comes(&mut device), Some(1));
+    device.set_event_interval(10);
+    assert_eq!((device.async_event(), comes(&mut device)), (None, Some(10)));
+    assert_eq!((device.async_event(), device.cq_event(), comes(&mut device)), (None, None, Some(1)));
+    assert_eq!(device.async_event(), None);
+    script(|script| script.completions.push_back(ibv_wc { status: IBV_WC_WR_FLUSH_ERR, ..ibv_wc::default() }));
+    assert_eq!(device.poll_cq(cq, 1, &mut Vec::new()), Ok(1));
+    assert_eq!(comes(&mut device), Some(1));
+}
+
+#[test]
 fn registrations_are_checked_before_the_library_sees_them() {
     let mut device = device();
     let pd = device.alloc_pd().unwrap();
