@@ -166,6 +166,7 @@ knobs! {
     nic_depth: u16,
     aggregate_bytes_max: u32,
     copy_bytes_per_second: u64,
+    recovery: bool,
     ;
     spans:
     ack_delay,
@@ -175,6 +176,12 @@ knobs! {
     feed_time,
     sampling_time_max,
     packet_cost,
+    recovery_timeout,
+    redial_min,
+    redial_max,
+    stall_min,
+    stall_max,
+    stall_lone,
 }
 
 /// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.
