@@ -186,6 +186,7 @@ pub(super) mod tests {
             title: "Bandwidth".into(),
             paper: "It grows.".into(),
             ours: "It grows here too.".into(),
+            timeline: None,
             x: Axis::message_bytes(),
             y: Axis { label: "bandwidth".into(), unit: "MB/s".into(), scale: Scale::Linear },
             series: vec![

@@ -93,6 +93,7 @@ fn figure(args: &SeriesArgs, runs: &[(String, Steady)]) -> Figure {
         title: args.title.clone(),
         paper: String::new(),
         ours: String::new(),
+        timeline: None,
         x: axis("time", "s"),
         y: axis("payload", "Mbit/s"),
         series: runs.iter().map(|(name, run)| Series { name: name.clone(), points: points(run) }).collect(),

@@ -156,6 +156,7 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
             change.goes_ns / 1_000_000,
             MESSAGES + 1,
         ),
+        timeline: None,
         x: Axis { label: "time".into(), unit: "ms".into(), scale: Scale::Linear },
         y: megabytes(),
         stated: Vec::new(),

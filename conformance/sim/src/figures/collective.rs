@@ -142,6 +142,7 @@ impl Collective {
                         .to_owned(),
                 },
             ),
+            timeline: None,
             x: Axis::message_bytes(),
             y: Axis { label: "latency".into(), unit: "us".into(), scale: Scale::Log10 },
             stated: Vec::new(),

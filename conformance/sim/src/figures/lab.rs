@@ -15,7 +15,7 @@ use crate::trace::Trace;
 use crate::workload::Measured;
 
 /// The seed of all worlds: the papers' testbeds have nothing that is drawn.
-const SEED: u64 = 1;
+pub(super) const SEED: u64 = 1;
 
 /// A world to be run.
 #[derive(Clone, Debug)]
@@ -56,17 +56,29 @@ impl<'a> Lab<'a> {
     /// [`FigureError::Run`] for the first of `runs` that did not end clean, [`FigureError::Nothing`] for the first that
     /// measured nothing.
     pub fn run(&mut self, runs: &[Run]) -> Result<Vec<Vec<Measured>>, FigureError> {
+        self.each(runs, run_one)
+    }
+
+    /// What `look` makes of each, in the order of `runs`; for what a workload does not measure itself.
+    ///
+    /// # Errors
+    /// That of the first of `runs` that has one.
+    pub(super) fn each<T: Send>(
+        &mut self,
+        runs: &[Run],
+        look: impl Fn(&Run) -> Result<T, FigureError> + Sync,
+    ) -> Result<Vec<T>, FigureError> {
         self.step.total += runs.len() as u64;
         (self.tell)(&self.step);
         let mut results: Vec<_> = runs.iter().map(|_| None).collect();
         let (next, (sender, receiver)) = (AtomicUsize::new(0), mpsc::channel());
         std::thread::scope(|scope| {
             for _ in 0..self.threads.get().min(runs.len()) {
-                let (next, sender) = (&next, sender.clone());
+                let (next, look, sender) = (&next, &look, sender.clone());
                 scope.spawn(move || {
                     while let Some((index, run)) = take(next, runs) {
                         // Nobody takes results any more only where this thread's scope ends by a panic.
-                        let _ = sender.send((index, run_one(run)));
+                        let _ = sender.send((index, look(run)));
                     }
                 });
             }

@@ -15,6 +15,8 @@
 //! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
 //! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two unlike networks |
 //! | `pairs` | multirail-2004, figures 9 and 10: two processes a node |
+//! | `resilient` | resilient-2010, figures 4 and 5, table I, recovery times; one recovery as a picture |
+//! | `timeline` | a picture of one history |
 //! | `unlike` | multirail-2004, figures 17 to 19: a fast rail and a slow one |
 
 mod background;
@@ -24,8 +26,10 @@ mod lab;
 mod multirail;
 mod newmadeleine;
 mod pairs;
+mod resilient;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod unlike;
 
 use std::fmt;
@@ -34,6 +38,7 @@ use serde::Serialize;
 
 pub use claim::{Claim, Relation};
 pub use lab::{Lab, Run, Step};
+pub use timeline::{Flight, Mark, Sort, Timeline};
 
 /// A figure of a paper, run again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,6 +51,8 @@ pub struct Figure {
     pub paper: String,
     /// What was run here, and what is different from the paper's.
     pub ours: String,
+    /// A picture of one history in place of the plot; `series` is empty then.
+    pub timeline: Option<Timeline>,
     /// The horizontal axis.
     pub x: Axis,
     /// The vertical axis.
@@ -93,6 +100,8 @@ pub enum Scale {
     Log2,
     /// By their logarithm; ticks at powers of ten.
     Log10,
+    /// Not numbers: places 0, 1, ... have these names.
+    Names(&'static [&'static str]),
 }
 
 /// A curve.
@@ -163,6 +172,12 @@ pub const SETS: &[Set] = &[
         about: "Aumage, Brunet, Mercier, Namyst: High-Performance Multi-Rail Support with the NewMadeleine Communication \
                 Library, HCW 2007",
         figures: newmadeleine::figures,
+    },
+    Set {
+        name: "resilient",
+        about: "Koop, Shamis, Rabinovitz, Panda: Designing High-Performance and Resilient Message Passing on InfiniBand, \
+                CAC 2010",
+        figures: resilient::figures,
     },
 ];
 

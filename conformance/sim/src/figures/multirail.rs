@@ -120,6 +120,7 @@ fn figure_5(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
             plan.rounds,
             testbed()
         ),
+        timeline: None,
         x: Axis::message_bytes(),
         y: Axis { label: "latency".into(), unit: "us".into(), scale: Scale::Log10 },
         stated: vec![Stated { name: "paper: smallest, both".into(), value: 6.0 }],
@@ -151,6 +152,7 @@ fn figure_6(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
              processor that is simulated, so that messages which alternate find the second rail idle.",
             windows(plan.windows, false, &testbed())
         ),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: Vec::new(),
@@ -169,6 +171,7 @@ fn figure_7(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
                 original design and around 1723 MB/s (1.95 times as much) for the multirail design."
             .into(),
         ours: windows(plan.windows, false, &testbed()),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: peaks_stated(884.0, 1723.0),
@@ -189,6 +192,7 @@ fn figure_8(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
                 (1.99 times as much) for the multirail design."
                 .into(),
         ours: windows(plan.windows, true, &testbed()),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: peaks_stated(943.0, 1877.0),

@@ -80,6 +80,7 @@ pub(super) fn figure_9(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureE
              both ways (943).",
             windows(plan.windows, false, &testbed())
         ),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: Vec::new(),
@@ -109,6 +110,7 @@ pub(super) fn figure_10(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, Figure
                 stated."
             .into(),
         ours: format!("Sum of both pairs. {}", windows(plan.windows, true, &testbed())),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: Vec::new(),

@@ -112,3 +112,10 @@ fn a_world_that_does_not_end_clean_has_no_figure() {
     assert_eq!(what, "16 bytes");
     assert!(verdict.contains("stuck"), "{verdict}");
 }
+
+/// resilient-2010, IV and VI: what reliability costs and how long recovery takes.
+/// `cargo test -p rerail-sim --release -- --nocapture resilient` prints the numbers.
+#[test]
+fn resilient_claims_hold() {
+    hold(|lab| resilient::figures(lab, Effort::Quick));
+}

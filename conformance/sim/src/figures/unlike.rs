@@ -150,6 +150,7 @@ fn figure_17(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
             kibibytes(BALANCED_MIN),
             kibibytes(KNOWN_MIN),
         ),
+        timeline: None,
         x: Axis::message_bytes(),
         y: Axis { label: "latency".into(), unit: "us".into(), scale: Scale::Log10 },
         stated: Vec::new(),
@@ -180,6 +181,7 @@ fn figure_18(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
                 even striping and is comparable with weighted; no number is stated."
             .into(),
         ours: windows(plan.windows, false, &testbed()),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: Vec::new(),
@@ -214,6 +216,7 @@ fn figure_19(lab: &mut Lab<'_>, plan: &Plan) -> Result<Figure, FigureError> {
             windows(plan.windows, true, &testbed()),
             kibibytes(BOTH_MIN)
         ),
+        timeline: None,
         x: Axis::message_bytes(),
         y: megabytes(),
         stated: Vec::new(),

@@ -1,0 +1,319 @@
+//! resilient-2010, figure 5 and table I: the NAS kernels' patterns, in what time with reliability on and off, and how much
+//! memory holds copies of messages.
+//!
+//! The patterns (who talks to whom, and how large messages are) are those of 64 processes ([`crate::workload`]); the paper
+//! ran 256. They compute nothing, so all their time is communication, and what reliability costs is not hidden behind
+//! anything.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use rerail_core::endpoint::Event;
+
+use super::{CONFIGURATIONS, Rendezvous, at_most, configure, greatest, testbed};
+use crate::check::Verdict;
+use crate::figures::lab::SEED;
+use crate::figures::{Axis, Claim, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
+use crate::scenario::{Scenario, WorkloadSpec};
+use crate::trace::Trace;
+use crate::workload::{Job, make};
+use crate::world::{App, Cx, Moment, Phase, View, Workload, World};
+
+/// A kernel as table I has it.
+struct Kernel {
+    /// The workload here.
+    workload: &'static str,
+    /// Table I: megabytes a process with reliability, and without.
+    paper: [f64; 2],
+}
+
+/// Their names in the order of table I.
+const NAMES: &[&str] = &["BT", "CG", "FT", "IS", "LU", "MG", "SP"];
+
+const KERNELS: [Kernel; 7] = [
+    Kernel { workload: "nas-bt", paper: [3.46, 3.20] },
+    Kernel { workload: "nas-cg", paper: [6.92, 6.48] },
+    Kernel { workload: "nas-ft", paper: [0.07, 0.07] },
+    Kernel { workload: "nas-is", paper: [0.01, 0.01] },
+    Kernel { workload: "nas-lu", paper: [1.65, 1.53] },
+    Kernel { workload: "nas-mg", paper: [0.16, 0.13] },
+    Kernel { workload: "nas-sp", paper: [5.33, 4.95] },
+];
+
+/// What reliability may cost: the paper's was up to 4 % with RPut, 1.5 % with RGet.
+const OVERHEAD: f64 = 1.0;
+
+/// "No process requires more than 0.45 MB of memory for the additional reliability semantics" (VI.C).
+const MEMORY: f64 = 0.45;
+
+/// The largest message that is kept: worse than any mix of a kernel's messages.
+const KEPT_MAX: u64 = 8 << 10;
+
+/// Kernels by their places, and rounds of messages in the shorter and in the longer of two worlds; what is measured is the
+/// difference, without connecting.
+struct Plan {
+    kernels: Vec<usize>,
+    rounds: [u32; 2],
+}
+
+impl Plan {
+    fn new(effort: Effort) -> Plan {
+        match effort {
+            Effort::Quick => Plan { kernels: vec![1, 4], rounds: [1, 3] },
+            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), rounds: [1, 5] },
+        }
+    }
+}
+
+/// What a world took.
+struct Taken {
+    done_ns: u64,
+    /// Mean over processes of the most copies that each held at a time.
+    copies: f64,
+    /// The most of any process.
+    copies_max: u32,
+    /// Bytes of a copy's place.
+    place_bytes: u32,
+}
+
+impl Taken {
+    fn megabytes(&self, copies: f64) -> f64 {
+        copies * f64::from(self.place_bytes) / 1e6
+    }
+}
+
+/// Figure 5 and table I.
+///
+/// # Errors
+/// [`FigureError`] where a world did not end clean.
+pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
+    let plan = Plan::new(effort);
+    let worlds = CONFIGURATIONS.len() * plan.rounds.len();
+    let mut runs = Vec::new();
+    for &kernel in &plan.kernels {
+        for configuration in CONFIGURATIONS {
+            for rounds in plan.rounds {
+                runs.push(run(kernel, configuration, rounds, None)?);
+            }
+        }
+    }
+    let taken = lab.each(&runs, look)?;
+    let kernels: Vec<&[Taken]> = taken.chunks(worlds).collect();
+    let mut largest = Vec::new();
+    for &kernel in &plan.kernels {
+        for reliable in [false, true] {
+            largest.push(run(kernel, (Rendezvous::Get, reliable), plan.rounds[1], Some(KEPT_MAX))?);
+        }
+    }
+    let largest = lab.each(&largest, look)?;
+    Ok(vec![figure_5(&plan, &kernels), table_1(&plan, &kernels, &largest)])
+}
+
+fn run(kernel: usize, configuration: (Rendezvous, bool), rounds: u32, bytes: Option<u64>) -> Result<Run, FigureError> {
+    let mut scenario = testbed(8, 8, 1)?;
+    let name = configure(&mut scenario, configuration);
+    // As many copies as a process of a real job may keep, so that it isn't the table's size that is seen.
+    (scenario.config.retained_max, scenario.config.operations_max) = (Some(512), Some(1024));
+    let mut parameters = toml::Table::new();
+    parameters.insert("rounds".into(), rounds.into());
+    if let Some(bytes) = bytes {
+        parameters.insert("bytes".into(), (bytes as i64).into());
+    }
+    let workload = KERNELS[kernel].workload;
+    scenario.workload = WorkloadSpec { name: workload.into(), parameters };
+    Ok(Run { what: format!("{workload}, {name}, {rounds} rounds"), scenario })
+}
+
+/// Runs a world, and looks at its processes whenever they are told something.
+fn look(run: &Run) -> Result<Taken, FigureError> {
+    let failed = |verdict: String| FigureError::Run { what: run.what.clone(), verdict };
+    let mut watched = Watched::new(&run.scenario).map_err(failed)?;
+    let mut world =
+        World::build(&run.scenario, SEED, &mut watched, Trace::off()).map_err(|error| failed(error.to_string()))?;
+    let ended = world.run(&mut watched);
+    match watched.job.verdict(&world, &ended) {
+        Verdict::Clean => {}
+        other => return Err(failed(other.to_string())),
+    }
+    let most: Vec<u32> = watched.most.iter().map(|most| most.get()).collect();
+    Ok(Taken {
+        done_ns: world.report().done_ns,
+        copies: most.iter().sum::<u32>() as f64 / most.len().max(1) as f64,
+        copies_max: most.iter().copied().max().unwrap_or(0),
+        place_bytes: run.scenario.core_config(0, SEED).eager_bytes_max,
+    })
+}
+
+/// A job whose processes' copies are counted. A copy is made when a process submits or is told something, and is held at
+/// least until it hears of what it sent: looking whenever it is told something misses no more than what came and went
+/// between.
+struct Watched {
+    job: Box<dyn Job>,
+    most: Vec<Rc<Cell<u32>>>,
+}
+
+impl Watched {
+    fn new(scenario: &Scenario) -> Result<Watched, String> {
+        let job = make(scenario, SEED).map_err(|error| error.to_string())?;
+        Ok(Watched { job, most: Vec::new() })
+    }
+}
+
+impl Workload for Watched {
+    fn app(&mut self, rank: u32, size: u32) -> Box<dyn App> {
+        let most = Rc::new(Cell::new(0));
+        self.most.push(most.clone());
+        Box::new(WatchedApp { app: self.job.app(rank, size), most })
+    }
+
+    fn is_due(&self) -> bool {
+        self.job.is_due()
+    }
+
+    fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
+        self.job.look(view, moment)
+    }
+}
+
+struct WatchedApp {
+    app: Box<dyn App>,
+    most: Rc<Cell<u32>>,
+}
+
+impl App for WatchedApp {
+    fn start(&mut self, cx: &mut Cx<'_>) {
+        self.app.start(cx);
+    }
+
+    fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
+        let held = cx.engine.endpoint().usage().retained.used;
+        self.most.set(self.most.get().max(held));
+        self.app.event(cx, event);
+    }
+
+    fn timer(&mut self, cx: &mut Cx<'_>) {
+        self.app.timer(cx);
+    }
+
+    fn datagram(&mut self, cx: &mut Cx<'_>, from: u32, bytes: &[u8]) {
+        self.app.datagram(cx, from, bytes);
+    }
+
+    fn phase(&mut self, cx: &mut Cx<'_>, phase: Phase) {
+        self.app.phase(cx, phase);
+    }
+
+    fn is_done(&self) -> bool {
+        self.app.is_done()
+    }
+}
+
+/// Microseconds of a round, of each configuration of a kernel.
+fn rounds_us(plan: &Plan, taken: &[Taken]) -> Vec<f64> {
+    let rounds = f64::from(plan.rounds[1] - plan.rounds[0]);
+    let more_ns = |worlds: &[Taken]| worlds[1].done_ns.saturating_sub(worlds[0].done_ns) as f64;
+    taken.chunks(2).map(|worlds| more_ns(worlds) / rounds / 1000.0).collect()
+}
+
+fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
+    let times: Vec<Vec<f64>> = kernels.iter().map(|taken| rounds_us(plan, taken)).collect();
+    let percent = |times: &[f64], off: usize| 100.0 * (times[off + 1] / times[off] - 1.0);
+    let pairs = [(Rendezvous::Put, 0), (Rendezvous::Get, 2)];
+    let series = pairs.map(|(rendezvous, off)| {
+        let [_, on] = rendezvous.names();
+        let points = plan.kernels.iter().zip(&times).map(|(kernel, times)| (*kernel as f64, percent(times, off)));
+        Series { name: on.into(), points: points.collect() }
+    });
+    let claim = |series: &Series| -> Claim {
+        let most = greatest(series.points.iter().map(|point| point.1));
+        at_most(format!("{}: time more than without, the worst kernel", series.name), OVERHEAD, most, "%")
+    };
+    let told = plan.kernels.iter().zip(&times).map(|(kernel, times)| {
+        let [put, put_on, get, get_on] = times[..] else { return String::new() };
+        format!("{} {put:.0}, {put_on:.0}, {get:.0}, {get_on:.0}", NAMES[*kernel])
+    });
+    Figure {
+        source: "resilient-2010, figure 5".into(),
+        title: "NAS kernels with reliability on and off".into(),
+        paper: "Time of the NAS kernels, 256 processes: \"nearly unnoticeable overhead in the RGet-Rel cases\"; SP, with many \
+                large messages, shows most: 4 % for RPut-Rel, for a reliable RPut needs an acknowledgment more, 1.5 % for \
+                RGet-Rel."
+            .into(),
+        ours: format!(
+            "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
+             of messages between all pairs that talk, mean of {} after {}. Microseconds of a round (RPut, RPut-Rel, RGet, \
+             RGet-Rel): {}.",
+            plan.rounds[1] - plan.rounds[0],
+            plan.rounds[0],
+            told.collect::<Vec<_>>().join("; ")
+        ),
+        timeline: None,
+        x: Axis { label: "kernel".into(), unit: String::new(), scale: Scale::Names(NAMES) },
+        y: Axis { label: "time more with reliability".into(), unit: "%".into(), scale: Scale::Linear },
+        stated: vec![
+            Stated { name: "paper: most, RPut-Rel".into(), value: 4.0 },
+            Stated { name: "paper: most, RGet-Rel".into(), value: 1.5 },
+        ],
+        claims: series.iter().map(claim).collect(),
+        series: series.into(),
+    }
+}
+
+fn table_1(plan: &Plan, kernels: &[&[Taken]], largest: &[Taken]) -> Figure {
+    let series = |name: &str, of: &dyn Fn(usize) -> f64| Series {
+        name: name.into(),
+        points: plan.kernels.iter().enumerate().map(|(place, kernel)| (*kernel as f64, of(place))).collect(),
+    };
+    let paper = |place: usize| KERNELS[plan.kernels[place]].paper;
+    // RGet and RGet-Rel, the longer worlds.
+    let ours = |place: usize| [&kernels[place][5], &kernels[place][7]];
+    let large = |place: usize| [&largest[2 * place], &largest[2 * place + 1]];
+    let mean = |taken: &Taken| taken.megabytes(taken.copies);
+    let most = |taken: &Taken| taken.megabytes(f64::from(taken.copies_max));
+    let more = |[off, on]: [&Taken; 2]| mean(on) - mean(off);
+    let places = || 0..plan.kernels.len();
+    let claims = vec![
+        at_most(
+            "more memory a process, mean, the worst kernel",
+            MEMORY,
+            greatest(places().map(|at| more(ours(at)))),
+            "MB",
+        ),
+        at_most(
+            "the same with messages of 8 KiB, the largest that are kept",
+            MEMORY,
+            greatest(places().map(|at| more(large(at)))),
+            "MB",
+        ),
+        at_most(
+            "all copies of the process that had most (the knobs allow 4.19 MB)",
+            MEMORY,
+            greatest(places().flat_map(|at| [most(ours(at)[1]), most(large(at)[1])])),
+            "MB",
+        ),
+    ];
+    Figure {
+        source: "resilient-2010, table I".into(),
+        title: "Memory for copies of messages".into(),
+        paper: "Average maximum memory per process for buffering of messages, with the resilient design and without it \
+                (Normal): no process needs more than 0.45 MB more. Large messages go by rendezvous and are not buffered."
+            .into(),
+        ours: "The most copies that a process held at a time, each in a place of 8 KiB however short the message, mean of 64 \
+               processes; RGet. The kernels' typical messages but LU's are larger and never copied, so the same patterns were \
+               run with messages of 8 KiB, each of which is: more than any mix of the kernels' messages takes."
+            .into(),
+        timeline: None,
+        x: Axis { label: "kernel".into(), unit: String::new(), scale: Scale::Names(NAMES) },
+        y: Axis { label: "memory a process".into(), unit: "MB".into(), scale: Scale::Linear },
+        stated: vec![Stated { name: "paper: most that it is more".into(), value: MEMORY }],
+        claims,
+        series: vec![
+            series("paper, reliable", &|place| paper(place)[0]),
+            series("paper, normal", &|place| paper(place)[1]),
+            series("ours, reliable", &|place| mean(ours(place)[1])),
+            series("ours, normal", &|place| mean(ours(place)[0])),
+            series("ours, 8 KiB, reliable", &|place| mean(large(place)[1])),
+            series("ours, 8 KiB, normal", &|place| mean(large(place)[0])),
+        ],
+    }
+}
