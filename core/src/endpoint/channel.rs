@@ -12,6 +12,7 @@ use crate::time::Time;
 use crate::wire::Connect;
 
 use super::event::{LossReason, RailFault};
+use super::health::History;
 use super::path::Path;
 use super::policy::Turn;
 use super::room::Rooms;
@@ -306,6 +307,8 @@ pub(crate) struct Sub {
     pub asked: Option<Asked>,
     /// The connection of which the peer wants to hear that it is dead here too.
     pub answer: Option<Pair>,
+    /// What became of its connections so far, for people.
+    pub history: History,
 }
 
 impl Sub {
@@ -325,6 +328,7 @@ impl Sub {
             redial_at: self.redial_at,
             ready_at: self.ready_at,
             answer: self.answer,
+            history: self.history,
             ..Sub::default()
         };
     }

@@ -2,7 +2,7 @@
 
 use super::channel::{Ending, TIMERS, Timer};
 use super::tables::Tables;
-use super::{Endpoint, LossReason, RailEvent};
+use super::{Endpoint, LossReason, RailEvent, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::time::Time;
@@ -47,6 +47,7 @@ impl Endpoint<'_> {
         let was_up = self.t.sub(channel, rail).is_up();
         let verdict = self.t.sub(channel, rail).link.up();
         if verdict.lost {
+            self.t.sub(channel, rail).history.down(now, RailFault::Closed, true);
             self.lose(channel, rail);
         } else if was_up {
             self.forget_backlog(channel, rail);

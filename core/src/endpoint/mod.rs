@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -22,6 +22,7 @@ mod feed;
 mod frames;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
+mod health;
 mod lifecycle;
 mod lost;
 mod matching;
@@ -57,6 +58,7 @@ pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, 
 pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
+pub use health::{RailHealth, RailState};
 pub use measure::{Change, RailStats, Why};
 #[cfg(any(test, feature = "planted"))]
 pub use planted::Planted;

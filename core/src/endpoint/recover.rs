@@ -42,6 +42,7 @@ impl Endpoint<'_> {
             }
             return self.activate_if_alive(channel);
         }
+        self.t.sub(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {
             // Shared memory fails with the peer's process, and so does a peer that writes what none should; what such a
             // rail had was not kept.
@@ -188,7 +189,9 @@ impl Endpoint<'_> {
 
     /// A connection is ready at this end: the peer's CONNECT has come on it.
     pub(super) fn subchannel_ready(&mut self, now: Time, channel: u32, rail: RailId, verdict: Verdict) {
-        self.t.sub(channel, rail).ready_at = now;
+        let sub = self.t.sub(channel, rail);
+        sub.ready_at = now;
+        sub.history.up(now);
         let slot = self.t.channels.at_mut(channel);
         if slot.stranded.take().is_some() {
             self.t.timers.cancel(Tables::timer(channel, Timer::Connect));

@@ -86,6 +86,13 @@ pub struct Settings {
     pub connect_timeout: Nanos,
     pub probe_after: Nanos,
     pub silence_max: Nanos,
+    pub recovery: bool,
+    pub recovery_timeout: Nanos,
+    pub redial_min: Nanos,
+    pub redial_max: Nanos,
+    pub stall_min: Nanos,
+    pub stall_max: Nanos,
+    pub stall_lone: Nanos,
     pub multiplex: Multiplex,
     pub striping: Striping,
     pub policy: Option<Policy>,
@@ -162,6 +169,13 @@ impl Default for Settings {
             connect_timeout: core.connect_timeout,
             probe_after: core.probe_after,
             silence_max: core.silence_max,
+            recovery: core.recovery,
+            recovery_timeout: core.recovery_timeout,
+            redial_min: core.redial_min,
+            redial_max: core.redial_max,
+            stall_min: core.stall_min,
+            stall_max: core.stall_max,
+            stall_lone: core.stall_lone,
             multiplex: core.multiplex,
             striping: core.striping,
             policy: None,
@@ -330,6 +344,13 @@ impl Settings {
         config.connect_timeout = self.connect_timeout;
         config.probe_after = self.probe_after;
         config.silence_max = self.silence_max;
+        config.recovery = self.recovery;
+        config.recovery_timeout = self.recovery_timeout;
+        config.redial_min = self.redial_min;
+        config.redial_max = self.redial_max;
+        config.stall_min = self.stall_min;
+        config.stall_max = self.stall_max;
+        config.stall_lone = self.stall_lone;
         config.multiplex = self.multiplex;
         config.striping = self.striping;
         if let Some(policy) = self.policy {

@@ -198,8 +198,13 @@ fn rails_that_cannot_be_had_are_tried_again() {
     // At once, then after pauses that double up to the longest.
     let (min, max) = (config.redial_min.0, config.redial_max.0);
     let mut now = 0;
-    for pause in [0, min, 2 * min, 4 * min, 8 * min, max, max] {
+    for (before, pause) in (0..).zip([0, min, 2 * min, 4 * min, 8 * min, max, max]) {
+        let health = |endpoint: &Endpoint<'_>| endpoint.rail_health(PeerId(1), RailId(0)).unwrap();
+        assert_eq!((health(&endpoint).state, health(&endpoint).refusals), (RailState::Opening, before));
         endpoint.handle_rail_event(Time(now), down(0, RailFault::TimedOut));
+        let state = RailState::Down { redial_at: Time(now + pause) };
+        let fault = Some(RailFault::TimedOut);
+        assert_eq!(health(&endpoint), RailHealth { state, refusals: before + 1, fault, ..RailHealth::default() });
         assert!(pause == 0 || dialled(&mut endpoint, now + pause - 1).is_empty(), "{pause}");
         now += pause;
         assert_eq!(dialled(&mut endpoint, now), [0], "{pause}");
@@ -257,4 +262,32 @@ fn a_call_is_returned_on_the_other_rails() {
     endpoint.poll_actions(Time(0), &mut actions);
     let called: Vec<_> = actions.iter().filter(|action| matches!(action, Action::Connect { .. })).collect();
     assert_eq!(called, [&Action::Connect { peer, rail: RailId(2) }]);
+}
+
+/// How a rail fares: up, failed with the fault that was reported, back.
+#[test]
+fn the_health_of_a_rail_is_told() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP, TCP], &[100_000], 2);
+    let peer = PeerId(1);
+    let health = |world: &World<'_>, rail| world.nodes[0].endpoint.rail_health(peer, RailId(rail));
+    assert_eq!(health(&world, 0), None, "no channel is open");
+    world.nodes[0].endpoint.send(Time(0), &Send { peer, ..Send::default() }).unwrap();
+    world.settle();
+    let up = RailHealth { state: RailState::Up, ..RailHealth::default() };
+    let told = |health: Option<RailHealth>| RailHealth { since: Time(0), ..health.unwrap() };
+    assert_eq!((told(health(&world, 0)), told(health(&world, 1))), (up, up));
+    assert_eq!(health(&world, 2), None, "there is no such rail");
+    let fault = RailFault::Device { code: 7 };
+    world.break_end(0, 1, RailId(1), fault);
+    let down = health(&world, 1).unwrap();
+    assert_ne!(down.state, RailState::Up);
+    assert_eq!((down.failures, down.returns, down.fault), (1, 0, Some(fault)));
+    assert_eq!(down.since, Time(world.now));
+    world.nodes[0].endpoint.send(Time(world.now), &Send { peer, ..Send::default() }).unwrap();
+    world.settle();
+    let back = told(health(&world, 1));
+    assert_eq!(back, RailHealth { failures: 1, returns: 1, fault: Some(fault), ..up });
+    assert_eq!(told(health(&world, 0)), up);
 }
