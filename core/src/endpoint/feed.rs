@@ -61,6 +61,7 @@ impl Endpoint<'_> {
         slot.unsaid |= u64::from(unsaid) << rail.0;
         self.t.sub(channel, rail).heard = now;
         self.begin_path(channel, rail);
+        self.take_in(channel, rail);
         self.refresh(channel, rail);
         self.watch_rails(now, channel);
         self.activate(channel);

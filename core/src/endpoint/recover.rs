@@ -13,9 +13,13 @@ use super::tables::Tables;
 use super::{Endpoint, LossReason, Planted, RailFault};
 use crate::ids::RailId;
 use crate::log;
+use crate::rail::rate::Rate;
 use crate::rel::link::{Pair, State, Verdict};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Common, Fence};
+
+/// Of the rate that a rail was believed to have, the part that it is believed to have when it comes back.
+const RETURNS_WITH: u32 = 8;
 
 impl Endpoint<'_> {
     /// A rail has no connection to a peer any more, or could not have one.
@@ -101,47 +105,53 @@ impl Endpoint<'_> {
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
         let slot = self.t.channels.at_mut(channel);
-        let (is_known, is_ready) = (slot.terms.is_some(), slot.rooms.ready != 0);
         if pause == Nanos(0) {
             slot.wanted |= 1 << rail.0;
         } else {
             slot.redials |= 1 << rail.0;
         }
-        if is_known && !is_ready {
-            let first = slot.stranded.is_none();
-            let before = slot.stranded.map_or((now, 0, 0), |was| (was.since, was.attempts, was.tried));
-            let (since, attempts, tried) = before;
-            slot.stranded = Some(Stranded { since, attempts: attempts + 1, tried: tried | 1 << rail.0, rail, fault });
-            if first && self.config.recovery_timeout.0 > 0 {
-                let at = now + self.config.recovery_timeout;
-                self.t.timers.set(Tables::timer(channel, Timer::Connect), at);
-            }
-        } else if !is_known {
-            let slot = self.t.channels.at_mut(channel);
-            slot.stranded = Some(Stranded { since: now, attempts: 0, tried: 0, rail, fault })
-                .filter(|_| slot.stranded.is_none())
-                .or(slot.stranded);
+        if slot.rooms.ready == 0 {
+            self.strand(now, channel, rail, fault);
         }
-        // Nobody listens any more where the peer did: it is gone, unless another connection stands or is on its way.
-        let hopeless = fault == RailFault::Gone || !is_known && fault == RailFault::Unauthenticated;
-        if hopeless {
-            let slot = self.t.channels.at_mut(channel);
-            if !is_known {
-                slot.redials &= !(1 << rail.0);
-                slot.wanted &= !(1 << rail.0);
-            }
-            let tried = is_known || slot.redials | slot.wanted == 0;
-            let others = self.t.subs_of(channel).iter().any(|sub| match sub.link.state() {
-                State::Up | State::Ready => true,
-                State::Connecting => !is_known,
-                State::Down => false,
-            });
-            if tried && !others {
-                return self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
-            }
+        if self.is_gone_for_good(channel, rail, fault) {
+            return self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
         }
         self.set_redial_timer(channel);
         self.activate(channel);
+    }
+
+    /// No rail is ready: from the first time on the peer has `recovery_timeout`, and what was tried is noted.
+    fn strand(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
+        let slot = self.t.channels.at_mut(channel);
+        let is_first = slot.stranded.is_none();
+        let before = slot.stranded.unwrap_or(Stranded { since: now, attempts: 0, tried: 0, rail, fault });
+        let (attempts, tried) = (before.attempts + 1, before.tried | 1 << rail.0);
+        slot.stranded = Some(Stranded { since: before.since, attempts, tried, rail, fault });
+        // Before the peer's terms are known, `connect_timeout` runs (G-4).
+        if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
+            self.t.timers.set(Tables::timer(channel, Timer::Connect), now + self.config.recovery_timeout);
+        }
+    }
+
+    /// Whether a fault says that trying on is of no use: nobody listens any more where the peer did, or, before anything
+    /// was said, it is not whom it should be; and no other connection stands or is on its way (F-9, G-4).
+    fn is_gone_for_good(&mut self, channel: u32, rail: RailId, fault: RailFault) -> bool {
+        let slot = self.t.channels.at_mut(channel);
+        let is_known = slot.terms.is_some();
+        if !(fault == RailFault::Gone || !is_known && fault == RailFault::Unauthenticated) {
+            return false;
+        }
+        if !is_known {
+            slot.redials &= !(1 << rail.0);
+            slot.wanted &= !(1 << rail.0);
+        }
+        let is_last = is_known || slot.redials | slot.wanted == 0;
+        let others = self.t.subs_of(channel).iter().any(|sub| match sub.link.state() {
+            State::Up | State::Ready => true,
+            State::Connecting => !is_known,
+            State::Down => false,
+        });
+        is_last && !others
     }
 
     fn set_redial_timer(&mut self, channel: u32) {
@@ -185,6 +195,20 @@ impl Endpoint<'_> {
             None => LossReason::ConnectTimeout, // G-4
         };
         self.end_channel(channel, Ending::Lost(why));
+    }
+
+    /// A rail that comes back gets little at first, and more as it is seen to carry it (F-8).
+    pub(super) fn take_in(&mut self, channel: u32, rail: RailId) {
+        if self.t.sub(channel, rail).link.pair().mine < 2 {
+            return;
+        }
+        let rate = self.believed_rate(channel, rail);
+        let path = &mut self.t.sub(channel, rail).path;
+        path.weight = 1;
+        if rate != Rate::NONE {
+            path.rate = Rate((rate.0 / RETURNS_WITH).max(1));
+        }
+        self.learn_way(channel, rail);
     }
 
     /// A connection is ready at this end: the peer's CONNECT has come on it.

@@ -570,3 +570,17 @@ fn silence_counts_only_where_others_speak() {
     }
     assert!(lone.now > 200_000_000, "{}", lone.now);
 }
+
+/// F-8: a rail that comes back is believed to have an eighth of what it had, until it is seen to have more.
+#[test]
+fn a_rail_that_returns_begins_small() {
+    let facts = RailFacts { bytes_per_second: 800_000_000, ..TCP };
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[facts, facts]);
+    down(&mut lone, 1, RailFault::TimedOut);
+    up(&mut lone, 1);
+    let rate = |lone: &Lone<'_>, rail| lone.endpoint.believed_rate(0, RailId(rail)).bytes_per_second();
+    let (whole, part) = (rate(&lone, 0), rate(&lone, 1));
+    assert!(part.abs_diff(whole / 8) < whole / 100, "{part} of {whole}");
+    assert_eq!(lone.endpoint.t.sub(0, RailId(1)).path.weight, 1);
+}
