@@ -46,8 +46,7 @@ pub use memory::{Arena, Extent, Scar};
 pub use patience::Patience;
 pub use slots::Slots;
 pub use verdict::{
-    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck,
-    Verdict,
+    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
 };
 
 /// The one ledger of a world, in the hands of all its apps.

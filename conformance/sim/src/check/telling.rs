@@ -3,8 +3,7 @@
 use std::fmt;
 
 use super::verdict::{
-    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck,
-    Verdict,
+    CellFacts, Corruption, Crash, Damage, Disorder, Doubled, Leak, Lost, PeerLoss, RequestFacts, Stuck, Verdict,
 };
 
 impl fmt::Display for RequestFacts {

@@ -202,7 +202,7 @@ fn rails_that_cannot_be_had_are_tried_again() {
         let health = |endpoint: &Endpoint<'_>| endpoint.rail_health(PeerId(1), RailId(0)).unwrap();
         assert_eq!((health(&endpoint).state, health(&endpoint).refusals), (RailState::Opening, before));
         endpoint.handle_rail_event(Time(now), down(0, RailFault::TimedOut));
-        let state = RailState::Down { redial_at: Time(now + pause) };
+        let state = if pause == 0 { RailState::Opening } else { RailState::Down { redial_at: Time(now + pause) } };
         let fault = Some(RailFault::TimedOut);
         assert_eq!(health(&endpoint), RailHealth { state, refusals: before + 1, fault, ..RailHealth::default() });
         assert!(pause == 0 || dialled(&mut endpoint, now + pause - 1).is_empty(), "{pause}");

@@ -117,10 +117,7 @@ impl Job for Random {
         let living = (0..view.size()).filter(|rank| view.is_alive(*rank));
         let tables = living.flat_map(|rank| {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
-            usage
-                .into_iter()
-                .filter(move |(name, _)| empty(name))
-                .map(move |(name, table)| (rank, name, table.used))
+            usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
         let mut bounds = self.watch.bounds();
