@@ -35,6 +35,8 @@ struct SoakReport {
     seconds: f64,
     events_per_second: f64,
     findings: Vec<Finding>,
+    /// Seeds of worlds that failed too and were not looked into.
+    more: Vec<u64>,
 }
 
 /// A world that failed.
@@ -129,6 +131,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
     failed.sort_by_key(|(seed, _)| *seed);
     let findings =
         failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, &world(*seed), *seed, verdict)).collect();
+    let more = failed.iter().skip(FINDINGS_MAX).map(|(seed, _)| *seed).collect();
     let events = events.into_inner();
     SoakReport {
         seeds: done.into_inner(),
@@ -142,6 +145,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
         seconds,
         events_per_second: events as f64 / seconds,
         findings,
+        more,
     }
 }
 
@@ -200,6 +204,10 @@ fn render(report: &SoakReport) -> String {
             text += &format!("{}\n{}\n", dim("the smallest world that fails so:"), shrunk.trim_end());
         }
         text += &format!("replay: {}\n", finding.replay);
+    }
+    if !report.more.is_empty() {
+        let seeds: Vec<String> = report.more.iter().map(u64::to_string).collect();
+        text += &format!("\nfailed as well: seeds {}\n", seeds.join(", "));
     }
     if report.findings.is_empty() {
         text += &good("all clean");

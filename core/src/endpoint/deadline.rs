@@ -31,7 +31,8 @@ impl Endpoint<'_> {
     #[inline]
     pub(super) fn watch_rails(&mut self, now: Time, channel: u32) {
         let timer = Tables::timer(channel, Timer::Watch);
-        if !self.t.timers.is_set(timer) && self.config.stall_min.0 > 0 {
+        let is_watched = self.t.timers.is_set(timer) || self.t.channels.at(channel).is_over();
+        if !is_watched && self.config.stall_min.0 > 0 {
             self.t.timers.set(timer, now + self.config.stall_min);
         }
     }

@@ -73,7 +73,7 @@ impl Endpoint<'_> {
     }
 
     /// Says goodbye to those who have called, and hangs up when it is out.
-    pub(super) fn pump_late_callers(&mut self, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_late_callers(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in rails_of(self.t.channels.at(channel).callers) {
             if out.len() + STEP > out.capacity() {
                 return self.activate(channel);
@@ -84,7 +84,7 @@ impl Endpoint<'_> {
             }
             if sub.bye_sent {
                 self.dismiss(channel, rail);
-            } else if self.send_frame(channel, rail, Body::Bye, Span::EMPTY, out) {
+            } else if self.send_frame(now, channel, rail, Body::Bye, Span::EMPTY, out) {
                 self.t.sub(channel, rail).bye_sent = true;
             }
         }

@@ -9,11 +9,12 @@ use super::pump::{STEP, Step};
 use super::room::rails_of;
 use crate::ids::RailId;
 use crate::rel::link::State;
+use crate::time::Time;
 use crate::wire::{self, Body, Connect, Probe};
 
 impl Endpoint<'_> {
     /// Subchannels to open and close, and the Connect that comes first on each (G-1, L-3).
-    pub(super) fn pump_connections(&mut self, channel: u32, out: &mut Actions) -> Step {
+    pub(super) fn pump_connections(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let &Channel { peer, wanted, unwanted, unsaid, severed, .. } = self.t.channels.at(channel);
         for rail in rails_of(wanted | unwanted | unsaid | severed) {
             let index = rail.0;
@@ -51,7 +52,7 @@ impl Endpoint<'_> {
                         connection: sub.link.pair().mine,
                         answer: sub.link.state() == State::Ready, // G-2
                     });
-                    if self.send_frame(channel, rail, body, Span::EMPTY, out) {
+                    if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
                         self.t.sub(channel, rail).connect_sent = true;
                         self.t.channels.at_mut(channel).unsaid &= !(1 << index);
                         self.refresh(channel, rail);
@@ -63,7 +64,7 @@ impl Endpoint<'_> {
     }
 
     /// Probes of rails of which nothing was heard (F-11).
-    pub(super) fn pump_questions(&mut self, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_questions(&mut self, now: Time, channel: u32, out: &mut Actions) {
         for rail in rails_of(self.t.channels.at(channel).questions) {
             let sub = *self.t.sub(channel, rail);
             let nonce = sub.asked.map(|asked| asked.nonce()).filter(|_| sub.is_ready());
@@ -71,7 +72,7 @@ impl Endpoint<'_> {
                 if out.len() + STEP > out.capacity() {
                     return self.activate(channel);
                 }
-                if !self.send_frame(channel, rail, Body::Probe(Probe { nonce, answer: false }), Span::EMPTY, out) {
+                if !self.send_frame(now, channel, rail, Body::Probe(Probe { nonce, answer: false }), Span::EMPTY, out) {
                     // Behind the frame that the rail has.
                     continue;
                 }
@@ -81,7 +82,7 @@ impl Endpoint<'_> {
     }
 
     /// Acknowledgments, limits and probes, where no packet has carried them (A-2, C-4, L-3).
-    pub(super) fn pump_frames(&mut self, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_frames(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if slot.probe_answer.is_none() && !slot.probe_due && !slot.ack.is_due() {
             return;
@@ -121,7 +122,7 @@ impl Endpoint<'_> {
                 Body::Probe(Probe { answer, .. }) => (answer, !answer),
                 _ => (false, false),
             };
-            if self.send_frame(channel, rail, body, Span::EMPTY, out) {
+            if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
                 self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
                 slot.probe_answer = slot.probe_answer.filter(|_| !answers);
@@ -131,7 +132,7 @@ impl Endpoint<'_> {
     }
 
     /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-7).
-    pub(super) fn pump_goodbye(&mut self, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_goodbye(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
         if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
             return;
@@ -155,7 +156,7 @@ impl Endpoint<'_> {
                 out_yet = false;
                 if out.len() + STEP > out.capacity() {
                     self.activate(channel);
-                } else if self.send_frame(channel, RailId(rail), Body::Bye, Span::EMPTY, out) {
+                } else if self.send_frame(now, channel, RailId(rail), Body::Bye, Span::EMPTY, out) {
                     self.t.sub(channel, RailId(rail)).bye_sent = true;
                     self.t.channels.at_mut(channel).state = ChannelState::Leaving;
                 }

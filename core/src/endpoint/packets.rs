@@ -194,6 +194,7 @@ impl Endpoint<'_> {
     /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the rail already.
     pub(super) fn send_frame(
         &mut self,
+        now: Time,
         channel: u32,
         rail: RailId,
         body: Body,
@@ -211,6 +212,7 @@ impl Endpoint<'_> {
         let common = self.common(channel, 0, payload.len() as u32, false);
         self.stats.packets_sent += 1;
         self.t.figures[usize::from(rail.0)].packets += 1;
+        self.watch_rails(now, channel);
         self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
         true
     }

@@ -105,13 +105,13 @@ impl Endpoint<'_> {
 
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
         debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
-        if self.pump_connections(channel, out) == Step::Sent {
+        if self.pump_connections(now, channel, out) == Step::Sent {
             self.activate(channel);
             return;
         }
         let slot = self.t.channels.at(channel);
         if slot.is_over() {
-            self.pump_late_callers(channel, out);
+            self.pump_late_callers(now, channel, out);
             self.free_channel_if_idle(channel);
             return;
         }
@@ -132,18 +132,18 @@ impl Endpoint<'_> {
                 }
             }
             if self.t.channels.at(channel).fences != 0 {
-                self.pump_fences(channel, out);
+                self.pump_fences(now, channel, out);
             }
             if self.t.channels.at(channel).questions != 0 {
-                self.pump_questions(channel, out);
+                self.pump_questions(now, channel, out);
             }
             self.pump_samples(now, channel, out);
-            self.pump_frames(channel, out);
+            self.pump_frames(now, channel, out);
             // What this channel leaves over, the next one that waits may have.
             self.wake(Shortage::Packets);
             self.wake(Shortage::Stripes);
         }
-        self.pump_goodbye(channel, out);
+        self.pump_goodbye(now, channel, out);
     }
 
     fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {

@@ -276,7 +276,7 @@ impl Endpoint<'_> {
     }
 
     /// Asks the peer to end its ends of dead connections, and tells it of ours, over any that stands.
-    pub(super) fn pump_fences(&mut self, channel: u32, out: &mut Actions) {
+    pub(super) fn pump_fences(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let &Channel { fences, rooms, .. } = self.t.channels.at(channel);
         for rail in rails_of(fences) {
             let sub = *self.t.sub(channel, rail);
@@ -305,7 +305,7 @@ impl Endpoint<'_> {
                 if out.len() + STEP > out.capacity() {
                     return self.activate(channel);
                 }
-                if self.send_frame(channel, by, Body::Fence(fence), Span::EMPTY, out) {
+                if self.send_frame(now, channel, by, Body::Fence(fence), Span::EMPTY, out) {
                     is_sent = true;
                     break;
                 }

@@ -102,7 +102,7 @@ impl Endpoint<'_> {
         let at = MemRef { region: RegionId::POOL, offset: 0 };
         let payload = if len == 0 { Span::EMPTY } else { Span { of: SpanOf::At(at), offset: 0, len } };
         let nonce = NONCE | self.sampler.count;
-        if self.send_frame(channel, rail, Body::Probe(Probe { nonce, answer: false }), payload, out) {
+        if self.send_frame(now, channel, rail, Body::Probe(Probe { nonce, answer: false }), payload, out) {
             let bytes = self.t.figures[usize::from(rail.0)].bytes;
             if let Some(exchange) = &mut self.sampler.exchange {
                 (exchange.sent, exchange.bytes) = (Some(now), bytes);

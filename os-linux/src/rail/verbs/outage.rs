@@ -49,6 +49,9 @@ impl<D: Device> VerbsRail<D> {
         let moved = if before.ethernet { before.gid != gid } else { before.lid != self.port.address.lid };
         if moved {
             tracing::info!(rail = %self.options.name, address = %self.port.address, "the port has another address");
+            // Others behind the same port have moved with it, and nobody could tell us so.
+            let after = self.port.address;
+            self.peers.moved(&before, &after);
             self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
         }
     }

@@ -61,6 +61,19 @@ impl Peers {
         }
     }
 
+    /// A port has another address: so have the peers that are behind it too, each with its path.
+    pub fn moved(&mut self, before: &Address, after: &Address) {
+        if before.ethernet {
+            self.gids.iter_mut().filter(|gid| **gid == before.gid).for_each(|gid| *gid = after.gid);
+            return;
+        }
+        let paths = |lmc: u8| (1u16 << lmc) - 1;
+        let base = |lid: u16| lid & !paths(before.lmc);
+        for entry in self.table.iter_mut().filter(|entry| entry.qp != 0 && base(entry.lid) == base(before.lid)) {
+            entry.lid = after.lid & !paths(after.lmc) | entry.lid & paths(before.lmc.min(after.lmc));
+        }
+    }
+
     /// One that was announced.
     pub fn get(&self, peer: PeerId) -> Option<&Peer> {
         self.table.get(peer.0 as usize).filter(|entry| entry.qp != 0)
@@ -99,6 +112,14 @@ mod tests {
         peers.follow(PeerId(1), &Whereabouts { qp: 11, lid: 0, gid: [0; 16] }, false);
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0).unwrap().dlid, 4);
         assert_eq!(peers.get(PeerId(1)).unwrap().qp, 10);
+        // It is behind our port, on the second of its two paths, and the port moves.
+        peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 9, gid: [0; 16] }, false);
+        let before = Address { ethernet: false, lid: 8, lmc: 1, qp: 0, gid };
+        peers.moved(&Address { lid: 6, ..before }, &before);
+        assert_eq!(peers.get(PeerId(1)).unwrap().lid, 9);
+        peers.moved(&before, &Address { lid: 20, ..before });
+        assert_eq!(peers.get(PeerId(1)).unwrap().lid, 21);
+        peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 4, gid: [0; 16] }, false);
         assert!(peers.learn(PeerId(2), &Address { ethernet: true, lid: 0, ..address }));
         let route = peers.vector(PeerId(2), 2, 0, 5).unwrap().global.unwrap();
         assert_eq!((route.dgid, route.source_index), (gid, 5));

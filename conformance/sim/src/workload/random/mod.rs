@@ -120,7 +120,7 @@ impl Job for Random {
             usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
-        let mut bounds = self.watch.bounds();
+        let mut bounds = self.watch.bounds(weather(world));
         if rested {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
@@ -146,7 +146,6 @@ impl Job for Random {
 fn weather(world: &World) -> Weather {
     match world.faults().next() {
         None => Weather::Calm,
-        Some(_) if !world.needed_recovery() => Weather::Lossless,
         Some(_) => Weather::Rough,
     }
 }
