@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Runs what CONFORMANCE.md describes, and prints one JSON document: what the node is, every case of the contract suite on
+# each of its devices, and figures.
+#
+#   conformance/cluster.sh local               this node alone
+#   conformance/cluster.sh serve [KEY]         the first of two nodes: prints the key for the other one
+#   conformance/cluster.sh measure HOST KEY    the second: measures with the first one
+#
+# RERAIL_VERBS_DEVICES says which devices; without it all that can be used. PORT (7470): the first node's TCP port.
+# Exit codes: 0 done, 1 something failed (the document says what), 69 there is no verbs device here.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export RERAIL_RAILS=verbs
+port=${PORT:-7470}
+# Measured one after the other, on both nodes in this order.
+runs=("latency --op send" "latency --op put" "latency --op get" "bandwidth --op send" "bandwidth --op put"
+    "bandwidth --op get" "bidirectional --op send" "rate --op send")
+
+if [ -z "${RERAIL:-}" ]; then
+    cargo build --quiet --release -p rerail-conformance --bin rerail </dev/null
+    RERAIL=$(cargo metadata --no-deps --format-version 1 | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/release/rerail
+fi
+
+failed=0
+complaint=$(mktemp)
+trap 'rm -f "$complaint"' EXIT
+
+document() {
+    local how=$1 first=1 run
+    local code=0
+    # One case tells whether there is a device at all.
+    "$RERAIL" check --all-devices states/made-in-reset >/dev/null 2>"$complaint" || code=$?
+    if [ $code -eq 69 ]; then
+        cat "$complaint" >&2
+        exit 69
+    fi
+    echo "{ \"info\":"
+    "$RERAIL" info --json
+    echo ", \"check\":"
+    # A case that failed is a result, not a reason to stop.
+    "$RERAIL" check --all-devices --json || failed=1
+    echo ", \"figures\": ["
+    for run in "${runs[@]}"; do
+        [ $first -eq 1 ] || echo ","
+        first=0
+        # shellcheck disable=SC2086
+        $how $run
+    done
+    echo "] }"
+}
+
+locally() { "$RERAIL" perf "$@" --path verbs --verify --json || { failed=1; echo null; }; }
+remotely() {
+    local out
+    # The other node needs a moment for each.
+    for _ in $(seq 50); do
+        if out=$("$RERAIL" perf "$@" --verify --json --connect "$host:$port" --key "$key" 2>"$complaint"); then
+            printf '%s\n' "$out"
+            return
+        fi
+        grep -q refused "$complaint" || break
+        sleep 0.2
+    done
+    cat "$complaint" >&2
+    failed=1
+    echo null
+}
+
+case "${1:-}" in
+local) document locally ;;
+serve)
+    key=${2:-$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n')}
+    echo "the other node: conformance/cluster.sh measure $(hostname) $key > result.json" >&2
+    for run in "${runs[@]}"; do
+        "$RERAIL" perf "${run%% *}" --listen "0.0.0.0:$port" --key "$key" || failed=1
+    done
+    ;;
+measure)
+    [ $# -eq 3 ] || { echo "cluster: measure HOST KEY" >&2; exit 2; }
+    host=$2 key=$3
+    document remotely
+    ;;
+*)
+    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+    ;;
+esac
+exit "$failed"
