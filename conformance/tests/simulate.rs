@@ -108,10 +108,14 @@ fn exit_codes_tell_verdicts_apart() {
     let world = "hosts = 2\n[[hcas]]\n[[rails]]\nkind = \"hca\"\nhca = 0\nport = 0\n[workload]\nname = \"random\"\n";
     let clean = File::of(world).run(&["--json"]);
     assert_eq!((clean.status.code(), json(&clean)["verdict"].as_str()), (Some(0), Some("clean")));
-    // A device that is gone and never comes back: the peer is lost, and only recovery could have answered.
-    let fault = "[[faults]]\nat = \"5us\"\nwhat = \"device-fatal\"\nwhere = \"host1.hca0\"\n";
+    // Who does without recovery loses the peer with the first connection.
+    let fault = "[config]\nrecovery = false\n[[faults]]\nat = \"5us\"\nwhat = \"qp-error\"\nwhere = \"rank1.hca0\"\n";
     let lost = File::of(&format!("{world}{fault}")).run(&["--json"]);
-    assert_eq!((lost.status.code(), json(&lost)["verdict"].as_str()), (Some(10), Some("needs recovery")));
+    assert_eq!((lost.status.code(), json(&lost)["verdict"].as_str()), (Some(21), Some("lost")));
+    // A device that is gone and never comes back: nothing leads to the peer any more, and it may be given up.
+    let fault = "[config]\nrecovery_timeout = \"1s\"\nconnect_timeout = \"1s\"\n[[faults]]\nat = \"5us\"\nwhat = \"device-fatal\"\nwhere = \"host1.hca0\"\n";
+    let cut = File::of(&format!("{world}{fault}")).run(&["--json"]);
+    assert_eq!((cut.status.code(), json(&cut)["verdict"].as_str()), (Some(0), Some("clean")));
     // A world that is not given the time that it needs.
     let limits = "[limits]\nsafety = \"0us\"\nconvergence = \"1us\"\n";
     let stuck = File::of(&format!("{world}{limits}")).run(&["--json"]);

@@ -8,7 +8,7 @@ use rerail_core::config::Striping;
 use rerail_core::endpoint::Planted;
 use rerail_sim::check::{Damage, Lost, Verdict};
 use rerail_sim::scenario::{Scenario, Span};
-use rerail_sim::soak::{Menu, is_expected, run, run_planted, world_of};
+use rerail_sim::soak::{Menu, run, run_planted, world_of};
 use rerail_sim::trace::Trace;
 
 /// What is stuck is so for good, and virtual time costs as much as real time does where ranks keep trying.
@@ -28,14 +28,6 @@ enum Worlds {
 }
 
 impl Worlds {
-    fn menu(self) -> Menu {
-        match self {
-            Worlds::Calm | Worlds::Messages | Worlds::Striped => Menu::Calm,
-            // What is expected of a file with faults that need recovery.
-            Worlds::File(..) => Menu::All,
-        }
-    }
-
     fn name(self) -> &'static str {
         match self {
             Worlds::Calm => "drawn, no faults",
@@ -48,7 +40,7 @@ impl Worlds {
     fn of(self, seed: u64) -> Scenario {
         let mut scenario = match self {
             Worlds::File(name, text) => Scenario::parse(name, text).expect("a scenario of this repository"),
-            drawn => world_of(seed, &drawn.menu()),
+            _ => world_of(seed, &Menu::Calm),
         };
         if let Worlds::Messages = self {
             scenario.workload.parameters.insert("one_sided".into(), toml::Value::Boolean(false));
@@ -120,15 +112,15 @@ fn mutant(bug: Planted) -> Mutant {
 
 /// The first seed that finds it, and the verdict. `Err`: why not.
 fn hunt(mutant: &Mutant) -> Result<(u64, Verdict), String> {
-    let (name, menu) = (mutant.bug.name(), mutant.worlds.menu());
+    let name = mutant.bug.name();
     for seed in 1..=mutant.within {
         let world = mutant.worlds.of(seed);
         let (sane, ..) = run(&world, seed, Trace::off());
-        if !is_expected(&sane, &menu) {
+        if !sane.is_good() {
             return Err(format!("{name}: seed {seed} raises an alarm without the bug: {sane}"));
         }
         let (verdict, ..) = run_planted(&world, seed, Trace::off(), mutant.bug);
-        if is_expected(&verdict, &menu) {
+        if verdict.is_good() {
             continue;
         }
         return match (mutant.is_finding)(&verdict) {
@@ -156,7 +148,7 @@ fn checker(verdict: &Verdict) -> &'static str {
         Verdict::Doubled(_) => "exactly once",
         Verdict::Impossible(_) => "none",
         Verdict::Crash(_) => "the world goes on",
-        Verdict::Clean | Verdict::NeedsRecovery(_) => "none",
+        Verdict::Clean => "none",
     }
 }
 

@@ -76,6 +76,7 @@ fn scenario(args: &SimArgs) -> Result<Scenario, Failure> {
         scenario.random = match faults.kinds() {
             kinds if kinds.is_empty() => None,
             kinds => Some(RandomFaults {
+                echoes_per_hundred: 0,
                 per_second: 200,
                 kinds,
                 lasts_max: Span::from_millis(2),

@@ -5,6 +5,7 @@ use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, UNORDERED};
 use super::op::{OpKind, PartFin, Phase, What};
 use super::room::rails_of;
+use super::tables::key_set_link;
 use crate::ids::RailId;
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -182,6 +183,17 @@ impl Endpoint<'_> {
                 if slot.keys != NONE && slot.keys_ours {
                     self.t.key_sets.at_mut(slot.keys).forget(rail.0);
                 }
+            }
+        }
+        // Those that were about to be given back: the device as it is now may have given the same key to others.
+        for set in 0..self.t.key_sets.capacity() {
+            if self.t.key_sets.key_at(set).is_some() && key_set_link(&mut self.t.key_sets, set).is_linked() {
+                self.t.key_sets.at_mut(set).forget(rail.0);
+            }
+        }
+        for _ in 0..self.late_keys.len() {
+            if let Some(late) = self.late_keys.pop_front().filter(|(of, _)| *of != rail) {
+                let _ = self.late_keys.push_back(late);
             }
         }
     }

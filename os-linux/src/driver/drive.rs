@@ -39,8 +39,8 @@ impl Engine {
     pub fn round(&mut self, now: Time) -> usize {
         let Engine { rails, core, memory, .. } = self;
         let mut done = 0;
-        for Slot { id, rail, .. } in rails {
-            done += rail.poll(now, &mut CoreSink { core, memory, rail: *id, now });
+        for Slot { id, rail, registrations, .. } in rails {
+            done += rail.poll(now, &mut CoreSink { core, memory, rail: *id, registrations, now });
         }
         if core.next_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
@@ -52,7 +52,7 @@ impl Engine {
     /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
     /// [`round`](Self::round) does it too; alone it sends what was submitted without looking at the rails.
     pub fn carry_out(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, scratch, registrations, .. } = self;
+        let Engine { rails, core, memory, scratch, .. } = self;
         let mut done = 0;
         loop {
             scratch.actions.clear();
@@ -94,13 +94,15 @@ impl Engine {
                     }
                     Action::Register { operation, rail, memory: span, write } => {
                         let key = register(rails, core, memory, (*rail, *span, *write), source);
-                        *registrations += usize::from(key.is_ok());
+                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
+                            slot.registrations += usize::from(key.is_ok());
+                        }
                         Some(Answer::Registered { operation: *operation, rail: *rail, key })
                     }
                     Action::Deregister { rail, key } => {
                         if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
                             slot.rail.deregister(MemoryKey { key: key.key, address: key.address });
-                            *registrations -= 1;
+                            slot.registrations -= 1;
                         }
                         None
                     }
@@ -206,6 +208,8 @@ struct CoreSink<'a> {
     core: &'a mut Core,
     memory: &'a Memory,
     rail: RailId,
+    /// Of the rail, for requests.
+    registrations: &'a mut usize,
     now: Time,
 }
 
@@ -243,6 +247,7 @@ impl Sink for CoreSink<'_> {
     }
 
     fn reset(&mut self) {
+        *self.registrations = 0;
         self.core.handle_rail_event(self.now, RailEvent::Reset { rail: self.rail });
     }
 }

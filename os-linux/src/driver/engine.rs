@@ -59,8 +59,6 @@ pub struct Engine {
     next_event: Option<Event>,
     /// Peers that a connection exists or was asked for with: what `finish` says goodbye to.
     pub(super) met: PeerSet,
-    /// Registrations that rails hold for requests.
-    pub(super) registrations: usize,
 }
 
 /// An engine whose peers are not all known yet.
@@ -82,6 +80,8 @@ pub(super) struct Slot {
     /// How many rails of its kind come before it: it meets the peers' rails of this number.
     nth: usize,
     address: Rc<str>,
+    /// Registrations for requests.
+    pub(super) registrations: usize,
 }
 
 /// What a rail is, for people and reports.
@@ -170,7 +170,7 @@ impl Engine {
 
     /// Registrations that rails hold for requests of this process: none where no request is open.
     pub fn registrations(&self) -> usize {
-        self.registrations
+        self.rails.iter().map(|slot| slot.registrations).sum()
     }
 
     /// The core's endpoint, to look at.
@@ -238,7 +238,6 @@ impl EngineOpening {
             scratch: Scratch::default(),
             next_event: None,
             met: PeerSet::new(config.peers_max),
-            registrations: 0,
         };
         let learnt = PeerSet::new(config.peers_max);
         Ok(EngineOpening { engine, host, card, learnt, others_beside_shm: false })
@@ -333,7 +332,7 @@ fn number(rails: Vec<Box<dyn Rail>>) -> Vec<Slot> {
     for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {
         let kind = rail.facts().kind;
         let nth = slots.iter().filter(|slot| slot.kind == kind).count();
-        slots.push(Slot { id: RailId(index), kind, nth, address: rail.address().into(), rail });
+        slots.push(Slot { id: RailId(index), kind, nth, address: rail.address().into(), rail, registrations: 0 });
     }
     slots
 }

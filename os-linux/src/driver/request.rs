@@ -149,7 +149,7 @@ impl Engine {
     /// [`CancelError::TooLate`] where it will complete by itself, [`CancelError::Unknown`] where it is over.
     pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
         self.core.cancel(now, operation)?;
-        if self.registrations > 0 {
+        if self.registrations() > 0 {
             // The request may have been registered before its turn came. Once its completion is told its memory is the
             // caller's, to unmap for example, and no rail may hold it then.
             self.carry_out(now);

@@ -10,6 +10,11 @@ use super::super::verdict::{Doubled, Stuck};
 use super::super::{Operation, Rule};
 use super::*;
 
+/// Nobody reaches anybody.
+fn all_cut() -> Vec<Cut> {
+    [[0, 1], [0, 2], [2, 1]].map(|ranks| Cut { ranks, since: Time(0) }).into()
+}
+
 /// One message, sent and received well.
 fn good() -> Story {
     let mut story = Story::new(2);
@@ -34,9 +39,8 @@ fn exit_codes_differ_and_verdicts_speak() {
     let loss = PeerLoss { rank: 0, peer: 1, why: WHY, at, requests: 2 };
     let all = [
         Verdict::Clean,
-        Verdict::NeedsRecovery(Unhealed { losses: vec![loss], waiting: Vec::new() }),
         Verdict::Crash(Crash { rank: Some(3), at, message: "out of bounds".into() }),
-        Verdict::Lost(Lost::Message { name, sent: at, completed: None }),
+        Verdict::Lost(Lost::Peer(loss)),
         Verdict::Doubled(Doubled::Message { name, first: 1, second: 2, at }),
         Verdict::Order(super::super::Disorder::NotTaken { receive: 1, name }),
         Verdict::Corruption(Corruption { rank: 1, at, damage: Damage::NotPlaced { name } }),
@@ -82,30 +86,20 @@ fn a_message_that_never_comes_is_lost() {
     assert!(matches!(judge(&story.ledger, &ending, &NoMemory), Verdict::Stuck(Stuck::Waiting { count: 1, .. })));
 }
 
-/// What waits for a killed process, or for a completion that a device kept back, is recovery's work; nothing else is.
+/// Who waits for a killed process must hear of it, as for any other.
 #[test]
-fn what_waits_for_nobody_is_told_apart_from_what_is_stuck() {
-    let verdict = |killed: bool, unheard: &[u32], excused: bool| {
+fn what_waits_is_stuck_whoever_it_waits_for() {
+    for killed in [false, true] {
         let mut story = good();
         story.send_at(0, 1, Some(5), 8, Level::Acknowledged);
         if killed {
             let now = story.time();
             story.ledger.killed(1, now);
         }
-        let blows = if excused { vec![Time(0); 2] } else { Vec::new() };
-        let ending = Ending { converged: false, quiet: false, blows, unheard: unheard.to_vec(), ..story.ending() };
-        judge(&story.ledger, &ending, &NoMemory)
-    };
-    let waits = |verdict: Verdict| match verdict {
-        Verdict::NeedsRecovery(Unhealed { waiting, .. }) => waiting.len() == 1,
-        _ => false,
-    };
-    assert!(matches!(verdict(false, &[], true), Verdict::Stuck(Stuck::Waiting { count: 1, .. })));
-    assert!(waits(verdict(true, &[], true)));
-    assert!(waits(verdict(false, &[0], true)));
-    assert!(waits(verdict(false, &[1], true)));
-    assert!(matches!(verdict(false, &[2], true), Verdict::Stuck(_)));
-    assert!(matches!(verdict(true, &[], false), Verdict::Stuck(_)));
+        let ending = Ending { converged: false, quiet: false, ..story.ending() };
+        let verdict = judge(&story.ledger, &ending, &NoMemory);
+        assert!(matches!(verdict, Verdict::Stuck(Stuck::Waiting { count: 1, .. })), "{verdict}");
+    }
 }
 
 #[test]
@@ -247,16 +241,16 @@ fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     story.ledger.peer_lost(2, now, 0, WHY);
     story.ledger.cancelled(2, now, multi);
     story.tell(2, multi, Err(OpError::Cancelled), &memory);
-    judge(&story.ledger, &Ending { blows: vec![Time(0); 3], ..story.ending() }, &NoMemory)
+    judge(&story.ledger, &Ending { cuts: all_cut(), ..story.ending() }, &NoMemory)
 }
 
 #[test]
 fn a_multi_receive_taken_back_was_written_only_where_messages_lay() {
-    assert!(matches!(taken_back(0, &[]), Verdict::NeedsRecovery(_)));
+    assert_eq!(taken_back(0, &[]), Verdict::Clean);
     assert!(matches!(damage(taken_back(0, &[8])), Damage::Behind { difference, .. } if difference.at == 8));
     // A message that failed with its peer may have been written in part, and the next one lies behind it.
-    assert!(matches!(taken_back(1, &[]), Verdict::NeedsRecovery(_)));
-    assert!(matches!(taken_back(1, &[3]), Verdict::NeedsRecovery(_)));
+    assert_eq!(taken_back(1, &[]), Verdict::Clean);
+    assert_eq!(taken_back(1, &[3]), Verdict::Clean);
     assert!(matches!(damage(taken_back(1, &[24])), Damage::Behind { difference, .. } if difference.at == 24));
 }
 
@@ -448,20 +442,32 @@ fn memory_that_nobody_may_write_is_looked_at() {
 }
 
 #[test]
-fn peers_are_lost_by_faults_only_and_take_only_their_own_along() {
+fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along() {
     let lost = |peer| Err(OpError::PeerLost { peer: PeerId(peer), why: WHY });
     let mut story = good();
     let (_, request) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
     story.tell(0, request, lost(1), &[0; 16]);
-    let excused = Ending { blows: vec![Time(0); 3], ..story.ending() };
+    let excused = Ending { cuts: all_cut(), ..story.ending() };
     assert!(matches!(damage(judge(&story.ledger, &excused, &NoMemory)), Damage::Error { .. }), "not heard of");
     let at = story.time();
     story.ledger.peer_lost(0, at, 1, WHY);
-    assert!(matches!(story.verdict(), Verdict::Lost(Lost::Peer(_))), "no fault, no excuse");
-    match judge(&story.ledger, &excused, &NoMemory) {
-        Verdict::NeedsRecovery(Unhealed { losses, .. }) => assert_eq!((losses.len(), losses[0].requests), (1, 1)),
-        other => panic!("{other}"),
+    assert!(matches!(story.verdict(), Verdict::Lost(Lost::Peer(PeerLoss { rank: 0, peer: 1, requests: 1, .. }))));
+    assert_eq!(judge(&story.ledger, &excused, &NoMemory), Verdict::Clean);
+    for cut in [Cut { ranks: [0, 2], since: Time(0) }, Cut { ranks: [0, 1], since: Time(at.0 + 1) }] {
+        let ending = Ending { cuts: vec![cut], ..story.ending() };
+        assert!(matches!(judge(&story.ledger, &ending, &NoMemory), Verdict::Lost(Lost::Peer(_))), "{cut:?}");
     }
+    // Who was killed is lost from then on.
+    let mut before = good();
+    let at = before.time();
+    before.ledger.peer_lost(0, at, 1, WHY);
+    before.ledger.killed(1, Time(at.0 + 1));
+    assert!(matches!(before.verdict(), Verdict::Lost(Lost::Peer(_))));
+    let mut after = good();
+    let at = after.time();
+    after.ledger.killed(1, at);
+    after.ledger.peer_lost(0, at, 1, WHY);
+    assert_eq!(after.verdict(), Verdict::Clean);
     // Somebody else's request.
     let mut story = Story::new(3);
     let (_, request) = story.send_at(0, 2, Some(5), 16, Level::Reusable);
@@ -495,7 +501,7 @@ fn acknowledged_outlives_the_sender() {
             // The receive that is open to the end is told of nothing: that alone is wrong of it.
             Asked::ToTheEnd | Asked::No | Asked::TakenBackBefore => {}
         }
-        judge(&story.ledger, &Ending { blows: vec![Time(0); 3], ..story.ending() }, &NoMemory)
+        judge(&story.ledger, &Ending { cuts: all_cut(), ..story.ending() }, &NoMemory)
     };
     let is_lost = |verdict| matches!(verdict, Verdict::Lost(Lost::Acknowledged { .. }));
     assert!(is_lost(story(Level::Acknowledged, Asked::TakenBackAfter)));

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Scenario, Span};
+use super::{RailSpec, Scenario, Span};
 use crate::rng::Rng;
 use crate::world::fault::{Fault, FaultAt, KINDS, Kind, Target, Way};
 use crate::world::place::Place;
@@ -20,6 +20,10 @@ pub struct RandomFaults {
     /// How long a fault lasts at most.
     #[serde(default = "lasts_default")]
     pub lasts_max: Span,
+    /// Of every hundred faults so many are followed by another one before long, while what the first has broken is being
+    /// mended: the same again, the same at the other end, or another one at the same place. At most 90.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub echoes_per_hundred: u32,
     /// They begin here.
     #[serde(default)]
     pub from: Span,
@@ -28,12 +32,18 @@ pub struct RandomFaults {
     pub until: Option<Span>,
 }
 
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
 fn lasts_default() -> Span {
     Span::from_millis(2)
 }
 
 /// More faults than this are of no use to anybody.
 const FAULTS_MAX: usize = 100_000;
+/// An echo comes within so many nanoseconds: a few round trips, a redial, the reload of a device.
+const ECHO_NS: u64 = 300_000;
 
 impl RandomFaults {
     pub(super) fn check(&self) -> Result<(), String> {
@@ -42,6 +52,10 @@ impl RandomFaults {
         }
         if self.lasts_max.0 == 0 {
             return Err("random.lasts_max = \"0ns\": a fault takes time".into());
+        }
+        if self.echoes_per_hundred > 90 {
+            let echoes = self.echoes_per_hundred;
+            return Err(format!("random.echoes_per_hundred = {echoes}: 0 to 90 are possible"));
         }
         Ok(())
     }
@@ -54,14 +68,18 @@ impl RandomFaults {
         let mean_ns = 1_000_000_000 / u64::from(self.per_second).max(1);
         let mut faults = Vec::new();
         let mut at = self.from.0;
+        let mut echo_of: Option<Fault> = None;
         while faults.len() < FAULTS_MAX {
             // Uniform gaps around the mean: the rate is kept, and nothing needs a logarithm.
-            at = at.saturating_add(rng.within(1, 2 * mean_ns));
+            let gap_max = if echo_of.is_some() { ECHO_NS.min(2 * mean_ns) } else { 2 * mean_ns };
+            at = at.saturating_add(rng.within(1, gap_max));
             if at >= end.0 {
                 break;
             }
-            let Some(kind) = rng.pick(&kinds).copied() else { break };
-            let Some(place) = place(scenario, kind.target(), rng) else { continue };
+            let Some((kind, place)) = next(scenario, echo_of.take(), &kinds, rng) else { continue };
+            if !leaves_a_way(scenario, kind, place) {
+                continue;
+            }
             let mut fault = Fault::new(kind, place);
             if kind == Kind::LinkDown {
                 fault.way = *rng.pick(&[Way::Both, Way::Tx, Way::Rx]).unwrap_or(&Way::Both);
@@ -71,9 +89,64 @@ impl RandomFaults {
             }
             let until = kind.lasts().then(|| Span(at.saturating_add(rng.within(1, self.lasts_max.0))));
             faults.push(FaultAt { at: Span(at), fault, until });
+            if self.echoes_per_hundred > 0 && rng.below(100) < u64::from(self.echoes_per_hundred) {
+                echo_of = Some(fault);
+            }
         }
         faults
     }
+}
+
+/// What comes next, and where; `None`: nothing there.
+fn next(scenario: &Scenario, echo_of: Option<Fault>, kinds: &[Kind], rng: &mut Rng) -> Option<(Kind, Place)> {
+    if let Some(before) = echo_of {
+        let same = before.kind;
+        return match rng.below(3) {
+            0 => Some((same, before.place)),
+            1 => Some((same, elsewhere(scenario, before.place, rng))),
+            _ => {
+                let fit: Vec<Kind> = kinds.iter().copied().filter(|kind| kind.target() == same.target()).collect();
+                rng.pick(&fit).map(|kind| (*kind, before.place))
+            }
+        };
+    }
+    let kind = rng.pick(kinds).copied()?;
+    Some((kind, place(scenario, kind.target(), rng)?))
+}
+
+/// The like of a place at another host or rank.
+fn elsewhere(scenario: &Scenario, place: Place, rng: &mut Rng) -> Place {
+    let (hosts, ranks) = (scenario.hosts, scenario.size());
+    let mut other = |of: u32, count: u32| match count {
+        0 | 1 => of,
+        _ => (of + 1 + rng.below(u64::from(count) - 1) as u32) % count,
+    };
+    match place {
+        Place::Rank(rank) => Place::Rank(other(rank, ranks)),
+        Place::RankHca { rank, hca } => Place::RankHca { rank: other(rank, ranks), hca },
+        Place::Hca { host, hca } => Place::Hca { host: other(host, hosts), hca },
+        Place::Port { host, hca, port } => Place::Port { host: other(host, hosts), hca, port },
+        place => place,
+    }
+}
+
+/// Whether two ends can still find each other. A device that was loaded anew and a port that was renumbered are somewhere
+/// else than before, and only they themselves can tell: where both ends of all that leads from one to the other move at
+/// once, and no other network stands, neither can reach the other to tell it. So, without streams, only the first host
+/// moves, and its device is only loaded anew if its ranks have shared memory, or are one.
+fn leaves_a_way(scenario: &Scenario, kind: Kind, place: Place) -> bool {
+    let host = match (kind, place) {
+        (Kind::DeviceFatal, Place::Hca { host, .. }) | (Kind::Renumber, Place::Port { host, .. }) => host,
+        // Completion queues of a whole device; who has lost one opens the device anew.
+        (Kind::CqOverflow, Place::RankHca { rank, .. }) => scenario.host_of(rank),
+        _ => return true,
+    };
+    let rails = scenario.rails();
+    if rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. })) {
+        return true;
+    }
+    let together = scenario.ranks_per_host == 1 || rails.iter().any(|rail| matches!(rail, RailSpec::Shm {}));
+    host == 0 && (together || kind == Kind::Renumber)
 }
 
 /// Any place of a sort.

@@ -19,6 +19,10 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     let hcas = rng.within(1, 3) as usize;
     scenario.hcas = (0..hcas).map(|_| hca(rng)).collect();
     scenario.rails = rails(&scenario, rng);
+    // Dice of its own: what the others draw stays as it was.
+    if Rng::new(seed, "administrative network").one_in(2) {
+        administer(&mut scenario);
+    }
     scenario.subnets = subnets(&scenario, rng);
     scenario.squeeze = rng.one_in(3);
     if rng.one_in(3) {
@@ -30,11 +34,11 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     if rng.one_in(4) {
         scenario.config.striping = Some(Striping::Binding);
     }
-    // Dice of its own: what the others draw stays as it was.
     policies(&mut scenario, &mut Rng::new(seed, "policies"));
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
     recovery(&mut scenario, &mut Rng::new(seed, "recovery"));
     let kinds = menu.kinds();
+    let echoes = *Rng::new(seed, "echoes").pick(&[0, 0, 30, 80]).unwrap_or(&0);
     // One world in four is calm: it should be clean whatever the menu.
     if !kinds.is_empty() && !rng.one_in(4) {
         scenario.random = Some(RandomFaults {
@@ -42,6 +46,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
             kinds,
             lasts_max: Span::from_micros(rng.within(5, 3000)),
             from: Span::from_micros(0),
+            echoes_per_hundred: echoes,
             until: None,
         });
     }
@@ -116,6 +121,16 @@ fn rails(scenario: &Scenario, rng: &mut Rng) -> Vec<RailSpec> {
         }));
     }
     rails
+}
+
+/// Where no stream leads anywhere, an administrative network: slow, and over a card of its own.
+fn administer(scenario: &mut Scenario) {
+    if scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. })) {
+        return;
+    }
+    let hca = scenario.hcas.len() as u32;
+    scenario.hcas.push(HcaSpec { link_bytes_per_second: Some(125_000_000), ..HcaSpec::default() });
+    scenario.rails.push(RailSpec::Stream { hca, port: 0 });
 }
 
 /// A subnet for each port number, some with jitter.
