@@ -48,6 +48,7 @@ const UNSAFE_FILES: &[&str] = &[
     "verbs-shim/rdma-core-sys/examples/layout.rs",
     "verbs-shim/rdma-core-sys/src/functions.rs",
     "verbs-shim/rdma-core-sys/src/inline.rs",
+    "verbs-shim/rdma-core-sys/src/types.rs",
     "verbs-shim/src/contract/device.rs",
     "verbs-shim/src/ffi/events.rs",
     "verbs-shim/src/ffi/mod.rs",

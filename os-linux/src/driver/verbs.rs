@@ -7,6 +7,7 @@ use core::fmt;
 use std::error::Error;
 
 use rerail_core::ids::PeerId;
+use rerail_verbs::contract::CreateError;
 use rerail_verbs::{ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, OpenError, QueryError, Verbs};
 use rustix::io::Errno;
 
@@ -152,9 +153,8 @@ fn open_one(
     let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
     let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
-    let mut device = IbDevice::new(context).map_err(|why| (name.clone(), RailError::Query(why)))?;
-    device.set_relaxed_ordering(settings.verbs_relaxed_ordering);
-    device.set_event_interval(EVENT_INTERVAL);
+    let relaxed = settings.verbs_relaxed_ordering;
+    let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
     let place = Device::of_verbs(&want.device, choice.port.number);
     let options = VerbsOptions {
         name: name.clone(),
@@ -178,7 +178,26 @@ fn open_one(
     let secret = random::random::<32>().map_err(|errno| (name.clone(), RailError::Random(errno)))?;
     let identity =
         Identity { key: auth::JobKey::new(key.key), job: key.job_id, me: rank, secret: auth::JobKey::new(secret) };
-    VerbsRail::open(device, choice.port.number, options, identity).map_err(|why| (name, RailError::Rail(why)))
+    let rail = VerbsRail::open(device, choice.port.number, options, identity);
+    let rail = rail.map_err(|why| (name, RailError::Rail(why)))?;
+    let device = want.device.clone();
+    Ok(rail.reopen_with(move || again(&device, relaxed)))
+}
+
+/// A device as rails use it.
+fn prepared(context: Context, relaxed: bool) -> Result<IbDevice, QueryError> {
+    let mut device = IbDevice::new(context)?;
+    device.set_relaxed_ordering(relaxed);
+    device.set_event_interval(EVENT_INTERVAL);
+    Ok(device)
+}
+
+/// The device of that name once more, after it broke or was unplugged: it may be another one by now, as far as libibverbs is
+/// concerned, so it is looked for anew.
+fn again(name: &str, relaxed: bool) -> Result<IbDevice, CreateError> {
+    let devices = Verbs::open().ok().and_then(|verbs| verbs.devices().ok());
+    let context = devices.and_then(|devices| devices.find(name)?.open().ok());
+    context.and_then(|context| prepared(context, relaxed).ok()).ok_or(CreateError::DeviceGone)
 }
 
 #[cfg(test)]

@@ -104,6 +104,9 @@ fn end<T>(what: &'static str, object: *mut T) -> c_int {
     script(|script| {
         let at = script.alive.iter().position(|alive| *alive == what).expect("destroyed twice");
         script.alive.remove(at);
+        // Nobody looks at it any more.
+        script.qps.retain(|at| *at != object as usize);
+        script.cqs.retain(|at| *at != object as usize);
     });
     // SAFETY: made by `make` with this type, destroyed once: else the count above would not hold.
     drop(unsafe { Box::from_raw(object) });
