@@ -9,6 +9,7 @@ use rerail_sim::figures::{Claim, Figure};
 
 use super::Chapter;
 use super::plot::{PlotError, dark_rules, svg};
+use super::timeline;
 use super::words::{expected, heading, number, on_axis, quantity};
 
 /// The page of these chapters.
@@ -114,9 +115,14 @@ fn section(body: &mut String, figure: &Figure) -> Result<(), PlotError> {
     put(body, format_args!("<section id=\"{id}\">\n<h3>{source}: {title}</h3>\n"));
     let (paper, ours) = (escape(&figure.paper), escape(&figure.ours));
     put(body, format_args!("<dl><dt>The paper's</dt><dd>{paper}</dd><dt>Ours</dt><dd>{ours}</dd></dl>\n"));
-    body.push_str(&svg(figure)?);
+    match &figure.timeline {
+        Some(timeline) => body.push_str(&timeline::svg(timeline, &format!("{}: {}", figure.source, figure.title))),
+        None => body.push_str(&svg(figure)?),
+    }
     claims(body, figure);
-    points(body, figure);
+    if !figure.series.is_empty() {
+        points(body, figure);
+    }
     body.push_str("</section>\n");
     Ok(())
 }
