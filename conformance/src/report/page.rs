@@ -226,6 +226,14 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_figure_with_a_picture_has_no_plot_and_no_table_behind_it() {
+        let timeline = rerail_sim::figures::Timeline { lanes: vec!["rank 0, a".into()], ..Default::default() };
+        let page = page(vec![Figure { series: Vec::new(), timeline: Some(timeline), ..figure() }]);
+        assert_eq!((page.matches("<svg ").count(), page.matches("<table>").count()), (1, 1), "{page}");
+        assert!(page.contains("rank 0, a") && page.contains("<caption>Claims</caption>"), "{page}");
+    }
+
+    #[test]
     fn claims_that_fail_are_named_at_the_top() {
         let well = page(vec![figure()]);
         assert!(well.contains("All 1 claims hold.") && !well.contains(">fails<"));
