@@ -10,8 +10,9 @@
 #   -j           prints JSON, a line per number, instead of the table
 #   -w           writes the baseline anew instead of comparing
 #
-# Fails where a number is more than 3 % above the committed one (instructions.baseline, beside this script), or where a
-# small message by the default policy costs either side over 5 % more with two rails than with one. Numbers below the
+# Fails where a number is more than 3 % above the committed one (instructions.baseline, beside this script), where a
+# small message by the default policy costs either side over 5 % more with two rails than with one, or both sides together
+# over 3 % more with recovery than without (cases whose names end with "-unreliable"). Numbers below the
 # baseline by as much are told: the baseline is to follow. The baseline holds for x86_64; elsewhere numbers are only
 # compared with each other.
 # Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind is absent (said on stderr; not a pass).
@@ -19,6 +20,7 @@ set -eu
 
 tolerance=3
 second_rail_max=5
+recovery_max=3
 
 absent() {
     echo "absent: $*" >&2
@@ -87,6 +89,12 @@ for policy in $(echo "$policies" | tr , ' '); do
         done
     done
 done
+for rails in 1 2; do
+    for side in sender receiver; do
+        count one-way-unreliable "$rails" default 512 "$side"
+        count one-way-1M-unreliable "$rails" default 8 "$side"
+    done
+done
 count round-trip 1 default 256 both
 count round-trip-retained 1 default 256 both
 
@@ -101,7 +109,7 @@ fi
 known=$baseline
 [ "$(uname -m)" = x86_64 ] && [ -e "$baseline" ] || known=/dev/null
 
-awk -v tolerance="$tolerance" -v second="$second_rail_max" -v json="$json" '
+awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rail_max" -v json="$json" '
     /^#/ { next }
     FILENAME != counted_file { known[$1 " " $2 " " $3 " " $4] = $5; next }
     {
@@ -123,8 +131,19 @@ awk -v tolerance="$tolerance" -v second="$second_rail_max" -v json="$json" '
         if (off < -tolerance) better[++betters] = sprintf("%s: %.1f %% below the baseline", key, -off)
         if ($1 == "one-way" && $2 == "default" && $3 == 2 && $5 > now[one] * (1 + second / 100))
             wrong[++wrongs] = sprintf("%s: a second rail costs over %d %% more", key, second)
+        if ($2 == "default" && $1 ~ /^one-way(-unreliable)?$/) sum[$1 " " $3] += $5
     }
     END {
+        for (rails = 1; rails <= 2; rails++) {
+            with = sum["one-way " rails]
+            without = sum["one-way-unreliable " rails]
+            if (!without) continue
+            more = 100 * (with - without) / without
+            if (!json)
+                printf "8 bytes, both sides, %d rails: %d with recovery, %d without: %+.1f %%\n", rails, with, without, more
+            if (more > recovery)
+                wrong[++wrongs] = sprintf("%d rails: recovery costs over %d %% more", rails, recovery)
+        }
         for (n = 1; n <= betters; n++) print better[n] ": write it anew (-w)" | "cat >&2"
         for (n = 1; n <= wrongs; n++) print wrong[n] | "cat >&2"
         exit wrongs > 0

@@ -14,7 +14,7 @@ fn round_trip(criterion: &mut Criterion) {
     for (name, lossless) in [("lossless", true), ("retained", false)] {
         for bytes in [0, 8, 1024] {
             let mut regions = Regions::new();
-            let mut pair = Pair::connect(&mut regions, lossless, 1, None);
+            let mut pair = Pair::connect(&mut regions, lossless, 1, None, true);
             group.bench_function(format!("{name}/{bytes}"), |bench| bench.iter(|| pair.round_trip(bytes)));
         }
     }
@@ -26,7 +26,7 @@ fn one_way(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("endpoint/one_way");
     group.throughput(Throughput::Elements(1));
     let mut regions = Regions::new();
-    let mut pair = Pair::connect(&mut regions, true, 1, None);
+    let mut pair = Pair::connect(&mut regions, true, 1, None, true);
     group.bench_function("lossless/8", |bench| bench.iter(|| pair.one_way(0, 8)));
     group.finish();
 }

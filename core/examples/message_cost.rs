@@ -3,7 +3,7 @@
 //! `message_cost CASE RAILS POLICY COUNT`: COUNT messages by each of the CASE's sides, over RAILS rails (1 to 8), with a
 //! policy by its name for all classes (`default`: as an endpoint begins). Cases: `round-trip` (8 bytes there and back, a
 //! rail that loses nothing), `round-trip-retained` (a rail that may lose something), `one-way` (8 bytes there, such rails),
-//! `one-way-1M` (1 MiB).
+//! `one-way-1M` (1 MiB), `one-way-unreliable` and `one-way-1M-unreliable` (the same without recovery).
 //!
 //! What the sender's and the receiver's endpoints are asked for the COUNT messages goes through functions of their own,
 //! `at_first` and `at_second`; connecting and the messages before that, by which policies get to know the rails, do not.
@@ -33,7 +33,11 @@ fn main() -> ExitCode {
         (_, Some(policy)) => Some(policy),
         (_, None) => return usage("there is no such policy"),
     };
-    let (bytes, both, lossless) = match case.as_str() {
+    let (case, recovery) = match case.strip_suffix("-unreliable") {
+        Some(case) => (case, false),
+        None => (case.as_str(), true),
+    };
+    let (bytes, both, lossless) = match case {
         "round-trip" => (8, true, true),
         "round-trip-retained" => (8, true, false),
         "one-way" => (8, false, false),
@@ -41,7 +45,7 @@ fn main() -> ExitCode {
         _ => return usage("there is no such case"),
     };
     let mut regions = Regions::new();
-    let mut pair = Pair::connect(&mut regions, lossless, rails, policy);
+    let mut pair = Pair::connect(&mut regions, lossless, rails, policy, recovery);
     for round in 0..WARM_UP + count {
         if round == WARM_UP {
             pair.count();
@@ -52,6 +56,7 @@ fn main() -> ExitCode {
 }
 
 fn usage(why: &str) -> ExitCode {
-    eprintln!("{why}\nusage: message_cost round-trip|round-trip-retained|one-way|one-way-1M RAILS POLICY COUNT");
+    let cases = "round-trip|round-trip-retained|one-way|one-way-1M";
+    eprintln!("{why}\nusage: message_cost {cases}[-unreliable] RAILS POLICY COUNT");
     ExitCode::from(2)
 }

@@ -1,10 +1,11 @@
 //! `rerail report`: the papers' figures, run again in simulated clusters, as one page and as tables.
 //!
-//! The figures are data (`rerail_sim::figures`), the same that tests take; here they are drawn (`plot`), set (`page`) and
+//! The figures are data (`rerail_sim::figures`), the same that tests take; here they are drawn (`plot`, `timeline`), set (`page`) and
 //! told in the terminal.
 
 mod page;
 pub mod plot;
+mod timeline;
 mod words;
 
 use std::num::NonZero;

@@ -9,6 +9,7 @@ use rerail_sim::figures::{Claim, Figure};
 
 use super::Chapter;
 use super::plot::{PlotError, dark_rules, svg};
+use super::timeline;
 use super::words::{expected, heading, number, on_axis, quantity};
 
 /// The page of these chapters.
@@ -114,9 +115,14 @@ fn section(body: &mut String, figure: &Figure) -> Result<(), PlotError> {
     put(body, format_args!("<section id=\"{id}\">\n<h3>{source}: {title}</h3>\n"));
     let (paper, ours) = (escape(&figure.paper), escape(&figure.ours));
     put(body, format_args!("<dl><dt>The paper's</dt><dd>{paper}</dd><dt>Ours</dt><dd>{ours}</dd></dl>\n"));
-    body.push_str(&svg(figure)?);
+    match &figure.timeline {
+        Some(timeline) => body.push_str(&timeline::svg(timeline, &format!("{}: {}", figure.source, figure.title))),
+        None => body.push_str(&svg(figure)?),
+    }
     claims(body, figure);
-    points(body, figure);
+    if !figure.series.is_empty() {
+        points(body, figure);
+    }
     body.push_str("</section>\n");
     Ok(())
 }
@@ -217,6 +223,14 @@ pub(super) mod tests {
         for cells in [["8", "1", "1.5"], ["64", "3", ""], ["64K", "4", "8.25"]] {
             assert!(page.contains(&row(cells)), "{cells:?} in {page}");
         }
+    }
+
+    #[test]
+    fn a_figure_with_a_picture_has_no_plot_and_no_table_behind_it() {
+        let timeline = rerail_sim::figures::Timeline { lanes: vec!["rank 0, a".into()], ..Default::default() };
+        let page = page(vec![Figure { series: Vec::new(), timeline: Some(timeline), ..figure() }]);
+        assert_eq!((page.matches("<svg ").count(), page.matches("<table>").count()), (1, 1), "{page}");
+        assert!(page.contains("rank 0, a") && page.contains("<caption>Claims</caption>"), "{page}");
     }
 
     #[test]

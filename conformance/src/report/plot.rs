@@ -25,16 +25,16 @@ use super::words::{heading, on_axis, quantity};
 const SIZE: (u32, u32) = (760, 440);
 
 /// A colour, and its counterpart on a dark ground.
-type Shade = (RGBColor, &'static str);
+pub(super) type Shade = (RGBColor, &'static str);
 
 /// Text, axes, and what the paper states.
-const INK: Shade = (RGBColor(0x22, 0x22, 0x26), "#e4e4e8");
+pub(super) const INK: Shade = (RGBColor(0x22, 0x22, 0x26), "#e4e4e8");
 
 /// Lines behind the curves.
-const GRID: Shade = (RGBColor(0xd8, 0xd8, 0xde), "#3c3c44");
+pub(super) const GRID: Shade = (RGBColor(0xd8, 0xd8, 0xde), "#3c3c44");
 
 /// The curves', in turn: colours that people with colour blindness tell apart (Okabe and Ito, 2008).
-const PALETTE: &[Shade] = &[
+pub(super) const PALETTE: &[Shade] = &[
     (RGBColor(0x00, 0x72, 0xb2), "#56b4e9"),
     (RGBColor(0xd5, 0x5e, 0x00), "#ff9d4d"),
     (RGBColor(0x00, 0x9e, 0x73), "#3fd0a4"),
@@ -120,7 +120,7 @@ pub fn dark_rules() -> String {
 /// Where a value lies on its axis.
 fn place(axis: &Axis, series: &str, value: f64) -> Result<f64, PlotError> {
     let place = match axis.scale {
-        Scale::Linear => value,
+        Scale::Linear | Scale::Names(_) => value,
         Scale::Log2 => value.log2(),
         Scale::Log10 => value.log10(),
     };
@@ -131,7 +131,7 @@ fn place(axis: &Axis, series: &str, value: f64) -> Result<f64, PlotError> {
 /// The value at a place.
 fn value(scale: Scale, place: f64) -> f64 {
     match scale {
-        Scale::Linear => place,
+        Scale::Linear | Scale::Names(_) => place,
         Scale::Log2 => place.exp2(),
         Scale::Log10 => 10f64.powf(place),
     }
@@ -175,6 +175,13 @@ impl Range {
                     step,
                 )
             }
+            // Half a place beside the first and the last.
+            Scale::Names(names) => Range {
+                from: -0.5,
+                to: names.len() as f64 - 0.5,
+                ticks: (0..names.len()).map(|place| place as f64).collect(),
+                fine: Vec::new(),
+            },
             Scale::Log2 => {
                 let (from, to) = whole(least, most);
                 Range::stepped(from, to, ((to - from) / TICKS_MAX).ceil())
@@ -267,8 +274,11 @@ fn draw(
     }
     for (index, points) in curves.iter().enumerate() {
         let colour = PALETTE[index % PALETTE.len()].0;
-        let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
-        chart.draw_series(line).map_err(|error| told(&error))?;
+        // Between names there is nothing that a line could show.
+        if !matches!(figure.x.scale, Scale::Names(_)) {
+            let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2));
+            chart.draw_series(line).map_err(|error| told(&error))?;
+        }
         let markers = points.iter().map(|&at| Marker { at, index, colour });
         chart.draw_series(markers).map_err(|error| told(&error))?;
     }

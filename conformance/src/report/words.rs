@@ -1,6 +1,6 @@
 //! Numbers and claims as people read them, on the page and in the terminal alike.
 
-use rerail_sim::figures::{Axis, Claim};
+use rerail_sim::figures::{Axis, Claim, Scale};
 
 /// A number with four digits that mean something, and no zeros behind them.
 pub fn number(value: f64) -> String {
@@ -30,8 +30,13 @@ pub fn expected(claim: &Claim) -> String {
     format!("{} {}", claim.relation, quantity(claim.expected, claim.unit))
 }
 
-/// A value on an axis: bytes with binary prefixes as the papers write them (`64K`), anything else as a number.
+/// A value on an axis: bytes with binary prefixes as the papers write them (`64K`), a name where it has one, anything else
+/// as a number.
 pub fn on_axis(axis: &Axis, value: f64) -> String {
+    if let Scale::Names(names) = axis.scale {
+        // Ticks are drawn from what rounding left of whole numbers.
+        return names.get(value.round() as usize).map(|name| (*name).to_owned()).unwrap_or_default();
+    }
     if axis.unit != "bytes" {
         return number(value);
     }
@@ -50,7 +55,7 @@ pub fn heading(axis: &Axis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rerail_sim::figures::{Relation, Scale};
+    use rerail_sim::figures::Relation;
 
     use super::*;
 
@@ -69,6 +74,12 @@ mod tests {
         assert_eq!(told, ["8", "1000", "1K", "64K", "4M"]);
         let plain = Axis { label: "time".into(), unit: "s".into(), scale: Scale::Linear };
         assert_eq!((on_axis(&plain, 1024.0).as_str(), heading(&plain).as_str()), ("1024", "time (s)"));
+    }
+
+    #[test]
+    fn names_stand_on_an_axis_that_has_some() {
+        let axis = Axis { label: "kernel".into(), unit: String::new(), scale: Scale::Names(&["BT", "CG"]) };
+        assert_eq!([0.0, 1.0, 1.0 - 1e-9, 2.0].map(|value| on_axis(&axis, value)), ["BT", "CG", "CG", ""]);
     }
 
     #[test]

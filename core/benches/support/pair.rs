@@ -115,11 +115,18 @@ pub struct Pair<'m> {
 }
 
 impl<'m> Pair<'m> {
-    /// Connects two endpoints over `rails` rails. `policy`: for all classes of messages; `None`: the default.
-    pub fn connect(regions: &'m mut Regions, lossless: bool, rails: usize, policy: Option<Policy>) -> Pair<'m> {
+    /// Connects two endpoints over `rails` rails. `policy`: for all classes of messages; `None`: the default. `recovery`: of
+    /// [`Config`].
+    pub fn connect(
+        regions: &'m mut Regions,
+        lossless: bool,
+        rails: usize,
+        policy: Option<Policy>,
+        recovery: bool,
+    ) -> Pair<'m> {
         let mut rank = 0;
         let sides = regions.0.each_mut().map(|region| {
-            let config = config(rank);
+            let config = Config { recovery, ..config(rank) };
             let facts = vec![facts(lossless); rails];
             let mut endpoint = Endpoint::new(config, &facts, region.for_test(&config), Time(0)).expect("starts");
             let mask = u64::MAX >> (64 - rails);

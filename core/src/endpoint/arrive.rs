@@ -57,13 +57,14 @@ impl Endpoint<'_> {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.heard = now;
-        self.t.sub(channel, rail).heard = now;
-        let slot = self.t.channels.at_mut(channel);
-        if common.epoch != slot.epoch {
+        let is_old = common.epoch != slot.epoch;
+        let sub = self.t.sub(channel, rail);
+        sub.heard = now;
+        let state = sub.link.state();
+        if is_old {
             self.stats.stale_dropped += 1;
             return Ok(Arrival::Discard); // G-5
         }
-        let state = self.t.sub(channel, rail).link.state();
         if matches!(state, State::Down | State::Connecting) {
             // Of a connection that was ended from here.
             self.stats.stale_dropped += 1;
@@ -263,7 +264,9 @@ impl Endpoint<'_> {
         if !self.claim_psn(now, channel, ORDERED, psn)? {
             return Ok(Arrival::Discard);
         }
-        if let Some(arrival) = self.arrive_again(channel, rail, common, psn)? {
+        if self.t.channels.at(channel).voids != 0
+            && let Some(arrival) = self.arrive_again(channel, rail, common, psn)?
+        {
             return Ok(arrival); // F-6
         }
         let blocks = bytes.div_ceil(self.config.block_bytes);
@@ -367,6 +370,7 @@ impl Endpoint<'_> {
 
     /// The copy of an ordered packet whose payload was on its way here when its rail died: its header has had its effect,
     /// the payload goes where that one was to go (F-6).
+    #[cold]
     pub(super) fn arrive_again(
         &mut self,
         channel: u32,

@@ -43,6 +43,7 @@ impl Endpoint<'_> {
     }
 
     /// Of what it says only its CONNECT counts.
+    #[cold]
     pub(super) fn arrive_late(&mut self, channel: u32, rail: RailId, header: &[u8]) {
         let Ok(Repr { body: Body::Connect(connect), .. }) = Repr::parse(header) else { return };
         self.t.sub(channel, rail).link.connect(connect.connection);

@@ -117,12 +117,18 @@ impl Endpoint<'_> {
         }
         if slot.terms.is_some() {
             // Nothing sequenced follows the goodbye (G-7).
-            while self.t.channels.at(channel).state != ChannelState::Leaving {
+            loop {
+                let slot = self.t.channels.at(channel);
+                // Compared by hand: the derived comparison is a call, once for every packet.
+                if matches!(slot.state, ChannelState::Leaving) {
+                    break;
+                }
+                let has_lost = slot.replaying != 0;
                 if out.len() + STEP > out.capacity() {
                     self.activate(channel);
                     return;
                 }
-                let sent = self.pump_replay(now, channel, out) == Step::Sent
+                let sent = has_lost && self.pump_replay(now, channel, out) == Step::Sent
                     || self.pump_control(now, channel, out) == Step::Sent
                     || self.pump_message(now, channel, out) == Step::Sent
                     || self.pump_request(now, channel, out) == Step::Sent
@@ -131,10 +137,9 @@ impl Endpoint<'_> {
                     break;
                 }
             }
-            if self.t.channels.at(channel).fences != 0 {
+            let slot = self.t.channels.at(channel);
+            if slot.fences | slot.questions != 0 {
                 self.pump_fences(now, channel, out);
-            }
-            if self.t.channels.at(channel).questions != 0 {
                 self.pump_questions(now, channel, out);
             }
             self.pump_samples(now, channel, out);

@@ -17,12 +17,10 @@ use crate::time::Time;
 use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, RemoteKeys, Repr, Resume, Rts};
 
 impl Endpoint<'_> {
-    /// The next thing that goes out again.
+    /// The next thing that goes out again; asked only where the channel is `replaying`.
+    #[cold]
     pub(super) fn pump_replay(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let replaying = self.t.channels.at(channel).replaying;
-        if replaying == 0 {
-            return Step::Idle;
-        }
         for lane in [ORDERED, UNORDERED] {
             if replaying >> lane & 1 == 1 && self.replay_packet(now, channel, lane, out) == Step::Sent {
                 return Step::Sent;
