@@ -22,6 +22,9 @@ pub enum Measure {
     Bidirectional,
     /// Windows of small messages one way: messages per second.
     Rate,
+    /// Messages of mixed sizes both ways, puts and atomics beside them, for --seconds: each must come once, in order and
+    /// as it was sent. For networks that fail meanwhile.
+    Mixed,
 }
 
 /// By which operation `perf` moves data.
@@ -71,13 +74,15 @@ pub struct PerfArgs {
     /// The path, when not under a launcher.
     #[arg(long, value_enum, default_value_t = PathChoice::Shm)]
     pub path: PathChoice,
-    /// Verify every byte. What that costs is a part of what is measured, except for puts and for latencies of gets.
+    /// Verify every byte (mixed does in any case). What that costs is a part of what is measured, except for puts and for
+    /// latencies of gets.
     #[arg(long)]
     pub verify: bool,
     /// Measure bare TCP sockets instead of the transport: what there is to be had (latency, bandwidth and rate).
     #[arg(long, conflicts_with_all = ["op", "verify"])]
     pub baseline: bool,
-    /// Send messages of one size for so long, and tell the bandwidth over time (bandwidth and bidirectional).
+    /// Send messages of one size for so long, and tell the bandwidth over time (bandwidth and bidirectional); of mixed: for
+    /// how long, 10 without it.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["iterations", "warmup", "baseline"],
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rerail_core::endpoint::MessageClass;
-use rerail_core::ids::PeerId;
+use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::RailKind;
 use rerail_linux::driver::Engine;
 use rerail_sim::scenario::Scenario;
@@ -24,6 +24,7 @@ use crate::exit::{Exit, Failure};
 use crate::launch;
 use crate::output::{json, write_stdout};
 use crate::perf::kernel::{Buffers, Kernel, Load, Pair};
+use crate::perf::rails::{Health, monotonic_ns};
 use crate::perf::{self, ends};
 use crate::session::Session;
 use crate::simulate;
@@ -99,7 +100,9 @@ fn class(args: &ExplainArgs) -> MessageClass {
 fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explained>, Failure> {
     let transport = session.transport();
     let names: Vec<_> = transport.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
-    explained(args, &names, |class, bytes| transport.explain(PeerId(peer), class, bytes))
+    let now = monotonic_ns();
+    let health = |rail| Some(Health::of(&transport.rail_health(PeerId(peer), rail)?, now));
+    explained(args, &names, health, |class, bytes| transport.explain(PeerId(peer), class, bytes))
 }
 
 /// Rank 0's answers about rank 1, at the end of a simulated world.
@@ -119,7 +122,8 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
     let now = view.now;
     let engine: &Engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
     let names: Vec<_> = engine.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
-    explained(args, &names, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))
+    let health = |rail| Some(Health::of(&engine.endpoint().rail_health(PeerId(1), rail)?, now.0));
+    explained(args, &names, health, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))
 }
 
 /// The scenario, with what the command line says of policies.
@@ -146,12 +150,13 @@ fn scenario(args: &ExplainArgs, file: &Path) -> Result<Scenario, Failure> {
 fn explained(
     args: &ExplainArgs,
     names: &[(String, bool)],
+    health: impl Fn(RailId) -> Option<Health>,
     ask: impl Fn(MessageClass, u64) -> Option<rerail_core::endpoint::Explanation>,
 ) -> Result<Vec<Explained>, Failure> {
     let one = |&bytes: &u64| {
         let explanation = ask(class(args), bytes);
         let explanation = explanation.ok_or_else(|| Failure::peer_lost("no connection to the peer stands any more"))?;
-        Ok(Explained::new(bytes, names, &explanation))
+        Ok(Explained::new(bytes, names, &explanation, &health))
     };
     args.size.iter().map(one).collect()
 }

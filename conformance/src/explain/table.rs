@@ -1,10 +1,12 @@
 //! Explanations as people and programs read them.
 
 use rerail_core::endpoint::{Explanation, Verdict, Way};
+use rerail_core::ids::RailId;
 use rerail_core::time::Nanos;
 use serde::Serialize;
 
 use crate::output::{Align, Table, bold, bytes, microseconds, rate};
+use crate::perf::rails::Health;
 
 /// What would become of messages of one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,11 +41,18 @@ struct Part {
     bytes_per_second: u64,
     latency_ns: u64,
     why: &'static str,
+    /// How it fares on the way to the peer.
+    health: Option<Health>,
 }
 
 impl Explained {
     /// `names`: of all rails, and whether they are the loopback, which no message to another process takes.
-    pub fn new(bytes: u64, names: &[(String, bool)], explanation: &Explanation) -> Explained {
+    pub fn new(
+        bytes: u64,
+        names: &[(String, bool)],
+        explanation: &Explanation,
+        health: impl Fn(RailId) -> Option<Health>,
+    ) -> Explained {
         let others = explanation.shares.iter().filter_map(|share| match names.get(usize::from(share.rail.0)) {
             Some((name, false)) => Some((name, share)),
             _ => None,
@@ -56,6 +65,7 @@ impl Explained {
             bytes_per_second: share.bytes_per_second,
             latency_ns: share.latency.0,
             why: why(share.verdict),
+            health: health(share.rail),
         };
         Explained {
             bytes,
@@ -126,6 +136,7 @@ pub fn render(explained: &[Explained]) -> String {
             ("believed MB/s", Align::Right),
             ("latency us", Align::Right),
             ("why", Align::Left),
+            ("health", Align::Left),
         ]);
         let known = |value: u64, text: String| if value == 0 { "-".to_owned() } else { text };
         for part in &one.rails {
@@ -137,6 +148,7 @@ pub fn render(explained: &[Explained]) -> String {
                 known(part.bytes_per_second, rate(part.bytes_per_second as f64)),
                 known(part.latency_ns, microseconds(part.latency_ns)),
                 part.why.to_owned(),
+                part.health.as_ref().map_or("-".to_owned(), Health::sentence),
             ]);
         }
         format!("{}\n{}", bold(&one.sentence()), table.render())

@@ -3,8 +3,9 @@
 mod baseline;
 pub mod ends;
 pub mod kernel;
+mod mixed;
 pub mod pin;
-mod rails;
+pub mod rails;
 mod report;
 pub mod steady;
 
@@ -43,20 +44,23 @@ const WINDOW: u64 = 0x7065_7266_0000_0000;
 
 /// Launches two ranks, or is one of them.
 pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
-    if args.op != Operation::Send && matches!(args.measure, Measure::Bidirectional) {
-        return Err(Failure::usage("bidirectional measures --op send only"));
+    let is_mixed = args.measure == Measure::Mixed;
+    if args.op != Operation::Send && matches!(args.measure, Measure::Bidirectional | Measure::Mixed) {
+        return Err(Failure::usage("bidirectional and mixed have no --op"));
     }
-    if args.seconds.is_some()
-        && (args.op != Operation::Send || !matches!(args.measure, Measure::Bandwidth | Measure::Bidirectional))
-    {
-        return Err(Failure::usage("--seconds measures bandwidth and bidirectional by --op send"));
+    if is_mixed && (args.iterations.is_some() || args.warmup.is_some()) {
+        return Err(Failure::usage("mixed goes on for --seconds, not for --iterations"));
     }
-    if args.seconds.is_some() && args.sizes.len() > 1 {
+    let over_time = matches!(args.measure, Measure::Bandwidth | Measure::Bidirectional | Measure::Mixed);
+    if args.seconds.is_some() && (args.op != Operation::Send || !over_time) {
+        return Err(Failure::usage("--seconds is for mixed, and for bandwidth and bidirectional by --op send"));
+    }
+    if args.seconds.is_some() && args.sizes.len() > 1 && !is_mixed {
         return Err(Failure::usage("--seconds measures messages of one size"));
     }
     if args.baseline {
         let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(&args.run.ends);
-        if !over_tcp || matches!(args.measure, Measure::Bidirectional) {
+        if !over_tcp || matches!(args.measure, Measure::Bidirectional | Measure::Mixed) {
             return Err(Failure::usage("--baseline measures latency, bandwidth or rate with --path tcp"));
         }
         return baseline::run(args);
@@ -78,7 +82,15 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     // Processes of a pair may stand on hosts of their own.
     let pinned = (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize));
     let pair = Pair { first, second: 1 - first };
-    if args.seconds.is_some() {
+    let mut verdict = Exit::Ok;
+    if args.measure == Measure::Mixed {
+        let mixed = mixed::run(&args, &mut session, pair)?;
+        drop(pinned);
+        verdict = mixed.verdict();
+        if session.rank() == first {
+            mixed.print(args.run.json)?;
+        }
+    } else if args.seconds.is_some() {
         let steady = steady::measure(&args, &mut session, pair)?;
         drop(pinned);
         if session.rank() == first {
@@ -92,7 +104,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         }
     }
     session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
-    Ok(Exit::Ok)
+    Ok(verdict)
 }
 
 /// Launches this program again as two ranks that are apart as `path` says.
@@ -119,7 +131,7 @@ fn sizes(args: &PerfArgs) -> Vec<u64> {
     match args.measure {
         _ if !args.sizes.is_empty() => args.sizes.clone(),
         Measure::Latency => SIZES_LATENCY.to_vec(),
-        Measure::Bandwidth | Measure::Bidirectional => SIZES_BANDWIDTH.to_vec(),
+        Measure::Bandwidth | Measure::Bidirectional | Measure::Mixed => SIZES_BANDWIDTH.to_vec(),
         Measure::Rate => SIZES_RATE.to_vec(),
     }
 }

@@ -1,12 +1,13 @@
 //! What each rail carried and was seen to do, as the core counts it.
 
-use rerail_core::endpoint::{Change, RailStats, Why};
+use rerail_core::endpoint::{Change, RailHealth, RailState, RailStats, Why};
+use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 use rerail_linux::driver::RailInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::output::{Align, Table, bytes, microseconds, rate};
-use crate::session::Session;
+use crate::session::{Session, describe_fault};
 
 /// A rail's figures: what it carried since they were last taken, and what is known of it now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -31,6 +32,58 @@ pub struct RailLine {
     pub changed: String,
     /// How long ago that was, in seconds.
     pub changed_ago: Option<f64>,
+    /// How it fares on the way to the other rank; absent: no connection to it stands.
+    #[serde(default)]
+    pub health: Option<Health>,
+}
+
+/// How a rail fares on the way to a peer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Health {
+    /// `up`, `opening`, `down` (and waiting to be opened again) or `idle`.
+    pub state: String,
+    /// Since when it is up, or not, in seconds ago; absent: it never was up.
+    pub since_ago: Option<f64>,
+    /// Connections that were up and failed.
+    pub failures: u32,
+    /// How often it came back.
+    pub returns: u32,
+    /// Connections that could not be had.
+    pub refusals: u32,
+    /// What the last of these was told as; empty: nothing ever failed.
+    pub fault: String,
+}
+
+impl Health {
+    /// As the transport tells it; `now_ns`: by the clock of its times.
+    pub fn of(health: &RailHealth, now_ns: u64) -> Health {
+        let state = match health.state {
+            RailState::Idle => "idle",
+            RailState::Opening => "opening",
+            RailState::Up => "up",
+            RailState::Down { .. } => "down",
+        };
+        let since = (health.since.0 > 0).then(|| now_ns.saturating_sub(health.since.0) as f64 / 1e9);
+        Health {
+            state: state.to_owned(),
+            since_ago: since,
+            failures: health.failures,
+            returns: health.returns,
+            refusals: health.refusals,
+            fault: health.fault.map_or(String::new(), describe_fault),
+        }
+    }
+
+    /// For people.
+    pub fn sentence(&self) -> String {
+        let since = self.since_ago.map_or(String::new(), |ago| format!(" for {ago:.1} s"));
+        let mut text = format!("{}{since}", self.state);
+        if self.failures + self.refusals > 0 {
+            let Health { failures, returns, refusals, fault, .. } = self;
+            text += &format!("; failed {failures}, came back {returns}, not to be had {refusals} times; last: {fault}");
+        }
+        text
+    }
 }
 
 /// The rails' figures from one moment on.
@@ -54,6 +107,9 @@ impl Rails {
     /// What they did since then: of all rails that ever carried a packet to another process.
     pub fn lines(&self, session: &Session) -> Vec<RailLine> {
         let now = monotonic_ns();
+        // Figures are told between two ranks; with more of them there is no one peer to tell of.
+        let peer = (session.size() == 2).then(|| PeerId(1 - session.rank()));
+        let health = |rail| peer.and_then(|peer| session.transport().rail_health(peer, rail));
         let used = |rail: &RailInfo<'_>| rail.kind != RailKind::Loop && rail.stats.packets > 0;
         let rails = session.transport().rails().zip(&self.before).filter(|(rail, _)| used(rail));
         let line = |(rail, before): (RailInfo<'_>, &RailStats)| RailLine {
@@ -67,13 +123,14 @@ impl Rails {
             latency_ns: rail.stats.latency.0,
             changed: rail.stats.changed.map_or(String::new(), |change| reason(&change)),
             changed_ago: rail.stats.changed.map(|change| now.saturating_sub(change.at.0) as f64 / 1e9),
+            health: health(rail.id).map(|health| Health::of(&health, now)),
         };
         rails.map(line).collect()
     }
 }
 
 /// The transport's clock.
-fn monotonic_ns() -> u64 {
+pub fn monotonic_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
@@ -105,6 +162,7 @@ pub fn render(lines: &[RailLine]) -> String {
         ("measured MB/s", Align::Right),
         ("latency us", Align::Right),
         ("last change", Align::Left),
+        ("health", Align::Left),
     ]);
     let total = lines.iter().map(|line| line.bytes).sum::<u64>().max(1);
     let measured = |value: u64, text: String| if value == 0 { "-".to_owned() } else { text };
@@ -119,6 +177,7 @@ pub fn render(lines: &[RailLine]) -> String {
             measured(line.bytes_per_second, rate(line.bytes_per_second as f64)),
             measured(line.latency_ns, microseconds(line.latency_ns)),
             format!("{}{ago}", line.changed),
+            line.health.as_ref().map_or("-".to_owned(), Health::sentence),
         ]);
     }
     table.render()

@@ -76,6 +76,7 @@ impl Report {
             Measure::Bandwidth => "bandwidth",
             Measure::Bidirectional => "bidirectional",
             Measure::Rate => "rate",
+            Measure::Mixed => "mixed",
         };
         let operation = match args.op {
             _ if args.baseline => "bare sockets",

@@ -27,7 +27,7 @@ use crate::exit::Failure;
 
 pub use collective::Hearing;
 pub use join::{dial, join, patiently, start};
-pub use people::{Path, Person, describe_loss, host_name};
+pub use people::{Path, Person, describe_fault, describe_loss, host_name};
 
 /// What a request came to.
 pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use rerail_core::endpoint::{LossReason, ProtocolError, RailFault};
+use rerail_core::ids::RailId;
 use rerail_linux::driver::Transport;
 use serde::{Deserialize, Serialize};
 
@@ -69,19 +70,18 @@ pub fn host_name() -> String {
 
 /// Why a peer is lost, with the rail by its name.
 pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
-    let rail = |id| {
-        transport
-            .rails()
-            .find(|rail| rail.id == id)
-            .map_or_else(|| format!("rail {}", id.0), |rail| format!("rail {}", rail.name))
-    };
+    loss(why, |id| transport.rails().find(|rail| rail.id == id).map(|rail| rail.name.to_owned()))
+}
+
+/// As [`describe_loss`], by the names of rails.
+fn loss(why: LossReason, name: impl Fn(RailId) -> Option<String>) -> String {
+    let rail = |id: RailId| format!("rail {}", name(id).unwrap_or_else(|| id.0.to_string()));
     match why {
         LossReason::NoRail => "no rail reaches it".to_owned(),
         LossReason::RailFailed { rail: id, fault } => format!("{}: {}", rail(id), describe_fault(fault)),
         LossReason::ConnectTimeout => "no connection on any rail within the configured time".to_owned(),
         LossReason::Unreachable { rails, attempts, time, rail: last, fault } => {
-            let tried: Vec<_> =
-                (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| rail(rerail_core::ids::RailId(bit))).collect();
+            let tried: Vec<_> = (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| rail(RailId(bit))).collect();
             format!(
                 "no rail leads to it for {:.1} s: {attempts} attempts over {}, the last over {}: {}",
                 time.0 as f64 / 1e9,
@@ -96,7 +96,8 @@ pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
     }
 }
 
-fn describe_fault(fault: RailFault) -> String {
+/// What a rail reported of a connection, in words.
+pub fn describe_fault(fault: RailFault) -> String {
     match fault {
         RailFault::Closed => "its process is gone, or closed without a goodbye".to_owned(),
         RailFault::Refused => "it refused the connection".to_owned(),
@@ -124,6 +125,26 @@ fn describe_protocol(error: ProtocolError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rerail_core::time::Nanos;
+
+    #[test]
+    fn an_unreachable_peer_is_told_with_all_that_was_tried() {
+        let name = |id: RailId| ["loop", "tcp:eth0", "tcp:eth1"].get(usize::from(id.0)).map(|name| name.to_string());
+        let why = LossReason::Unreachable {
+            rails: 0b1110,
+            attempts: 17,
+            time: Nanos::from_millis(12_340),
+            rail: RailId(2),
+            fault: RailFault::Device { code: 113 },
+        };
+        assert_eq!(
+            loss(why, name),
+            "no rail leads to it for 12.3 s: 17 attempts over rail tcp:eth0, rail tcp:eth1, rail 3, the last over rail \
+             tcp:eth1: the link failed: No route to host (os error 113)"
+        );
+        let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
+        assert_eq!(loss(why, name), "rail tcp:eth0: nobody listens any more: its process is gone");
+    }
 
     #[test]
     fn hosts_decide_the_path() {

@@ -230,7 +230,7 @@ fn measured(bytes: u64, played: &lab::Played) -> String {
     }
     let came = played.messages.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3)).collect::<Vec<_>>().join(" ");
     let names: Vec<_> = (0..played.carried.len()).map(|rail| (format!("rail {rail}"), false)).collect();
-    let told = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation));
+    let told = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation, |_| None));
     let explained = table::render(told.as_slice());
     let recuts = played.recuts;
     format!("{}\n{explained}\n  re-cuts: {recuts}; messages by balanced, us: {came}", table.render())

@@ -1,8 +1,8 @@
 //! Policies and explanations at run time: what the core's methods of the same names say, for rails by the numbers of
 //! [`rails`](Transport::rails). What is cut already stays as it is.
 
-use rerail_core::endpoint::{ClassPolicy, Explanation, MessageClass, Policy};
-use rerail_core::ids::PeerId;
+use rerail_core::endpoint::{ClassPolicy, Explanation, MessageClass, Policy, RailHealth};
+use rerail_core::ids::{PeerId, RailId};
 use rerail_core::time::Time;
 
 use super::{Engine, EngineOpening, Transport, now};
@@ -53,6 +53,11 @@ impl Transport {
     /// [`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain).
     pub fn explain(&self, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         self.engine.endpoint().explain(super::now(), peer, class, bytes)
+    }
+
+    /// How a rail fares on the way to `peer`: [`Endpoint::rail_health`](rerail_core::endpoint::Endpoint::rail_health).
+    pub fn rail_health(&self, peer: PeerId, rail: RailId) -> Option<RailHealth> {
+        self.engine.endpoint().rail_health(peer, rail)
     }
 
     /// [`Engine::set_policy`].

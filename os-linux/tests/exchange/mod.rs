@@ -1,0 +1,328 @@
+//! Ranks that exchange numbered messages of small and large sizes with each other, one of them in this process, the others
+//! as processes of their own; every byte and number is checked where it arrives.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Completion, Event, LossReason, OpError, Recv, Selector, Send, TagMatch};
+use rerail_core::ids::{Cookie, PeerId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_linux::auth::JobKey;
+use rerail_linux::driver::{Opening, Transport};
+use rerail_linux::rail::Rail;
+use rerail_linux::rail::loopback::Loopback;
+use rerail_linux::rail::shm::{ShmOptions, ShmRail};
+use rerail_linux::rail::tcp::{TcpOptions, TcpRail};
+use rustix::process::{Pid, Signal, kill_process};
+
+pub const RANKS: u32 = 3;
+/// Tells a process its rank and fabric.
+const ROLE: &str = "RERAIL_TEST_EXCHANGE";
+/// Messages under way from each rank to each other.
+const WINDOW: u64 = 4;
+/// Sizes in turn: eager, and large ones.
+const SIZES: [u64; 3] = [64, 5000, 700_000];
+const SIZE_MAX: u64 = 700_000;
+const DATA: u64 = 1;
+const END: u64 = 2;
+const SEND: u64 = 1 << 60;
+const RECV: u64 = 2 << 60;
+const ENDING: u64 = 3 << 60;
+const ENDED: u64 = 4 << 60;
+/// Nothing here takes so long unless it hangs.
+const HANG: Duration = Duration::from_secs(120);
+
+fn opening(rank: u32, fabric: &str) -> Opening {
+    let me = PeerId(rank);
+    let key = || JobKey::new([5; 32]);
+    let tcp = |index: u8| -> Box<dyn Rail> {
+        // Small buffers are soon full, and their connection is soon given up by the system.
+        let buffer = Some(64 * 1024);
+        let options = TcpOptions {
+            send_buffer_bytes: buffer,
+            receive_buffer_bytes: buffer,
+            user_timeout_ms: 1000,
+            ..TcpOptions::new([127, 0, 0, index + 1].into(), index)
+        };
+        Box::new(TcpRail::open(options, key(), 11, me).unwrap())
+    };
+    let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
+    match fabric {
+        "shm" => rails.push(Box::new(ShmRail::open(ShmOptions::new(RANKS), key(), 11, me).unwrap())),
+        _ => rails.extend([tcp(0), tcp(1)]),
+    }
+    Opening::with_rails(Config::new(me, RANKS), "here".to_owned(), rails, 1).unwrap()
+}
+
+/// What is under way with one peer.
+struct Talk {
+    out: [RegionId; WINDOW as usize],
+    into: [RegionId; WINDOW as usize],
+    /// The send of a slot is not over.
+    busy: [bool; WINDOW as usize],
+    begun: u64,
+    /// Receives posted, and the message that each slot's awaits.
+    posted: u64,
+    awaited: [u64; WINDOW as usize],
+    pub received: u64,
+    expected: Option<u64>,
+    has_ended: bool,
+}
+
+/// One rank.
+pub struct Rank {
+    pub transport: Transport,
+    talks: BTreeMap<u32, Talk>,
+    is_ending: bool,
+    /// Peers that were lost, and why.
+    pub lost: Vec<(PeerId, LossReason)>,
+    /// Requests that ended in a peer's loss: which peer, and why.
+    pub failed: Vec<(PeerId, LossReason)>,
+}
+
+fn size(number: u64) -> u64 {
+    SIZES[(number % SIZES.len() as u64) as usize]
+}
+
+fn byte(from: u32, number: u64, at: u64) -> u8 {
+    (at.wrapping_mul(31) ^ (at >> 8) ^ (number.wrapping_mul(97)) ^ (u64::from(from) << 6)) as u8
+}
+
+impl Rank {
+    fn new(opening: Opening, cards: &[String]) -> Rank {
+        let mut opening = opening;
+        for (rank, card) in cards.iter().enumerate() {
+            opening.learn(PeerId(rank as u32), card).unwrap();
+        }
+        let mut transport = opening.join().unwrap();
+        let me = transport.rank().0;
+        let mut regions = || std::array::from_fn(|_| transport.alloc(SIZE_MAX as usize).unwrap());
+        let talk = |(out, into)| Talk {
+            out,
+            into,
+            busy: [false; WINDOW as usize],
+            begun: 0,
+            posted: 0,
+            awaited: [0; WINDOW as usize],
+            received: 0,
+            expected: None,
+            has_ended: false,
+        };
+        let talks = (0..RANKS).filter(|&peer| peer != me).map(|peer| (peer, talk((regions(), regions())))).collect();
+        let mut rank = Rank { transport, talks, is_ending: false, lost: Vec::new(), failed: Vec::new() };
+        for peer in (0..RANKS).filter(|&peer| peer != me) {
+            (0..WINDOW).for_each(|slot| rank.post(peer, slot));
+            let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Tagged { tag: END, ignore: 0 } };
+            let recv = Recv { from, cookie: Cookie(ENDED | u64::from(peer) << 32), ..Recv::default() };
+            rank.transport.recv(&recv).unwrap();
+        }
+        rank
+    }
+
+    fn post(&mut self, peer: u32, slot: u64) {
+        let from = Selector { source: Some(PeerId(peer)), tag: TagMatch::Tagged { tag: DATA, ignore: 0 } };
+        let talk = self.talks.get_mut(&peer).unwrap();
+        talk.awaited[slot as usize] = talk.posted;
+        talk.posted += 1;
+        let segments = [Seg::new(talk.into[slot as usize], 0, SIZE_MAX)];
+        let cookie = Cookie(RECV | u64::from(peer) << 32 | slot);
+        self.transport.recv(&Recv { from, segments: &segments, cookie, ..Recv::default() }).unwrap();
+    }
+
+    /// Messages that came from a peer.
+    pub fn received(&self, peer: u32) -> u64 {
+        self.talks.get(&peer).map_or(u64::MAX, |talk| talk.received)
+    }
+
+    /// No more messages from now on.
+    pub fn end(&mut self) {
+        self.is_ending = true;
+    }
+
+    /// Everything is through with everybody who lives.
+    pub fn is_over(&self) -> bool {
+        self.is_ending
+            && self.talks.values().all(|talk| {
+                talk.has_ended && talk.busy.iter().all(|busy| !busy) && talk.expected == Some(talk.received)
+            })
+    }
+
+    /// Drives the transport once, sends what can be sent, and judges what came.
+    pub fn step(&mut self) {
+        let me = self.transport.rank().0;
+        let peers: Vec<u32> = self.talks.keys().copied().collect();
+        for peer in peers {
+            let talk = self.talks.get_mut(&peer).unwrap();
+            let (number, slot) = (talk.begun, talk.begun % WINDOW);
+            let region = talk.out[slot as usize];
+            let is_free = !talk.busy[slot as usize];
+            if !self.is_ending && is_free {
+                (talk.busy[slot as usize], talk.begun) = (true, number + 1);
+                let bytes = self.transport.bytes_mut(region).unwrap();
+                (0..).zip(&mut bytes[..size(number) as usize]).for_each(|(at, to)| *to = byte(me, number, at));
+                let segments = [Seg::new(region, 0, size(number))];
+                let cookie = Cookie(SEND | u64::from(peer) << 32 | slot);
+                let (tag, immediate, peer) = (Some(DATA), Some(number), PeerId(peer));
+                let send = Send { peer, tag, immediate, segments: &segments, cookie, ..Send::default() };
+                // A peer that is lost this moment is told of by an event.
+                let _ = self.transport.send(&send);
+            } else if self.is_ending && !talk.has_ended && talk.busy.iter().all(|busy| !busy) {
+                talk.has_ended = true;
+                let cookie = Cookie(ENDING | u64::from(peer) << 32);
+                let (tag, immediate, peer) = (Some(END), Some(number), PeerId(peer));
+                self.transport.inject(&Send { peer, tag, immediate, cookie, ..Send::default() }, &[]).unwrap();
+            }
+        }
+        self.transport.progress();
+        while let Some(event) = self.transport.poll_event() {
+            match event {
+                Event::Completed(completion) => self.judge(&completion),
+                Event::PeerLost { peer, why } => {
+                    self.lost.push((peer, why));
+                    self.talks.remove(&peer.0);
+                }
+                Event::PeerUp { .. } | Event::PeerClosed { .. } => {}
+            }
+        }
+    }
+
+    fn judge(&mut self, completion: &Completion) {
+        let Cookie(cookie) = completion.cookie;
+        let (kind, peer, slot) = (cookie >> 60 << 60, (cookie >> 32) as u32 & 0xff, cookie & 0xffff_ffff);
+        let done = match completion.result {
+            Ok(done) => done,
+            Err(OpError::PeerLost { peer, why }) => return self.failed.push((peer, why)),
+            // It has said that it has all, and left.
+            Err(OpError::PeerClosed { .. }) if self.is_over() => return,
+            Err(error) => panic!("{error:?}"),
+        };
+        let Some(talk) = self.talks.get_mut(&peer) else { return };
+        match kind {
+            SEND => talk.busy[slot as usize] = false,
+            ENDED => talk.expected = done.immediate,
+            RECV => {
+                // Matching is in order: each receive has its message, which is one that was not here before.
+                let number = talk.awaited[slot as usize];
+                assert_eq!(done.immediate, Some(number), "from rank {peer}");
+                assert_eq!(done.bytes, size(number));
+                talk.received += 1;
+                let bytes = &self.transport.bytes(talk.into[slot as usize]).unwrap()[..done.bytes as usize];
+                let wrong = (0..).zip(bytes).find(|&(at, &is)| is != byte(peer, number, at));
+                assert_eq!(wrong, None, "message {number} from rank {peer}");
+                self.post(peer, slot);
+            }
+            _ => {}
+        }
+    }
+
+    /// Steps until something holds.
+    pub fn until(&mut self, what: &str, mut holds: impl FnMut(&Rank) -> bool) {
+        let start = Instant::now();
+        while !holds(self) {
+            self.step();
+            assert!(start.elapsed() < HANG, "hangs: {what}; {:#?}", self.transport);
+        }
+    }
+}
+
+/// A rank as a process of its own. Killed at the latest when the test ends.
+pub struct Process {
+    child: Child,
+    stdin: ChildStdin,
+    said: Receiver<String>,
+    pub heard: Vec<String>,
+}
+
+impl Process {
+    fn start(rank: u32, fabric: &str) -> Process {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .env(ROLE, format!("{rank} {fabric}"))
+            .args(["--nocapture", "--test-threads=1"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (line, said) = channel();
+        // Ends with the process.
+        std::thread::spawn(move || {
+            BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|text| line.send(text))
+        });
+        Process { child, stdin, said, heard: Vec::new() }
+    }
+
+    /// Takes what it has said; whether a line begins like this.
+    pub fn has_said(&mut self, start: &str) -> bool {
+        self.heard.extend(self.said.try_iter());
+        self.heard.iter().any(|line| line.starts_with(start))
+    }
+
+    pub fn tell(&mut self, word: &str) {
+        writeln!(self.stdin, "{word}").unwrap();
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    /// Waits for it; whether it ended well.
+    pub fn ended_well(&mut self) -> bool {
+        self.child.wait().unwrap().success()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Stopped ones die of it too. Over already: nothing to do.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Rank 0 here, ranks 1 and 2 as processes that run this test program.
+pub fn start(fabric: &str) -> (Rank, [Process; 2]) {
+    let mut others = [1, 2].map(|rank| Process::start(rank, fabric));
+    let opening = opening(0, fabric);
+    let mut cards = vec![opening.card().to_owned()];
+    for other in &mut others {
+        let card = other.said.iter().find_map(|line| line.strip_prefix("card ").map(str::to_owned));
+        cards.push(card.expect("it says its card"));
+    }
+    others.iter_mut().for_each(|other| other.tell(&cards.join("\n")));
+    (Rank::new(opening, &cards), others)
+}
+
+/// In a process: its part, and `true`. `false`: this is the test itself.
+pub fn is_other() -> bool {
+    let Ok(role) = std::env::var(ROLE) else { return false };
+    let (rank, fabric) = role.split_once(' ').unwrap();
+    let opening = opening(rank.parse().unwrap(), fabric);
+    println!("\ncard {}", opening.card());
+    let cards: Vec<String> = std::io::stdin().lines().take(RANKS as usize).map(Result::unwrap).collect();
+    let mut rank = Rank::new(opening, &cards);
+    let (word, words) = channel();
+    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|text| word.send(text)));
+    let (mut told, mut is_over) = (0, false);
+    loop {
+        rank.step();
+        // Once all is over, who leaves first is no loss.
+        for (peer, why) in rank.lost.iter().skip(told).filter(|_| !is_over) {
+            println!("\nlost {} {why:?}", peer.0);
+        }
+        told = rank.lost.len();
+        match words.try_recv() {
+            Ok(word) if word == "end" => rank.end(),
+            Ok(_) => return true,
+            Err(TryRecvError::Disconnected) => std::process::exit(1), // Its parent is gone.
+            Err(TryRecvError::Empty) => {}
+        }
+        if rank.is_over() && !is_over {
+            is_over = true;
+            println!("\nover");
+        }
+    }
+}

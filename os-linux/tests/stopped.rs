@@ -1,0 +1,94 @@
+//! Three processes that exchange messages, one of which is stopped for a while and goes on, or is killed: over shared
+//! memory and over two TCP rails. Every message comes once, in order and as it was sent; who was only stopped is not given
+//! up; who was killed is named with rail and fault, and the others go on.
+
+mod exchange;
+
+use std::time::{Duration, Instant};
+
+use exchange::{Process, Rank, is_other, start};
+use rerail_core::endpoint::{LossReason, RailFault};
+use rerail_core::ids::{PeerId, RailId};
+use rerail_core::rail::RailKind;
+use rustix::process::Signal;
+
+/// The process that is stopped or killed.
+const DOOMED: u32 = 2;
+
+/// Everybody has exchanged so many messages more with rank 0.
+fn go_on(rank: &mut Rank, what: &str, peers: &[u32], messages: u64) {
+    let before: Vec<u64> = peers.iter().map(|&peer| rank.received(peer)).collect();
+    rank.until(what, |rank| peers.iter().zip(&before).all(|(&peer, before)| rank.received(peer) >= before + messages));
+}
+
+/// The exchange ends in good order between rank 0 and these processes.
+fn end(rank: &mut Rank, others: &mut [Process]) {
+    others.iter_mut().for_each(|other| other.tell("end"));
+    rank.end();
+    rank.until("the end", |rank| rank.is_over());
+    rank.until("the others' end", |_| others.iter_mut().all(|other| other.has_said("over")));
+    for other in others {
+        other.tell("leave");
+        assert!(other.ended_well());
+    }
+}
+
+fn failures(rank: &Rank, peer: u32) -> u32 {
+    let of = |rail| rank.transport.rail_health(PeerId(peer), RailId(rail)).map_or(0, |health| health.failures);
+    (0..3).map(of).sum()
+}
+
+fn a_stopped_peer_goes_on(fabric: &str) {
+    let (mut rank, mut others) = start(fabric);
+    go_on(&mut rank, "the beginning", &[1, 2], 30);
+    for _ in 0..2 {
+        others[1].signal(Signal::STOP);
+        // The third goes on meanwhile. Over TCP the system gives the connections up whose windows are full for a second,
+        // if any are: then they must be made anew by a process that does not run.
+        let stopped = Instant::now();
+        let before = failures(&rank, DOOMED);
+        go_on(&mut rank, "the third, while one is stopped", &[1], 100);
+        rank.until("the stop", |rank| {
+            let has_failed = fabric == "tcp" && failures(rank, DOOMED) > before;
+            has_failed || stopped.elapsed() > Duration::from_secs(3)
+        });
+        others[1].signal(Signal::CONT);
+        go_on(&mut rank, "all of them, after a stop", &[1, 2], 60);
+    }
+    end(&mut rank, &mut others);
+    assert_eq!((rank.lost, rank.failed), (vec![], vec![]));
+    for other in &mut others {
+        assert!(!other.has_said("lost"), "{:?}", other.heard);
+    }
+}
+
+fn a_killed_peer_is_named_and_the_others_go_on(fabric: &str) {
+    let (mut rank, mut others) = start(fabric);
+    go_on(&mut rank, "the beginning", &[1, 2], 30);
+    others[1].signal(Signal::KILL);
+    rank.until("the loss", |rank| !rank.lost.is_empty());
+    let (peer, why) = rank.lost[0];
+    assert_eq!(peer, PeerId(DOOMED));
+    let LossReason::RailFailed { rail, fault } = why else { panic!("{why:?} names no rail") };
+    let faults = [RailFault::Closed, RailFault::Gone, RailFault::Device { code: 104 }];
+    assert!(faults.contains(&fault), "{fault:?}");
+    let kind = rank.transport.rails().find(|info| info.id == rail).unwrap().kind;
+    assert_eq!(kind, if fabric == "shm" { RailKind::Shm } else { RailKind::Tcp });
+    go_on(&mut rank, "the third, after a kill", &[1], 200);
+    // Its receives at least were open.
+    assert!(rank.failed.len() >= 5 && rank.failed.iter().all(|&it| it == (peer, why)), "{:?}", rank.failed);
+    rank.until("the third's word", |_| others[0].has_said("lost 2 RailFailed"));
+    end(&mut rank, &mut others[..1]);
+    assert_eq!(rank.lost, [(peer, why)]);
+}
+
+#[test]
+fn peers_are_stopped_and_killed() {
+    if is_other() {
+        return;
+    }
+    for fabric in ["shm", "tcp"] {
+        a_stopped_peer_goes_on(fabric);
+        a_killed_peer_is_named_and_the_others_go_on(fabric);
+    }
+}
