@@ -137,6 +137,9 @@ impl Endpoint<'_> {
             if self.t.channels.at(channel).questions != 0 {
                 self.pump_questions(channel, out);
             }
+            if self.t.channels.at(channel).tellers != 0 {
+                self.pump_addresses(channel, out);
+            }
             self.pump_samples(now, channel, out);
             self.pump_frames(channel, out);
             // What this channel leaves over, the next one that waits may have.
