@@ -307,7 +307,7 @@ impl<'m> Side<'m> {
                 };
                 asked_by(counted.then_some(*me), || endpoint.handle_placed(now, id, &peek));
             }
-            Arrival::Done | Arrival::Discard => {}
+            Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
             Arrival::Close => unreachable!("both sides are honest"),
         }
     }

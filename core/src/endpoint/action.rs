@@ -191,6 +191,12 @@ pub enum Arrival {
         /// The destination.
         memory: Span,
     },
+    /// It told where the peer is on one of our rails from now on: give the rail the address
+    /// ([`wire::Address::in_header`](crate::wire::Address::in_header)) before the next action is carried out (F-12).
+    Address {
+        /// Our rail that meets the one that has moved.
+        rail: RailId,
+    },
     /// The peer broke the protocol: close the subchannel. (The endpoint knows; the peer is given up.)
     Close,
 }

@@ -108,6 +108,7 @@ impl Endpoint<'_> {
                 // A payload only takes its time.
                 if common.payload_bytes > 0 { Arrival::Discard } else { Arrival::Done }
             }
+            Body::Address(address) => self.arrive_address(now, channel, &address),
             Body::Bye => {
                 self.end_channel(channel, Ending::Closed); // G-7
                 Arrival::Done

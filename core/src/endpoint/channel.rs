@@ -135,6 +135,8 @@ pub(crate) struct Channel {
     pub redials: u64,
     /// Rails of which the peer is to be told that their connection is dead at this end (F-3).
     pub fences: u64,
+    /// Rails over which there is an address to tell (F-12): bit per rail, 0 unless some have [`Sub::untold`].
+    pub tellers: u64,
     /// Rails that are to be asked whether they do anything (F-11).
     pub questions: u64,
     /// What is to go out again: bit per lane, and [`REPLAY_READS`].
@@ -208,6 +210,7 @@ impl Channel {
             severed: 0,
             redials: 0,
             fences: 0,
+            tellers: 0,
             questions: 0,
             replaying: 0,
             replay_at: [first; 2],
@@ -307,6 +310,8 @@ pub(crate) struct Sub {
     pub asked: Option<Asked>,
     /// The connection of which the peer wants to hear that it is dead here too.
     pub answer: Option<Pair>,
+    /// Rails of ours that have moved, and of which this connection has not told yet: bit per rail (F-12).
+    pub untold: u64,
     /// What became of its connections so far, for people.
     pub history: History,
 }

@@ -3,6 +3,7 @@
 use crate::config::ConfigError;
 use crate::ids::{CounterId, PeerId, RailId};
 use crate::store::ArenaError;
+use crate::wire::AddressError;
 
 /// Why an endpoint can't start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +45,15 @@ pub enum PeerError {
         /// The mask.
         rails: u64,
     },
+}
+
+/// Why an address can't be told to the peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SetAddressError {
+    /// There is no such rail.
+    NoSuchRail(RailId),
+    /// It is no address.
+    Address(AddressError),
 }
 
 /// What is full.

@@ -482,7 +482,7 @@ impl<'m> World<'m> {
         if flying.placing.is_none() && !flying.skip {
             let peer = PeerId(from as u32);
             match node.endpoint.handle_arrival(now, peer, RailId(rail as u8), &flying.header) {
-                Arrival::Done | Arrival::Discard | Arrival::Close => return None,
+                Arrival::Done | Arrival::Discard | Arrival::Address { .. } | Arrival::Close => return None,
                 Arrival::Place { id, .. } => flying.placing = Some((id, 0)),
             }
         }

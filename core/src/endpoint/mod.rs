@@ -2,10 +2,11 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
+mod addresses;
 mod arrive;
 mod balanced;
 mod beliefs;
@@ -295,6 +296,8 @@ pub struct Endpoint<'m> {
     refusals: u32,
     stats: Stats,
     sampler: Sampler,
+    /// Rails that have moved since the start: bit per rail (F-12).
+    moved: u64,
     /// Bugs, to test checkers with.
     #[cfg(any(test, feature = "planted"))]
     plants: planted::Plants,
@@ -352,6 +355,7 @@ impl<'m> Endpoint<'m> {
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),
+            moved: 0,
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
             #[cfg(any(test, feature = "planted"))]
             plants: planted::Plants::default(),

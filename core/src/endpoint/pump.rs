@@ -142,6 +142,9 @@ impl Endpoint<'_> {
                 self.pump_fences(now, channel, out);
                 self.pump_questions(now, channel, out);
             }
+            if self.t.channels.at(channel).tellers != 0 {
+                self.pump_addresses(now, channel, out);
+            }
             self.pump_samples(now, channel, out);
             self.pump_frames(now, channel, out);
             // What this channel leaves over, the next one that waits may have.

@@ -154,7 +154,7 @@ impl Endpoint<'_> {
         is_last && !others
     }
 
-    fn set_redial_timer(&mut self, channel: u32) {
+    pub(super) fn set_redial_timer(&mut self, channel: u32) {
         let redials = self.t.channels.at(channel).redials;
         let subs = self.t.subs_of(channel);
         let first = rails_of(redials).map(|rail| subs[usize::from(rail.0)].redial_at).min();
@@ -216,6 +216,7 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, rail);
         sub.ready_at = now;
         sub.history.up(now);
+        self.tell_addresses(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         if slot.stranded.take().is_some() {
             self.t.timers.cancel(Tables::timer(channel, Timer::Connect));

@@ -21,7 +21,7 @@ use crate::store::slab::Slot;
 use crate::store::{Arena, ArenaError, Link, NONE, Sizer, Slab, Timers};
 use crate::tag::{MatchConfig, Matcher};
 use crate::time::Time;
-use crate::wire::RemoteKeys;
+use crate::wire::{AddressText, RemoteKeys};
 
 /// A peer that may be idle for ever: 16 bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -85,6 +85,8 @@ pub(crate) struct Tables<'m> {
     pub parts: &'m mut [Part],
     /// By rail.
     pub figures: &'m mut [RailStats],
+    /// By rail: where it is, if it has moved since the start (F-12); else empty.
+    pub addresses: &'m mut [AddressText],
     pub key_sets: Slab<'m, KeySet>,
     pub windows: Slab<'m, WindowSlot>,
     /// Window slots in order of their keys.
@@ -185,6 +187,7 @@ impl<'m> Tables<'m> {
         let s = Retention::layout(s, c.retained_max);
         let s = Slab::<StripeSet>::layout(s, c.bulk_max).take::<Stripe>(c.bulk_max as usize * c.rails_max as usize);
         let s = s.take::<Part>(c.bulk_max as usize * c.rails_max as usize).take::<RailStats>(c.rails_max as usize);
+        let s = s.take::<AddressText>(c.rails_max as usize);
         let s = Slab::<KeySet>::layout(s, c.bulk_max);
         let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
         let s = s.take::<u64>(c.counters_max as usize);
@@ -216,6 +219,7 @@ impl<'m> Tables<'m> {
             stripes: a.take(c.bulk_max as usize * usize::from(c.rails_max), Stripe::default())?,
             parts: a.take(c.bulk_max as usize * usize::from(c.rails_max), Part::default())?,
             figures: a.take(usize::from(c.rails_max), RailStats::default())?,
+            addresses: a.take(usize::from(c.rails_max), AddressText::default())?,
             key_sets: Slab::carve(a, c.bulk_max, KeySet::default())?,
             windows: Slab::carve(a, c.windows_max, WindowSlot::default())?,
             windows_by_key: a.take(c.windows_max as usize, NONE)?,

@@ -12,6 +12,7 @@ use crate::rail::RailFacts;
 use crate::time::Nanos;
 use crate::wire::{AtomicKind, AtomicType};
 
+mod addresses;
 mod balanced;
 mod corners;
 mod hostile;

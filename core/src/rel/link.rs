@@ -135,6 +135,11 @@ impl Link {
         self.pair
     }
 
+    /// Whether the peer's CONNECT has come on any connection yet.
+    pub const fn was_met(&self) -> bool {
+        self.heard != 0
+    }
+
     /// The connection of which the peer must say that its end is dead, before what was on its way goes out again.
     pub const fn waits_for(&self) -> Option<Pair> {
         self.lost

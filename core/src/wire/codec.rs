@@ -36,6 +36,7 @@ impl Repr {
             Kind::Fence => Body::Fence(Fence::parse(&packet)?),
             Kind::Probe => Body::Probe(Probe::parse(&packet)?),
             Kind::Bye => Body::Bye,
+            Kind::Address => Body::Address(Address::parse(&packet)?),
         };
         Ok(Repr { common: packet.common(), body })
     }
@@ -76,6 +77,7 @@ impl Repr {
             Body::Connect(connect) => connect.emit(body),
             Body::Fence(fence) => fence.emit(body),
             Body::Probe(probe) => probe.emit(body),
+            Body::Address(address) => address.emit(body)?,
             Body::Credit | Body::Bye => {}
         }
         Ok(header_bytes)
@@ -115,6 +117,7 @@ impl Body {
             Body::Fence(_) => Kind::Fence,
             Body::Probe(_) => Kind::Probe,
             Body::Bye => Kind::Bye,
+            Body::Address(_) => Kind::Address,
         }
     }
 

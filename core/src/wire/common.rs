@@ -10,6 +10,7 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::address::ADDRESS_BYTES_MAX;
 use super::repr::{COMMON_BYTES, Common, HEADER_BYTES_MAX, KEYS_MAX, Lane, VERSION, WireError};
 
 /// The common header as it stands on the wire.
@@ -82,11 +83,13 @@ pub enum Kind {
     Probe = 0x34,
     /// Goodbye.
     Bye = 0x35,
+    /// A rail has moved.
+    Address = 0x36,
 }
 
 impl Kind {
     /// All kinds, in the order of their codes.
-    pub const ALL: [Kind; 17] = [
+    pub const ALL: [Kind; 18] = [
         Kind::Eager,
         Kind::Aggregate,
         Kind::Rts,
@@ -104,6 +107,7 @@ impl Kind {
         Kind::Fence,
         Kind::Probe,
         Kind::Bye,
+        Kind::Address,
     ];
 
     /// The kind of a code.
@@ -127,6 +131,7 @@ impl Kind {
             0x33 => Kind::Fence,
             0x34 => Kind::Probe,
             0x35 => Kind::Bye,
+            0x36 => Kind::Address,
             _ => return None,
         })
     }
@@ -151,6 +156,7 @@ impl Kind {
             Kind::Eager | Kind::Fin | Kind::Put | Kind::Connect => 24,
             Kind::Rts | Kind::Cts | Kind::Get | Kind::Fence => 32,
             Kind::Atomic => 48,
+            Kind::Address => 8 + ADDRESS_BYTES_MAX,
         }
     }
 
@@ -201,6 +207,7 @@ pub(super) const fn key_table_bytes(keys: usize) -> usize {
 const _: () = {
     let rts = COMMON_BYTES + Kind::Rts.fixed_bytes() + key_table_bytes(KEYS_MAX);
     assert!(rts <= HEADER_BYTES_MAX, "the longest header must fit");
+    assert!(COMMON_BYTES + Kind::Address.fixed_bytes() <= HEADER_BYTES_MAX);
     // Every kind takes a multiple of 8, so that payloads behind headers in a ring stay aligned.
     let mut at = 0;
     while at < Kind::ALL.len() {

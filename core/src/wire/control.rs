@@ -4,7 +4,7 @@
 //! eager_bytes_max u32, block_bytes u32, requests_max u16, rail u8, reserved u8, connection u32, reserved u32`; fence
 //! `rail u8, peer_rail u8, reserved [u8; 6], connection u32, peer_connection u32, ordered_beyond u64,
 //! unordered_beyond u64`; probe `nonce u64`.
-//! Rules: `conformance/PROTOCOL.md`, W-20 to W-25.
+//! Rules: `conformance/PROTOCOL.md`, W-20 to W-25. Address has a file of its own.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

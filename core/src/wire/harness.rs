@@ -12,7 +12,7 @@ use super::stream::{header_len, payload_len};
 use super::*;
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 38] = [
+pub const FIELDS: [&str; 41] = [
     "header",
     "version",
     "kind",
@@ -41,6 +41,9 @@ pub const FIELDS: [&str; 38] = [
     "cts.reserved",
     "fence.reserved",
     "resume.reserved",
+    "address.len",
+    "address.reserved",
+    "address.bytes",
     "hello.magic",
     "hello.version",
     "hello.transport",
@@ -246,6 +249,10 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
             Repr { common: Common { ack_now: true, ..unsequenced }, body: Body::Probe(probe) }
         }),
         ("bye", Repr { common: unsequenced, body: Body::Bye }),
+        ("address", {
+            let text = AddressText::new(b"[fe80::1]:7471").expect("an address");
+            Repr { common: unsequenced, body: Body::Address(Address { rail: 9, text }) }
+        }),
     ]
 }
 
@@ -309,6 +316,8 @@ pub fn seeds() -> Vec<(String, Vec<u8>)> {
         bytes[49] = 0;
         bytes
     }));
+    seeds.push((String::from("bad-address-len"), damaged("address", 33, 201)));
+    seeds.push((String::from("bad-address-bytes"), damaged("address", 40, b' ')));
     seeds.push((String::from("bad-record-bytes"), damaged("aggregate", 44, 200)));
     seeds.push((String::from("bad-record-trailing"), damaged("aggregate", 32, 1)));
     let mut records = vec![2];

@@ -13,6 +13,7 @@
 //! | `keys` | the key table of RTS and CTS |
 //! | `rma` | put, get, atomic, atomic reply |
 //! | [`control`] | ack, credit, connect, fence, probe, bye |
+//! | [`address`] | address |
 //! | `codec` | parse and emit over all kinds |
 //! | [`stream`] | packets in a stream of bytes |
 //! | [`handshake`] | what opens a stream, before the first packet |
@@ -28,6 +29,7 @@
 //!
 //! Numbered rules: `conformance/PROTOCOL.md`, section W.
 
+pub mod address;
 pub mod aggregate;
 mod codec;
 mod common;
@@ -43,5 +45,6 @@ pub mod stream;
 #[cfg(test)]
 mod tests;
 
+pub use address::{ADDRESS_BYTES_MAX, AddressError, AddressText};
 pub use common::{Kind, Packet};
 pub use repr::*;

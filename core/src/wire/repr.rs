@@ -4,6 +4,8 @@ use core::fmt;
 
 use heapless::Vec;
 
+use super::address::AddressText;
+
 /// The version that this code speaks and the only one it accepts.
 pub const VERSION: u8 = 1;
 /// Bytes of the header that every packet starts with.
@@ -314,6 +316,15 @@ pub struct Probe {
     pub answer: bool,
 }
 
+/// Where a rail of the sender's is from now on (F-12).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// The rail, by the sender's number (see [`Connect::rail`]).
+    pub rail: u8,
+    /// Its address.
+    pub text: AddressText,
+}
+
 /// The body of a packet. Lanes: ordered (PSN order is processing order), unordered (sequenced, processed at once),
 /// unsequenced (idempotent).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -355,6 +366,8 @@ pub enum Body {
     Probe(Probe),
     /// Unsequenced: the sender leaves in good order; nothing follows.
     Bye,
+    /// Unsequenced: a rail has moved.
+    Address(Address),
 }
 
 /// A packet's header, meaning and all.
@@ -388,7 +401,13 @@ impl Body {
             | Body::Atomic(_)
             | Body::AtomicReply(_)
             | Body::Resume(_) => Some(Lane::Unordered),
-            Body::Ack(_) | Body::Credit | Body::Connect(_) | Body::Fence(_) | Body::Probe(_) | Body::Bye => None,
+            Body::Ack(_)
+            | Body::Credit
+            | Body::Connect(_)
+            | Body::Fence(_)
+            | Body::Probe(_)
+            | Body::Bye
+            | Body::Address(_) => None,
         }
     }
 }

@@ -6,7 +6,7 @@
 use rerail_core::endpoint::{Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Span};
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
 use rerail_core::time::Time;
-use rerail_core::wire::RemoteKey;
+use rerail_core::wire::{Address, AddressText, RemoteKey};
 use rustix::io::Errno;
 
 use super::{Engine, Slot};
@@ -23,6 +23,16 @@ pub(super) struct Scratch {
     answers: heapless::Vec<Answer, BATCH>,
     source: Vec<Piece>,
     pub(super) target: Vec<Piece>,
+    /// Where peers said that they are, and that was not passed on.
+    whereabouts: Vec<Whereabouts>,
+}
+
+/// Where a peer is, for one of our rails.
+#[derive(Debug)]
+struct Whereabouts {
+    peer: PeerId,
+    rail: RailId,
+    at: AddressText,
 }
 
 /// What is to be told to the core after a batch; at most one per action.
@@ -37,10 +47,21 @@ impl Engine {
     /// One round of driving: takes what rails have, runs timers that are due, carries out what the core wants; returns how
     /// many things happened. Time must not go back.
     pub fn round(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, .. } = self;
+        let Engine { rails, core, memory, scratch, .. } = self;
         let mut done = 0;
-        for Slot { id, rail, registrations, .. } in rails {
-            done += rail.poll(now, &mut CoreSink { core, memory, rail: *id, registrations, now });
+        for slot in &mut *rails {
+            let (mut moved, whereabouts) = (false, &mut scratch.whereabouts);
+            let Slot { id, rail, registrations, .. } = slot;
+            let moved_to = &mut moved;
+            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: moved_to, whereabouts };
+            done += rail.poll(now, &mut sink);
+            if moved {
+                announce(core, slot);
+            }
+        }
+        // Before anything is dialled (F-12).
+        for Whereabouts { peer, rail, at } in scratch.whereabouts.drain(..) {
+            introduce(rails, peer, rail, &at);
         }
         if core.next_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
@@ -61,7 +82,7 @@ impl Engine {
                 return done;
             }
             done += scratch.actions.len();
-            let Scratch { actions, answers, source, target } = scratch;
+            let Scratch { actions, answers, source, target, .. } = scratch;
             for action in &*actions {
                 let answer = match action {
                     Action::Post(post) => hand_over(rails, core, memory, post, source),
@@ -123,6 +144,22 @@ impl Engine {
             answers.clear();
         }
     }
+}
+
+/// Tells the peers that a rail is elsewhere (F-12).
+fn announce(core: &mut Core, slot: &mut Slot) {
+    let address = slot.rail.address();
+    let told = core.set_address(slot.id, address.as_bytes());
+    tracing::debug!(rail = slot.rail.name(), %address, ?told, "moved");
+    debug_assert!(told.is_ok(), "a rail's address is one word: {address:?}");
+    slot.address = address.into();
+}
+
+/// Tells a rail where a peer is now (F-12). What it can't use changes nothing: it is the peer's word.
+fn introduce(rails: &mut [Slot], peer: PeerId, rail: RailId, at: &AddressText) {
+    let Some(slot) = rails.get_mut(usize::from(rail.0)) else { return };
+    let used = slot.rail.add_peer(peer, at.as_str());
+    tracing::debug!(rail = slot.rail.name(), peer = peer.0, address = at.as_str(), ?used, "a peer has moved");
 }
 
 /// Hands a post to its rail; an answer only where that is impossible.
@@ -211,11 +248,20 @@ struct CoreSink<'a> {
     /// Of the rail, for requests.
     registrations: &'a mut usize,
     now: Time,
+    /// The rail's address has changed.
+    moved: &'a mut bool,
+    whereabouts: &'a mut Vec<Whereabouts>,
 }
 
 impl Sink for CoreSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
-        self.core.handle_arrival(self.now, peer, self.rail, header)
+        let arrival = self.core.handle_arrival(self.now, peer, self.rail, header);
+        if let Arrival::Address { rail } = arrival
+            && let Some(Address { text, .. }) = Address::in_header(header)
+        {
+            self.whereabouts.push(Whereabouts { peer, rail, at: text });
+        }
+        arrival
     }
 
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
@@ -249,6 +295,10 @@ impl Sink for CoreSink<'_> {
     fn reset(&mut self) {
         *self.registrations = 0;
         self.core.handle_rail_event(self.now, RailEvent::Reset { rail: self.rail });
+    }
+
+    fn moved(&mut self) {
+        *self.moved = true;
     }
 }
 

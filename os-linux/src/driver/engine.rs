@@ -79,7 +79,7 @@ pub(super) struct Slot {
     pub(super) kind: RailKind,
     /// How many rails of its kind come before it: it meets the peers' rails of this number.
     nth: usize,
-    address: Rc<str>,
+    pub(super) address: Rc<str>,
     /// Registrations for requests.
     pub(super) registrations: usize,
 }
@@ -93,7 +93,7 @@ pub struct RailInfo<'a> {
     pub name: &'a str,
     /// The sort.
     pub kind: RailKind,
-    /// This process's address on it, as published to the peers.
+    /// This process's address on it, as published to the peers, or told to them since (F-12).
     pub address: &'a str,
     /// What it counted since the start.
     pub counters: RailCounters,

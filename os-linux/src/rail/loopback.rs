@@ -85,7 +85,7 @@ impl Loopback {
         self.counters.packets_received += 1;
         self.counters.bytes_received += bytes_of(&packet.header, &self.source);
         match sink.arrival(self.me, &packet.header) {
-            Arrival::Done | Arrival::Discard => true,
+            Arrival::Done | Arrival::Discard | Arrival::Address { .. } => true,
             Arrival::Close => false,
             Arrival::Place { id, .. } => {
                 self.target.clear();

@@ -76,6 +76,8 @@ pub trait Sink {
     fn down(&mut self, peer: PeerId, fault: RailFault);
     /// The device was lost or made anew: no registration is valid any more. Every subchannel is reported down beside.
     fn reset(&mut self);
+    /// [`Rail::address`] answers something else than before: the peers are to be told (rule F-12).
+    fn moved(&mut self);
 }
 
 /// What a rail counted since the start.
@@ -133,10 +135,12 @@ pub trait Rail {
     fn name(&self) -> &str;
     /// Facts for the core.
     fn facts(&self) -> RailFacts;
-    /// This process's address on this rail, published through the bootstrap: printable ASCII without spaces, `;`, `,`
+    /// This process's address on this rail; [`Sink::moved`] says that it has changed. Published through the bootstrap: printable ASCII without spaces, `;`, `,`
     /// or `=`; at most 200 bytes.
     fn address(&self) -> String;
-    /// Learns the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by this rail.
+    /// Learns the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by this rail. Of a
+    /// peer that is known it is the new address, which holds from the next [`connect`](Self::connect) on at the latest;
+    /// what stands stays (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
     /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or opening.
     fn connect(&mut self, now: Time, peer: PeerId);

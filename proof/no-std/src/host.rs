@@ -256,7 +256,7 @@ pub fn deliver(
     let (sender, receiver) = if from == 0 { (first, second) } else { (second, first) };
     let peer = PeerId(sender.rank as u32);
     match receiver.endpoint.handle_arrival(now, peer, RailId(rail as u8), &packet.header) {
-        Arrival::Done | Arrival::Discard => {}
+        Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
         Arrival::Place { id, memory } => {
             let to = receiver.pieces(memory)?;
             links[rail].payload_bytes[from] += memory.len();

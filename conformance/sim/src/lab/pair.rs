@@ -349,7 +349,7 @@ impl<'m> Pair<'m> {
                         };
                         self.endpoints[rank].handle_placed(now, id, &peek);
                     }
-                    Arrival::Done | Arrival::Discard => {}
+                    Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
                     Arrival::Close => {
                         self.failed.get_or_insert_with(|| format!("rank {rank} closes {rail:?}"));
                     }

@@ -102,6 +102,10 @@ impl Sink for Ear<'_> {
         self.reset = true;
         self.sink.reset();
     }
+
+    fn moved(&mut self) {
+        self.sink.moved();
+    }
 }
 
 impl Rail for Quirky {

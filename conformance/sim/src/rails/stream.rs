@@ -244,7 +244,7 @@ impl Link {
                     things += 1;
                     let left = stream::payload_len(header) as usize;
                     let place = match sink.arrival(peer, header) {
-                        Arrival::Done | Arrival::Discard => None,
+                        Arrival::Done | Arrival::Discard | Arrival::Address { .. } => None,
                         Arrival::Close => return Err(RailFault::Corrupt),
                         Arrival::Place { id, .. } => Some((id, 0)),
                     };

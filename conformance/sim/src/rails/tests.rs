@@ -64,6 +64,8 @@ impl Sink for Ear {
     }
 
     fn reset(&mut self) {}
+
+    fn moved(&mut self) {}
 }
 
 /// What carries: told the time, it says when something happens next.

@@ -116,6 +116,7 @@ impl Sink for TapSink<'_> {
         let fate = match &answer {
             Arrival::Done => "taken".to_owned(),
             Arrival::Discard => "payload dropped".to_owned(),
+            Arrival::Address { rail } => format!("of rail {}", rail.0),
             Arrival::Place { id, memory } => format!("{} bytes to place {:x}", memory.len(), id.0.to_bits()),
             Arrival::Close => "breaks the protocol".to_owned(),
         };
@@ -151,6 +152,11 @@ impl Sink for TapSink<'_> {
     fn reset(&mut self) {
         self.note(format_args!("reset"));
         self.sink.reset();
+    }
+
+    fn moved(&mut self) {
+        self.note(format_args!("moved"));
+        self.sink.moved();
     }
 }
 
@@ -206,6 +212,7 @@ impl std::fmt::Display for Described<'_> {
             Body::Resume(resume) => write!(f, "RESUME {:x} round {}", resume.target, resume.round)?,
             Body::Probe(probe) => write!(f, "PROBE{}", if probe.answer { " (answer)" } else { "" })?,
             Body::Bye => f.write_str("BYE")?,
+            Body::Address(address) => write!(f, "ADDRESS rail {} at {}", address.rail, address.text.as_str())?,
         }
         if let Some(lane) = body.lane() {
             write!(f, " [{lane:?} {}]", common.psn)?;

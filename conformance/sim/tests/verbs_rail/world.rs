@@ -62,6 +62,7 @@ pub struct Recorder {
     pub down: Vec<(PeerId, RailFault)>,
     pub standing: Vec<PeerId>,
     pub resets: usize,
+    pub moves: usize,
     /// The packet with this number is answered with `Close`.
     pub close_at: Option<u64>,
 }
@@ -114,6 +115,10 @@ impl Sink for Recorder {
     fn reset(&mut self) {
         assert!(self.standing.is_empty(), "every subchannel is down before");
         self.resets += 1;
+    }
+
+    fn moved(&mut self) {
+        self.moves += 1;
     }
 }
 

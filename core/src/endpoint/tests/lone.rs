@@ -40,9 +40,14 @@ pub(super) struct Lone<'m> {
 impl<'m> Lone<'m> {
     /// The subchannels stand, and nothing was said.
     pub(super) fn up(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Self {
+        Lone::reached(region, config, rails, rails.len() as u8)
+    }
+
+    /// As [`up`](Self::up), but only the first `reaching` of the rails lead to the peer.
+    pub(super) fn reached(region: &'m mut Region, config: &Config, rails: &[RailFacts], reaching: u8) -> Self {
         let mut endpoint = Endpoint::new(*config, rails, region.for_test(config), Time(0)).unwrap();
-        endpoint.add_peer(PeerId(1), u64::MAX >> (64 - rails.len())).unwrap();
-        for rail in 0..rails.len() as u8 {
+        endpoint.add_peer(PeerId(1), u64::MAX >> (64 - reaching)).unwrap();
+        for rail in 0..reaching {
             endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
         }
         let limits = (32, 64);

@@ -89,6 +89,10 @@ fn body() -> impl Strategy<Value = Body> {
         any::<(u64, u16)>().prop_map(|(target, round)| Body::Resume(Resume { target, round })),
         any::<(u64, bool)>().prop_map(|(nonce, answer)| Body::Probe(Probe { nonce, answer })),
         Just(Body::Bye),
+        (any::<u8>(), "[!-+\\--:<>-~]{1,200}").prop_map(|(rail, text)| {
+            let text = AddressText::new(text.as_bytes()).expect("no space, comma, semicolon or equals sign");
+            Body::Address(Address { rail, text })
+        }),
     ]
 }
 

@@ -20,7 +20,7 @@ fn damaged<const N: usize>(name: &str, at: usize, bytes: [u8; N]) -> (&'static s
 fn the_parser_names_field_and_value() {
     assert_eq!(damaged("bye", 0, [0]), ("version", 0)); // W-1
     assert_eq!(damaged("bye", 0, [2]), ("version", 2)); // W-1
-    assert_eq!(damaged("bye", 1, [0x36]), ("kind", 0x36)); // W-4
+    assert_eq!(damaged("bye", 1, [0x37]), ("kind", 0x37)); // W-4
     assert_eq!(damaged("bye", 1, [0]), ("kind", 0)); // W-4
     assert_eq!(damaged("bye", 30, [40, 0]), ("header_bytes", 40)); // W-3
     assert_eq!(damaged("bye", 30, [31, 0]), ("header_bytes", 31)); // W-3
@@ -49,6 +49,13 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("connect", 52, [0, 0, 0, 1]), ("connect.reserved", 1 << 24)); // W-6
     assert_eq!(damaged("fence", 34, [0, 1]), ("fence.reserved", 1 << 8)); // W-6
     assert_eq!(damaged("resume", 42, [0, 1]), ("resume.reserved", 1 << 8)); // W-6
+    assert_eq!(damaged("address", 33, [0]), ("address.len", 0)); // W-28
+    assert_eq!(damaged("address", 33, [201]), ("address.len", 201)); // W-28
+    assert_eq!(damaged("address", 33, [13]), ("address.bytes", 0x31)); // W-6: more than was said
+    assert_eq!(damaged("address", 33, [15]), ("address.bytes", 0)); // W-28: less than was said
+    assert_eq!(damaged("address", 34, [0, 1]), ("address.reserved", 1 << 8)); // W-6
+    assert_eq!(damaged("address", 41, [b';']), ("address.bytes", 0x3B)); // W-28
+    assert_eq!(damaged("address", 239, [0xFF]), ("address.bytes", 0xFF)); // W-6
     assert_eq!(damaged("cts", 58, [0, 1]), ("cts.reserved", 1 << 8)); // W-6
     assert_eq!(damaged("fin", 54, [0, 1]), ("fin.reserved", 1 << 8)); // W-6
 }
@@ -67,6 +74,7 @@ fn the_emitter_writes_nothing_that_the_parser_refuses() {
     let common = Common::default();
     assert_eq!(refused(Repr { common, body: Body::Aggregate { count: 0 } }), ("aggregate.count", 0)); // W-11
     assert_eq!(refused(Repr { common, body: Body::Fin(Fin::default()) }), ("fin.count", 0)); // W-14
+    assert_eq!(refused(Repr { common, body: Body::Address(Address::default()) }), ("address.len", 0)); // W-28
 }
 
 #[test]

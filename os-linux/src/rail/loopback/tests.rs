@@ -80,6 +80,8 @@ impl Sink for Log {
     }
 
     fn reset(&mut self) {}
+
+    fn moved(&mut self) {}
 }
 
 fn connected() -> Loopback {

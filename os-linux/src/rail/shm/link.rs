@@ -180,7 +180,7 @@ impl Link {
             counters.packets_received += 1;
             counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
             match sink.arrival(self.peer, front.header()) {
-                Arrival::Done | Arrival::Discard => {}
+                Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
                 Arrival::Close => return Err(RailFault::Corrupt),
                 Arrival::Place { id, memory } => {
                     // The header promised at least this much.

@@ -268,7 +268,7 @@ impl Receiver {
         reading.counters.packets_received += 1;
         reading.happened += 1;
         let to = match reading.sink.arrival(reading.peer, header) {
-            Arrival::Done | Arrival::Discard => To::Skip,
+            Arrival::Done | Arrival::Discard | Arrival::Address { .. } => To::Skip,
             Arrival::Place { id, .. } => To::Place { id, from: 0 },
             Arrival::Close => {
                 reading.counters.corrupt += 1;

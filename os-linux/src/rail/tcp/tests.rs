@@ -189,6 +189,8 @@ impl Sink for Recorder {
     }
 
     fn reset(&mut self) {}
+
+    fn moved(&mut self) {}
 }
 
 /// A process of the job with one rail.

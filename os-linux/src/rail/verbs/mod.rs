@@ -122,6 +122,8 @@ pub struct VerbsRail<D: Device> {
     round_trip: Option<Nanos>,
     /// The port is down.
     outage: Option<Outage>,
+    /// What the peers know of the port's address (F-12).
+    announced: Address,
     /// The device is broken: about to be closed, or closed.
     broken: bool,
     /// How and when it is opened again.
@@ -393,12 +395,17 @@ impl<D: Device> Rail for VerbsRail<D> {
             sink.reset();
             done += 1;
         }
+        if self.has_moved() {
+            self.announced = self.port.address;
+            sink.moved();
+            done += 1;
+        }
         done
     }
 
     fn next_timeout(&self) -> Option<Time> {
         let has_work = !self.reports.is_empty() || !self.batch.is_empty() || self.unfinished;
-        if has_work || self.revival.reset_due || self.broken && self.device.is_open() {
+        if has_work || self.has_moved() || self.revival.reset_due || self.broken && self.device.is_open() {
             return Some(self.now);
         }
         let timer = self.links.next_timer().map(|(due, _)| due);
@@ -425,7 +432,7 @@ impl<D: Device> Rail for VerbsRail<D> {
         }
         // What came before the request makes no event.
         self.collect_batch();
-        self.batch.is_empty() && self.reports.is_empty() && !self.unfinished && !self.broken
+        !self.has_moved() && self.batch.is_empty() && self.reports.is_empty() && !self.unfinished && !self.broken
     }
 
     fn disarm(&mut self) {

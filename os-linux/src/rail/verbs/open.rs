@@ -105,6 +105,7 @@ impl<D: Device> VerbsRail<D> {
             nonces: 0,
             round_trip: None,
             outage: None,
+            announced: port.address,
             broken: false,
             revival: Revival::never(),
             counters: RailCounters::default(),

@@ -71,6 +71,12 @@ impl<D: Device> VerbsRail<D> {
         1
     }
 
+    /// Whether the port or the queue pair for datagrams is at an address that was not told. While the port is down it has
+    /// none.
+    pub(super) fn has_moved(&self) -> bool {
+        !self.broken && self.outage.is_none() && self.port.address != self.announced
+    }
+
     /// The LID of this rail's path (V-10); a port that is not ready has none.
     pub(super) fn lid_of(&self, port: &Port) -> u16 {
         port.lid | u16::from(self.options.path)

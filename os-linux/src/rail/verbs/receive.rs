@@ -102,7 +102,7 @@ impl<D: Device> VerbsRail<D> {
         self.counters.packets_received += 1;
         self.counters.bytes_received += bytes as u64;
         match sink.arrival(peer, header) {
-            Arrival::Done | Arrival::Discard => true,
+            Arrival::Done | Arrival::Discard | Arrival::Address { .. } => true,
             Arrival::Close => false,
             Arrival::Place { id, .. } => {
                 self.pieces.clear();

@@ -22,6 +22,7 @@ struct Told {
     down: Vec<RailFault>,
     standing: bool,
     arrived: usize,
+    moved: usize,
 }
 
 impl Sink for Told {
@@ -51,6 +52,10 @@ impl Sink for Told {
     }
 
     fn reset(&mut self) {}
+
+    fn moved(&mut self) {
+        self.moved += 1;
+    }
 }
 
 /// Two rails, ranks 0 and 1, with LIDs 16 and 17.

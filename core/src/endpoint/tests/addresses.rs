@@ -1,0 +1,177 @@
+//! Rails that have moved, told packet by packet: rule F-12.
+
+use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::*;
+use crate::wire::{Address, AddressError, AddressText, Body, Connect, Repr};
+
+fn region() -> Region {
+    Region::of(&config())
+}
+
+fn config() -> Config {
+    Config { rails_max: 3, ..small() }
+}
+
+fn three(region: &mut Region) -> Lone<'_> {
+    Lone::connected(region, &config(), &[TCP, TCP, TCP])
+}
+
+fn text(text: &str) -> AddressText {
+    AddressText::new(text.as_bytes()).unwrap()
+}
+
+fn down(lone: &mut Lone<'_>, rail: u8) {
+    let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault: RailFault::TimedOut };
+    lone.endpoint.handle_rail_event(Time(lone.now), event);
+}
+
+/// A new connection stands, and the peer has said so.
+fn up(lone: &mut Lone<'_>, rail: u8, connection: u32) {
+    lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
+    let connect = Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS };
+    lone.feed_on(rail, Body::Connect(connect), 0, |_| {});
+}
+
+/// The addresses that go out now: over which rail, of which, and what.
+fn told(lone: &mut Lone<'_>) -> Vec<(u8, u8, AddressText)> {
+    lone.rails.clear();
+    let sent: Vec<Repr> = lone.sent();
+    let over = sent.into_iter().zip(&lone.rails);
+    over.filter_map(|(packet, by)| match packet.body {
+        Body::Address(Address { rail, text }) => Some((by.0, rail, text)),
+        _ => None,
+    })
+    .collect()
+}
+
+/// Rails that the endpoint dials now.
+fn dialled(lone: &mut Lone<'_>) -> Vec<RailId> {
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let (mut rails, mut actions) = (Vec::new(), heapless::Vec::new());
+    while lone.endpoint.poll_actions(Time(lone.now), &mut actions) > 0 {
+        for action in actions.drain(..) {
+            match action {
+                Action::Connect { rail, .. } => rails.push(rail),
+                Action::Post(post) => lone.endpoint.handle_completion(Time(lone.now), post.id, PostStatus::Done),
+                _ => {}
+            }
+        }
+    }
+    rails
+}
+
+/// F-12: over every other subchannel, and over one that comes to stand later.
+#[test]
+fn a_new_address_is_told_over_every_other_rail() {
+    let mut region = region();
+    let mut lone = three(&mut region);
+    assert_eq!(told(&mut lone), []);
+    lone.endpoint.set_address(RailId(1), b"there:1").unwrap();
+    assert_eq!(told(&mut lone), [(0, 1, text("there:1")), (2, 1, text("there:1"))]);
+    // Nothing new.
+    lone.endpoint.set_address(RailId(1), b"there:1").unwrap();
+    assert_eq!(told(&mut lone), []);
+    down(&mut lone, 1);
+    down(&mut lone, 2);
+    lone.endpoint.set_address(RailId(2), b"there:2").unwrap();
+    assert_eq!(told(&mut lone), [(0, 2, text("there:2"))]);
+    // What comes to stand tells of all others.
+    up(&mut lone, 2, 2);
+    assert_eq!(told(&mut lone), [(2, 1, text("there:1"))]);
+    down(&mut lone, 0);
+    up(&mut lone, 0, 2);
+    assert_eq!(told(&mut lone), [(0, 1, text("there:1")), (0, 2, text("there:2"))]);
+    lone.endpoint.set_address(RailId(1), b"back").unwrap();
+    assert_eq!(told(&mut lone), [(0, 1, text("back")), (2, 1, text("back"))]);
+}
+
+/// L-3: one at a time, and the newest.
+#[test]
+fn a_busy_rail_tells_one_address_after_the_other() {
+    let mut region = region();
+    let mut lone = three(&mut region);
+    lone.busy = true;
+    lone.endpoint.set_address(RailId(1), b"a").unwrap();
+    lone.endpoint.set_address(RailId(2), b"b").unwrap();
+    lone.rails.clear();
+    let mut actions = heapless::Vec::new();
+    lone.endpoint.poll_actions(Time(0), &mut actions);
+    let posts: Vec<_> = actions
+        .iter()
+        .map(|action| match action {
+            Action::Post(post) => (post.rail.0, Address::in_header(&post.header).unwrap().rail, post.id),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(posts.iter().map(|post| (post.0, post.1)).collect::<Vec<_>>(), [(0, 1), (1, 2), (2, 1)]);
+    assert_eq!(told(&mut lone), []);
+    lone.endpoint.set_address(RailId(2), b"c").unwrap();
+    lone.busy = false;
+    for (_, _, id) in posts {
+        lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+    }
+    assert_eq!(told(&mut lone), [(0, 2, text("c")), (1, 2, text("c"))]);
+}
+
+/// F-12: nothing is told to whom the rail does not lead, and no address that is none is kept.
+#[test]
+fn only_addresses_are_told_and_only_to_whom_they_lead() {
+    let mut region = region();
+    let mut lone = three(&mut region);
+    let none = |lone: &mut Lone<'_>, rail, bytes: &[u8]| lone.endpoint.set_address(RailId(rail), bytes).unwrap_err();
+    assert_eq!(none(&mut lone, 3, b"a"), SetAddressError::NoSuchRail(RailId(3)));
+    assert_eq!(none(&mut lone, 0, b""), SetAddressError::Address(AddressError::Empty));
+    assert_eq!(none(&mut lone, 0, &[b'a'; 201]), SetAddressError::Address(AddressError::TooLong { bytes: 201 }));
+    assert_eq!(none(&mut lone, 0, b"a b"), SetAddressError::Address(AddressError::Byte { at: 1, byte: b' ' }));
+    assert_eq!(told(&mut lone), []);
+
+    let mut lone = Lone::reached(&mut region, &config(), &[TCP, TCP], 1);
+    lone.endpoint.set_address(RailId(1), b"elsewhere").unwrap();
+    lone.feed(Body::Connect(TERMS), 0);
+    assert_eq!(told(&mut lone), []);
+}
+
+/// F-12: the peer names its own rail; the answer names ours, and the rail is dialled where it waits for that.
+#[test]
+fn an_address_names_our_rail_and_is_dialled() {
+    let mut region = region();
+    let mut lone = three(&mut region);
+    let moved = |rail| Body::Address(Address { rail, text: text("there:1") });
+    assert_eq!(lone.feed(moved(PEER_RAIL + 1), 0), Arrival::Address { rail: RailId(1) });
+    assert_eq!(lone.feed(moved(PEER_RAIL + 1), 0), Arrival::Address { rail: RailId(1) });
+    assert_eq!(dialled(&mut lone), []);
+    // The first time at once, then with pauses.
+    down(&mut lone, 1);
+    lone.now = 1;
+    dialled(&mut lone);
+    down(&mut lone, 1);
+    assert_eq!(dialled(&mut lone), []);
+    assert_eq!(lone.feed(moved(PEER_RAIL + 2), 0), Arrival::Address { rail: RailId(2) });
+    assert_eq!(dialled(&mut lone), []);
+    assert_eq!(lone.feed(moved(PEER_RAIL + 1), 0), Arrival::Address { rail: RailId(1) });
+    assert_eq!(dialled(&mut lone), [RailId(1)]);
+    // It is under way.
+    assert_eq!(lone.feed(moved(PEER_RAIL + 1), 0), Arrival::Address { rail: RailId(1) });
+    assert_eq!(dialled(&mut lone), []);
+}
+
+/// F-12, G-8: a rail that the peer never spoke on is nobody's; what is no address ends the channel.
+#[test]
+fn what_a_hostile_peer_tells_leads_nowhere() {
+    let mut region = region();
+    let mut lone = three(&mut region);
+    for rail in [0, 1, 2, PEER_RAIL + 3, u8::MAX] {
+        let before = lone.endpoint.stats().stale_dropped;
+        let body = Body::Address(Address { rail, text: text("there:1") });
+        assert_eq!(lone.feed(body, 0), Arrival::Done);
+        assert_eq!(lone.endpoint.stats().stale_dropped, before + 1);
+    }
+    assert_eq!(dialled(&mut lone), []);
+    let common = crate::wire::Common { source: 1, message_limit: 32, block_limit: 64, ..Default::default() };
+    let body = Body::Address(Address { rail: PEER_RAIL, text: text("there:1") });
+    let mut header = Repr { common, body }.emit_vec().unwrap();
+    header[33] = 201;
+    assert_eq!(Address::in_header(&header), None);
+    assert_eq!(lone.endpoint.handle_arrival(Time(0), PeerId(1), RailId(0), &header), Arrival::Close);
+    assert!(matches!(lone.offence(), ProtocolError::Wire(error) if error.field == "address.len"));
+}
