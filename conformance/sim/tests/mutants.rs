@@ -10,6 +10,7 @@ use rerail_sim::check::{Damage, Lost, Verdict};
 use rerail_sim::scenario::{Scenario, Span};
 use rerail_sim::soak::{Menu, run, run_planted, world_of};
 use rerail_sim::trace::Trace;
+use rerail_sim::world::fault::Kind;
 
 /// What is stuck is so for good, and virtual time costs as much as real time does where ranks keep trying.
 const CONVERGENCE: Span = Span::from_millis(200);
@@ -23,6 +24,10 @@ enum Worlds {
     Messages,
     /// The same, and large messages are always cut, in equal parts.
     Striped,
+    /// The same without faults, and nobody asks rails how they are.
+    Unwatched,
+    /// Those that seeds draw, with faults that end connections.
+    Broken,
     /// One scenario file; the seed draws the traffic.
     File(&'static str, &'static str),
 }
@@ -33,6 +38,8 @@ impl Worlds {
             Worlds::Calm => "drawn, no faults",
             Worlds::Messages => "drawn, no faults, messages only",
             Worlds::Striped => "drawn, no faults, even striping",
+            Worlds::Unwatched => "drawn, no faults, no deadlines",
+            Worlds::Broken => "drawn, `qp-error` and `stream-reset`",
             Worlds::File(name, _) => name,
         }
     }
@@ -40,6 +47,7 @@ impl Worlds {
     fn of(self, seed: u64) -> Scenario {
         let mut scenario = match self {
             Worlds::File(name, text) => Scenario::parse(name, text).expect("a scenario of this repository"),
+            Worlds::Broken => world_of(seed, &Menu::Only(vec![Kind::QpError, Kind::StreamReset])),
             _ => world_of(seed, &Menu::Calm),
         };
         if let Worlds::Messages = self {
@@ -48,7 +56,14 @@ impl Worlds {
         if let Worlds::Striped = self {
             scenario.config.striping = Some(Striping::Even);
         }
-        scenario.limits.convergence = CONVERGENCE;
+        if let Worlds::Unwatched = self {
+            scenario.config.stall_min = Some(Span::from_millis(0));
+        }
+        match self {
+            // Who is given up is given up by then.
+            Worlds::Broken => scenario.config.recovery_timeout = Some(Span::from_millis(100)),
+            _ => scenario.limits.convergence = CONVERGENCE,
+        }
         scenario
     }
 }
@@ -88,7 +103,7 @@ fn mutant(bug: Planted) -> Mutant {
             Verdict::Corruption(found) => matches!(found.damage, Damage::Ghost(_)),
             _ => false,
         }),
-        Planted::AckForgotten => (Worlds::Calm, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_))),
+        Planted::AckForgotten => (Worlds::Unwatched, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_))),
         Planted::WeightsDontSum => (Worlds::Striped, 16, |verdict| {
             matches!(verdict, Verdict::Stuck(_) | Verdict::Corruption(_) | Verdict::Order(_))
         }),
@@ -106,6 +121,12 @@ fn mutant(bug: Planted) -> Mutant {
             _ => false,
         }),
         Planted::RetainedKept => (Worlds::Calm, 2, |verdict| matches!(verdict, Verdict::Leak(_))),
+        Planted::ResumeKeepsFins => (Worlds::Broken, 64, |verdict| match verdict {
+            Verdict::Corruption(found) => !matches!(found.damage, Damage::Error { .. }),
+            _ => false,
+        }),
+        Planted::VoidNotUnclaimed => (Worlds::Broken, 64, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Lost(_))),
+        Planted::RedialNever => (Worlds::Broken, 16, |verdict| matches!(verdict, Verdict::Lost(Lost::Peer(_)))),
     };
     Mutant { bug, worlds, within, is_finding }
 }

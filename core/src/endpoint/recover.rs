@@ -104,8 +104,11 @@ impl Endpoint<'_> {
         sub.failures = (sub.failures + 1).min(u8::BITS as u8 * 4);
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
+        let gives_up = self.planted(Planted::RedialNever);
         let slot = self.t.channels.at_mut(channel);
-        if pause == Nanos(0) {
+        if gives_up {
+            // planted
+        } else if pause == Nanos(0) {
             slot.wanted |= 1 << rail.0;
         } else {
             slot.redials |= 1 << rail.0;
