@@ -67,10 +67,11 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
         accesses,
         side: Side::of(session.rank()),
         moved_at: Instant::now(),
+        completions: 0,
         session: &mut *session,
     };
     let peer = run.peer();
-    let mut side = run.to_the_end(time).map_err(|error| super::failure(session, largest, error))?;
+    let mut side = run.carry_through(time).map_err(|error| super::failure(session, largest, error))?;
     side.close(session, rails.lines(session));
     // Whoever prints has both sides' accounts.
     let text = serde_json::to_vec(&side).unwrap_or_default();
@@ -101,8 +102,9 @@ struct Run<'s> {
     ledger: Ledger,
     accesses: Accesses,
     side: Side,
-    /// When something arrived or was through last.
+    /// When something was through last, and how much until then.
     moved_at: Instant,
+    completions: u64,
 }
 
 /// What is being sent.
@@ -127,7 +129,7 @@ impl Run<'_> {
         Key { seed: 0, source, target, tag: DATA, number }
     }
 
-    fn to_the_end(mut self, time: Duration) -> Result<Side, KernelError> {
+    fn carry_through(mut self, time: Duration) -> Result<Side, KernelError> {
         for slot in 0..self.window {
             self.post(slot)?;
         }
@@ -142,9 +144,9 @@ impl Run<'_> {
             let is_on = start.elapsed() < time;
             self.land()?;
             self.send(is_on)?;
-            let mut moved = self.arrive()?;
-            moved |= self.accesses.go_on(self.session, &mut self.side, is_on)?;
-            self.note(moved);
+            self.arrive()?;
+            self.accesses.go_on(self.session, &mut self.side, is_on)?;
+            self.note();
             if !is_on && !said && self.out.flights.is_empty() && self.accesses.is_idle() {
                 self.session.tell(peer, &self.out.begun.to_le_bytes())?;
                 said = true;
@@ -204,18 +206,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Judges what has come, in the order of receives; says whether anything had.
-    fn arrive(&mut self) -> Result<bool, KernelError> {
-        let mut moved = false;
+    /// Judges what has come, in the order of receives.
+    fn arrive(&mut self) -> Result<(), KernelError> {
         while let Some(&(ticket, slot)) = self.into.front()
             && let Some(outcome) = self.session.take(&ticket)
         {
             self.into.pop_front();
-            moved = true;
             self.judge(outcome, slot)?;
             self.post(slot)?;
         }
-        Ok(moved)
+        Ok(())
     }
 
     /// Judges one message.
@@ -255,8 +255,9 @@ impl Run<'_> {
     }
 
     /// Notes pauses.
-    fn note(&mut self, moved: bool) {
-        if !moved {
+    fn note(&mut self) {
+        let completions = self.session.completions();
+        if completions == std::mem::replace(&mut self.completions, completions) {
             return;
         }
         let now = Instant::now();
