@@ -40,6 +40,8 @@ const BUFFER_BYTES: u64 = 256 << 20;
 const SECONDS: u64 = 10;
 /// So many problems are told; all are counted.
 const PROBLEMS_KEPT: usize = 20;
+/// So many pauses are noted at most: both accounts are brought over in one piece.
+const PAUSES_KEPT: usize = 5000;
 /// Pauses from this length on are noted.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// Once the other side has said that everything is through, what is missing has so long to come.
@@ -73,11 +75,12 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     let peer = run.peer();
     let mut side = run.carry_through(time).map_err(|error| super::failure(session, largest, error))?;
     side.close(session, rails.lines(session));
-    // Whoever prints has both sides' accounts.
+    // Whoever prints has both sides' accounts. Listened for first: long ones wait for that, and both sides tell at once.
     let text = serde_json::to_vec(&side).unwrap_or_default();
+    let hearing = session.listen(peer)?;
     session.tell(peer, &text)?;
-    let heard =
-        session.hear(peer)?.ok_or_else(|| Failure::peer_lost("the other side left before it told its account"))?;
+    let heard = session.hear_now(hearing)?;
+    let heard = heard.ok_or_else(|| Failure::peer_lost("the other side left before it told its account"))?;
     let other = serde_json::from_slice(&heard)
         .map_err(|error| Failure::usage(format!("the other side's account can't be read: {error}")))?;
     let sides = if session.rank() == pair.first { [side, other] } else { [other, side] };
@@ -262,7 +265,7 @@ impl Run<'_> {
         }
         let now = Instant::now();
         let pause = now - std::mem::replace(&mut self.moved_at, now);
-        if pause >= PAUSE_MIN {
+        if pause >= PAUSE_MIN && self.side.pauses.len() < PAUSES_KEPT {
             let ms = pause.as_millis() as u64;
             self.side.pauses.push(Pause { from_unix_ns: unix_ns() - pause.as_nanos() as u64, ms });
         }
