@@ -42,7 +42,10 @@ pub enum Command {
     Info(OutputArgs),
     /// Every knob: value, default, unit, range, and where the value comes from.
     Config(OutputArgs),
-    /// Measure latency, bandwidth or message rate between two ranks.
+    /// Measure latency, bandwidth or message rate between two ranks, or prove that messages survive what happens to rails.
+    ///
+    /// What is done about connections that fail is said by settings: `rerail info` shows these, RERAIL_RECOVERY_TIMEOUT and
+    /// the like set them.
     ///
     /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or on two.
     #[command(after_help = EXIT_CODES)]

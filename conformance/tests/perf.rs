@@ -118,6 +118,24 @@ fn samples_over_time_add_up_and_can_be_judged_and_drawn() {
 }
 
 #[test]
+fn mixed_messages_are_counted_and_verified_both_ways() {
+    for path in ["shm", "tcp"] {
+        let options = ["perf", "mixed", "--verify", "--seconds", "1", "--window", "16", "--path", path, "--json"];
+        let told = result(rerail().args(options));
+        let side = |side: usize, field: &str| told["sides"][side][field].as_u64().unwrap();
+        for (one, other) in [(0, 1), (1, 0)] {
+            assert!(side(one, "sent") > 0 && side(one, "sent") == side(other, "received"), "{told}");
+            assert!(side(one, "adds") > 0 && side(one, "adds") == side(other, "added_here"), "{told}");
+            for wrong in ["lost", "doubled", "late", "different"] {
+                assert_eq!(side(one, wrong), 0, "{told}");
+            }
+            let rails = told["sides"][one]["rails"].as_array().unwrap();
+            assert!(rails.iter().any(|rail| rail["health"]["state"] == "up"), "{told}");
+        }
+    }
+}
+
+#[test]
 fn explanations_tell_of_every_rail_what_it_would_carry() {
     let shares = |explained: &Value| numbers(&explained["rails"], "bytes");
     let options =
@@ -127,6 +145,8 @@ fn explanations_tell_of_every_rail_what_it_would_carry() {
     // Shared memory does not reach the other logical host.
     assert_eq!(told[1]["rails"][0]["why"], "not connected to this peer");
     assert_eq!(shares(&told[1]), [0, 768 << 10, 256 << 10]);
+    let rail = &told[1]["rails"][1]["health"];
+    assert_eq!((rail["state"].as_str(), rail["failures"].as_u64()), (Some("up"), Some(0)), "{told}");
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/scenarios/multirail-2004-4x-1x.toml");
     let told = result(rerail().args(["explain", "--scenario", file, "--size", "12K,4M", "--json"]));
     let (small, large) = (shares(&told[0]), shares(&told[1]));
@@ -141,6 +161,8 @@ fn what_can_not_be_measured_is_wrong_use() {
         &["latency", "--seconds", "1"][..],
         &["bandwidth", "--op", "put", "--seconds", "1"],
         &["bandwidth", "--seconds", "1", "--sizes", "8,16"],
+        &["mixed", "--op", "put"],
+        &["mixed", "--iterations", "5"],
         &["--policy", "evn"],
         &["--connect", "127.0.0.1:1"],
         &["--connect", "127.0.0.1:1", "--listen", "127.0.0.1:0"],

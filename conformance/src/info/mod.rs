@@ -1,6 +1,7 @@
 //! `rerail info`: what this machine offers a transport, and what is in the way of the rest.
 
 mod machine;
+mod recovery;
 mod shm;
 mod tcp;
 mod verbs;
@@ -34,6 +35,8 @@ struct Info {
     shm: shm::Shm,
     tcp: Vec<tcp::Port>,
     verbs: verbs::Verbs,
+    /// Or what is wrong with the environment's settings.
+    recovery: Result<Vec<recovery::Knob>, String>,
 }
 
 /// Prints it.
@@ -44,6 +47,7 @@ pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
         shm: shm::look(),
         tcp: tcp::look().map_err(|error| Failure::usage(format!("network interfaces can't be listed: {error}")))?,
         verbs: verbs::look(),
+        recovery: recovery::look(),
     };
     if args.json {
         json(&info)?
@@ -55,7 +59,19 @@ pub fn run(args: OutputArgs) -> Result<Exit, Failure> {
 
 impl Info {
     fn render(&self) -> String {
-        [self.machine(), self.shm(), self.tcp(), self.verbs()].join("\n\n")
+        [self.machine(), self.shm(), self.tcp(), self.verbs(), self.recovery()].join("\n\n")
+    }
+
+    fn recovery(&self) -> String {
+        let title = bold("Recovery from failures");
+        match &self.recovery {
+            Ok(knobs) => {
+                let line = |knob: &recovery::Knob| format!("  {} {}: {}", knob.name, knob.value, dim(knob.doc));
+                let lines: Vec<String> = knobs.iter().map(line).collect();
+                format!("{title}\n{}\n  all settings: rerail config", lines.join("\n"))
+            }
+            Err(why) => format!("{title}\n  {}", bad(why)),
+        }
     }
 
     fn machine(&self) -> String {

@@ -88,6 +88,8 @@ pub struct Session {
     open: HashSet<u64, ByCookie>,
     /// Those of them that make more than one event.
     streams: HashSet<u64, ByCookie>,
+    /// Requests, or parts of them, that are over.
+    completions: u64,
     /// Events for requests that were over.
     repeated: u64,
     on_loss: Option<fn(u32, &str)>,
@@ -166,6 +168,7 @@ impl Session {
             busy_at: Instant::now(),
             open: HashSet::default(),
             streams: HashSet::default(),
+            completions: 0,
             repeated: 0,
             on_loss: None,
         }
@@ -238,6 +241,11 @@ impl Session {
     /// Whether a rank can still be talked to.
     pub fn is_here(&self, rank: u32) -> bool {
         !self.gone.contains(&rank)
+    }
+
+    /// Completions that have come, well or not.
+    pub fn completions(&self) -> u64 {
+        self.completions
     }
 
     /// Events that came for requests which were over already: each is a fault of the transport.
@@ -458,6 +466,7 @@ impl Session {
             events += 1;
             match event {
                 Event::Completed(completion) => {
+                    self.completions += 1;
                     let Cookie(cookie) = completion.cookie;
                     let more =
                         self.streams.contains(&cookie) && matches!(completion.result, Ok(done) if !done.released);

@@ -67,9 +67,8 @@ impl Accesses {
         Key { seed: 0, source, target: 1 - source, tag: PUT, number: self.rounds }
     }
 
-    /// Does the next step where the one before is through, and begins another round while `is_on`. Says whether anything
-    /// was through.
-    pub(super) fn go_on(&mut self, session: &mut Session, side: &mut Side, is_on: bool) -> Result<bool, KernelError> {
+    /// Does the next step where the one before is through, and begins another round while `is_on`.
+    pub(super) fn go_on(&mut self, session: &mut Session, side: &mut Side, is_on: bool) -> Result<(), KernelError> {
         let peer = PeerId(1 - session.rank());
         let to = Remote { peer, window: WINDOW + u64::from(peer.0), offset: 0 };
         let here = Seg::new(self.local, 0, self.bytes());
@@ -80,10 +79,10 @@ impl Accesses {
                 let put = Put { to, segments: &[here], level: Level::Placed, ..Put::default() };
                 self.step = Some(Step::Put(session.put(put)?));
             }
-            return Ok(false);
+            return Ok(());
         };
         let (Step::Put(ticket) | Step::Get(ticket) | Step::Add(ticket)) = step;
-        let Some(outcome) = session.take(&ticket) else { return Ok(false) };
+        let Some(outcome) = session.take(&ticket) else { return Ok(()) };
         let done = gone(outcome)?;
         self.step = match step {
             Step::Put(_) => {
@@ -111,7 +110,7 @@ impl Accesses {
                 None
             }
         };
-        Ok(true)
+        Ok(())
     }
 
     /// The other side's additions, as they came to at this side. To be asked behind the last of them.

@@ -40,6 +40,8 @@ const BUFFER_BYTES: u64 = 256 << 20;
 const SECONDS: u64 = 10;
 /// So many problems are told; all are counted.
 const PROBLEMS_KEPT: usize = 20;
+/// So many pauses are noted at most: both accounts are brought over in one piece.
+const PAUSES_KEPT: usize = 5000;
 /// Pauses from this length on are noted.
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// Once the other side has said that everything is through, what is missing has so long to come.
@@ -67,16 +69,18 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
         accesses,
         side: Side::of(session.rank()),
         moved_at: Instant::now(),
+        completions: 0,
         session: &mut *session,
     };
     let peer = run.peer();
-    let mut side = run.to_the_end(time).map_err(|error| super::failure(session, largest, error))?;
+    let mut side = run.carry_through(time).map_err(|error| super::failure(session, largest, error))?;
     side.close(session, rails.lines(session));
-    // Whoever prints has both sides' accounts.
+    // Whoever prints has both sides' accounts. Listened for first: long ones wait for that, and both sides tell at once.
     let text = serde_json::to_vec(&side).unwrap_or_default();
+    let hearing = session.listen(peer)?;
     session.tell(peer, &text)?;
-    let heard =
-        session.hear(peer)?.ok_or_else(|| Failure::peer_lost("the other side left before it told its account"))?;
+    let heard = session.hear_now(hearing)?;
+    let heard = heard.ok_or_else(|| Failure::peer_lost("the other side left before it told its account"))?;
     let other = serde_json::from_slice(&heard)
         .map_err(|error| Failure::usage(format!("the other side's account can't be read: {error}")))?;
     let sides = if session.rank() == pair.first { [side, other] } else { [other, side] };
@@ -101,8 +105,9 @@ struct Run<'s> {
     ledger: Ledger,
     accesses: Accesses,
     side: Side,
-    /// When something arrived or was through last.
+    /// When something was through last, and how much until then.
     moved_at: Instant,
+    completions: u64,
 }
 
 /// What is being sent.
@@ -127,7 +132,7 @@ impl Run<'_> {
         Key { seed: 0, source, target, tag: DATA, number }
     }
 
-    fn to_the_end(mut self, time: Duration) -> Result<Side, KernelError> {
+    fn carry_through(mut self, time: Duration) -> Result<Side, KernelError> {
         for slot in 0..self.window {
             self.post(slot)?;
         }
@@ -142,9 +147,9 @@ impl Run<'_> {
             let is_on = start.elapsed() < time;
             self.land()?;
             self.send(is_on)?;
-            let mut moved = self.arrive()?;
-            moved |= self.accesses.go_on(self.session, &mut self.side, is_on)?;
-            self.note(moved);
+            self.arrive()?;
+            self.accesses.go_on(self.session, &mut self.side, is_on)?;
+            self.note();
             if !is_on && !said && self.out.flights.is_empty() && self.accesses.is_idle() {
                 self.session.tell(peer, &self.out.begun.to_le_bytes())?;
                 said = true;
@@ -204,18 +209,16 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Judges what has come, in the order of receives; says whether anything had.
-    fn arrive(&mut self) -> Result<bool, KernelError> {
-        let mut moved = false;
+    /// Judges what has come, in the order of receives.
+    fn arrive(&mut self) -> Result<(), KernelError> {
         while let Some(&(ticket, slot)) = self.into.front()
             && let Some(outcome) = self.session.take(&ticket)
         {
             self.into.pop_front();
-            moved = true;
             self.judge(outcome, slot)?;
             self.post(slot)?;
         }
-        Ok(moved)
+        Ok(())
     }
 
     /// Judges one message.
@@ -255,13 +258,14 @@ impl Run<'_> {
     }
 
     /// Notes pauses.
-    fn note(&mut self, moved: bool) {
-        if !moved {
+    fn note(&mut self) {
+        let completions = self.session.completions();
+        if completions == std::mem::replace(&mut self.completions, completions) {
             return;
         }
         let now = Instant::now();
         let pause = now - std::mem::replace(&mut self.moved_at, now);
-        if pause >= PAUSE_MIN {
+        if pause >= PAUSE_MIN && self.side.pauses.len() < PAUSES_KEPT {
             let ms = pause.as_millis() as u64;
             self.side.pauses.push(Pause { from_unix_ns: unix_ns() - pause.as_nanos() as u64, ms });
         }
