@@ -127,6 +127,8 @@ fn a_port_that_moves_says_where_it_is() {
         assert!(world.hosts[0].rail.address().starts_with(&format!("ib-{:04x}-", 100 + life)));
         world.connect(0, 1);
         world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 3 + usize::from(life) * 2);
+        // F-12: once for each place.
+        assert_eq!(world.hosts[0].sink.moves, usize::from(life) + 1);
         // Now rank 1 knows, and may call by itself.
         world.hosts[1].rail.sever(PeerId(0));
         world.hosts[1].sink.standing.retain(|peer| *peer != PeerId(0));
@@ -179,6 +181,8 @@ fn a_broken_device_comes_back() {
         world.connect(0, 1);
         world.connect(0, 2);
         world.until(|world| world.is_up(0, 1) && world.is_up(0, 2) && world.hosts[1].sink.up.len() == ups + 1);
+        // F-12: its queue pair for datagrams has another number.
+        assert_eq!(world.hosts[0].sink.moves, life);
         // It has told where it is now: it can be called.
         world.hosts[2].rail.sever(PeerId(0));
         world.hosts[2].sink.standing.retain(|peer| *peer != PeerId(0));
@@ -255,6 +259,7 @@ fn both_devices_break_at_once() {
         world.inject(Fault::Kill { hca, reload_after: Some(Nanos::from_millis(3)) });
     }
     world.until(|world| world.hosts.iter().all(|host| host.sink.resets == 1 && host.rail.device().is_some()));
+    assert!(world.hosts.iter().all(|host| host.sink.moves == 1));
     let address = world.hosts[1].rail.address();
     assert_eq!(world.hosts[0].rail.add_peer(PeerId(1), &address), Ok(true));
     world.connect(0, 1);
