@@ -293,7 +293,11 @@ impl<'m> World<'m> {
     fn carry_out(&mut self, rank: usize, action: Action, answers: &mut Vec<Answer>) {
         match action {
             Action::Connect { peer, rail } => answers.push(Answer::Up(peer, rail)),
-            Action::Disconnect { peer, rail } => answers.push(Answer::Close(peer, rail)),
+            Action::Disconnect { peer, rail } => {
+                // What the same batch has dialled does not stand before it is carried out, and is never reported.
+                answers.retain(|answer| !matches!(answer, Answer::Up(to, by) if (*to, *by) == (peer, rail)));
+                answers.push(Answer::Close(peer, rail));
+            }
             // At once, unlike what is answered: nothing may arrive over it any more.
             Action::Sever { peer, rail } => answers.push(Answer::Sever(peer, rail)),
             Action::Copy { from, to } => {
