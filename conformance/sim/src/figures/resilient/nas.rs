@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rerail_core::endpoint::Event;
 
-use super::{CONFIGURATIONS, Rendezvous, at_most, configure, greatest, testbed};
+use super::{Rendezvous, at_most, configure, greatest, testbed};
 use crate::check::Verdict;
 use crate::figures::lab::SEED;
 use crate::figures::{Axis, Claim, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
@@ -40,6 +40,25 @@ const KERNELS: [Kernel; 7] = [
     Kernel { workload: "nas-sp", paper: [5.33, 4.95] },
 ];
 
+/// How a kernel is run: the configuration, and how many exchanges a process may have under way.
+type Setting = ((Rendezvous, bool), u32);
+
+/// Exchanges under way where reliability is held to its bound: as many as a kernel has neighbours or more (BT and SP send to
+/// all six at once and then wait for all).
+const MANY: u32 = 8;
+
+/// Exchanges under way where what waiting for one costs is not hidden behind others.
+const FEW: u32 = 2;
+
+const SETTINGS: [Setting; 6] = [
+    ((Rendezvous::Put, false), MANY),
+    ((Rendezvous::Put, true), MANY),
+    ((Rendezvous::Get, false), MANY),
+    ((Rendezvous::Get, true), MANY),
+    ((Rendezvous::Put, false), FEW),
+    ((Rendezvous::Put, true), FEW),
+];
+
 /// What reliability may cost: the paper's was up to 4 % with RPut, 1.5 % with RGet.
 const OVERHEAD: f64 = 1.0;
 
@@ -60,7 +79,7 @@ impl Plan {
     fn new(effort: Effort) -> Plan {
         match effort {
             Effort::Quick => Plan { kernels: vec![1, 4], rounds: [1, 2] },
-            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), rounds: [1, 5] },
+            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), rounds: [1, 2] },
         }
     }
 }
@@ -88,12 +107,12 @@ impl Taken {
 /// [`FigureError`] where a world did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
-    let worlds = CONFIGURATIONS.len() * plan.rounds.len();
+    let worlds = SETTINGS.len() * plan.rounds.len();
     let mut runs = Vec::new();
     for &kernel in &plan.kernels {
-        for configuration in CONFIGURATIONS {
+        for setting in SETTINGS {
             for rounds in plan.rounds {
-                runs.push(run(kernel, configuration, rounds, None)?);
+                runs.push(run(kernel, setting, rounds, None)?);
             }
         }
     }
@@ -102,20 +121,21 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
     let mut largest = Vec::new();
     for &kernel in &plan.kernels {
         for reliable in [false, true] {
-            largest.push(run(kernel, (Rendezvous::Get, reliable), plan.rounds[1], Some(KEPT_MAX))?);
+            largest.push(run(kernel, ((Rendezvous::Get, reliable), MANY), plan.rounds[1], Some(KEPT_MAX))?);
         }
     }
     let largest = lab.each(&largest, look)?;
     Ok(vec![figure_5(&plan, &kernels), table_1(&plan, &kernels, &largest)])
 }
 
-fn run(kernel: usize, configuration: (Rendezvous, bool), rounds: u32, bytes: Option<u64>) -> Result<Run, FigureError> {
+fn run(kernel: usize, (configuration, ahead): Setting, rounds: u32, bytes: Option<u64>) -> Result<Run, FigureError> {
     let mut scenario = testbed(8, 8, 1)?;
     let name = configure(&mut scenario, configuration);
     // As many copies as a process of a real job may keep, so that it isn't the table's size that is seen.
     (scenario.config.retained_max, scenario.config.operations_max) = (Some(512), Some(1024));
     let mut parameters = toml::Table::new();
     parameters.insert("rounds".into(), rounds.into());
+    parameters.insert("ahead".into(), ahead.into());
     if let Some(bytes) = bytes {
         parameters.insert("bytes".into(), (bytes as i64).into());
     }
@@ -218,19 +238,17 @@ fn rounds_us(plan: &Plan, taken: &[Taken]) -> Vec<f64> {
 fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
     let times: Vec<Vec<f64>> = kernels.iter().map(|taken| rounds_us(plan, taken)).collect();
     let percent = |times: &[f64], off: usize| 100.0 * (times[off + 1] / times[off] - 1.0);
-    let pairs = [(Rendezvous::Put, 0), (Rendezvous::Get, 2)];
-    let series = pairs.map(|(rendezvous, off)| {
-        let [_, on] = rendezvous.names();
+    let series = [("RPut-Rel", 0), ("RGet-Rel", 2), ("RPut-Rel, two under way", 4)].map(|(name, off)| {
         let points = plan.kernels.iter().zip(&times).map(|(kernel, times)| (*kernel as f64, percent(times, off)));
-        Series { name: on.into(), points: points.collect() }
+        Series { name: name.into(), points: points.collect() }
     });
     let claim = |series: &Series| -> Claim {
         let most = greatest(series.points.iter().map(|point| point.1));
         at_most(format!("{}: time more than without, the worst kernel", series.name), OVERHEAD, most, "%")
     };
     let told = plan.kernels.iter().zip(&times).map(|(kernel, times)| {
-        let [put, put_on, get, get_on] = times[..] else { return String::new() };
-        format!("{} {put:.0}, {put_on:.0}, {get:.0}, {get_on:.0}", NAMES[*kernel])
+        let times: Vec<String> = times.iter().map(|us| format!("{us:.0}")).collect();
+        format!("{} {}", NAMES[*kernel], times.join(", "))
     });
     Figure {
         source: "resilient-2010, figure 5".into(),
@@ -241,8 +259,11 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
             .into(),
         ours: format!(
             "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
-             of messages between all pairs that talk, mean of {} after {}. Microseconds of a round (RPut, RPut-Rel, RGet, \
-             RGet-Rel): {}.",
+             of messages between all pairs that talk, mean of {} after {}. Up to {MANY} exchanges \
+             are under way at a process. A reliable RPut ends with a word of the receiver's, which waits behind what its rail \
+             was given of its own messages; processes that have only {FEW} exchanges under way feel it, as the third series \
+             shows, for which nothing is claimed. Microseconds of a round (RPut, RPut-Rel, RGet, RGet-Rel, and with {FEW} \
+             under way RPut, RPut-Rel): {}.",
             plan.rounds[1] - plan.rounds[0],
             plan.rounds[0],
             told.collect::<Vec<_>>().join("; ")
@@ -254,7 +275,7 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
             Stated { name: "paper: most, RPut-Rel".into(), value: 4.0 },
             Stated { name: "paper: most, RGet-Rel".into(), value: 1.5 },
         ],
-        claims: series.iter().map(claim).collect(),
+        claims: series[..2].iter().map(claim).collect(),
         series: series.into(),
     }
 }
