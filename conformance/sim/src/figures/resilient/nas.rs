@@ -78,8 +78,8 @@ struct Plan {
 impl Plan {
     fn new(effort: Effort) -> Plan {
         match effort {
-            Effort::Quick => Plan { kernels: vec![1, 4], rounds: [1, 2] },
-            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), rounds: [1, 2] },
+            Effort::Quick => Plan { kernels: vec![1, 4], rounds: [1, 3] },
+            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), rounds: [1, 3] },
         }
     }
 }
