@@ -165,8 +165,8 @@ fn times(cases: &[&[Recovery]], moments: u64) -> Figure {
             "Two nodes of the testbed, messages of 1 KiB, 16 under way; the fault at {moments} moments, the worst of each \
              time. Two ports in use, one of which fails: its link at the sender's or the receiver's end (the device's event \
              comes 3 ms later), a queue pair, a link of which no event tells (the device gives up after 8 time-outs of 4.2 \
-             ms); or one port alone: a queue pair, the device (gone for {} ms, opened anew {REOPEN_MS} ms after the fault). A replay is a packet that \
-             goes out again under its number, after both ends are fenced; a round trip is packets there and back in the same \
+             ms); or one port alone: a queue pair, the device (gone for {} ms, opened anew {REOPEN_MS} ms after the fault). A \
+             replay is a packet that goes out again under its number, after both ends are fenced; a round trip is packets there and back in the same \
              world before the fault, {trip:.1} us at most.",
             RELOAD.0 / 1_000_000
         ),
