@@ -167,7 +167,7 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
     for &(rank, peer, why) in &world.lost {
         assert_eq!(peer, KILLED);
         let LossReason::RailFailed { rail, fault } = why else { panic!("{why:?} names no rail") };
-        assert!(matches!(fault, RailFault::Closed | RailFault::Device { .. }), "{fault:?}");
+        assert!(matches!(fault, RailFault::Closed | RailFault::Gone | RailFault::Device { .. }), "{fault:?}");
         let name = world.ranks[rank].rails().find(|info| info.id == rail).unwrap().name;
         assert!(name.starts_with(fabric), "{name}");
         let waiting = (rank, [3, 2][rank]);
