@@ -103,9 +103,7 @@ fn mutant(bug: Planted) -> Mutant {
             Verdict::Corruption(found) => matches!(found.damage, Damage::Ghost(_)),
             _ => false,
         }),
-        Planted::AckForgotten => {
-            (Worlds::Unwatched, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_)))
-        }
+        Planted::AckForgotten => (Worlds::Unwatched, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_))),
         Planted::WeightsDontSum => (Worlds::Striped, 16, |verdict| {
             matches!(verdict, Verdict::Stuck(_) | Verdict::Corruption(_) | Verdict::Order(_))
         }),
@@ -123,13 +121,6 @@ fn mutant(bug: Planted) -> Mutant {
             _ => false,
         }),
         Planted::RetainedKept => (Worlds::Calm, 2, |verdict| matches!(verdict, Verdict::Leak(_))),
-        Planted::ResumeKeepsFins => (Worlds::Broken, 64, |verdict| match verdict {
-            Verdict::Corruption(found) => !matches!(found.damage, Damage::Error { .. }),
-            _ => false,
-        }),
-        Planted::VoidNotUnclaimed => {
-            (Worlds::Broken, 64, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Lost(_)))
-        }
         Planted::RedialNever => (Worlds::Broken, 16, |verdict| matches!(verdict, Verdict::Lost(Lost::Peer(_)))),
     };
     Mutant { bug, worlds, within, is_finding }

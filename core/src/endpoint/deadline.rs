@@ -40,7 +40,11 @@ impl Endpoint<'_> {
     /// How long a rail may be silent: by what it has to move, within the bounds of the configuration.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-        let moving = if path.rate == Rate::NONE { 0 } else { path.rate.time_ns(path.backlog) };
+        let moving = match self.believed_rate(channel, rail) {
+            Rate::NONE if path.backlog > 0 => u64::MAX,
+            Rate::NONE => 0,
+            rate => rate.time_ns(path.backlog),
+        };
         let needed = moving.saturating_add(path.latency.into()).saturating_mul(PATIENCE);
         Nanos(needed.clamp(self.config.stall_min.0, self.config.stall_max.0.max(self.config.stall_min.0)))
     }
@@ -48,13 +52,14 @@ impl Endpoint<'_> {
     /// Looks at all rails of a channel.
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
-        if matches!(slot.state, ChannelState::Leaving | ChannelState::Over(_)) {
+        if matches!(slot.state, ChannelState::Leaving | ChannelState::Over(_)) || !self.config.recovery {
             return;
         }
         let mut next: Option<Nanos> = None;
         for rail in (0..self.rails.len() as u8).map(RailId) {
+            let lossless = self.rails[usize::from(rail.0)].caps.lossless;
             let sub = self.t.sub(channel, rail);
-            if sub.link.state() != State::Up {
+            if sub.link.state() != State::Up || lossless {
                 continue;
             }
             // A connection on which the peer's CONNECT does not come is none: the peer may have left it already.

@@ -61,12 +61,6 @@ pub enum Planted {
     /// "Somebody else gives it back": the place of a retained copy stays taken when the peer has acknowledged it. Seen by
     /// the check for leaks ([`Endpoint::usage`](super::Endpoint::usage)) alone: everything goes on without copies.
     RetainedKept,
-    /// "A FIN is a FIN": those that were counted before a new round of writes (F-7) count in it too. Seen by the checks of
-    /// payloads and of untouched buffers: the receive is over before what is in doubt is written again.
-    ResumeKeepsFins,
-    /// "What was begun will be there": a payload that was on its way into its place when the connection died keeps its
-    /// number (F-6). Seen by liveness: its copy is dropped as a duplicate.
-    VoidNotUnclaimed,
     /// "Who wants to talk will call": a connection that has failed is not opened again (F-8). Seen as a living peer that is
     /// given up.
     RedialNever,
@@ -75,7 +69,7 @@ pub enum Planted {
 #[cfg(any(test, feature = "planted"))]
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 14] = [
+    pub const ALL: [Planted; 12] = [
         Planted::HighWater,
         Planted::FinBeforeData,
         Planted::CompletionOnCqe,
@@ -87,8 +81,6 @@ impl Planted {
         Planted::NewestFirst,
         Planted::CreditIgnored,
         Planted::RetainedKept,
-        Planted::ResumeKeepsFins,
-        Planted::VoidNotUnclaimed,
         Planted::RedialNever,
     ];
 
@@ -106,8 +98,6 @@ impl Planted {
             Planted::NewestFirst => "newest-first",
             Planted::CreditIgnored => "credit-ignored",
             Planted::RetainedKept => "retained-kept",
-            Planted::ResumeKeepsFins => "resume-keeps-fins",
-            Planted::VoidNotUnclaimed => "void-not-unclaimed",
             Planted::RedialNever => "redial-never",
         }
     }
