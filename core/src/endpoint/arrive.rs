@@ -3,6 +3,7 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
+use super::farewell::FAREWELLS;
 use super::op::{Control, Message, MessageState, OpKind, Phase};
 use super::tables::{KeySet, Tables};
 use super::{Endpoint, LossReason, Peek, Planted, ProtocolError, RailFault};
@@ -75,7 +76,10 @@ impl Endpoint<'_> {
         } else if state != State::Ready {
             return Err(ProtocolError::NotConnected); // G-1
         }
-        self.arrive_acks(channel, &common)?;
+        // Who only says goodbye has forgotten what it had (G-10).
+        if self.t.sub(channel, rail).link.pair().yours < FAREWELLS {
+            self.arrive_acks(channel, &common)?;
+        }
         let carries = matches!(
             body,
             Body::Eager(_)
@@ -101,7 +105,8 @@ impl Endpoint<'_> {
                     self.probe_answered(now, channel, probe.nonce);
                     self.rail_answered(now, channel, rail, probe.nonce);
                 } else {
-                    self.t.channels.at_mut(channel).probe_answer = Some((rail, probe.nonce)); // G-6
+                    self.t.sub(channel, rail).probe_nonce = probe.nonce;
+                    self.t.channels.at_mut(channel).probe_answers |= 1 << rail.0; // G-6
                     self.defer_samples(now, channel, probe.nonce);
                     self.activate(channel);
                 }
@@ -382,8 +387,10 @@ impl Endpoint<'_> {
         let payload_bytes = common.payload_bytes;
         let Some((to, takes)) = self.take_void(channel, psn) else { return Ok(None) };
         let (len, fits) = match to {
-            PlaceTo::Message(_) => {
-                (payload_bytes.into(), takes == u64::from(payload_bytes.div_ceil(self.config.block_bytes)))
+            PlaceTo::Message(message) => {
+                let is_sealed = self.t.messages.at(message).state == MessageState::Sealed;
+                let blocks = payload_bytes.div_ceil(self.config.block_bytes);
+                (payload_bytes.into(), takes == u64::from(if is_sealed { blocks } else { payload_bytes }))
             }
             _ => (takes, takes <= payload_bytes.into()),
         };

@@ -155,8 +155,8 @@ pub(crate) struct Channel {
     pub heard: Time,
     /// A probe is to go out.
     pub probe_due: bool,
-    /// A probe of the peer wants an answer: the rail on which it came, and its nonce.
-    pub probe_answer: Option<(RailId, u64)>,
+    /// Rails on which a probe of the peer wants an answer: bit per rail.
+    pub probe_answers: u64,
     /// In the endpoint's list of channels with something to do.
     pub active: Link,
     /// In the endpoint's lists of channels that wait for something that all share, by [`Shortage`].
@@ -221,7 +221,7 @@ impl Channel {
             transfer_bytes_max: u32::MAX,
             heard: now,
             probe_due: false,
-            probe_answer: None,
+            probe_answers: 0,
             active: Link::UNLINKED,
             waits: [Link::UNLINKED; 2],
             event: Link::UNLINKED,
@@ -237,7 +237,7 @@ impl Channel {
     pub(crate) const fn wants_room(&self) -> bool {
         let idle =
             self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty();
-        !idle || !matches!(self.state, ChannelState::Open)
+        !idle || self.replaying != 0 || !matches!(self.state, ChannelState::Open)
     }
 
     /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their places.
@@ -302,6 +302,8 @@ pub(crate) struct Sub {
     /// When it is to be opened again; when it became ready last.
     pub redial_at: Time,
     pub ready_at: Time,
+    /// The nonce of a probe that came on it and wants an answer.
+    pub probe_nonce: u64,
     /// When anything came on it last.
     pub heard: Time,
     /// The unsequenced frame that the rail had when it was looked at, by its generation, and since when it has it.

@@ -20,6 +20,9 @@ use crate::time::{Nanos, Time};
 /// Set in the nonces of these probes; those of samples have the bit above.
 pub(super) const NONCE: u64 = 1 << 62;
 
+/// So much any rail moves in the shortest deadline; with more, one of which no rate is known has all the time there is.
+const UNMEASURED_BYTES_MAX: u64 = 16 * 1024;
+
 /// The peer's CONNECT must come within so many of the shortest deadlines.
 const SET_UP_PATIENCE: u64 = 10;
 
@@ -41,7 +44,7 @@ impl Endpoint<'_> {
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let moving = match self.believed_rate(channel, rail) {
-            Rate::NONE if path.backlog > 0 => u64::MAX,
+            Rate::NONE if path.backlog > UNMEASURED_BYTES_MAX => u64::MAX,
             Rate::NONE => 0,
             rate => rate.time_ns(path.backlog),
         };
@@ -76,6 +79,10 @@ impl Endpoint<'_> {
         let ready = self.t.channels.at(channel).rooms.ready;
         let stuck = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane).map(|(rail, _)| rail));
         for rail in rails_of(ready) {
+            if self.rails[usize::from(rail.0)].caps.lossless {
+                // It fails with the peer's process, and tells so itself (F-9).
+                continue;
+            }
             let deadline = self.deadline(channel, rail);
             let sub = *self.t.sub(channel, rail);
             let is_busy = sub.posts > 0 || sub.frame_posted || stuck.contains(&Some(rail));
@@ -87,7 +94,7 @@ impl Endpoint<'_> {
             if sub.frame_posted {
                 // No probe gets out behind a frame that the rail does not finish.
                 let (generation, since) = sub.frame_seen;
-                if generation != sub.frame_generation {
+                if generation != sub.frame_generation || sub.path.last > since {
                     self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
                 } else if now - since >= deadline && sub.heard > since {
                     self.sever(now, channel, rail, RailFault::TimedOut);
@@ -113,6 +120,9 @@ impl Endpoint<'_> {
                         self.t.sub(channel, rail).asked = None;
                     }
                 }
+            } else if sub.heard > asked.at || sub.path.last > asked.at {
+                // It does something, if not this: asked again where it stops.
+                self.t.sub(channel, rail).asked = None;
             } else if now - asked.at >= deadline {
                 let lives = rails_of(ready & !(1 << rail.0)).any(|other| self.t.sub(channel, other).heard > asked.at);
                 let lone_max = self.config.stall_lone;

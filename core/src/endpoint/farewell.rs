@@ -14,7 +14,7 @@ use crate::time::Time;
 use crate::wire::{Body, Repr};
 
 /// Connections that are only made to say goodbye have numbers behind this one: no channel makes so many.
-const FAREWELLS: u32 = 1 << 30;
+pub(super) const FAREWELLS: u32 = 1 << 30;
 
 impl Endpoint<'_> {
     /// A channel of a peer of which nothing else is left, to say so.
@@ -36,7 +36,8 @@ impl Endpoint<'_> {
         sub.link.up();
         let slot = self.t.channels.at_mut(channel);
         let bit = 1 << rail.0;
-        (slot.callers, slot.unsaid, slot.unwanted) = (slot.callers | bit, slot.unsaid | bit, slot.unwanted & !bit);
+        (slot.callers, slot.unsaid) = (slot.callers | bit, slot.unsaid | bit);
+        (slot.unwanted, slot.severed) = (slot.unwanted & !bit, slot.severed & !bit);
         self.refresh(channel, rail);
         self.t.timers.set(Tables::timer(channel, Timer::Connect), now + self.config.connect_timeout);
         self.activate(channel);

@@ -49,6 +49,7 @@ impl Endpoint<'_> {
         if verdict.lost {
             self.t.sub(channel, rail).history.down(now, RailFault::Closed, true);
             self.lose(channel, rail);
+            self.ask_fences(channel);
         } else if was_up {
             self.forget_backlog(channel, rail);
             self.t.sub(channel, rail).clear();

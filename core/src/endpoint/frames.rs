@@ -84,27 +84,25 @@ impl Endpoint<'_> {
     /// Acknowledgments, limits and probes, where no packet has carried them (A-2, C-4, L-3).
     pub(super) fn pump_frames(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
-        if slot.probe_answer.is_none() && !slot.probe_due && !slot.ack.is_due() {
+        if slot.probe_answers == 0 && !slot.probe_due && !slot.ack.is_due() {
             return;
         }
         let ready = self.ready(channel);
         // The answer goes back the way that the probe came (G-6); if that is gone, so is the question.
-        let answer_on = slot.probe_answer.map(|(rail, _)| rail);
-        if answer_on.is_some_and(|rail| ready >> rail.0 & 1 == 0) {
-            self.t.channels.at_mut(channel).probe_answer = None;
-        }
+        self.t.channels.at_mut(channel).probe_answers &= ready;
         for rail in rails_of(ready) {
             if out.len() + STEP > out.capacity() {
                 self.activate(channel);
                 return;
             }
             let slot = self.t.channels.at(channel);
-            let body = if let Some((_, nonce)) = slot.probe_answer.filter(|(on, _)| *on == rail) {
+            let body = if slot.probe_answers >> rail.0 & 1 == 1 {
+                let nonce = self.t.subs[self.t.sub_index(channel, rail)].probe_nonce;
                 Body::Probe(Probe { nonce, answer: true }) // G-6
             } else if slot.probe_due {
                 Body::Probe(Probe { nonce: slot.heard.0, answer: false }) // G-9
             } else if !slot.ack.is_due() {
-                if slot.probe_answer.is_none() {
+                if slot.probe_answers == 0 {
                     return;
                 }
                 continue;
@@ -125,7 +123,7 @@ impl Endpoint<'_> {
             if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {
                 self.stats.acks_explicit += u64::from(is_ack);
                 let slot = self.t.channels.at_mut(channel);
-                slot.probe_answer = slot.probe_answer.filter(|_| !answers);
+                slot.probe_answers &= !(u64::from(answers) << rail.0);
                 slot.probe_due &= !asks;
             }
         }
@@ -146,6 +144,10 @@ impl Endpoint<'_> {
             return;
         }
         let ready = self.ready(channel);
+        if ready == 0 && self.t.channels.at(channel).stranded.is_some() {
+            // A rail comes back, or the peer is given up (F-9).
+            return;
+        }
         let mut out_yet = true;
         for rail in 0..self.rails.len() as u8 {
             if ready >> rail & 1 == 0 {

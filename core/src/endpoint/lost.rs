@@ -3,7 +3,7 @@
 
 use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, UNORDERED};
-use super::op::{OpKind, PartFin, Phase, What};
+use super::op::{MessageState, OpKind, PartFin, Phase, What};
 use super::room::rails_of;
 use super::tables::key_set_link;
 use crate::ids::RailId;
@@ -37,7 +37,7 @@ impl Endpoint<'_> {
 
     /// The payload that was on its way here is not there: its number is open again. What has had its effect by its header,
     /// a message that has met its receive or has its blocks, waits for the copy (F-6).
-    fn void_place(&mut self, channel: u32, rail: RailId) {
+    pub(super) fn void_place(&mut self, channel: u32, rail: RailId) {
         let Some(place) = self.t.sub(channel, rail).place.take() else { return };
         let window = self.config.window;
         let (slot, bits) = self.t.received(channel, place.lane);
@@ -69,7 +69,8 @@ impl Endpoint<'_> {
         let found = if let Some(message) = message {
             let slot = self.t.messages.at_mut(message);
             slot.void = None;
-            Some((PlaceTo::Message(message), u64::from(slot.block_count)))
+            let bytes = (slot.state != MessageState::Sealed).then_some(slot.len);
+            Some((PlaceTo::Message(message), bytes.unwrap_or(u64::from(slot.block_count))))
         } else {
             let mut ops = (0..self.t.ops.capacity()).filter(|&op| self.t.ops.key_at(op).is_some());
             let op = ops.find(|&op| {

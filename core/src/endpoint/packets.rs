@@ -111,7 +111,7 @@ impl Endpoint<'_> {
             Body::Aggregate { .. } => (What::Parcel, 0),
             Body::Rts(_) => (What::Rts, 0),
             Body::Cts(_) => (What::Cts, 0),
-            Body::Resume(_) => (What::Resume, 0),
+            Body::Resume(resume) => (What::Resume, resume.round.into()),
             Body::Data(data) => (What::Data, data.offset),
             Body::Put(put) => (What::Put, put.offset.wrapping_sub(self.t.ops.at(op).remote_offset)),
             Body::Get(_) => (What::Get, 0),

@@ -138,7 +138,7 @@ impl Endpoint<'_> {
                 }
             }
             let slot = self.t.channels.at(channel);
-            if slot.fences | slot.questions != 0 {
+            if slot.fences | slot.questions != 0 && !matches!(slot.state, ChannelState::Leaving) {
                 self.pump_fences(now, channel, out);
                 self.pump_questions(now, channel, out);
             }

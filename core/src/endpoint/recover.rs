@@ -38,6 +38,7 @@ impl Endpoint<'_> {
         log::warn!("peer {}: rail {} down, {}", self.t.channels.at(channel).peer.0, rail.0, fault);
         if self.t.channels.at(channel).state == ChannelState::Leaving {
             // Everything of ours is acknowledged; the peer was faster in closing.
+            self.void_place(channel, rail);
             self.forget_backlog(channel, rail);
             self.t.sub(channel, rail).clear();
             self.refresh(channel, rail);
@@ -264,7 +265,9 @@ impl Endpoint<'_> {
         if verdict.answer && !fence.answer {
             let sub = self.t.sub(channel, rail);
             sub.answer = Some(of);
-            sub.peer_rail = fence.rail;
+            if sub.link.state() != State::Ready {
+                sub.peer_rail = fence.rail;
+            }
             self.t.channels.at_mut(channel).fences |= 1 << rail.0;
         }
         self.activate(channel);

@@ -48,6 +48,12 @@ impl Endpoint<'_> {
             if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
                 continue;
             }
+            let op = self.t.ops.at(packet.op);
+            if op.kind == OpKind::Send && op.fin_seen {
+                // The peer has all of it, as its FIN has said; the memory is the caller's again.
+                self.t.packets.at_mut(index).lost = false;
+                continue;
+            }
             let room = self.t.channels.at(channel).rooms.room;
             if room == 0 {
                 self.t.channels.at_mut(channel).replay_at[lane] = psn;
@@ -75,9 +81,10 @@ impl Endpoint<'_> {
         let Some(key) = self.t.packets.key_at(index) else { return };
         let (body, payload) = self.rebuild(index);
         let mut packet = *self.t.packets.at(index);
-        if matches!(body, Body::Resume(_)) {
+        if packet.what == What::PartFin && matches!(body, Body::Resume(_)) {
             // From now on its acknowledgment does not say which of the two the peer had.
             packet.what = What::Resume;
+            packet.offset = self.t.ops.at(packet.op).round.wrapping_add(1).into();
         }
         (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, tick(now));
         // Under a new name: a late report of the post that was lost finds nothing.
@@ -148,7 +155,7 @@ impl Endpoint<'_> {
                     })
                 }
             }
-            What::Resume => Body::Resume(Resume { target: remote, round: round.wrapping_add(1) }),
+            What::Resume => Body::Resume(Resume { target: remote, round: offset as u16 }),
             What::Data => Body::Data(Data { operation: remote, offset }),
             What::Put => {
                 let offset = remote_offset.wrapping_add(offset);
@@ -257,7 +264,7 @@ impl Endpoint<'_> {
             }
             if able != 0 {
                 // What it has written is another matter: its FIN goes behind it.
-                if self.unconfirmed(op) & ready != 0 {
+                if slot.phase == Phase::Writing && self.unconfirmed(op) & ready != 0 {
                     return self.ask_for_keys(channel, op);
                 }
                 let other = self.idlest(channel, able);

@@ -393,7 +393,8 @@ fn every_table_is_in_use_at_some_time() {
 #[test]
 fn programs_see_planted_bugs() {
     for bug in Planted::ALL.into_iter().filter(|&bug| bug != Planted::ReplayUnfenced) {
-        let seen = (0..150).any(|seed| std::panic::catch_unwind(|| program(seed, false, Some(bug))).is_err());
+        let fails = |seed, faults| std::panic::catch_unwind(|| program(seed, faults, Some(bug))).is_err();
+        let seen = (0..150).any(|seed| fails(seed, false)) || (0..150).any(|seed| fails(seed, true));
         assert!(seen, "{bug:?} is not seen");
     }
 }

@@ -584,3 +584,87 @@ fn a_rail_that_returns_begins_small() {
     assert!(part.abs_diff(whole / 8) < whole / 100, "{part} of {whole}");
     assert_eq!(lone.endpoint.t.sub(0, RailId(1)).path.weight, 1);
 }
+
+/// F-9, F-11: a peer that only computes is not lost, neither over a rail that loses nothing nor without recovery.
+#[test]
+fn a_peer_that_computes_is_not_lost() {
+    for (recovery, rail) in [(true, SHM), (false, TCP)] {
+        let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), recovery, ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[rail]);
+        lone.send(1, 10);
+        lone.sent();
+        while lone.now < 400_000_000 {
+            lone.now += 1_000_000;
+            lone.endpoint.handle_timeout(Time(lone.now));
+            lone.sent();
+        }
+        while let Some(event) = lone.endpoint.poll_event() {
+            assert!(!matches!(event, Event::PeerLost { .. }), "{event:?}");
+        }
+    }
+}
+
+/// G-6, F-11: a probe on each rail is answered on each, also where they come at once.
+#[test]
+fn every_rail_answers_for_itself() {
+    let mut region = region();
+    let mut lone = two(&mut region);
+    lone.feed_on(0, Body::Probe(Probe { nonce: 1, answer: false }), 0, |_| {});
+    lone.feed_on(1, Body::Probe(Probe { nonce: 2, answer: false }), 0, |_| {});
+    lone.rails.clear();
+    let sent = lone.sent();
+    let mut answers: Vec<_> =
+        sent.iter().zip(&lone.rails).map(|(packet, rail)| (rail.0, packet.body.clone())).collect();
+    answers.sort_by_key(|answer| answer.0);
+    let answer = |nonce| Body::Probe(Probe { nonce, answer: true });
+    assert_eq!(answers, [(0, answer(1)), (1, answer(2))]);
+}
+
+/// F-5: where more was lost than the rails that stand take at once, it goes on as they have room.
+#[test]
+fn replay_goes_on_when_there_is_room() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    lone.endpoint.set_policy(MessageClass::OneSided, Policy::named("round-robin").unwrap());
+    lone.busy = true;
+    let room = usize::from(TCP.posts_max) - 1;
+    for n in 0..2 * room as u64 {
+        let to = Remote { peer: PeerId(1), window: 3, offset: 8 * n };
+        let put = Put { to, segments: &seg(0, 8), cookie: Cookie(n), ..Put::default() };
+        lone.endpoint.put(Time(0), &put).unwrap();
+    }
+    assert_eq!(psns(&lone.sent()).len(), 2 * room);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.feed(Body::Fence(fence(1, true)), 0);
+    assert_eq!(psns(&lone.sent()), [], "the other one is full");
+    lone.busy = false;
+    let on_first = |lone: &Lone<'_>| {
+        let held = (0..lone.endpoint.t.packets.capacity()).filter_map(|index| lone.endpoint.t.packets.key_at(index));
+        held.filter(|key| lone.endpoint.t.packets.at(key.index).posted).collect::<Vec<_>>()
+    };
+    for key in on_first(&lone) {
+        lone.endpoint.handle_completion(Time(0), PostId(key), PostStatus::Done);
+    }
+    assert_eq!(psns(&lone.sent()).len(), room);
+}
+
+/// F-5: what the peer's FIN says it has does not go out again: its memory is the caller's.
+#[test]
+fn what_is_over_stays_over() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    lone.send(1, 3000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    let operation = rts.head.operation;
+    lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, ..Cts::default() }), 0);
+    assert!(!psns(&lone.sent()).is_empty());
+    // Its acknowledgments are behind.
+    lone.feed(Body::Fin(Fin { operation, count: 1, placed_bytes: 3000, ..Fin::default() }), 0);
+    assert!(lone.completed()[&1].is_ok());
+    lone.sent();
+    down(&mut lone, 0, RailFault::TimedOut);
+    up(&mut lone, 0);
+    lone.feed(connect(0, 2), 0);
+    assert!(lone.sent().iter().all(|packet| !matches!(packet.body, Body::Data(_))));
+}

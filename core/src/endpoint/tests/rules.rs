@@ -112,7 +112,7 @@ fn what_is_old_changes_nothing() {
     assert_eq!(lone.feed_on(0, Body::Bye, 0, |common| common.epoch = 1), Arrival::Discard);
     assert_eq!(lone.feed(Body::Fence(Fence::default()), 0), Arrival::Done);
     assert_eq!(lone.endpoint.stats().stale_dropped, 1);
-    let answer = Fence { answer: true, ..Fence::default() };
+    let answer = Fence { peer_rail: PEER_RAIL, answer: true, ..Fence::default() };
     assert_eq!((lone.sent_one().body, lone.endpoint.poll_event()), (Body::Fence(answer), None));
 }
 
