@@ -103,7 +103,9 @@ fn mutant(bug: Planted) -> Mutant {
             Verdict::Corruption(found) => matches!(found.damage, Damage::Ghost(_)),
             _ => false,
         }),
-        Planted::AckForgotten => (Worlds::Unwatched, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_))),
+        Planted::AckForgotten => {
+            (Worlds::Unwatched, 8, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Leak(_)))
+        }
         Planted::WeightsDontSum => (Worlds::Striped, 16, |verdict| {
             matches!(verdict, Verdict::Stuck(_) | Verdict::Corruption(_) | Verdict::Order(_))
         }),
