@@ -94,7 +94,9 @@ impl Player {
         let lost = |peer: &u32| self.shared.borrow().ledger.is_parted(self.rank, *peer);
         let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
         let waiting = self.open.values().any(|open| open.class.is_some());
-        if !waiting && self.receives.iter().all(|(_, _, left)| *left == 0) {
+        // What lies here is for none of those that are posted; so where none is to be posted any more, it is for nobody, and
+        // keeps its sender from sending what others wait for.
+        if (!waiting || self.claims_left == 0) && self.receives.iter().all(|(_, _, left)| *left == 0) {
             sources.push(None);
         }
         for source in sources {
