@@ -171,16 +171,15 @@ fn scenario_files_run() {
         let Some(name) = path.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(".toml")) else {
             continue;
         };
-        let (less, expected): (&[&str], i32) = match name {
-            "all-to-all-4096.toml" => (&["--set", "hosts=2"], 0),
-            "resilient-2010.toml" => (&[], 10),
-            "shiba-2005.toml" | "far-numa-rail.toml" => (&[], 0),
-            "xrc-2008.toml" => (&["--set", "hosts=2", "--set", "workload.parameters.peers=4"], 0),
-            _ => (&["--set", "workload.parameters.windows=1"], 0),
+        let less: &[&str] = match name {
+            "all-to-all-4096.toml" => &["--set", "hosts=2"],
+            "resilient-2010.toml" | "shiba-2005.toml" | "far-numa-rail.toml" => &[],
+            "xrc-2008.toml" => &["--set", "hosts=2", "--set", "workload.parameters.peers=4"],
+            _ => &["--set", "workload.parameters.windows=1"],
         };
         let file = path.to_str().expect("a path in UTF-8");
         let output = rerail(&[&["sim", "--scenario", file], less].concat());
-        assert_eq!(output.status.code(), Some(expected), "{name}: {}{}", text(&output.stdout), text(&output.stderr));
+        assert_eq!(output.status.code(), Some(0), "{name}: {}{}", text(&output.stdout), text(&output.stderr));
         seen += 1;
     }
     assert!(seen >= 12, "{seen}");

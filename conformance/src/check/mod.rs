@@ -77,7 +77,8 @@ fn devices(args: &CheckArgs) -> Result<Vec<String>, Failure> {
     if !args.all_devices && args.device == SOFTWARE {
         return Ok(vec![SOFTWARE.to_owned()]);
     }
-    let absent = |message: String| Failure { exit: Exit::Absent, message };
+    let what = if args.all_devices { "verbs devices".to_owned() } else { format!("device \"{}\"", args.device) };
+    let absent = |why: String| Failure { exit: Exit::Absent, message: format!("{what} can't be checked: {why}") };
     let verbs = Verbs::open().map_err(|why| absent(why.to_string()))?;
     let devices = verbs.devices().map_err(|why| absent(why.to_string()))?;
     let there: Vec<String> = devices.iter().map(|device| device.name()).collect();

@@ -15,6 +15,7 @@ use crate::wire::{AtomicKind, AtomicType};
 mod addresses;
 mod balanced;
 mod corners;
+mod deadlines;
 mod hostile;
 mod lanes;
 mod limits;
