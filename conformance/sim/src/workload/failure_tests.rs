@@ -74,7 +74,7 @@ fn two_rails_are_a_port_of_each_hca() {
                     ("config.rails_eligible", rails),
                     ("quirks.untold", untold),
                     ("workload.parameters.bytes", bytes),
-                    ("workload.parameters.windows", if large { "3" } else { "8" }),
+                    ("workload.parameters.windows", if large { "3" } else { "10" }),
                 ];
                 value(PORTS, &values)
             };
