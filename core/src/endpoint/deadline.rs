@@ -6,12 +6,11 @@
 //! before the probe has arrived, or is lost. Without an answer the rail is given up only if the peer was heard on another
 //! one meanwhile: a process that computes answers on none, and that is no fault of its rails.
 
-use super::Endpoint;
-use super::RailFault;
 use super::channel::{Asked, ChannelState, ORDERED, Timer, UNORDERED};
 use super::measure::tick;
 use super::room::rails_of;
 use super::tables::Tables;
+use super::{Endpoint, RailFault};
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;

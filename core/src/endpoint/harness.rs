@@ -298,7 +298,6 @@ impl<'m> World<'m> {
                 answers.retain(|answer| !matches!(answer, Answer::Up(to, by) if (*to, *by) == (peer, rail)));
                 answers.push(Answer::Close(peer, rail));
             }
-            // At once, unlike what is answered: nothing may arrive over it any more.
             Action::Sever { peer, rail } => answers.push(Answer::Sever(peer, rail)),
             Action::Copy { from, to } => {
                 self.counts[0] += 1;

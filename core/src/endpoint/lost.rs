@@ -2,7 +2,7 @@
 //! never end, writes in doubt, and payloads on their way into places here.
 
 use super::Endpoint;
-use super::channel::{ORDERED, PlaceTo, REPLAY_READS, UNORDERED};
+use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};
 use super::op::{MessageState, OpKind, PartFin, Phase, What};
 use super::room::rails_of;
 use super::tables::key_set_link;
@@ -95,7 +95,7 @@ impl Endpoint<'_> {
                 continue;
             }
             if packet.posted {
-                self.end_post(packet.op);
+                self.each_in_packet(packet.op, |slot| slot.posts -= 1);
             }
             if packet.unacked || packet.what == What::Read {
                 let slot = self.t.packets.at_mut(index);
@@ -106,17 +106,7 @@ impl Endpoint<'_> {
                 self.t.packets.remove(key);
             }
         }
-        self.wake(super::channel::Shortage::Packets);
-    }
-
-    /// A post of an operation, and of those in the same packet, is not with a rail any more.
-    fn end_post(&mut self, op: u32) {
-        let mut op = op;
-        while op != NONE {
-            let slot = self.t.ops.at_mut(op);
-            slot.posts -= 1;
-            op = slot.together;
-        }
+        self.wake(Shortage::Packets);
     }
 
     /// Messages that were being written over the connection: what no acknowledged FIN stands for is in doubt (F-7).

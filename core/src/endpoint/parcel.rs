@@ -106,6 +106,16 @@ impl Endpoint<'_> {
         }
     }
 
+    /// Does something to an operation and those behind it in its packet.
+    pub(super) fn each_in_packet(&mut self, first: u32, change: impl Fn(&mut Op)) {
+        let mut op = first;
+        while op != NONE {
+            let slot = self.t.ops.at_mut(op);
+            change(slot);
+            op = slot.together;
+        }
+    }
+
     /// Does something to an operation and those behind it in its packet, and looks whether they are done. Says how many
     /// they are.
     pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {

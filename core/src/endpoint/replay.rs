@@ -3,9 +3,8 @@
 
 use super::action::{PostKind, Span, SpanOf};
 use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
-use super::measure::Part;
-use super::measure::tick;
-use super::op::{Op, OpKind, Packet, PartFin, Phase, What};
+use super::measure::{Part, tick};
+use super::op::{Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::packets::Actions;
 use super::pump::Step;
 use super::room::rails_of;
@@ -96,12 +95,7 @@ impl Endpoint<'_> {
         let (slot, slots) = self.t.sent(channel, lane);
         let is_renamed = slot.sent[lane].rename(slots, psn, key.index);
         debug_assert!(is_renamed, "it is held");
-        let mut op = packet.op;
-        while op != NONE {
-            let slot = self.t.ops.at_mut(op);
-            slot.posts += 1;
-            op = slot.together;
-        }
+        self.each_in_packet(packet.op, |slot| slot.posts += 1);
         let common = self.common(channel, psn.0, packet.len, true);
         self.note_posted(now, channel, rail, packet.len.into());
         self.watch_rails(now, channel);
@@ -233,7 +227,7 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at(op);
         debug_assert!(slot.phase == Phase::Reading && slot.kind != OpKind::Send && slot.posts == 0);
-        if slot.queued == super::op::Queue::Bulk {
+        if slot.queued == Queue::Bulk {
             self.t.dequeue(op);
         }
         self.drop_stripes(op);
