@@ -519,3 +519,25 @@ fn what_is_over_stays_over() {
     lone.feed(connect(0, 2), 0);
     assert!(lone.sent().iter().all(|packet| !matches!(packet.body, Body::Data(_))));
 }
+
+/// F-3: each dead connection has a fence of its own; one that is passed lets nothing of another one through.
+#[test]
+fn every_connection_has_its_own_fence() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP, TCP]);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("round-robin").unwrap());
+    for n in 0..3 {
+        lone.send(n, 10);
+    }
+    lone.rails.clear();
+    assert_eq!(psns(&lone.sent()), [0, 1, 2]);
+    let psn_of = |rail| lone.rails.iter().position(|on| *on == RailId(rail)).unwrap() as u32;
+    let (first, second) = (psn_of(1), psn_of(2));
+    down(&mut lone, 1, RailFault::TimedOut);
+    down(&mut lone, 2, RailFault::TimedOut);
+    lone.sent();
+    lone.feed(Body::Fence(fence(1, true)), 0);
+    assert_eq!(psns(&lone.sent()), [first]);
+    lone.feed(Body::Fence(fence(2, true)), 0);
+    assert_eq!(psns(&lone.sent()), [second]);
+}
