@@ -105,8 +105,10 @@ impl Endpoint<'_> {
         sub.failures = (sub.failures + 1).min(u8::BITS as u8 * 4);
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
+        let failures = sub.failures;
         let gives_up = self.planted(Planted::RedialNever);
         let slot = self.t.channels.at_mut(channel);
+        log::debug!("peer {}: rail {} again in {} us, failure {}", slot.peer.0, rail.0, pause.0 / 1000, failures);
         if gives_up {
             // planted
         } else if pause == Nanos(0) {

@@ -47,7 +47,7 @@ unsafe impl defmt::Logger for Stdout {
 static NOW_US: AtomicU64 = AtomicU64::new(0);
 defmt::timestamp!("{=u64:us}", NOW_US.fetch_add(1, Ordering::Relaxed));
 
-/// A peer is connected, and its only rail fails.
+/// A peer is connected, its only rail fails twice, and nobody hears of it again.
 fn main() {
     let config = Config { rails_max: 1, ..Config::new(PeerId(0), 4) };
     let facts = RailFacts { eager_bytes_max: 4096, segment_bytes_max: 8192, posts_max: 8, ..RailFacts::default() };
@@ -63,9 +63,16 @@ fn main() {
     poll(&mut endpoint, now);
     endpoint.handle_rail_event(now, RailEvent::Up { peer, rail });
     poll(&mut endpoint, now);
-    now = now + Nanos::from_millis(1);
-    endpoint.handle_rail_event(now, RailEvent::Down { peer, rail, fault: RailFault::Device { code: 110 } });
-    poll(&mut endpoint, now);
+    for _ in 0..2 {
+        now = now + Nanos::from_millis(1);
+        endpoint.handle_rail_event(now, RailEvent::Down { peer, rail, fault: RailFault::Device { code: 110 } });
+        poll(&mut endpoint, now);
+    }
+    while let Some(due) = endpoint.next_timeout() {
+        now = now.max(due);
+        endpoint.handle_timeout(now);
+        poll(&mut endpoint, now);
+    }
 }
 
 /// Takes what the endpoint asks for, and leaves it at that.
