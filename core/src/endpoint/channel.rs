@@ -121,6 +121,8 @@ pub(crate) struct Channel {
     pub refusing: u16,
     /// The peer has acknowledged puts while it was refusing: none of them counts as done.
     pub in_doubt: bool,
+    /// Receives whose senders write, or send data, and wait for our FIN (P-3).
+    pub owing: u32,
     /// Answers that are with a rail or not acknowledged.
     pub serving: u16,
     /// Rails to connect: bit per rail.
@@ -203,6 +205,7 @@ impl Channel {
             refusals: List::EMPTY,
             refusing: 0,
             in_doubt: false,
+            owing: 0,
             serving: 0,
             wanted: 0,
             unsaid: 0,

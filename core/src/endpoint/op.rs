@@ -173,6 +173,8 @@ pub(crate) struct Op {
     pub via: Option<RailId>,
     /// The sender wants a FIN when all is placed.
     pub fin_wanted: bool,
+    /// Receive of what the peer writes or sends by rendezvous: the sender's buffer is free once we say that all is placed.
+    pub owes_fin: bool,
     /// The FIN that ends a send has come.
     pub fin_seen: bool,
     /// Every byte has been handed to rails.

@@ -69,6 +69,7 @@ impl Endpoint<'_> {
                 self.send_control(op, Control::Register);
             } else {
                 slot.phase = Phase::Data;
+                self.set_owing(op, true);
                 self.send_control(op, Control::Cts);
             }
         }
@@ -103,6 +104,9 @@ impl Endpoint<'_> {
         } else {
             slot.phase = if self.t.key_sets.at(set).as_slice().is_empty() { Phase::Data } else { Phase::Written };
             slot.fin_wanted = slot.phase == Phase::Data;
+            // Without recovery the end of its own writes is enough for the sender.
+            let owes = slot.fin_wanted || self.config.recovery;
+            self.set_owing(op, owes);
             self.send_control(op, Control::Cts);
         }
     }

@@ -11,6 +11,10 @@ use crate::time::Nanos;
 /// Posts that a rail always gets, however slow it is: one that it works on, and one to go on with.
 const FEED_POSTS_MIN: u16 = 2;
 
+/// While the peer's senders wait for us to say that their messages are placed, rails have this part of `feed_time` ahead:
+/// a FIN waits behind what its rail was given before.
+const FEED_PART_OWING: u64 = 5;
+
 /// Rails of a channel, bit per rail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rooms {
@@ -26,7 +30,6 @@ impl Rooms {
     fn set(&mut self, rail: RailId, sub: &Sub, facts: &RailFacts, feed_time: Nanos) {
         let ready = sub.is_ready();
         let room = ready && sub.has_room(facts);
-        let feed_time = feed_time.max(facts.feed_time_min);
         let feed = room && (sub.posts < FEED_POSTS_MIN || sub.path.lasts_less_than(feed_time));
         let bit = |value| u64::from(value) << rail.0;
         let others = !bit(true);
@@ -56,7 +59,31 @@ impl Endpoint<'_> {
     pub(super) fn refresh_load(&mut self, channel: u32, rail: RailId) {
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         let facts = &self.rails[usize::from(rail.0)];
-        self.t.channels.at_mut(channel).rooms.set(rail, sub, facts, self.config.feed_time);
+        let feed_time = self.feed_time(channel, facts);
+        self.t.channels.at_mut(channel).rooms.set(rail, sub, facts, feed_time);
+    }
+
+    /// For how long a rail is given payload ahead (P-3).
+    pub(super) fn feed_time(&self, channel: u32, facts: &RailFacts) -> Nanos {
+        let part = if self.t.channels.at(channel).owing > 0 { FEED_PART_OWING } else { 1 };
+        Nanos(self.config.feed_time.0 / part).max(facts.feed_time_min)
+    }
+
+    /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change what its rails are fed.
+    pub(super) fn set_owing(&mut self, op: u32, owes: bool) {
+        let slot = self.t.ops.at_mut(op);
+        if core::mem::replace(&mut slot.owes_fin, owes) == owes {
+            return;
+        }
+        let channel = slot.channel;
+        let owing = &mut self.t.channels.at_mut(channel).owing;
+        let before = *owing;
+        *owing = if owes { before + 1 } else { before - 1 };
+        if before == 0 || *owing == 0 {
+            for rail in rails_of(self.ready(channel)) {
+                self.refresh_load(channel, rail);
+            }
+        }
     }
 
     /// All subchannels of a channel as they are: what `refresh` must have led to.
@@ -64,7 +91,7 @@ impl Endpoint<'_> {
         let mut rooms = Rooms::default();
         for (rail, facts) in (0..).zip(&self.rails) {
             let sub = &self.t.subs[self.t.sub_index(channel, RailId(rail))];
-            rooms.set(RailId(rail), sub, facts, self.config.feed_time);
+            rooms.set(RailId(rail), sub, facts, self.feed_time(channel, facts));
         }
         self.t.channels.at(channel).rooms == rooms
     }

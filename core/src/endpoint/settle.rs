@@ -39,6 +39,10 @@ impl Endpoint<'_> {
             self.drop_keys(op);
         }
         let slot = self.t.ops.at_mut(op);
+        if slot.owes_fin {
+            self.set_owing(op, false);
+        }
+        let slot = self.t.ops.at_mut(op);
         let well = slot.error.is_none();
         let mut told = match slot.notify {
             Notify::Event | Notify::Both(_) => false,

@@ -277,6 +277,37 @@ fn rails_are_fed_in_turn_and_by_time() {
     }
 }
 
+/// P-3: while the peer waits for a FIN, the rail that it goes on has a fifth of `feed_time` ahead of it.
+#[test]
+fn a_fin_waits_behind_little() {
+    for facts in sorts().into_iter().filter(|facts| !facts.caps.read) {
+        let config = Config { window: 128, ..small() };
+        let mut regions = regions(&config, 2);
+        let facts = RailFacts { posts_max: 64, ..facts };
+        let mut timed = Timed::new(&mut regions, &config, &[facts], &[line(800)]);
+        timed.stream(2, 1, 3 << 20);
+        timed.posts.clear();
+        let lasts_longest = |timed: &mut Timed<'_>| {
+            let posts = timed.posts.drain(..).filter(|post| post.rank == 0 && post.len >= 4096);
+            posts.map(|post| post.backlog * 1_000_000_000 / (800 * MB)).max().unwrap()
+        };
+        let one_way = {
+            timed.stream(1, 1, 3 << 20);
+            lasts_longest(&mut timed)
+        };
+        let recv = Recv { segments: &seg(0, 1 << 20), cookie: Cookie(9), ..Recv::default() };
+        timed.endpoints[0].recv(Time(timed.now), &recv).unwrap();
+        let send = Send { peer: PeerId(0), segments: &seg(0, 1 << 20), cookie: Cookie(9), ..Send::default() };
+        timed.endpoints[1].send(Time(timed.now), &send).unwrap();
+        // Until the first of both is through, each waits for the other's FIN.
+        timed.stream(1, 1, 1 << 20);
+        let both_ways = lasts_longest(&mut timed);
+        let one_post = 16 * 1024 * 1_000_000_000 / (800 * MB);
+        assert!(one_way > config.feed_time.0 * 3 / 4, "{one_way} ns");
+        assert!(both_ways <= config.feed_time.0 / 5 + 2 * one_post, "{both_ways} ns");
+    }
+}
+
 /// P-4: a transfer is cut when a rail would otherwise have nothing to do, not when it is ready to go.
 #[test]
 fn transfers_are_cut_late() {
