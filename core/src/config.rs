@@ -207,6 +207,12 @@ pub struct Config {
     /// After so long a rail is given up that has not answered, though no other one brings anything either: it is opened
     /// anew, which a peer that only computes takes no harm from. `Nanos(0)`: never.
     pub stall_lone: Nanos,
+    /// A peer of which nothing was heard for so long is asked for a sign of life on every rail that leads to it, though
+    /// nothing is owed by either side (F-13): so who only waits for it hears that it is gone. As with keep-alive of TCP
+    /// (RFC 9293, 3.8.4) or UCX (`UCX_KEEPALIVE_INTERVAL`, 20 s), the rail answers for the peer's host and process: one
+    /// that can't get the question through fails, or is judged as `stall_lone` says; a process that gets it and computes
+    /// is not lost. Not asked are peers to which a rail leads that loses nothing while they live. `Nanos(0)`: never.
+    pub keepalive: Nanos,
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
     /// further ahead is decided later. Two posts it may always have.
     pub feed_time: Nanos,
@@ -278,6 +284,7 @@ impl Config {
             stall_min: Nanos::from_millis(100),
             stall_max: Nanos::from_millis(10_000),
             stall_lone: Nanos::from_millis(30_000),
+            keepalive: Nanos::from_millis(10_000),
             feed_time: Nanos::from_micros(250),
             sampling_time_max: Nanos::from_millis(5),
             multiplex: Multiplex::Balanced,

@@ -4,7 +4,7 @@ use rerail_linux::settings::Settings;
 use serde::Serialize;
 
 /// Settings, in the order in which they are shown.
-const NAMES: [&str; 8] = [
+const NAMES: [&str; 9] = [
     "recovery",
     "recovery_timeout",
     "redial_min",
@@ -12,6 +12,7 @@ const NAMES: [&str; 8] = [
     "stall_min",
     "stall_max",
     "stall_lone",
+    "keepalive",
     "tcp_user_timeout",
 ];
 

@@ -155,6 +155,8 @@ pub(crate) struct Channel {
     pub segment_bytes_max: u32,
     pub transfer_bytes_max: u32,
     pub heard: Time,
+    /// When its peer was last asked for a sign of life (F-13).
+    pub kept: Time,
     /// A probe is to go out.
     pub probe_due: bool,
     /// Rails on which a probe of the peer wants an answer: bit per rail.
@@ -223,6 +225,7 @@ impl Channel {
             segment_bytes_max: u32::MAX,
             transfer_bytes_max: u32::MAX,
             heard: now,
+            kept: Time(0),
             probe_due: false,
             probe_answers: 0,
             active: Link::UNLINKED,
@@ -277,6 +280,8 @@ pub(crate) struct Asked {
     pub answered: Option<Time>,
     /// It is asked again, because the peer was heard on another rail and not on this one.
     pub is_repeated: bool,
+    /// It is asked for a sign of life, whether it has something to do or not (F-13).
+    pub keeps_alive: bool,
 }
 
 /// In [`Channel::replaying`], beside the bits of the lanes: remote reads.

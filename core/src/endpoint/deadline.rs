@@ -85,7 +85,7 @@ impl Endpoint<'_> {
             let deadline = self.deadline(channel, rail);
             let sub = *self.t.sub(channel, rail);
             let is_busy = sub.posts > 0 || sub.frame_posted || stuck.contains(&Some(rail));
-            if !is_busy {
+            if !is_busy && !sub.owes_sign() {
                 self.t.sub(channel, rail).asked = None;
                 continue;
             }
@@ -106,8 +106,7 @@ impl Endpoint<'_> {
             let Some(asked) = sub.asked else {
                 let seen = sub.heard.max(sub.path.last).max(sub.ready_at);
                 if now - seen >= deadline {
-                    let asked = Asked { at: now, since: now, answered: None, is_repeated: false };
-                    self.ask_rail(channel, rail, asked);
+                    self.ask_rail(channel, rail, Asked::first(now));
                 }
                 continue;
             };
@@ -130,6 +129,13 @@ impl Endpoint<'_> {
                 } else if lives {
                     // It may just have come back to look at its rails, and at this one last.
                     self.ask_rail(channel, rail, Asked { at: now, is_repeated: true, ..asked });
+                    if asked.keeps_alive {
+                        // Who owes nothing says nothing else: the others are to be heard once more, too.
+                        self.ask_for_sign(now, channel);
+                    }
+                } else {
+                    // F-13: what it was asked for is with the rail, or with a process that computes.
+                    self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: false, ..asked });
                 }
             }
             if self.t.channels.at(channel).is_over() {
@@ -141,7 +147,7 @@ impl Endpoint<'_> {
         }
     }
 
-    fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
+    pub(super) fn ask_rail(&mut self, channel: u32, rail: RailId, asked: Asked) {
         self.t.sub(channel, rail).asked = Some(asked);
         let slot = self.t.channels.at_mut(channel);
         slot.questions |= 1 << rail.0;
@@ -184,6 +190,11 @@ impl Endpoint<'_> {
 }
 
 impl Asked {
+    /// Asked for the first time.
+    pub(super) const fn first(now: Time) -> Asked {
+        Asked { at: now, since: now, answered: None, is_repeated: false, keeps_alive: false }
+    }
+
     /// What its probe carries.
     pub(super) const fn nonce(&self) -> u64 {
         NONCE | self.at.0 & (NONCE - 1)

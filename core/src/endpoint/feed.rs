@@ -100,6 +100,9 @@ impl Endpoint<'_> {
                 self.watch(now, channel);
             }
         }
+        if now >= self.keepalive_at {
+            self.keep_alive(now);
+        }
     }
 
     /// The peer owed an acknowledgment for a while (G-9).

@@ -543,6 +543,6 @@ impl<'m> World<'m> {
     fn at_rest(&self) -> bool {
         // An acknowledgment that is due soon is still to come.
         let soon = Time(self.now + 5_000_000);
-        self.links_are_idle() && self.nodes.iter().all(|n| n.endpoint.next_timeout().is_none_or(|at| at > soon))
+        self.links_are_idle() && self.nodes.iter().all(|n| n.endpoint.next_obligation().is_none_or(|at| at > soon))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -24,6 +24,7 @@ mod frames;
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
 mod health;
+mod keepalive;
 mod lifecycle;
 mod lost;
 mod matching;
@@ -295,6 +296,9 @@ pub struct Endpoint<'m> {
     /// Refusals of puts that have slots.
     refusals: u32,
     stats: Stats,
+    /// When channels are looked at of which nothing was heard (F-13). No timer of theirs: what is with rails is never
+    /// sorted among these.
+    keepalive_at: Time,
     sampler: Sampler,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
@@ -355,6 +359,7 @@ impl<'m> Endpoint<'m> {
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),
+            keepalive_at: keepalive::NEVER,
             moved: 0,
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
             #[cfg(any(test, feature = "planted"))]
@@ -386,6 +391,16 @@ impl<'m> Endpoint<'m> {
 
     /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.
     pub fn next_timeout(&self) -> Option<Time> {
+        match self.t.timers.next() {
+            Some(at) => Some(at.min(self.keepalive_at)),
+            None => Some(self.keepalive_at).filter(|&at| at != keepalive::NEVER),
+        }
+    }
+
+    /// As [`next_timeout`](Self::next_timeout), but for keep-alive ([`Config::keepalive`]), which goes on for as long as
+    /// peers are connected: `None` where nothing is under way or owed. For simulators and tests, which are over when
+    /// every endpoint rests; a host that sleeps until this time is not told of peers that are gone.
+    pub fn next_obligation(&self) -> Option<Time> {
         self.t.timers.next()
     }
 

@@ -222,6 +222,7 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, rail);
         sub.ready_at = now;
         sub.history.up(now);
+        self.expect_signs(now);
         self.tell_addresses(channel, rail);
         let slot = self.t.channels.at_mut(channel);
         if slot.stranded.take().is_some() {

@@ -158,6 +158,13 @@ impl Engine {
         self.core.next_timeout().into_iter().chain(rails).min()
     }
 
+    /// As [`next_timeout`](Self::next_timeout), but for keep-alive, which goes on for as long as peers are connected: for
+    /// simulators and tests, which are over when every engine rests.
+    pub fn next_obligation(&self) -> Option<Time> {
+        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_timeout());
+        self.core.next_obligation().into_iter().chain(rails).min()
+    }
+
     /// Whether a rail may still lose what was posted to a disconnected peer if the process ended now.
     pub fn is_closing(&self) -> bool {
         self.rails.iter().any(|slot| slot.rail.is_closing())

@@ -267,6 +267,8 @@ pub(super) static KNOBS: &[Knob] = &[
         "A rail that has much to move has more time before it is asked: so much at most."),
     knob!(stall_lone: time Kind::Span { min: 0, max: DAY },
         "A rail that has not answered for so long is opened anew though no other one brings anything either; 0: never."),
+    knob!(keepalive: time Kind::Span { min: 0, max: DAY },
+        "A peer of which nothing was heard for so long is asked for a sign of life, though nothing is owed: a dead process or host is noticed; 0: never."),
     knob!(multiplex: choice MULTIPLEX_NAMES, MULTIPLEX,
         "Rail of a small message: always the same, or in turn, one message each, by weight, or a window of messages each; or by a strategy of newmadeleine-2007."),
     knob!(striping: choice STRIPING_NAMES, STRIPING,

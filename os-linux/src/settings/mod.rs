@@ -93,6 +93,7 @@ pub struct Settings {
     pub stall_min: Nanos,
     pub stall_max: Nanos,
     pub stall_lone: Nanos,
+    pub keepalive: Nanos,
     pub multiplex: Multiplex,
     pub striping: Striping,
     pub policy: Option<Policy>,
@@ -176,6 +177,7 @@ impl Default for Settings {
             stall_min: core.stall_min,
             stall_max: core.stall_max,
             stall_lone: core.stall_lone,
+            keepalive: core.keepalive,
             multiplex: core.multiplex,
             striping: core.striping,
             policy: None,
@@ -351,6 +353,7 @@ impl Settings {
         config.stall_min = self.stall_min;
         config.stall_max = self.stall_max;
         config.stall_lone = self.stall_lone;
+        config.keepalive = self.keepalive;
         config.multiplex = self.multiplex;
         config.striping = self.striping;
         if let Some(policy) = self.policy {

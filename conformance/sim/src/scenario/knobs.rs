@@ -182,6 +182,7 @@ knobs! {
     stall_min,
     stall_max,
     stall_lone,
+    keepalive,
 }
 
 /// Tables so small that everything runs full, drawn by the world's seed: a resource limit as a fault.

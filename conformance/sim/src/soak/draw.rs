@@ -6,6 +6,7 @@ use toml::Value;
 use super::Menu;
 use crate::rng::Rng;
 use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec, WorkloadSpec};
+use crate::world::fault::Kind;
 
 /// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -38,6 +39,9 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
     recovery(&mut scenario, &mut Rng::new(seed, "recovery"));
     let kinds = menu.kinds();
+    if kinds.contains(&Kind::Kill) {
+        keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
+    }
     let echoes = *Rng::new(seed, "echoes").pick(&[0, 0, 30, 80]).unwrap_or(&0);
     // One world in four is calm: it should be clean whatever the menu.
     if !kinds.is_empty() && !rng.one_in(4) {
@@ -104,6 +108,13 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.limits.rest = Span::from_millis(1_000);
 }
 
+/// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`. From the scale
+/// of deadlines (four times `stall_min`) up to that of pauses.
+fn keepalive(scenario: &mut Scenario, rng: &mut Rng) {
+    let shortest = scenario.config.stall_min.unwrap_or_default();
+    scenario.config.keepalive = Some(Span::from_micros((shortest.nanos().0 / 1_000) << rng.within(2, 7)));
+}
+
 /// Hosts, and ranks on each.
 const SHAPES: [(u32, u32); 8] = [(2, 1), (2, 1), (2, 2), (3, 1), (1, 2), (4, 1), (3, 2), (1, 1)];
 
@@ -154,7 +165,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::world::fault::Kind;
 
     /// A kind that came to the menu later takes no place in the draws of seeds; it is there for those who name it.
     #[test]

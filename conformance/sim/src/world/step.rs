@@ -140,7 +140,12 @@ impl World {
     /// The rank's next wake-up: now again, or at the next deadline.
     fn reschedule(&mut self, index: u32, again: Option<Time>) {
         let rank = &self.ranks[index as usize];
-        let next = again.into_iter().chain(rank.engine.next_timeout()).chain(rank.app_wake).min();
+        // A world in which all is over does not go on because its ranks ask each other whether they live (F-13).
+        let due = match self.phase {
+            Phase::Safety | Phase::Liveness => rank.engine.next_timeout(),
+            Phase::Rest => rank.engine.next_obligation(),
+        };
+        let next = again.into_iter().chain(due).chain(rank.app_wake).min();
         if let Some(next) = next {
             self.schedule(index, next);
         }

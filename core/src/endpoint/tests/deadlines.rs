@@ -1,4 +1,4 @@
-//! Rails that neither fail nor do their work, told packet by packet (F-11).
+//! Rails that neither fail nor do their work, told packet by packet (F-11), and peers of which nothing is heard (F-13).
 
 use super::lone::Lone;
 use super::*;
@@ -149,4 +149,157 @@ fn every_rail_answers_for_itself() {
     answers.sort_by_key(|answer| answer.0);
     let answer = |nonce| Body::Probe(Probe { nonce, answer: true });
     assert_eq!(answers, [(0, answer(1)), (1, answer(2))]);
+}
+
+/// The questions that go out at a time, by rail.
+fn questions(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
+    lone.endpoint.handle_timeout(Time(lone.now));
+    lone.rails.clear();
+    let sent = lone.sent();
+    let on = |rail: &RailId, packet: &crate::wire::Repr| match packet.body {
+        Body::Probe(Probe { nonce, answer: false }) => Some((rail.0, nonce)),
+        _ => None,
+    };
+    sent.iter().zip(&lone.rails).filter_map(|(packet, rail)| on(rail, packet)).collect()
+}
+
+/// F-13: a peer that owes nothing, and of which nothing is heard, is asked on every rail, and so is one that is only waited
+/// for by a receive from anybody. What is heard on any rail puts it off.
+#[test]
+fn who_is_silent_is_asked() {
+    let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    lone.recv(1, 10);
+    lone.now = 50_000_000;
+    assert_eq!(questions(&mut lone), []);
+    lone.feed_on(1, Body::Credit, 0, |_| {});
+    lone.now = 120_000_000;
+    assert_eq!(questions(&mut lone), []);
+    assert_eq!(lone.endpoint.next_obligation(), None, "nothing is under way");
+    let due = lone.endpoint.next_timeout().expect("a host has to wake for it");
+    assert_eq!(due.0, 150_000_000);
+    lone.now = due.0;
+    let asked = questions(&mut lone);
+    assert_eq!(asked.iter().map(|(rail, _)| *rail).collect::<Vec<_>>(), [0, 1]);
+    // Both answer: nothing is under way any more, and 100 ms later they are asked again.
+    for (rail, nonce) in asked {
+        lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+    }
+    lone.now += 10_000_000;
+    assert_eq!(questions(&mut lone), []);
+    assert_eq!(lone.endpoint.next_obligation(), None);
+    lone.now += 120_000_000;
+    assert_eq!(questions(&mut lone).len(), 2);
+    assert_eq!(lone.closed, []);
+}
+
+/// F-13: not asked is a peer to which a rail leads that tells of its end, and with a time of 0 nobody is.
+#[test]
+fn who_would_be_heard_to_end_is_not_asked() {
+    let cases: [(u64, &[RailFacts]); 2] = [(100_000_000, &[SHM, TCP]), (0, &[TCP])];
+    for (keepalive, rails) in cases {
+        let config = Config { keepalive: Nanos(keepalive), ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, rails);
+        for _ in 0..20 {
+            lone.now += 50_000_000;
+            assert_eq!(questions(&mut lone), []);
+        }
+    }
+}
+
+/// F-13, F-9: who is asked and can't be reached any more is lost in the end, though nobody owed anything. Rails fail by
+/// themselves, or never get rid of the question (F-11).
+#[test]
+fn a_peer_that_died_in_silence_is_lost() {
+    for fails in [true, false] {
+        let config = Config {
+            stall_min: Nanos(4_000_000),
+            stall_lone: Nanos(200_000_000),
+            keepalive: Nanos(100_000_000),
+            recovery_timeout: Nanos(300_000_000),
+            ..small()
+        };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+        lone.recv(1, 10);
+        lone.busy = true;
+        let (mut asked, mut why) = (0, None);
+        while lone.now < 2_000_000_000 && why.is_none() {
+            lone.now += 1_000_000;
+            for (rail, _) in questions(&mut lone) {
+                asked += 1;
+                if fails {
+                    let fault = RailFault::Device { code: 12 };
+                    let down = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
+                    lone.endpoint.handle_rail_event(Time(lone.now), down);
+                }
+            }
+            while let Some(event) = lone.endpoint.poll_event() {
+                if let Event::PeerLost { why: lost, .. } = event {
+                    why = Some(lost);
+                }
+            }
+        }
+        assert_eq!(asked, 2, "one question on each rail is enough");
+        assert!(matches!(why, Some(LossReason::Unreachable { .. })), "{why:?}");
+        assert!(lone.now > 300_000_000 && lone.now < 900_000_000, "{}", lone.now);
+    }
+}
+
+/// F-13: silence alone ends nothing. Who does not answer is asked less and less, for what is asked waits in its receive
+/// buffers; once it is back nothing has happened.
+#[test]
+fn a_peer_that_computes_for_long_is_not_lost() {
+    let config = Config {
+        stall_min: Nanos(4_000_000),
+        stall_lone: Nanos(200_000_000),
+        keepalive: Nanos(100_000_000),
+        recovery_timeout: Nanos(300_000_000),
+        ..small()
+    };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    let mut asked = Vec::new();
+    while lone.now < 3_600_000_000 {
+        lone.now += 1_000_000;
+        asked.extend(questions(&mut lone).iter().map(|_| lone.now / 1_000_000));
+    }
+    assert_eq!(lone.closed, []);
+    assert!((5..=7).contains(&asked.len()), "{asked:?}");
+    lone.feed(Body::Credit, 0);
+    lone.now += 126_000_000;
+    assert_eq!(questions(&mut lone).len(), 1, "as often as before");
+}
+
+/// F-13, F-11: an idle rail on which no answer comes, twice, while another answers, is made anew before it is needed.
+#[test]
+fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
+    let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    while lone.now < 400_000_000 {
+        lone.now += 1_000_000;
+        for (rail, nonce) in questions(&mut lone) {
+            if rail == 0 {
+                lone.feed_on(0, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+            }
+        }
+        if lone.closed.is_empty() {
+            // The peer talks on.
+            lone.feed_on(0, Body::Credit, 0, |_| {});
+        }
+    }
+    assert_eq!(lone.closed, [], "who talks is asked nothing");
+    while lone.now < 800_000_000 && lone.closed.is_empty() {
+        lone.now += 1_000_000;
+        for (rail, nonce) in questions(&mut lone) {
+            if rail == 0 {
+                lone.now += 1_000;
+                lone.feed_on(0, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+            }
+        }
+    }
+    assert_eq!(lone.closed, [RailId(1)]);
 }

@@ -97,6 +97,7 @@ fn config(rng: &mut Rng) -> Config {
         sampling_time_max: Nanos(rng.below(2) * 5_000_000),
         nic_depth: 1 + rng.below(3) as u16,
         copy_bytes_per_second: if rng.one_in(4) { 100_000_000 } else { 0 },
+        keepalive: Nanos(rng.below(2) * (20_000_000 + rng.below(20_000_000))),
         ..small()
     }
 }
@@ -211,7 +212,7 @@ impl<'m> Program<'m> {
                 continue;
             }
             if idle > 20 * self.ranks {
-                let next = self.world.nodes.iter().filter_map(|node| node.endpoint.next_timeout()).min();
+                let next = self.world.nodes.iter().filter_map(|node| node.endpoint.next_obligation()).min();
                 match next.filter(|at| at.0 < self.world.now + 5_000_000) {
                     Some(at) => self.world.now = self.world.now.max(at.0),
                     None => return,
@@ -274,6 +275,10 @@ impl<'m> Program<'m> {
 
     /// Receives what is left, until all is over.
     fn drain(&mut self) {
+        if self.rng.one_in(2) {
+            // Long enough for everybody to be asked for a sign of life.
+            self.world.now += self.config.keepalive.0;
+        }
         for _ in 0..200 {
             for rank in 0..self.ranks {
                 self.cancel_receives(rank);

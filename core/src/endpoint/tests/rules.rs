@@ -136,7 +136,7 @@ fn probes_are_answered_once() {
     assert_eq!(lone.sent_one().body, probe(9, true));
     lone.feed(probe(9, true), 0);
     lone.feed(Body::Credit, 0);
-    assert_eq!((lone.sent(), lone.endpoint.next_timeout()), (vec![], None));
+    assert_eq!((lone.sent(), lone.endpoint.next_obligation()), (vec![], None));
 }
 
 /// G-7, G-10: BYE is not answered; what is here and had its turn can still be received; the peer does not come back.
@@ -211,7 +211,7 @@ fn acknowledgments_come_in_time() {
     lone.endpoint.handle_timeout(due);
     let ack = lone.sent_one();
     assert_eq!((ack.common.ack_unordered, ack.body), (2, Body::Ack(Ack::default())));
-    assert_eq!(lone.endpoint.next_timeout(), None);
+    assert_eq!(lone.endpoint.next_obligation(), None);
     lone.feed_on(0, stray(), 0, |common| (common.psn, common.ack_now) = (4, true));
     let ack = lone.sent_one();
     assert_eq!((ack.common.ack_unordered, ack.body), (2, Body::Ack(Ack { unordered_beyond: 0b10, ordered_beyond: 0 })));

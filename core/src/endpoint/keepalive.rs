@@ -1,0 +1,91 @@
+//! Keep-alive (F-13): who waits for a peer, and owes it nothing, hears that it is gone.
+//!
+//! Deadlines of rails (F-11) begin with something that a rail has or a peer has not acknowledged. Where there is no such
+//! thing, a rail that says nothing when the peer's process dies (verbs: its queue pair is gone, and nobody tells) is as
+//! good as one that is idle. So a peer of which nothing was heard for `keepalive` is asked by a probe. That gives every rail
+//! something to do, and what a rail does about a peer that is not there any more is known: its device gives up
+//! (InfiniBand specification, 9.7.6.1.3: retries), its kernel does (TCP: reset, user time-out), or it never gets rid of the
+//! probe (F-11). All rails are asked, because all of them must be seen to fail before the peer is given up (F-9).
+//!
+//! Silence by itself ends nothing here: a process that computes for an hour answers no probe, and each waits in one of its
+//! receive buffers. So one that does not answer is asked again after as long as it has been silent then.
+//!
+//! A look at all channels, now and then, instead of a timer for each: the timers that every message sets and cancels stay
+//! few, and a message costs nothing for being heard.
+
+use super::Endpoint;
+use super::channel::{Asked, ChannelState, Sub};
+use super::room::rails_of;
+use crate::time::{Nanos, Time};
+
+/// No channel has a connection that could be silent.
+pub(super) const NEVER: Time = Time(u64::MAX);
+
+/// Who is due within this part of `keepalive` is asked together with who is due now: a process that sleeps wakes once for
+/// many peers, and all channels are looked at that rarely.
+const TOGETHER: u64 = 4;
+
+impl Endpoint<'_> {
+    /// A connection is ready: from now on its peer's silence is looked at.
+    pub(super) fn expect_signs(&mut self, now: Time) {
+        let keepalive = self.config.keepalive;
+        if keepalive.0 > 0 {
+            self.keepalive_at = self.keepalive_at.min(now + keepalive);
+        }
+    }
+
+    /// Asks the peers of which nothing was heard, and finds out when to look again.
+    #[cold]
+    pub(super) fn keep_alive(&mut self, now: Time) {
+        let keepalive = self.config.keepalive;
+        let soon = now + Nanos(keepalive.0.div_ceil(TOGETHER));
+        let mut next = NEVER;
+        for channel in 0..self.t.channels.capacity() {
+            if self.t.channels.key_at(channel).is_none() || !self.may_be_silent(channel) {
+                continue;
+            }
+            if self.sign_due(channel) <= soon {
+                self.ask_for_sign(now, channel);
+            }
+            next = next.min(self.sign_due(channel));
+        }
+        // Who is heard again meanwhile is due again as soon as anybody.
+        self.keepalive_at = if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive) };
+    }
+
+    /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that ends with its
+    /// process (F-9).
+    fn may_be_silent(&mut self, channel: u32) -> bool {
+        if matches!(self.t.channels.at(channel).state, ChannelState::Leaving | ChannelState::Over(_)) {
+            return false;
+        }
+        let up = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.is_up());
+        let up = up.fold(0u64, |mask, (rail, _)| mask | 1 << rail);
+        up != 0 && !rails_of(up).any(|rail| self.rails[usize::from(rail.0)].caps.lossless)
+    }
+
+    /// When the peer is to be asked, unless something is heard before.
+    fn sign_due(&self, channel: u32) -> Time {
+        let (slot, keepalive) = (self.t.channels.at(channel), self.config.keepalive);
+        if slot.kept > slot.heard { slot.kept + keepalive.max(slot.kept - slot.heard) } else { slot.heard + keepalive }
+    }
+
+    /// Asks on every rail that is not asked yet.
+    pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) {
+        self.t.channels.at_mut(channel).kept = now;
+        let judges = self.config.recovery && self.config.stall_min.0 > 0;
+        for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
+            // One that is asked already is judged by that question (F-11).
+            if !(judges && self.t.sub(channel, rail).asked.is_some()) {
+                self.ask_rail(channel, rail, Asked { keeps_alive: true, ..Asked::first(now) });
+            }
+        }
+    }
+}
+
+impl Sub {
+    /// Whether it is asked for a sign of life and has given none.
+    pub(super) fn owes_sign(&self) -> bool {
+        self.asked.is_some_and(|asked| asked.keeps_alive && asked.answered.is_none() && self.heard <= asked.at)
+    }
+}
