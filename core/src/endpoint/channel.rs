@@ -278,8 +278,8 @@ pub(crate) struct Asked {
     pub since: Time,
     /// When the answer came.
     pub answered: Option<Time>,
-    /// It is asked again, because the peer was heard on another rail and not on this one.
-    pub is_repeated: bool,
+    /// How often it was asked again, because the peer was heard and did not answer here.
+    pub repeats: u8,
     /// It is asked for a sign of life, whether it has something to do or not (F-13).
     pub keeps_alive: bool,
 }

@@ -5,9 +5,12 @@
 //! the rail that it went out on (G-6). A subchannel keeps its order (L-2), so the answer is the judgment: what was posted
 //! before the probe has arrived, or is lost. Without an answer the rail is given up only if the peer was heard on another
 //! one meanwhile: a process that computes answers on none, and that is no fault of its rails.
+//!
+//! A rail that talks may have lost a packet all the same, and the peer waits for it. So the first packet of a lane that is
+//! not acknowledged is a reason to ask when it is older than what its rail needs, whatever else the rail brings.
 
 use super::channel::{Asked, ChannelState, ORDERED, Timer, UNORDERED};
-use super::measure::tick;
+use super::measure::Stamp;
 use super::room::rails_of;
 use super::tables::Tables;
 use super::{Endpoint, RailFault};
@@ -28,6 +31,19 @@ const SET_UP_PATIENCE: u64 = 10;
 /// A deadline is so many times what a rail is believed to need.
 const PATIENCE: u64 = 8;
 
+/// A rail that brings something each time that it is asked, but no answer, is asked so often again: what it brings may be
+/// older than the question.
+const REPEATS_MAX: u8 = 3;
+
+/// The first packet of a lane that is not acknowledged.
+#[derive(Clone, Copy)]
+struct Missing {
+    /// The rail that has or had it.
+    rail: RailId,
+    /// Since when.
+    stamp: Stamp,
+}
+
 impl Endpoint<'_> {
     /// Something has been handed to a rail: sees that somebody looks after it.
     #[inline]
@@ -40,7 +56,7 @@ impl Endpoint<'_> {
     }
 
     /// How long a rail may be silent: by what it has to move, within the bounds of the configuration.
-    fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
+    pub(super) fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let moving = match self.believed_rate(channel, rail) {
             Rate::NONE if path.backlog > UNMEASURED_BYTES_MAX => u64::MAX,
@@ -54,8 +70,10 @@ impl Endpoint<'_> {
     /// Looks at all rails of a channel.
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
-        if matches!(slot.state, ChannelState::Leaving | ChannelState::Over(_)) || !self.config.recovery {
-            return;
+        match slot.state {
+            ChannelState::Leaving | ChannelState::Over(_) => return,
+            _ if !self.config.recovery => return,
+            _ => {}
         }
         let mut next: Option<Nanos> = None;
         for rail in (0..self.rails.len() as u8).map(RailId) {
@@ -76,7 +94,7 @@ impl Endpoint<'_> {
             }
         }
         let ready = self.t.channels.at(channel).rooms.ready;
-        let stuck = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane).map(|(rail, _)| rail));
+        let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
         for rail in rails_of(ready) {
             if self.rails[usize::from(rail.0)].caps.lossless {
                 // It fails with the peer's process, and tells so itself (F-9).
@@ -84,7 +102,10 @@ impl Endpoint<'_> {
             }
             let deadline = self.deadline(channel, rail);
             let sub = *self.t.sub(channel, rail);
-            let is_busy = sub.posts > 0 || sub.frame_posted || stuck.contains(&Some(rail));
+            let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
+            let waits = waits.map(|missing| missing.stamp.age(now)).max();
+            let is_overdue = waits.is_some_and(|waits| waits >= deadline);
+            let is_busy = sub.posts > 0 || sub.frame_posted || waits.is_some();
             if !is_busy && !sub.owes_sign() {
                 self.t.sub(channel, rail).asked = None;
                 continue;
@@ -105,30 +126,34 @@ impl Endpoint<'_> {
             }
             let Some(asked) = sub.asked else {
                 let seen = sub.heard.max(sub.path.last).max(sub.ready_at);
-                if now - seen >= deadline {
+                if now - seen >= deadline || is_overdue {
                     self.ask_rail(channel, rail, Asked::first(now));
                 }
                 continue;
             };
             if let Some(answered) = asked.answered {
                 if now - answered >= deadline {
-                    if self.has_post_before(channel, rail, asked.at) {
+                    if self.has_post_before(now, channel, rail, asked.at) {
                         self.sever(now, channel, rail, RailFault::TimedOut);
                     } else {
                         self.t.sub(channel, rail).asked = None;
                     }
                 }
-            } else if sub.heard > asked.at || sub.path.last > asked.at {
+            } else if !is_overdue && (sub.heard > asked.at || sub.path.last > asked.at) {
                 // It does something, if not this: asked again where it stops.
                 self.t.sub(channel, rail).asked = None;
             } else if now - asked.at >= deadline {
                 let lives = rails_of(ready & !(1 << rail.0)).any(|other| self.t.sub(channel, other).heard > asked.at);
+                let talks = sub.heard > asked.at;
+                let repeats_max = if talks { REPEATS_MAX } else { 1 };
                 let lone_max = self.config.stall_lone;
-                if lives && asked.is_repeated || lone_max.0 > 0 && now - asked.since >= lone_max {
+                let is_lone = lone_max.0 > 0 && now - asked.since >= lone_max && !talks;
+                if (lives || talks) && asked.repeats >= repeats_max || is_lone {
                     self.sever(now, channel, rail, RailFault::TimedOut);
-                } else if lives {
+                } else if lives || talks {
                     // It may just have come back to look at its rails, and at this one last.
-                    self.ask_rail(channel, rail, Asked { at: now, is_repeated: true, ..asked });
+                    let repeats = asked.repeats.saturating_add(1);
+                    self.ask_rail(channel, rail, Asked { at: now, repeats, ..asked });
                     if asked.keeps_alive {
                         // Who owes nothing says nothing else: the others are to be heard once more, too.
                         self.ask_for_sign(now, channel);
@@ -160,39 +185,40 @@ impl Endpoint<'_> {
         let Some(asked) = sub.asked.as_mut().filter(|asked| nonce == asked.nonce()) else { return };
         asked.answered = Some(now);
         let asked_at = asked.at;
-        for lane in [ORDERED, UNORDERED] {
-            if let Some((on, stamp)) = self.first_missing(channel, lane)
-                && on == rail
-                && tick(asked_at).wrapping_sub(stamp) as i32 > 0
-            {
-                // It went before the probe, the probe is there, and it is not.
-                return self.sever(now, channel, rail, RailFault::TimedOut);
-            }
+        let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
+        let is_before = |missing: &Missing| missing.rail == rail && is_before(missing.stamp, asked_at, now);
+        if missing.iter().flatten().any(is_before) {
+            // It went before the probe, the probe is there, and it is not.
+            self.sever(now, channel, rail, RailFault::TimedOut);
         }
     }
 
-    /// The first packet of a lane that the peer has not acknowledged: the rail that has or had it, and since when.
-    fn first_missing(&mut self, channel: u32, lane: usize) -> Option<(RailId, u32)> {
+    /// The first packet of a lane that the peer has not acknowledged, unless its connection is known to be dead.
+    fn first_missing(&mut self, channel: u32, lane: usize) -> Option<Missing> {
         let (slot, slots) = self.t.sent(channel, lane);
         let (_, index) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;
         let packet = self.t.packets.at(index);
-        (!packet.lost).then_some((RailId(packet.rail), packet.stamp))
+        (!packet.lost).then_some(Missing { rail: RailId(packet.rail), stamp: packet.stamp })
     }
 
     /// Whether a rail still has a post that it got before `at`.
-    fn has_post_before(&self, channel: u32, rail: RailId, at: Time) -> bool {
+    fn has_post_before(&self, now: Time, channel: u32, rail: RailId, at: Time) -> bool {
         (0..self.t.packets.capacity()).filter(|&index| self.t.packets.key_at(index).is_some()).any(|index| {
             let packet = self.t.packets.at(index);
-            let is_older = tick(at).wrapping_sub(packet.stamp) as i32 > 0;
-            packet.channel == channel && packet.rail == rail.0 && packet.posted && is_older
+            packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
         })
     }
+}
+
+/// Whether a packet was handed over before `at`, which is not after `now`.
+fn is_before(stamp: Stamp, at: Time, now: Time) -> bool {
+    stamp.age(now) > Stamp::of(at).age(now)
 }
 
 impl Asked {
     /// Asked for the first time.
     pub(super) const fn first(now: Time) -> Asked {
-        Asked { at: now, since: now, answered: None, is_repeated: false, keeps_alive: false }
+        Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false }
     }
 
     /// What its probe carries.

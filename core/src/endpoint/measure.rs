@@ -129,9 +129,23 @@ impl Part {
     }
 }
 
-/// Time in ticks of 16 ns; wraps after 68 s.
-pub(super) const fn tick(now: Time) -> u32 {
-    (now.0 >> 4) as u32
+/// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamp([u16; 3]);
+
+impl Stamp {
+    /// The tick of a moment.
+    pub(crate) const fn of(at: Time) -> Stamp {
+        let ticks = at.0 >> 4;
+        Stamp([ticks as u16, (ticks >> 16) as u16, (ticks >> 32) as u16])
+    }
+
+    /// The time from then until `now`, in whole ticks.
+    pub(crate) const fn age(self, now: Time) -> Nanos {
+        let [low, middle, high] = self.0;
+        let then = low as u64 | (middle as u64) << 16 | (high as u64) << 32;
+        Nanos((now.0 >> 4).wrapping_sub(then) << 16 >> 12)
+    }
 }
 
 /// Whether the time from a post to its completion says something about a rail that has little to do: on TCP it does not.
@@ -197,7 +211,7 @@ impl Endpoint<'_> {
             return;
         }
         let known = (sub.path.rate, sub.path.latency);
-        let took = Nanos(u64::from(tick(now).wrapping_sub(packet.stamp)) << 4);
+        let took = packet.stamp.age(now);
         // Before it was ever seen alone, what an empty packet took there and back.
         let asked = || self.t.figures[usize::from(rail.0)].sampled.map_or(0, |seen| seen.latency.0 as u32 * 2);
         let pipe = has_bounds.then(|| if known.1 > 0 { known.1 } else { asked() });

@@ -1,6 +1,7 @@
 //! An operation's state: one slot per request under way, the caller's and those that serve peers.
 
 use super::event::OpError;
+use super::measure::Stamp;
 use super::request::{Level, Notify};
 use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
@@ -295,8 +296,8 @@ pub(crate) enum MessageState {
 pub(crate) struct Packet {
     pub op: u32,
     pub channel: u32,
-    /// When it was handed over, in ticks.
-    pub stamp: u32,
+    /// When it was handed over.
+    pub stamp: Stamp,
     /// Bytes of payload.
     pub len: u32,
     /// Where these lie in the operation's payload; of a FIN of a part [`PartFin::pack`]ed.

@@ -2,7 +2,7 @@
 
 use super::action::{Action, Post, PostKind, Span};
 use super::channel::{ORDERED, Shortage, Timer, UNORDERED};
-use super::measure::tick;
+use super::measure::Stamp;
 use super::op::{Packet, PartFin, What};
 use super::tables::Tables;
 use super::{Endpoint, PostStatus};
@@ -73,7 +73,7 @@ impl Endpoint<'_> {
         let record = Packet {
             op,
             channel,
-            stamp: tick(now),
+            stamp: Stamp::of(now),
             rail: rail.0,
             what,
             len,
@@ -168,7 +168,7 @@ impl Endpoint<'_> {
         let record = Packet {
             op,
             channel,
-            stamp: tick(now),
+            stamp: Stamp::of(now),
             rail: rail.0,
             what,
             len: payload.len() as u32,

@@ -3,7 +3,7 @@
 
 use super::action::{PostKind, Span, SpanOf};
 use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
-use super::measure::{Part, tick};
+use super::measure::{Part, Stamp};
 use super::op::{Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::packets::Actions;
 use super::pump::Step;
@@ -85,7 +85,7 @@ impl Endpoint<'_> {
             packet.what = What::Resume;
             packet.offset = self.t.ops.at(packet.op).round.wrapping_add(1).into();
         }
-        (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, tick(now));
+        (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, Stamp::of(now));
         // Under a new name: a late report of the post that was lost finds nothing.
         self.t.packets.remove(key);
         let Ok(key) = self.t.packets.insert(packet) else {

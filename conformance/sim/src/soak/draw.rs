@@ -59,6 +59,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
         let config = &mut scenario.config;
         config.stall_min = config.stall_min.max(Some(Span::from_millis(2)));
         config.stall_max = config.stall_max.max(config.stall_min);
+        config.keepalive = None;
     }
     let mut parameters = toml::Table::new();
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));

@@ -303,3 +303,85 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     }
     assert_eq!(lone.closed, [RailId(1)]);
 }
+
+/// F-11: a packet that vanishes is found out on a rail that goes on talking as well, by the answer, or by the peer's saying
+/// everything but the answer.
+#[test]
+fn a_rail_that_talks_answers_for_its_packets_too() {
+    for answers in [true, false] {
+        let config = Config { stall_min: Nanos(4_000_000), ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        lone.send(1, 10);
+        lone.sent();
+        lone.closed.clear();
+        let mut asked = Vec::new();
+        while lone.now < 100_000_000 && lone.closed.is_empty() {
+            lone.now += 500_000;
+            lone.feed(Body::Credit, 0);
+            for (_, nonce) in questions(&mut lone) {
+                asked.push(lone.now);
+                if answers {
+                    lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+                    lone.sent();
+                }
+            }
+        }
+        assert_eq!(lone.closed, [RailId(0)]);
+        assert!(asked[0] <= 10_000_000, "{asked:?}");
+        assert_eq!(asked.len(), if answers { 1 } else { 4 }, "{asked:?}");
+    }
+    // One that is late and there is no reason.
+    let config = Config { stall_min: Nanos(4_000_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.send(1, 10);
+    lone.sent();
+    lone.closed.clear();
+    while lone.now < 100_000_000 {
+        lone.now += 500_000;
+        lone.feed(Body::Credit, 0);
+        for (_, nonce) in questions(&mut lone) {
+            lone.acks[0] = 1;
+            lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+        }
+    }
+    assert_eq!(lone.closed, []);
+}
+
+/// F-11: what went out before a question is told from what went out after it, however long that is ago.
+#[test]
+fn a_packet_is_old_after_a_minute_too() {
+    let config = Config {
+        stall_min: Nanos(4_000_000),
+        stall_max: Nanos(4_000_000),
+        stall_lone: Nanos(0),
+        ..small()
+    };
+    for minutes_later in [40_000_000_000u64, 100_000_000_000] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        lone.send(1, 10);
+        lone.sent();
+        lone.closed.clear();
+        let nonce = wait_for_question(&mut lone, 0);
+        lone.now += minutes_later;
+        // The question is old as well, and its answer is late: what it judges is as old.
+        lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+        lone.sent();
+        assert_eq!(lone.closed, [RailId(0)]);
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        lone.send(1, 10);
+        lone.sent();
+        lone.closed.clear();
+        let nonce = wait_for_question(&mut lone, 0);
+        lone.now += minutes_later;
+        lone.send(2, 10);
+        lone.sent();
+        lone.acks[0] = 1;
+        lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
+        lone.sent();
+        assert_eq!(lone.closed, [], "it went out behind the question");
+    }
+}

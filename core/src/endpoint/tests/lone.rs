@@ -35,6 +35,8 @@ pub(super) struct Lone<'m> {
     pub(super) rails: Vec<RailId>,
     /// Rails are not through with anything from now on.
     pub(super) busy: bool,
+    /// Nor are these: bit per rail.
+    pub(super) stuck: u64,
 }
 
 impl<'m> Lone<'m> {
@@ -61,6 +63,7 @@ impl<'m> Lone<'m> {
             transfers: 0,
             rails: Vec::new(),
             busy: false,
+            stuck: 0,
         }
     }
 
@@ -143,7 +146,7 @@ impl<'m> Lone<'m> {
                             PostKind::Send => packets.push(Repr::parse(&post.header).unwrap()),
                             PostKind::Write { .. } | PostKind::Read { .. } => self.transfers += 1,
                         }
-                        if !self.busy {
+                        if !self.busy && self.stuck >> post.rail.0 & 1 == 0 {
                             self.endpoint.handle_completion(Time(self.now), post.id, PostStatus::Done);
                         }
                     }
