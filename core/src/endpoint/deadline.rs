@@ -71,7 +71,8 @@ impl Endpoint<'_> {
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         match slot.state {
-            ChannelState::Leaving | ChannelState::Over(_) => return,
+            ChannelState::Over(_) => return,
+            ChannelState::Leaving => return self.look_at_goodbyes(now, channel),
             _ if !self.config.recovery => return,
             _ => {}
         }

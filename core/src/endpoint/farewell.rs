@@ -1,13 +1,14 @@
 //! Peers that call a channel that is over for this side: they have not heard the goodbye, or not heard that they were given
-//! up, and would call for ever. Each hears CONNECT and BYE on the connection that it has made (G-10).
+//! up, and would call for ever. Each hears CONNECT and BYE on the connection that it has made (G-10). And rails that do not
+//! get a goodbye out (G-7).
 
-use super::Endpoint;
 use super::action::Span;
 use super::channel::{ChannelState, Ending, Timer};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::room::rails_of;
 use super::tables::Tables;
+use super::{Endpoint, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::rel::link::{Link, State};
 use crate::time::Time;
@@ -17,6 +18,34 @@ use crate::wire::{Body, Repr};
 pub(super) const FAREWELLS: u32 = 1 << 30;
 
 impl Endpoint<'_> {
+    /// Rails that do not get rid of the goodbye, or of what goes before it (G-7): one is waited for as a rail is that has
+    /// something to do (F-11) while the peer has heard it on another; else as long as one that is alone.
+    pub(super) fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
+        let ready = self.t.channels.at(channel).rooms.ready;
+        let is_said = rails_of(ready).any(|rail| {
+            let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+            sub.bye_sent && !sub.frame_posted
+        });
+        let lone_max = self.config.stall_lone;
+        for rail in rails_of(ready) {
+            let sub = *self.t.sub(channel, rail);
+            let deadline = if is_said { self.deadline(channel, rail) } else { lone_max };
+            if !sub.frame_posted || deadline.0 == 0 {
+                continue;
+            }
+            let (generation, since) = sub.frame_seen;
+            if generation != sub.frame_generation {
+                self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
+            } else if now - since >= deadline {
+                self.sever(now, channel, rail, RailFault::TimedOut);
+                if self.t.channels.key_at(channel).is_none() || self.t.channels.at(channel).is_over() {
+                    return;
+                }
+            }
+        }
+        self.t.timers.set(Tables::timer(channel, Timer::Watch), now + self.config.stall_min);
+    }
+
     /// A channel of a peer of which nothing else is left, to say so.
     pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let channel = self.open_channel(now, peer)?;

@@ -352,12 +352,7 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
 /// F-11: what went out before a question is told from what went out after it, however long that is ago.
 #[test]
 fn a_packet_is_old_after_a_minute_too() {
-    let config = Config {
-        stall_min: Nanos(4_000_000),
-        stall_max: Nanos(4_000_000),
-        stall_lone: Nanos(0),
-        ..small()
-    };
+    let config = Config { stall_min: Nanos(4_000_000), stall_max: Nanos(4_000_000), stall_lone: Nanos(0), ..small() };
     for minutes_later in [40_000_000_000u64, 100_000_000_000] {
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, &[TCP]);
@@ -383,5 +378,29 @@ fn a_packet_is_old_after_a_minute_too() {
         lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
         lone.sent();
         assert_eq!(lone.closed, [], "it went out behind the question");
+    }
+}
+
+/// G-7, F-11: a goodbye that a rail never gets rid of keeps nobody for ever: as long as a rail that is alone has time, or,
+/// where another has said goodbye, as long as any that has something to do.
+#[test]
+fn a_goodbye_that_never_ends_is_given_up() {
+    for (rails, within) in [(&[TCP][..], 200_000_000..=260_000_000), (&[TCP, TCP], 4_000_000..=20_000_000)] {
+        let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, rails);
+        lone.stuck = 1;
+        lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        let mut closed = false;
+        while lone.now < 1_000_000_000 && !closed {
+            lone.sent();
+            while let Some(event) = lone.endpoint.poll_event() {
+                closed |= matches!(event, Event::PeerClosed { .. });
+                assert!(!matches!(event, Event::PeerLost { .. }), "{event:?}");
+            }
+            lone.now += 1_000_000;
+            lone.endpoint.handle_timeout(Time(lone.now));
+        }
+        assert!(closed && within.contains(&lone.now), "{rails:?}: {}", lone.now);
     }
 }
