@@ -295,7 +295,6 @@ impl Sending {
                     self.pop();
                 }
             }
-            5 => self.sack(input),
             _ => {
                 let number = input.near(self.oldest(), self.window);
                 let handle = self.held.iter().find(|&&(of, _)| of == number).and_then(|&(_, handle)| handle);
@@ -328,32 +327,6 @@ impl Sending {
             }
         }
         assert_eq!(self.subject.pop_acked(&mut self.slots), oldest);
-    }
-
-    fn sack(&mut self, input: &mut Input<'_>) {
-        let base = input.near(self.acked, self.window);
-        let bytes: [u8; 8] = core::array::from_fn(|_| input.byte());
-        // Thin maps as well as dense ones, so that the highest bit is not always near the top.
-        let bitmap = u64::from_le_bytes(bytes) >> (input.byte() % 64);
-        let mut expected = vec![];
-        let named: Vec<u64> = (0..64).filter(|i| bitmap >> i & 1 == 1).map(|i| base + 1 + i).collect();
-        let verdict = match named.last() {
-            Some(&highest) if !is_before(highest, self.next) => {
-                Err(AckError { named: seq(highest), next: seq(self.next) })
-            }
-            _ => {
-                for (number, handle) in &mut self.held {
-                    if named.contains(number) {
-                        expected.extend(handle.take().map(|handle| (seq(*number), handle)));
-                    }
-                }
-                Ok(expected.len() as u32)
-            }
-        };
-        let mut seen = vec![];
-        let answer = self.subject.sack(&mut self.slots, seq(base), bitmap, |seq, handle| seen.push((seq, handle)));
-        assert_eq!(answer, verdict);
-        assert_eq!(seen, expected);
     }
 
     fn drain(&mut self) {

@@ -108,38 +108,6 @@ impl SentWindow {
         None
     }
 
-    /// The peer has `base + 1 + i` for every bit i of `bitmap`. Gives the handles back through `visit`, in order, and
-    /// says how many; their numbers take up room until they are acknowledged cumulatively. Where a number was never
-    /// sent, nothing happens.
-    pub fn sack(
-        &mut self,
-        slots: &mut [u32],
-        base: Seq,
-        bitmap: u64,
-        mut visit: impl FnMut(Seq, u32),
-    ) -> Result<u32, AckError> {
-        let Some(highest) = bitmap.checked_ilog2() else { return Ok(0) };
-        let named = base.add(1 + highest);
-        if !named.is_before(self.next) {
-            return Err(AckError { named, next: self.next });
-        }
-        let window = slots.len() as u32;
-        let (mut rest, mut count) = (bitmap, 0);
-        while rest != 0 {
-            let seq = base.add(1 + rest.trailing_zeros());
-            rest &= rest - 1;
-            if !self.holds(seq) {
-                continue;
-            }
-            let handle = core::mem::replace(&mut slots[place(window, seq)], NONE);
-            if handle != NONE {
-                count += 1;
-                visit(seq, handle);
-            }
-        }
-        Ok(count)
-    }
-
     /// The handle held for `seq`.
     pub fn get(&self, slots: &[u32], seq: Seq) -> Option<u32> {
         if !self.holds(seq) {
@@ -246,22 +214,5 @@ mod tests {
         let popped: Vec<u32> = core::iter::from_fn(|| window.pop_acked(&mut slots)).map(|(_, handle)| handle).collect();
         assert_eq!(popped, [0, 9, 2]);
         assert!(!window.rename(&mut slots, Seq(1), 8));
-    }
-
-    #[test]
-    fn a_handle_acknowledged_selectively_comes_back_once() {
-        let (mut window, mut slots) = sent(Seq(0), 6);
-        let mut seen = vec![];
-        assert_eq!(window.sack(&mut slots, Seq(1), 0b101, |seq, handle| seen.push((seq.0, handle))), Ok(2));
-        assert_eq!(seen, [(2, 2), (4, 4)]);
-        assert_eq!(window.sack(&mut slots, Seq(1), 0b101, |_, _| unreachable!()), Ok(0));
-        assert_eq!(window.get(&slots, Seq(4)), None);
-        assert_eq!(window.next_held(&slots, Seq(4)), Some((Seq(5), 5)));
-        let error = Err(AckError { named: Seq(6), next: Seq(6) });
-        assert_eq!(window.sack(&mut slots, Seq(1), 0b10001, |_, _| unreachable!()), error);
-        window.ack(Seq(5)).unwrap();
-        let popped: Vec<u32> = core::iter::from_fn(|| window.pop_acked(&mut slots)).map(|(_, handle)| handle).collect();
-        assert_eq!(popped, [0, 1, 3]);
-        assert_eq!(window.len(), 1);
     }
 }
