@@ -192,10 +192,7 @@ impl Endpoint<'_> {
         let Some(rail) = self.for_control(now, channel, slot.via) else { return Step::Idle };
         let body = match slot.control {
             Control::Cts => {
-                let keys = match slot.keys {
-                    NONE => wire::RemoteKeys::new(),
-                    set => self.t.key_sets.at(set).to_vec(),
-                };
+                let keys = self.keys_to_tell(channel, slot.keys);
                 let target = self.t.op_id(op).0.to_bits();
                 Body::Cts(Cts { operation: slot.remote, target, granted_bytes: slot.granted, round: slot.round, keys })
             }
@@ -299,10 +296,7 @@ impl Endpoint<'_> {
             self.register(op, out);
             return Step::Sent;
         }
-        let keys = match keys {
-            NONE => wire::RemoteKeys::new(),
-            set => self.t.key_sets.at(set).to_vec(),
-        };
+        let keys = self.keys_to_tell(channel, keys);
         self.t.dequeue(op);
         self.t.channels.at_mut(channel).allowance.use_messages(1); // C-1
         self.t.ops.at_mut(op).phase = Phase::Waiting;

@@ -9,13 +9,29 @@ use super::{Endpoint, MessageClass, OpError, RailFault};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey};
+use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey, RemoteKeys};
 
 impl Endpoint<'_> {
-    /// The key of a set that goes with our rail `rail`.
+    /// The key of a set that goes with our rail `rail`, and with the connection that stands: it may come late over
+    /// another rail, when the peer's device has given the same key to other memory (F-7).
     pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
-        let peer_rail = self.t.sub(channel, rail).peer_rail;
-        self.t.key_sets.at(set).as_slice().iter().find(|key| key.rail == peer_rail).copied()
+        let sub = self.t.sub(channel, rail);
+        let (rail, connection) = (sub.peer_rail, sub.link.pair().yours as u16);
+        let keys = self.t.key_sets.at(set).as_slice().iter();
+        keys.copied().find(|key| key.rail == rail && key.connection == connection)
+    }
+
+    /// What the peer is told of the keys of our memory: each with the connection that its rail has now.
+    pub(super) fn keys_to_tell(&self, channel: u32, set: u32) -> RemoteKeys {
+        if set == NONE {
+            return RemoteKeys::new();
+        }
+        let mut keys = self.t.key_sets.at(set).to_vec();
+        for key in &mut keys {
+            let sub = &self.t.subs[self.t.sub_index(channel, RailId(key.rail))];
+            key.connection = sub.link.pair().mine as u16;
+        }
+        keys
     }
 
     /// Rails of `mask` for which the set has a key.

@@ -13,7 +13,7 @@ use crate::ids::{PostId, RailId};
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, RemoteKeys, Repr, Resume, Rts};
+use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Repr, Resume, Rts};
 
 impl Endpoint<'_> {
     /// The next thing that goes out again; asked only where the channel is `replaying`.
@@ -112,8 +112,7 @@ impl Endpoint<'_> {
         let operation = self.t.op_id(op).0.to_bits();
         let slot = *self.t.ops.at(op);
         let Op { remote, remote_offset, granted, round, .. } = slot;
-        let keys = |keys| if keys == NONE { RemoteKeys::new() } else { self.t.key_sets.at(keys).to_vec() };
-        let ours = if slot.keys_ours { keys(slot.keys) } else { RemoteKeys::new() };
+        let ours = self.keys_to_tell(packet.channel, if slot.keys_ours { slot.keys } else { NONE });
         let want_placed = slot.level == Level::Placed;
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
         let body = match packet.what {

@@ -198,10 +198,10 @@ impl Kind {
     }
 }
 
-/// Bytes of a key table: count and rails, padded to 8, then 16 for each key (W-9).
+/// Bytes of a key table: count, rails and connections, padded to 8, then 16 for each key (W-9).
 #[inline]
 pub(super) const fn key_table_bytes(keys: usize) -> usize {
-    (1 + keys).next_multiple_of(8) + 16 * keys
+    (1 + 3 * keys).next_multiple_of(8) + 16 * keys
 }
 
 const _: () = {

@@ -179,7 +179,12 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
         want_placed: true,
         ..plain
     };
-    let key = |rail| RemoteKey { rail, key: 0xD8D7_D6D5_D4D3_D200 + u64::from(rail), address: 0xE8E7_E6E5_E4E3_E2E1 };
+    let key = |rail| RemoteKey {
+        rail,
+        connection: 0xF200 + u16::from(rail),
+        key: 0xD8D7_D6D5_D4D3_D200 + u64::from(rail),
+        address: 0xE8E7_E6E5_E4E3_E2E1,
+    };
     let keys = |count| (1..=count).map(key).collect::<RemoteKeys>();
     let rts = |keys| Rts { head: full, message_bytes: 0x0807_0605_0403_0201, keys };
     let cts = |keys| Cts {

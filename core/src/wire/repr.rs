@@ -47,6 +47,9 @@ pub struct Common {
 pub struct RemoteKey {
     /// Rail number at the packet's sender.
     pub rail: u8,
+    /// The connection of that rail when the packet went out, as its sender numbers them (F-1), modulo 2^16: on another one
+    /// the key may be somebody else's (F-7).
+    pub connection: u16,
     /// The rail's key for the memory (an rkey on verbs).
     pub key: u64,
     /// Address that goes with the key.

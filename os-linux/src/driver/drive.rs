@@ -234,7 +234,7 @@ fn register(
         // A key names one range.
         (Some(slot), [piece]) if whole => {
             let MemoryKey { key, address } = slot.rail.register(*piece, write)?;
-            Ok(RemoteKey { rail: rail.0, key, address })
+            Ok(RemoteKey { rail: rail.0, connection: 0, key, address })
         }
         _ => Err(RailFault::Device { code: Errno::INVAL.raw_os_error() }),
     }

@@ -383,7 +383,7 @@ impl<'m> Pair<'m> {
                 match action {
                     Action::Post(post) => self.post(rank, post),
                     Action::Register { operation, rail, .. } => {
-                        let key = Ok(RemoteKey { rail: 0, key: 1, address: 0 });
+                        let key = Ok(RemoteKey { rail: 0, connection: 0, key: 1, address: 0 });
                         self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
                     }
                     Action::Pack { head, to, .. } => {

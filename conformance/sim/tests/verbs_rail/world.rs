@@ -157,13 +157,13 @@ impl Host {
     }
 
     pub fn write(&mut self, to: PeerId, key: MemoryKey, number: u64, bytes: usize, piece_bytes: usize) -> PostId {
-        let to_key = RemoteKey { rail: 0, key: key.key, address: key.address };
+        let to_key = RemoteKey { rail: 0, connection: 0, key: key.key, address: key.address };
         self.post(to, PostKind::Write { to: to_key }, &[], payload(number, bytes), piece_bytes)
     }
 
     /// The place in `read_bytes` of what is read.
     pub fn read(&mut self, from: PeerId, key: MemoryKey, bytes: usize, piece_bytes: usize) -> (PostId, usize) {
-        let from_key = RemoteKey { rail: 0, key: key.key, address: key.address };
+        let from_key = RemoteKey { rail: 0, connection: 0, key: key.key, address: key.address };
         let id = self.post(from, PostKind::Read { from: from_key }, &[], vec![0; bytes], piece_bytes);
         (id, self.memory.len() - 1)
     }

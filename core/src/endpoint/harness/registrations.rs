@@ -67,7 +67,7 @@ impl World<'_> {
                 self.registrations.all.swap_remove(at);
                 Err(RailFault::Device { code: 12 })
             } else {
-                Ok(RemoteKey { rail: 0, key: asked.key, address: asked.seg.at.offset })
+                Ok(RemoteKey { rail: 0, connection: 0, key: asked.key, address: asked.seg.at.offset })
             };
             self.actions += 1;
             self.nodes[rank].endpoint.handle_registered(Time(self.now), operation, rail, key);

@@ -151,7 +151,7 @@ impl<'m> Lone<'m> {
                         }
                     }
                     Action::Register { operation, rail, .. } => {
-                        let key = Ok(crate::wire::RemoteKey { rail: 0, key: 1, address: 2 });
+                        let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
                         self.endpoint.handle_registered(Time(self.now), operation, rail, key);
                     }
                     Action::Disconnect { rail, .. } | Action::Sever { rail, .. } => self.closed.push(rail),

@@ -154,7 +154,7 @@ fn completion_on_cqe() {
             let rts = sent.iter().position(|packet| matches!(packet.body, Body::Rts(_))).expect("an RTS");
             let Body::Rts(rts) = sent.swap_remove(rts).body else { unreachable!() };
             let mut keys = crate::wire::RemoteKeys::new();
-            keys.push(RemoteKey { rail: lone::PEER_RAIL, key: 1, address: 0 }).unwrap();
+            keys.push(RemoteKey { rail: lone::PEER_RAIL, connection: 1, key: 1, address: 0 }).unwrap();
             let cts = Cts { operation: rts.head.operation, target: 1, granted_bytes: 5000, keys, round: 0 };
             lone.feed(Body::Cts(cts), 0);
             lone.sent();

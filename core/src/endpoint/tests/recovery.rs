@@ -287,7 +287,7 @@ fn put_over_both(lone: &mut Lone<'_>) -> u64 {
 }
 
 fn cts(operation: u64, round: u16, rails: &[u8]) -> Body {
-    let key = |rail: &u8| RemoteKey { rail: PEER_RAIL + rail, key: 7, address: 0 };
+    let key = |rail: &u8| RemoteKey { rail: PEER_RAIL + rail, connection: 1, key: 7, address: 0 };
     let keys = rails.iter().map(key).collect();
     Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, round, keys })
 }
@@ -540,4 +540,42 @@ fn every_connection_has_its_own_fence() {
     assert_eq!(psns(&lone.sent()), [first]);
     lone.feed(Body::Fence(fence(2, true)), 0);
     assert_eq!(psns(&lone.sent()), [second]);
+}
+
+/// F-7: keys that come late over another rail, of a connection that their rail has left for another since, are no keys: the
+/// peer's device may have given them to other memory. Nor are those of an RTS.
+#[test]
+fn late_keys_open_nothing() {
+    for (renewed, writes) in [(false, true), (true, false)] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
+        let operation = put_over_both(&mut lone);
+        if renewed {
+            down(&mut lone, 1, RailFault::Device { code: 1 });
+            lone.sent();
+            lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
+            let terms = Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS };
+            lone.feed_on(1, Body::Connect(terms), 0, |_| {});
+            lone.sent();
+        }
+        let before = lone.transfers;
+        lone.feed(cts(operation, 0, &[1]), 0);
+        let sent = lone.sent();
+        assert_eq!(lone.transfers > before, writes);
+        let is_data = |packet: &Repr| matches!(packet.body, Body::Data(_));
+        assert_eq!(sent.iter().any(is_data), !writes, "{sent:?}");
+    }
+    // The keys of an RTS: read, or asked for by CTS.
+    for (connection, reads) in [(1, true), (0, false), (2, false)] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[GET]);
+        lone.recv(1, 3000);
+        let key = RemoteKey { rail: PEER_RAIL, connection, key: 7, address: 0 };
+        let head = MessageHead { operation: 77, ..MessageHead::default() };
+        let keys = [key].into_iter().collect();
+        lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys }), 0);
+        let sent = lone.sent();
+        assert_eq!(lone.transfers > 0, reads, "{sent:?}");
+        assert_eq!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), !reads, "{sent:?}");
+    }
 }

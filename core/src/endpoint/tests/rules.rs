@@ -510,7 +510,7 @@ fn keys_that_are_of_no_use() {
     lone.recv(1, 20);
     lone.feed(rts(20), 0);
     let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
-    assert_eq!(cts.keys[..], [RemoteKey { rail: 0, key: 1, address: 2 }]);
+    assert_eq!(cts.keys[..], [RemoteKey { rail: 0, connection: 1, key: 1, address: 2 }]);
     let data = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 20);
     lone.place(data);
     assert!(matches!(lone.sent_one().body, Body::Fin(Fin { operation: 77, placed_bytes: 20, .. })));
@@ -519,7 +519,7 @@ fn keys_that_are_of_no_use() {
     for (rail, writes) in [(PEER_RAIL, 1), (0, 0)] {
         lone.send(2, 3000);
         let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
-        let keys = [RemoteKey { rail, key: 3, address: 4 }].into_iter().collect();
+        let keys = [RemoteKey { rail, connection: 1, key: 3, address: 4 }].into_iter().collect();
         let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes: 3000, keys, round: 0 };
         let before = lone.transfers;
         lone.feed(Body::Cts(cts), 0);

@@ -119,7 +119,7 @@ impl<'m> Timed<'m> {
                 match action {
                     Action::Post(post) => self.post(rank, &post),
                     Action::Register { operation, rail, .. } => {
-                        let key = Ok(crate::wire::RemoteKey { rail: 0, key: 1, address: 2 });
+                        let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
                         self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
                     }
                     _ => {}

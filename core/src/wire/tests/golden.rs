@@ -20,22 +20,22 @@ const GOLDEN: [(&str, &str, &str); 23] = [
     // W-11: count, reserved
     ("aggregate",    "01 11 0000 01020304 11121314 21222324 31323334 4142 5152 45000000 6162 2800",
                      "0200 000000000000"),
-    // W-12: tag, immediate, operation, message_bytes; W-9: count, rails, padding; key, address each
+    // W-12: tag, immediate, operation, message_bytes; W-9: count, rails, connections, padding; key, address each
     ("rts",          "01 12 0e00 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 6800",
-                     "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8 0102030405060708 02 0102 0000000000 \
+                     "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8 0102030405060708 02 0102 01f2 02f2 00 \
                       01d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 02d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8"),
     ("rts_no_keys",  "01 12 0e00 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 4800",
                      "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8 0102030405060708 00 00000000000000"),
-    ("rts_all_keys", "01 12 0e00 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 d000",
+    ("rts_all_keys", "01 12 0e00 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 e000",
                      "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8 0102030405060708 \
-                      08 0102030405060708 00000000000000 \
+                      08 0102030405060708 01f2 02f2 03f2 04f2 05f2 06f2 07f2 08f2 00000000000000 \
                       01d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 02d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 \
                       03d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 04d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 \
                       05d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 06d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 \
                       07d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 08d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8"),
     // W-13: operation, target, granted_bytes, round, reserved, keys
     ("cts",          "01 20 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 5800",
-                     "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 0102 000000000000 01 01 000000000000 \
+                     "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 0102 000000000000 01 01 01f2 00000000 \
                       01d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8"),
     ("cts_no_keys",  "01 20 0000 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 4800",
                      "a1a2a3a4a5a6a7a8 f1f2f3f4f5f6f7f8 0102030405060708 0102 000000000000 00 00000000000000"),

@@ -16,7 +16,8 @@ fn head() -> impl Strategy<Value = MessageHead> {
 }
 
 fn keys() -> impl Strategy<Value = RemoteKeys> {
-    let key = any::<(u8, u64, u64)>().prop_map(|(rail, key, address)| RemoteKey { rail, key, address });
+    let key = any::<(u8, u16, u64, u64)>();
+    let key = key.prop_map(|(rail, connection, key, address)| RemoteKey { rail, connection, key, address });
     vec(key, 0..=KEYS_MAX).prop_map(|keys| keys.into_iter().collect())
 }
 

@@ -35,7 +35,7 @@ fn the_parser_names_field_and_value() {
     assert_eq!(damaged("rts", 2, [0x0A]), ("head.immediate", 0xC8C7_C6C5_C4C3_C2C1)); // W-6
     assert_eq!(damaged("rts", 64, [9]), ("keys.count", 9)); // W-9
     assert_eq!(damaged("rts", 64, [255]), ("keys.count", 255)); // W-9
-    assert_eq!(damaged("rts", 67, [1]), ("keys.padding", 1)); // W-6
+    assert_eq!(damaged("rts", 71, [1]), ("keys.padding", 1)); // W-6
     assert_eq!(damaged("aggregate", 32, [0, 0]), ("aggregate.count", 0)); // W-11
     assert_eq!(damaged("aggregate", 32, [3, 0]), ("aggregate.count", 3)); // W-11: 69 bytes hold two heads
     assert_eq!(damaged("aggregate", 39, [1]), ("aggregate.reserved", 1 << 40)); // W-6
