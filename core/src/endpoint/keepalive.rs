@@ -26,6 +26,12 @@ pub(super) const NEVER: Time = Time(u64::MAX);
 const TOGETHER: u64 = 4;
 
 impl Endpoint<'_> {
+    /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: nobody is asked from now on.
+    pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
+        self.config.keepalive = keepalive;
+        self.keepalive_at = if keepalive.0 > 0 { now + keepalive } else { NEVER };
+    }
+
     /// A connection is ready: from now on its peer's silence is looked at.
     pub(super) fn expect_signs(&mut self, now: Time) {
         let keepalive = self.config.keepalive;

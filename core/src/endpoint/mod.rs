@@ -398,8 +398,8 @@ impl<'m> Endpoint<'m> {
     }
 
     /// As [`next_timeout`](Self::next_timeout), but for keep-alive ([`Config::keepalive`]), which goes on for as long as
-    /// peers are connected: `None` where nothing is under way or owed. For simulators and tests, which are over when
-    /// every endpoint rests; a host that sleeps until this time is not told of peers that are gone.
+    /// peers are connected: `None` where nothing is under way or owed. For tests, which are over when every endpoint rests;
+    /// a host that sleeps until this time is not told of peers that are gone.
     pub fn next_obligation(&self) -> Option<Time> {
         self.t.timers.next()
     }

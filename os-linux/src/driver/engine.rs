@@ -10,7 +10,7 @@ use rerail_core::config::Config;
 use rerail_core::endpoint::{Endpoint, Event, PeerError, RailStats};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::{RailFacts, RailKind};
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 
 use super::card::{Card, CardError};
 use super::drive::Scratch;
@@ -158,11 +158,10 @@ impl Engine {
         self.core.next_timeout().into_iter().chain(rails).min()
     }
 
-    /// As [`next_timeout`](Self::next_timeout), but for keep-alive, which goes on for as long as peers are connected: for
-    /// simulators and tests, which are over when every engine rests.
-    pub fn next_obligation(&self) -> Option<Time> {
-        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_timeout());
-        self.core.next_obligation().into_iter().chain(rails).min()
+    /// Changes how long a peer may be silent before it is asked for a sign of life; `Nanos(0)`: nobody is asked from now
+    /// on, so that an engine with nothing left to do comes to rest.
+    pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
+        self.core.set_keepalive(now, keepalive);
     }
 
     /// Whether a rail may still lose what was posted to a disconnected peer if the process ended now.

@@ -1,6 +1,6 @@
 //! A rank wakes, makes a round, tells its application.
 
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 
 use super::{Cx, Phase, RankState, World};
 use crate::trace::Who;
@@ -140,12 +140,7 @@ impl World {
     /// The rank's next wake-up: now again, or at the next deadline.
     fn reschedule(&mut self, index: u32, again: Option<Time>) {
         let rank = &self.ranks[index as usize];
-        // A world in which all is over does not go on because its ranks ask each other whether they live (F-13).
-        let due = match self.phase {
-            Phase::Safety | Phase::Liveness => rank.engine.next_timeout(),
-            Phase::Rest => rank.engine.next_obligation(),
-        };
-        let next = again.into_iter().chain(due).chain(rank.app_wake).min();
+        let next = again.into_iter().chain(rank.engine.next_timeout()).chain(rank.app_wake).min();
         if let Some(next) = next {
             self.schedule(index, next);
         }
@@ -168,6 +163,10 @@ impl World {
         self.trace.note(self.now, Who::World, format_args!("phase: {phase:?}"));
         for index in 0..self.ranks.len() as u32 {
             if self.ranks[index as usize].alive {
+                if phase == Phase::Rest {
+                    // A world in which all is over does not go on because its ranks ask each other whether they live.
+                    self.ranks[index as usize].engine.set_keepalive(self.now, Nanos(0));
+                }
                 self.call(index, self.now, |rank, mut cx| {
                     rank.app.phase(&mut cx, phase);
                     if rank.timer_due {

@@ -192,6 +192,16 @@ fn who_is_silent_is_asked() {
     lone.now += 120_000_000;
     assert_eq!(questions(&mut lone).len(), 2);
     assert_eq!(lone.closed, []);
+    // It can be turned off and on.
+    lone.endpoint.set_keepalive(Time(lone.now), Nanos(0));
+    for later in [10_000_000, 10_000_000, 1_000_000_000] {
+        lone.now += later;
+        assert_eq!(questions(&mut lone), []);
+    }
+    assert_eq!(lone.endpoint.next_timeout(), None);
+    lone.endpoint.set_keepalive(Time(lone.now), Nanos(50_000_000));
+    lone.now += 50_000_000;
+    assert_eq!(questions(&mut lone).len(), 2);
 }
 
 /// F-13: not asked is a peer to which a rail leads that tells of its end, and with a time of 0 nobody is.
