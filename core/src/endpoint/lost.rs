@@ -2,7 +2,7 @@
 //! never end, writes in doubt, and payloads on their way into places here.
 
 use super::Endpoint;
-use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, UNORDERED};
+use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
 use super::op::{MessageState, OpKind, PartFin, Phase, What};
 use super::room::rails_of;
 use super::tables::key_set_link;
@@ -15,10 +15,17 @@ impl Endpoint<'_> {
     /// The connection of a subchannel that was ready is dead at this end. Nothing goes out again before the fence
     /// ([`release_lost`](Self::release_lost)), but for reads: they write here alone.
     pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
+        // Where a device fails, most of its connections had nothing to do: tables are not gone through for these.
+        let Sub { posts, place, .. } = *self.t.sub(channel, rail);
+        let had_packets = posts > 0 || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
         self.void_place(channel, rail);
-        self.lose_packets(channel, rail);
+        if had_packets {
+            self.lose_packets(channel, rail);
+        }
         self.doubt_writes(channel, rail);
-        self.forget_keys(channel, rail);
+        if !self.t.key_sets.is_empty() {
+            self.forget_keys(channel, rail);
+        }
         self.forget_backlog(channel, rail);
         self.t.sub(channel, rail).clear();
         self.refresh(channel, rail);
@@ -27,7 +34,8 @@ impl Endpoint<'_> {
         // Acknowledgments and limits that were on their way.
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;
-        for op in 0..self.t.ops.capacity() {
+        let changed = if had_packets || place.is_some() { self.t.ops.capacity() } else { 0 };
+        for op in 0..changed {
             if self.t.ops.key_at(op).is_some() && self.t.ops.at(op).channel == channel {
                 self.settle(op);
             }
@@ -154,6 +162,9 @@ impl Endpoint<'_> {
             if slot.channel == channel && slot.keys != NONE && !slot.keys_ours {
                 self.t.key_sets.at_mut(slot.keys).forget(peer_rail);
             }
+        }
+        if self.t.channels.at(channel).messages == 0 {
+            return;
         }
         for index in 0..self.t.messages.capacity() {
             if self.t.messages.key_at(index).is_none() {
