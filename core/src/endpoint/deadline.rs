@@ -111,7 +111,9 @@ impl Endpoint<'_> {
                 self.t.sub(channel, rail).asked = None;
                 continue;
             }
-            next = Some(next.map_or(deadline, |next| next.min(deadline)));
+            // Who only gives a sign of life does so soon.
+            let look = if is_busy { deadline } else { self.config.stall_min };
+            next = Some(next.map_or(look, |next| next.min(look)));
             if sub.frame_posted {
                 // No probe gets out behind a frame that the rail does not finish.
                 let (generation, since) = sub.frame_seen;

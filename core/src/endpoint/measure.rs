@@ -129,21 +129,25 @@ impl Part {
     }
 }
 
-/// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger.
+/// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger. Packed, because that is the room
+/// that a packet's slot leaves.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stamp([u16; 3]);
+#[repr(packed(2))]
+pub(crate) struct Stamp {
+    low: u32,
+    high: u16,
+}
 
 impl Stamp {
     /// The tick of a moment.
     pub(crate) const fn of(at: Time) -> Stamp {
         let ticks = at.0 >> 4;
-        Stamp([ticks as u16, (ticks >> 16) as u16, (ticks >> 32) as u16])
+        Stamp { low: ticks as u32, high: (ticks >> 32) as u16 }
     }
 
     /// The time from then until `now`, in whole ticks.
     pub(crate) const fn age(self, now: Time) -> Nanos {
-        let [low, middle, high] = self.0;
-        let then = low as u64 | (middle as u64) << 16 | (high as u64) << 32;
+        let then = self.low as u64 | (self.high as u64) << 32;
         Nanos((now.0 >> 4).wrapping_sub(then) << 16 >> 12)
     }
 }

@@ -126,7 +126,7 @@ impl Endpoint<'_> {
         let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
         self.drop_key_set(keys, false);
         if !cts.keys.is_empty()
-            && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
+            && let Ok(set) = self.t.key_sets.insert(KeySet::with_gaps(&cts.keys))
         {
             self.t.ops.at_mut(op).keys = set.index;
         }

@@ -104,7 +104,7 @@ pub(crate) struct Tables<'m> {
 pub(crate) struct KeySet {
     keys: [crate::wire::RemoteKey; crate::wire::KEYS_MAX],
     len: u8,
-    /// One was forgotten.
+    /// One was forgotten, or never came.
     lacks: bool,
     /// In the endpoint's list of those that are to be given back.
     link: Link,
@@ -117,6 +117,11 @@ impl KeySet {
             set.push(*key);
         }
         set
+    }
+
+    /// As [`of`](Self::of), for a transfer that is cut already: a rail with a part of it may have no key here.
+    pub(crate) fn with_gaps(keys: &[crate::wire::RemoteKey]) -> KeySet {
+        KeySet { lacks: true, ..KeySet::of(keys) }
     }
 
     /// Adds a key, as far as there is room: a rail more than `KEYS_MAX` is not used for this buffer.
@@ -137,7 +142,7 @@ impl KeySet {
         }
     }
 
-    /// Whether there are fewer keys than there were: whoever uses them has to look.
+    /// Whether there may be fewer keys than rails with something to do: whoever uses them has to look.
     pub(crate) const fn lacks(&self) -> bool {
         self.lacks
     }

@@ -275,8 +275,9 @@ impl<'m> Program<'m> {
 
     /// Receives what is left, until all is over.
     fn drain(&mut self) {
-        if self.rng.one_in(2) {
-            // Long enough for everybody to be asked for a sign of life.
+        if self.config.keepalive.0 > 0 {
+            // Quiet for so long that everybody is asked for a sign of life.
+            self.rest();
             self.world.now += self.config.keepalive.0;
         }
         for _ in 0..200 {
