@@ -579,3 +579,26 @@ fn late_keys_open_nothing() {
         assert_eq!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), !reads, "{sent:?}");
     }
 }
+
+/// F-7: where the CTS of a new round has no key that is good for a rail that is to go on with its part, another rail takes
+/// the part.
+#[test]
+fn a_part_whose_key_is_old_finds_another_rail() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
+    let operation = put_over_both(&mut lone);
+    lone.feed(cts(operation, 0, &[0, 1]), 0);
+    lone.sent();
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
+    assert!(lone.sent().iter().any(|packet| packet.body == Body::Resume(Resume { target: 88, round: 1 })));
+    lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
+    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS }), 0, |_| {});
+    lone.sent();
+    let writes = lone.transfers;
+    lone.rails.clear();
+    lone.feed(cts(operation, 1, &[0, 1]), 0);
+    let sent = lone.sent();
+    assert_eq!(fins(&sent), [(1, 2), (1, 2)]);
+    assert!(lone.transfers > writes && lone.rails.iter().all(|rail| rail.0 == 0), "{:?}", lone.rails);
+}
