@@ -17,6 +17,7 @@ mod balanced;
 mod corners;
 mod deadlines;
 mod hostile;
+mod keys;
 mod lanes;
 mod limits;
 mod lone;

@@ -14,7 +14,7 @@ fn region() -> Region {
     Region::of(&small())
 }
 
-fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
+pub(super) fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
     let event = RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault };
     lone.endpoint.handle_rail_event(Time(lone.now), event);
 }
@@ -29,7 +29,7 @@ fn connect(rail: u8, connection: u32) -> Body {
 }
 
 /// What the peer says of the first connection of a rail.
-fn fence(rail: u8, answer: bool) -> Fence {
+pub(super) fn fence(rail: u8, answer: bool) -> Fence {
     Fence { rail: PEER_RAIL + rail, peer_rail: rail, connection: 1, peer_connection: 1, answer, ..Fence::default() }
 }
 
@@ -277,7 +277,7 @@ fn a_copy_goes_where_the_first_was_to_go() {
 }
 
 /// The message that is put over both rails: its id, and what was sent of it.
-fn put_over_both(lone: &mut Lone<'_>) -> u64 {
+pub(super) fn put_over_both(lone: &mut Lone<'_>) -> u64 {
     lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
     lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
     lone.send(1, 40_000);
@@ -286,13 +286,13 @@ fn put_over_both(lone: &mut Lone<'_>) -> u64 {
     rts.head.operation
 }
 
-fn cts(operation: u64, round: u16, rails: &[u8]) -> Body {
+pub(super) fn cts(operation: u64, round: u16, rails: &[u8]) -> Body {
     let key = |rail: &u8| RemoteKey { rail: PEER_RAIL + rail, connection: 1, key: 7, address: 0 };
     let keys = rails.iter().map(key).collect();
     Body::Cts(Cts { operation, target: 88, granted_bytes: 40_000, round, keys })
 }
 
-fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
+pub(super) fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
     let fin = |packet: &Repr| match packet.body {
         Body::Fin(Fin { operation: 88, round, count, .. }) => Some((round, count)),
         _ => None,
@@ -540,65 +540,4 @@ fn every_connection_has_its_own_fence() {
     assert_eq!(psns(&lone.sent()), [first]);
     lone.feed(Body::Fence(fence(2, true)), 0);
     assert_eq!(psns(&lone.sent()), [second]);
-}
-
-/// F-7: keys that come late over another rail, of a connection that their rail has left for another since, are no keys: the
-/// peer's device may have given them to other memory. Nor are those of an RTS.
-#[test]
-fn late_keys_open_nothing() {
-    for (renewed, writes) in [(false, true), (true, false)] {
-        let mut region = region();
-        let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
-        let operation = put_over_both(&mut lone);
-        if renewed {
-            down(&mut lone, 1, RailFault::Device { code: 1 });
-            lone.sent();
-            lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-            let terms = Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS };
-            lone.feed_on(1, Body::Connect(terms), 0, |_| {});
-            lone.sent();
-        }
-        let before = lone.transfers;
-        lone.feed(cts(operation, 0, &[1]), 0);
-        let sent = lone.sent();
-        assert_eq!(lone.transfers > before, writes);
-        let is_data = |packet: &Repr| matches!(packet.body, Body::Data(_));
-        assert_eq!(sent.iter().any(is_data), !writes, "{sent:?}");
-    }
-    // The keys of an RTS: read, or asked for by CTS.
-    for (connection, reads) in [(1, true), (0, false), (2, false)] {
-        let mut region = region();
-        let mut lone = Lone::connected(&mut region, &small(), &[GET]);
-        lone.recv(1, 3000);
-        let key = RemoteKey { rail: PEER_RAIL, connection, key: 7, address: 0 };
-        let head = MessageHead { operation: 77, ..MessageHead::default() };
-        let keys = [key].into_iter().collect();
-        lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys }), 0);
-        let sent = lone.sent();
-        assert_eq!(lone.transfers > 0, reads, "{sent:?}");
-        assert_eq!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), !reads, "{sent:?}");
-    }
-}
-
-/// F-7: where the CTS of a new round has no key that is good for a rail that is to go on with its part, another rail takes
-/// the part.
-#[test]
-fn a_part_whose_key_is_old_finds_another_rail() {
-    let mut region = region();
-    let mut lone = Lone::connected(&mut region, &small(), &[PUT, PUT]);
-    let operation = put_over_both(&mut lone);
-    lone.feed(cts(operation, 0, &[0, 1]), 0);
-    lone.sent();
-    down(&mut lone, 1, RailFault::TimedOut);
-    lone.feed_on(0, Body::Fence(fence(1, true)), 0, |_| {});
-    assert!(lone.sent().iter().any(|packet| packet.body == Body::Resume(Resume { target: 88, round: 1 })));
-    lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(1) });
-    lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS }), 0, |_| {});
-    lone.sent();
-    let writes = lone.transfers;
-    lone.rails.clear();
-    lone.feed(cts(operation, 1, &[0, 1]), 0);
-    let sent = lone.sent();
-    assert_eq!(fins(&sent), [(1, 2), (1, 2)]);
-    assert!(lone.transfers > writes && lone.rails.iter().all(|rail| rail.0 == 0), "{:?}", lone.rails);
 }
