@@ -132,7 +132,7 @@ impl Part {
 /// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger. Packed, because that is the room
 /// that a packet's slot leaves.
 #[derive(Clone, Copy, Debug, Default)]
-#[repr(packed(2))]
+#[repr(Rust, packed(2))]
 pub(crate) struct Stamp {
     low: u32,
     high: u16,
