@@ -448,8 +448,7 @@ impl Session {
         }
         let silence = self.busy_at.elapsed();
         if silence > self.stall {
-            tracing::error!("what was under way:\n{:#?}", self.transport);
-            return Err(SessionError::Stalled { silence, open: self.open.len() });
+            return Err(self.stalled(silence));
         }
         if silence > self.spin {
             self.transport.wait(Some(SLEEP)).map_err(SessionError::Wait)?;
@@ -457,6 +456,12 @@ impl Session {
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Tells what is under way, of a job in which nothing has been through for `silence`.
+    pub fn stalled(&self, silence: Duration) -> SessionError {
+        tracing::error!("what was under way:\n{:#?}", self.transport);
+        SessionError::Stalled { silence, open: self.open.len() }
     }
 
     /// Takes all events; returns how many there were.

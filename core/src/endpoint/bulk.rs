@@ -264,6 +264,7 @@ impl Endpoint<'_> {
         let fin_first = fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
         let most = self.segment_most(channel, op, part);
         let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(most) };
+        debug_assert!(len > 0 || granted == 0 || fins_due >> part.0 & 1 == 1, "nothing is left of this part");
         let payload = self.payload(op, offset, len);
         let rest = stripe.end - stripe.next;
         let key = |key: wire::RemoteKey| wire::RemoteKey { address: key.address.wrapping_add(offset), ..key };

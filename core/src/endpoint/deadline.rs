@@ -55,13 +55,25 @@ impl Endpoint<'_> {
         }
     }
 
-    /// How long a rail may be silent: by what it has to move, within the bounds of the configuration.
+    /// How long a rail may do nothing at all, within the bounds of the configuration: by what it needs for one post, or for
+    /// as much as it tells of at once. What lies behind that doesn't count, as every completion breaks the silence.
     pub(super) fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
+        let facts = &self.rails[usize::from(rail.0)];
+        let told_at_once = self.believed_rate(channel, rail).bytes_in(facts.feed_time_min.0);
+        self.patience(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
+    }
+
+    /// How long a packet may take that was handed to a rail behind all that it has.
+    fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
+        self.patience(channel, rail, u64::MAX)
+    }
+
+    fn patience(&self, channel: u32, rail: RailId, bytes_max: u64) -> Nanos {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let moving = match self.believed_rate(channel, rail) {
             Rate::NONE if path.backlog > UNMEASURED_BYTES_MAX => u64::MAX,
             Rate::NONE => 0,
-            rate => rate.time_ns(path.backlog),
+            rate => rate.time_ns(path.backlog.min(bytes_max)),
         };
         let needed = moving.saturating_add(path.latency.into()).saturating_mul(PATIENCE);
         Nanos(needed.clamp(self.config.stall_min.0, self.config.stall_max.0.max(self.config.stall_min.0)))
@@ -105,14 +117,16 @@ impl Endpoint<'_> {
             let sub = *self.t.sub(channel, rail);
             let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
             let waits = waits.map(|missing| missing.stamp.age(now)).max();
-            let is_overdue = waits.is_some_and(|waits| waits >= deadline);
+            let transit = self.transit_deadline(channel, rail);
+            let is_overdue = waits.is_some_and(|waits| waits >= transit);
             let is_busy = sub.posts > 0 || sub.frame_posted || waits.is_some();
             if !is_busy && !sub.owes_sign() {
                 self.t.sub(channel, rail).asked = None;
                 continue;
             }
-            // Who only gives a sign of life does so soon.
-            let look = if is_busy { deadline } else { self.config.stall_min };
+            // Who only gives a sign of life does so soon. Twice in a deadline: what begins just after a look is not to have
+            // two of them.
+            let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
             next = Some(next.map_or(look, |next| next.min(look)));
             if sub.frame_posted {
                 // No probe gets out behind a frame that the rail does not finish.
@@ -145,7 +159,7 @@ impl Endpoint<'_> {
             } else if !is_overdue && (sub.heard > asked.at || sub.path.last > asked.at) {
                 // It does something, if not this: asked again where it stops.
                 self.t.sub(channel, rail).asked = None;
-            } else if now - asked.at >= deadline {
+            } else if now - asked.at >= if sub.heard > asked.at { transit } else { deadline } {
                 let lives = rails_of(ready & !(1 << rail.0)).any(|other| self.t.sub(channel, other).heard > asked.at);
                 let talks = sub.heard > asked.at;
                 let repeats_max = if talks { REPEATS_MAX } else { 1 };

@@ -38,9 +38,14 @@ impl fmt::Debug for Endpoint<'_> {
                 let sub = &self.t.subs[self.t.sub_index(index, RailId(rail))];
                 writeln!(
                     f,
-                    "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}",
-                    sub.link, sub.connect_sent, sub.posts, sub.frame_posted, sub.place
+                    "  rail {rail}: {:?}, connect sent {}, {} posts, frame posted {}, place {:?}, asked {:?}, {:?}",
+                    sub.link, sub.connect_sent, sub.posts, sub.frame_posted, sub.place, sub.asked, sub.history
                 )?;
+            }
+            writeln!(f, "  replaying {:x} from {:?}, fences {:x}", c.replaying, c.replay_at, c.fences)?;
+            let unacked = (0..self.t.packets.capacity()).filter(|&packet| self.t.packets.key_at(packet).is_some());
+            for packet in unacked.filter(|&packet| self.t.packets.at(packet).channel == index) {
+                writeln!(f, "  packet {packet}: {:?}", self.t.packets.at(packet))?;
             }
         }
         for index in (0..self.t.messages.capacity()).filter(|index| self.t.messages.key_at(*index).is_some()) {

@@ -13,6 +13,7 @@ impl Endpoint<'_> {
         match event {
             RailEvent::Up { peer, rail } => self.subchannel_up(now, peer, rail),
             RailEvent::Reset { rail } => self.rail_reset(rail),
+            RailEvent::Back { rail } => self.rail_back(now, rail),
             RailEvent::Down { peer, rail, fault } => {
                 if usize::from(rail.0) >= self.rails.len() {
                     return;

@@ -113,6 +113,12 @@ pub enum RailEvent {
         /// The rail.
         rail: RailId,
     },
+    /// The link or the device behind a rail works again: subchannels over it that wait to be opened again are opened at once
+    /// (F-8).
+    Back {
+        /// The rail.
+        rail: RailId,
+    },
 }
 
 /// A message found by probe.

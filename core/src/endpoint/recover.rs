@@ -190,6 +190,23 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
+    /// What a rail is there again for need not wait out its pause (F-8).
+    pub(super) fn rail_back(&mut self, now: Time, rail: RailId) {
+        if usize::from(rail.0) >= self.rails.len() {
+            return;
+        }
+        for channel in 0..self.t.channels.capacity() {
+            let waits = self.t.channels.key_at(channel).is_some()
+                && self.t.channels.at(channel).redials >> rail.0 & 1 == 1
+                && !self.t.channels.at(channel).is_over();
+            if waits {
+                let sub = self.t.sub(channel, rail);
+                sub.redial_at = sub.redial_at.min(now);
+                self.redial(now, channel);
+            }
+        }
+    }
+
     /// No rail has been ready for as long as may be: the peer is given up (F-9).
     pub(super) fn stranded_too_long(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);

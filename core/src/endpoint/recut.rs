@@ -101,6 +101,7 @@ impl Endpoint<'_> {
         // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the message's.
         let cut = cut.next_multiple_of(CUT_ALIGN).min(end);
         stripes[usize::from(victim.0)].end = cut;
+        let is_empty = stripes[usize::from(victim.0)].next >= cut;
         stripes[usize::from(thief.0)] = Stripe { next: cut, end };
         let bytes = end - cut;
         let parts = self.t.parts_of(set);
@@ -117,6 +118,10 @@ impl Endpoint<'_> {
         given.planned = given.planned.saturating_sub(bytes);
         self.t.sub(channel, thief).path.planned += bytes;
         self.t.stripe_sets.at_mut(set).pending |= 1 << thief.0;
+        let slot = self.t.ops.at_mut(op);
+        if is_empty && slot.fins_due >> victim.0 & 1 == 0 {
+            self.t.stripe_sets.at_mut(set).pending &= !(1 << victim.0);
+        }
         let slot = self.t.ops.at_mut(op);
         if slot.phase == Phase::Writing && slot.fins_due >> thief.0 & 1 == 0 {
             slot.fins_due |= 1 << thief.0;

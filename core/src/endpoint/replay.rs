@@ -49,9 +49,17 @@ impl Endpoint<'_> {
             }
             let op = self.t.ops.at(packet.op);
             if op.kind == OpKind::Send && op.fin_seen {
-                // The peer has all of it, as its FIN has said; the memory is the caller's again.
-                self.t.packets.at_mut(index).lost = false;
-                continue;
+                // The peer has all that it wants of it, as its FIN has said; the memory is the caller's again.
+                match packet.what {
+                    // Whether it has had this number FIN does not say: the bytes may have been none, or not wanted.
+                    What::Data => self.t.packets.at_mut(index).len = 0,
+                    What::PartFin | What::Resume => {}
+                    // FIN was the answer to this.
+                    _ => {
+                        self.t.packets.at_mut(index).lost = false;
+                        continue;
+                    }
+                }
             }
             let room = self.t.channels.at(channel).rooms.room;
             if room == 0 {

@@ -300,6 +300,10 @@ impl Sink for CoreSink<'_> {
     fn moved(&mut self) {
         *self.moved = true;
     }
+
+    fn back(&mut self) {
+        self.core.handle_rail_event(self.now, RailEvent::Back { rail: self.rail });
+    }
 }
 
 /// Takes the first `bytes` bytes off the pieces.

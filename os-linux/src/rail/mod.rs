@@ -78,6 +78,8 @@ pub trait Sink {
     fn reset(&mut self);
     /// [`Rail::address`] answers something else than before: the peers are to be told (rule F-12).
     fn moved(&mut self);
+    /// The link or the device works again: what waits to be connected anew need not wait any longer (rule F-8).
+    fn back(&mut self);
 }
 
 /// What a rail counted since the start.

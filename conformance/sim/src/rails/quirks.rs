@@ -106,6 +106,10 @@ impl Sink for Ear<'_> {
     fn moved(&mut self) {
         self.sink.moved();
     }
+
+    fn back(&mut self) {
+        self.sink.back();
+    }
 }
 
 impl Rail for Quirky {

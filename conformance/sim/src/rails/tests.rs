@@ -66,6 +66,7 @@ impl Sink for Ear {
     fn reset(&mut self) {}
 
     fn moved(&mut self) {}
+    fn back(&mut self) {}
 }
 
 /// What carries: told the time, it says when something happens next.

@@ -158,6 +158,11 @@ impl Sink for TapSink<'_> {
         self.note(format_args!("moved"));
         self.sink.moved();
     }
+
+    fn back(&mut self) {
+        self.note(format_args!("back"));
+        self.sink.back();
+    }
 }
 
 /// A header in one line. An operation is told with the rank that it belongs to.

@@ -59,8 +59,10 @@ fn a_port_that_is_down_takes_its_connections_along() {
         world.connect(0, 1);
         world.step(|_| true);
         assert_eq!((world.hosts[0].sink.down.pop(), world.now), (Some((PeerId(1), NET_DOWN)), called));
+        assert_eq!(world.hosts[0].sink.backs, life - 1);
         link(&world, 0, true);
         pass(&mut world, Nanos::from_micros(10));
+        assert_eq!(world.hosts[0].sink.backs, life, "F-8");
         // The others still believe in what stood.
         assert!((1..4).all(|peer| world.is_up(peer, 0)));
         (1..4).for_each(|peer| world.connect(0, peer));
@@ -84,6 +86,7 @@ fn a_blink_costs_nothing() {
         pass(&mut world, Nanos::from_micros(1900));
         link(&world, 0, true);
         world.until(|world| world.hosts[0].is_done(id));
+        assert_eq!(world.hosts[0].sink.backs, 0, "nothing waits to be connected");
     }
     assert_eq!(world.hosts[1].numbers_from(PeerId(0)), (0..20).collect::<Vec<_>>());
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
@@ -177,6 +180,7 @@ fn a_broken_device_comes_back() {
         // Opened after 10 ms, in vain, and after 20 more.
         world.until(|world| world.hosts[0].rail.device().is_some());
         assert_eq!(world.now - broke, Nanos(options.reopen_first.0 * 3));
+        assert_eq!(world.hosts[0].sink.backs, life, "F-8");
         let ups = world.hosts[1].sink.up.len();
         world.connect(0, 1);
         world.connect(0, 2);

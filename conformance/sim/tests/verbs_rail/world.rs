@@ -63,6 +63,7 @@ pub struct Recorder {
     pub standing: Vec<PeerId>,
     pub resets: usize,
     pub moves: usize,
+    pub backs: usize,
     /// The packet with this number is answered with `Close`.
     pub close_at: Option<u64>,
 }
@@ -119,6 +120,10 @@ impl Sink for Recorder {
 
     fn moved(&mut self) {
         self.moves += 1;
+    }
+
+    fn back(&mut self) {
+        self.backs += 1;
     }
 }
 

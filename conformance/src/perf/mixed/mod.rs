@@ -47,6 +47,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// Once the other side has said that everything is through, what is missing has so long to come.
 const LATE_MAX: Duration = Duration::from_secs(30);
 
+/// Longer than any fault of a script lasts, and than the largest message takes over the slowest rail.
+const STILL_MAX: Duration = Duration::from_secs(60);
+
 /// Runs between two ranks that call it at the same time with the same arguments; both get the whole result.
 pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, Failure> {
     let sizes = if args.sizes.is_empty() { SIZES.to_vec() } else { args.sizes.clone() };
@@ -150,6 +153,10 @@ impl Run<'_> {
             self.arrive()?;
             self.accesses.go_on(self.session, &mut self.side, is_on)?;
             self.note();
+            if self.moved_at.elapsed() > STILL_MAX {
+                // Rails may be busy with each other all the time, and still nothing is ever through.
+                return Err(self.session.stalled(self.moved_at.elapsed()).into());
+            }
             if !is_on && !said && self.out.flights.is_empty() && self.accesses.is_idle() {
                 self.session.tell(peer, &self.out.begun.to_le_bytes())?;
                 said = true;

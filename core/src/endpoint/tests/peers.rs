@@ -209,6 +209,12 @@ fn rails_that_cannot_be_had_are_tried_again() {
         now += pause;
         assert_eq!(dialled(&mut endpoint, now), [0], "{pause}");
     }
+    // Whose device says that it works again is not waited for.
+    endpoint.handle_rail_event(Time(now), down(0, RailFault::TimedOut));
+    for (back, tried) in [(1, vec![]), (9, vec![]), (0, vec![0]), (0, vec![])] {
+        endpoint.handle_rail_event(Time(now), RailEvent::Back { rail: RailId(back) });
+        assert_eq!(dialled(&mut endpoint, now), tried, "{back}");
+    }
     endpoint.handle_rail_event(Time(now), down(0, RailFault::Gone));
     assert_eq!(endpoint.poll_event(), None, "the other one is on its way");
     endpoint.handle_rail_event(Time(now), down(1, RailFault::Gone));

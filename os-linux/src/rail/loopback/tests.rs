@@ -82,6 +82,7 @@ impl Sink for Log {
     fn reset(&mut self) {}
 
     fn moved(&mut self) {}
+    fn back(&mut self) {}
 }
 
 fn connected() -> Loopback {

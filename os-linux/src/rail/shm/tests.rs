@@ -99,6 +99,7 @@ impl Sink for Recorder {
     fn reset(&mut self) {}
 
     fn moved(&mut self) {}
+    fn back(&mut self) {}
 }
 
 /// A process of the job.

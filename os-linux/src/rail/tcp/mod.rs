@@ -49,7 +49,7 @@ use self::conn::{Connection, Served};
 use self::handshake::{Pending, Role};
 use self::receive::{Reading, Scratch};
 use self::slots::Slots;
-use self::watch::Watch;
+use self::watch::{Turn, Watch};
 use super::attempts::History;
 use super::reports::{Report, deliver};
 use super::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
@@ -457,8 +457,12 @@ impl Rail for TcpRail {
         if self.is_due_to_ask(now) {
             self.harvest();
         }
-        if std::mem::take(&mut self.news) && self.watch.as_mut().is_some_and(Watch::look) {
-            self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink);
+        if std::mem::take(&mut self.news) {
+            match self.watch.as_mut().and_then(Watch::look) {
+                Some(Turn::Down) => self.end_all(RailFault::Device { code: Errno::NETDOWN.raw_os_error() }, sink),
+                Some(Turn::Up) => sink.back(),
+                None => {}
+            }
         }
         if self.knocking || !self.stirred.is_empty() {
             self.shake_hands(now, sink);

@@ -104,6 +104,7 @@ struct Recorder {
     up: Vec<PeerId>,
     down: Vec<(PeerId, RailFault)>,
     standing: Vec<PeerId>,
+    backs: u64,
 }
 
 impl Recorder {
@@ -118,6 +119,7 @@ impl Recorder {
             up: Vec::new(),
             down: Vec::new(),
             standing: Vec::new(),
+            backs: 0,
         }
     }
 }
@@ -191,6 +193,10 @@ impl Sink for Recorder {
     fn reset(&mut self) {}
 
     fn moved(&mut self) {}
+
+    fn back(&mut self) {
+        self.backs += 1;
+    }
 }
 
 /// A process of the job with one rail.

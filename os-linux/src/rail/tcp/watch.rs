@@ -19,6 +19,13 @@ const GROUPS: u32 = (libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP
 /// Messages taken at once; what is left comes with the next event.
 const MESSAGES_MAX: usize = 64;
 
+/// What has become of an interface since the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    Down,
+    Up,
+}
+
 /// An interface that is watched.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -43,8 +50,8 @@ impl Watch {
         self.is_up
     }
 
-    /// Takes the kernel's messages and looks; `true`: it has gone down since the last look.
-    pub(super) fn look(&mut self) -> bool {
+    /// Takes the kernel's messages and looks.
+    pub(super) fn look(&mut self) -> Option<Turn> {
         for _ in 0..MESSAGES_MAX {
             let mut word = [0; 16];
             match rustix::net::recv(&self.socket, &mut word, RecvFlags::DONTWAIT | RecvFlags::TRUNC) {
@@ -55,7 +62,11 @@ impl Watch {
         // Where the system does not tell, it is as it was.
         let before = self.is_up;
         self.is_up = is_running(self.local).unwrap_or(before);
-        before && !self.is_up
+        match (before, self.is_up) {
+            (true, false) => Some(Turn::Down),
+            (false, true) => Some(Turn::Up),
+            _ => None,
+        }
     }
 }
 

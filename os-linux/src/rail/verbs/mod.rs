@@ -400,12 +400,21 @@ impl<D: Device> Rail for VerbsRail<D> {
             sink.moved();
             done += 1;
         }
+        if std::mem::take(&mut self.revival.back_due) {
+            sink.back();
+            done += 1;
+        }
         done
     }
 
     fn next_timeout(&self) -> Option<Time> {
         let has_work = !self.reports.is_empty() || !self.batch.is_empty() || self.unfinished;
-        if has_work || self.has_moved() || self.revival.reset_due || self.broken && self.device.is_open() {
+        if has_work
+            || self.has_moved()
+            || self.revival.reset_due
+            || self.revival.back_due
+            || self.broken && self.device.is_open()
+        {
             return Some(self.now);
         }
         let timer = self.links.next_timer().map(|(due, _)| due);

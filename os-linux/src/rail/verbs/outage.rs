@@ -41,6 +41,8 @@ impl<D: Device> VerbsRail<D> {
             self.outage.get_or_insert(Outage { until: Some(self.now + self.options.port_grace) });
             return;
         }
+        // While the grace lasts nothing has ended, and nothing waits.
+        self.revival.back_due |= self.outage.is_some_and(|outage| outage.until.is_none());
         self.outage = None;
         let before = self.port.address;
         self.port.address.lid = self.lid_of(&port);

@@ -62,6 +62,8 @@ pub(super) struct Revival<D> {
     next: Option<Attempt>,
     /// The core is to hear that registrations are void.
     pub reset_due: bool,
+    /// The core is to hear that connections can be had again.
+    pub back_due: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +77,7 @@ struct Attempt {
 
 impl<D> Revival<D> {
     pub const fn never() -> Self {
-        Revival { reopen: None, next: None, reset_due: false }
+        Revival { reopen: None, next: None, reset_due: false, back_due: false }
     }
 
     /// When it is tried next.
@@ -149,6 +151,7 @@ impl<D: Device> VerbsRail<D> {
         self.datagrams = Datagrams::new(self.options.datagrams);
         // A port that is down has no connections that could be ended.
         self.outage = (!usable).then_some(Outage { until: None });
+        self.revival.back_due = usable;
         self.start_up()
     }
 }

@@ -73,6 +73,7 @@ fn an_interface_goes_and_comes(address: &str, down: &[&str], up: &[&str]) {
         world.hosts[0].sink.down.clear();
         up.iter().for_each(|words| ip(words));
         world.until(|hosts| hosts.iter().all(|host| host.rail.watch.as_ref().is_some_and(Watch::is_up)));
+        assert!(world.hosts.iter().all(|host| host.sink.backs == life), "F-8");
         world.join(1, 0);
         world.join(2, 0);
         world.join(2, 1);

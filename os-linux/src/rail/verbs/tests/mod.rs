@@ -23,6 +23,7 @@ struct Told {
     standing: bool,
     arrived: usize,
     moved: usize,
+    backs: usize,
 }
 
 impl Sink for Told {
@@ -55,6 +56,10 @@ impl Sink for Told {
 
     fn moved(&mut self) {
         self.moved += 1;
+    }
+
+    fn back(&mut self) {
+        self.backs += 1;
     }
 }
 
