@@ -57,14 +57,14 @@ impl Endpoint<'_> {
 
     /// How long a rail may do nothing at all, within the bounds of the configuration: by what it needs for one post, or for
     /// as much as it tells of at once. What lies behind that doesn't count, as every completion breaks the silence.
-    pub(super) fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
+    fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let facts = &self.rails[usize::from(rail.0)];
         let told_at_once = self.believed_rate(channel, rail).bytes_in(facts.feed_time_min.0);
         self.patience(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
     }
 
     /// How long a packet may take that was handed to a rail behind all that it has.
-    fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
+    pub(super) fn transit_deadline(&self, channel: u32, rail: RailId) -> Nanos {
         self.patience(channel, rail, u64::MAX)
     }
 

@@ -29,7 +29,7 @@ impl Endpoint<'_> {
         let lone_max = self.config.stall_lone;
         for rail in rails_of(ready) {
             let sub = *self.t.sub(channel, rail);
-            let deadline = if is_said { self.deadline(channel, rail) } else { lone_max };
+            let deadline = if is_said { self.transit_deadline(channel, rail) } else { lone_max };
             if !sub.frame_posted || deadline.0 == 0 {
                 continue;
             }
