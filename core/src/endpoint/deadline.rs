@@ -144,7 +144,13 @@ impl Endpoint<'_> {
             let Some(asked) = sub.asked else {
                 let seen = sub.heard.max(sub.path.last).max(sub.ready_at);
                 if now - seen >= deadline || is_overdue {
-                    self.ask_rail(channel, rail, Asked::first(now));
+                    let others = rails_of(ready & !(1 << rail.0));
+                    // Everything may be waiting for this one: then the others have nothing to say of themselves.
+                    let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
+                    self.ask_rail(channel, rail, Asked { keeps_alive: are_silent, ..Asked::first(now) });
+                    if are_silent {
+                        self.ask_for_sign(now, channel);
+                    }
                 }
                 continue;
             };
