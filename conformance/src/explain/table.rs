@@ -40,6 +40,8 @@ struct Part {
     backlog: u64,
     bytes_per_second: u64,
     latency_ns: u64,
+    /// What registering memory with it is expected to cost this side.
+    registering_ns: u64,
     why: &'static str,
     /// How it fares on the way to the peer.
     health: Option<Health>,
@@ -64,6 +66,7 @@ impl Explained {
             backlog: share.backlog,
             bytes_per_second: share.bytes_per_second,
             latency_ns: share.latency.0,
+            registering_ns: share.registering.0,
             why: why(share.verdict),
             health: health(share.rail),
         };
@@ -121,6 +124,7 @@ fn why(verdict: Verdict) -> &'static str {
         Verdict::NotUsed => "not among the rails that are used",
         Verdict::AnotherRail => "another rail's turn, or another is sooner",
         Verdict::PartTooSmall => "its part would be too small, or through too late",
+        Verdict::RegistrationDoesNotPay => "its part would gain less than registering the memory costs",
         Verdict::CuttingDoesNotPay => "parts would gain too little against one rail alone",
     }
 }
@@ -135,6 +139,7 @@ pub fn render(explained: &[Explained]) -> String {
             ("backlog B", Align::Right),
             ("believed MB/s", Align::Right),
             ("latency us", Align::Right),
+            ("registering us", Align::Right),
             ("why", Align::Left),
             ("health", Align::Left),
         ]);
@@ -147,6 +152,7 @@ pub fn render(explained: &[Explained]) -> String {
                 part.backlog.to_string(),
                 known(part.bytes_per_second, rate(part.bytes_per_second as f64)),
                 known(part.latency_ns, microseconds(part.latency_ns)),
+                known(part.registering_ns, microseconds(part.registering_ns)),
                 part.why.to_owned(),
                 part.health.as_ref().map_or("-".to_owned(), Health::sentence),
             ]);
