@@ -6,6 +6,7 @@
 
 use super::beliefs::PART_BYTES_MIN;
 use super::measure::{Change, Why, has_bounds};
+use super::path::Path;
 use super::room::rails_of;
 use super::{Endpoint, Registration};
 use crate::config::RAILS_MAX;
@@ -28,6 +29,9 @@ const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
 
 /// Parts in which the rate of a rail together with others is reckoned against its rate alone.
 const WHOLE: u64 = 1 << 10;
+
+/// More rails than four that share a bottleneck are rare: what a rail lacks more than this is not put down to others.
+const LACKS_MAX: u16 = (WHOLE * 3 / 4) as u16;
 
 /// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths (P-11).
 const KEEP_PERCENT: u64 = 2;
@@ -230,6 +234,15 @@ impl Endpoint<'_> {
         let from = (end - bytes) & !(CUT_ALIGN - 1);
         stripes[usize::from(chunk.rail)].end = from;
         stripes[usize::from(rail.0)] = Stripe { next: from, end };
+    }
+}
+
+impl Path {
+    /// The rate that it was measured at, [`Rate::NONE`] where it was not; while it is busy, less what it lacks while others
+    /// carry parts of the same message (P-14): one that is through with its part has shown what it can do. One that lacks
+    /// more than [`LACKS_MAX`] may as well have become slow, which is measured when it has more to do than one post.
+    pub(super) fn rate_beside_others(&self) -> Rate {
+        if self.backlog == 0 || self.lacks > LACKS_MAX { self.rate } else { together(self.rate, self.lacks) }
     }
 }
 

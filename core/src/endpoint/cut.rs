@@ -17,6 +17,8 @@ use crate::time::Time;
 pub(crate) struct StripeSet {
     /// Rails that have bytes or a FIN of it still to carry.
     pub pending: u64,
+    /// Rails that it was cut for.
+    pub planned: u64,
     /// Rails that may take over from others (P-10); none, where the policy's cut stands.
     pub helpers: u64,
     /// By `balanced`.
@@ -57,7 +59,7 @@ impl Endpoint<'_> {
         let is_balanced = self.policies.striping(class) == Striping::Balanced;
         let helpers = if is_balanced { mask } else { 0 };
         *self.t.stripe_sets.at_mut(set) =
-            StripeSet { pending: used, helpers, is_balanced, ..StripeSet::default() };
+            StripeSet { pending: used, planned: used, helpers, is_balanced, ..StripeSet::default() };
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
             // As if they were with a rail already.
             self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;

@@ -67,9 +67,13 @@ impl Endpoint<'_> {
         }
         let Some((latest, victim, rest)) = last else { return };
         let rate = self.t.sub(channel, victim).path.rate;
+        let planned = self.t.stripe_sets.at(set).planned;
         let mut best: Option<(u64, RailId, Rate)> = None;
         for rail in rails_of(helpers) {
-            let rate = self.t.sub(channel, rail).path.rate;
+            // A rail that works on the part that the plan gave it is as fast as the plan reckoned: else what was taken from
+            // rails that hold each other up would go back to them at once.
+            let path = &self.t.sub(channel, rail).path;
+            let rate = if planned >> rail.0 & 1 == 1 { path.rate_beside_others() } else { path.rate };
             if rate == Rate::NONE {
                 continue;
             }
