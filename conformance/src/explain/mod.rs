@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use rerail_core::endpoint::MessageClass;
 use rerail_core::ids::{PeerId, RailId};
-use rerail_core::rail::RailKind;
 use rerail_linux::driver::Engine;
 use rerail_sim::scenario::Scenario;
 use rerail_sim::trace::Trace;
@@ -29,7 +28,7 @@ use crate::perf::{self, ends};
 use crate::session::Session;
 use crate::simulate;
 
-use table::{Explained, render};
+use table::{Explained, Known, render};
 
 /// Messages under way while rails get known.
 const WINDOW: u64 = 4;
@@ -99,10 +98,10 @@ fn class(args: &ExplainArgs) -> MessageClass {
 /// The transport's answers.
 fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explained>, Failure> {
     let transport = session.transport();
-    let names: Vec<_> = transport.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
+    let rails: Vec<_> = transport.rails().map(|rail| Known::of(&rail)).collect();
     let now = monotonic_ns();
     let health = |rail| Some(Health::of(&transport.rail_health(PeerId(peer), rail)?, now));
-    explained(args, &names, health, |class, bytes| transport.explain(PeerId(peer), class, bytes))
+    explained(args, &rails, health, |class, bytes| transport.explain(PeerId(peer), class, bytes))
 }
 
 /// Rank 0's answers about rank 1, at the end of a simulated world.
@@ -121,9 +120,9 @@ fn simulated(args: &ExplainArgs, file: &Path) -> Result<Vec<Explained>, Failure>
     let view = world.view();
     let now = view.now;
     let engine: &Engine = view.engine(0).ok_or_else(|| Failure::usage("the world has no rank 0"))?;
-    let names: Vec<_> = engine.rails().map(|rail| (rail.name.to_owned(), rail.kind == RailKind::Loop)).collect();
+    let rails: Vec<_> = engine.rails().map(|rail| Known::of(&rail)).collect();
     let health = |rail| Some(Health::of(&engine.endpoint().rail_health(PeerId(1), rail)?, now.0));
-    explained(args, &names, health, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))
+    explained(args, &rails, health, |class, bytes| engine.endpoint().explain(now, PeerId(1), class, bytes))
 }
 
 /// The scenario, with what the command line says of policies.
@@ -146,17 +145,17 @@ fn scenario(args: &ExplainArgs, file: &Path) -> Result<Scenario, Failure> {
     Ok(scenario)
 }
 
-/// Answers for all sizes. `names`: the rails', and whether they are the loopback.
+/// Answers for all sizes.
 fn explained(
     args: &ExplainArgs,
-    names: &[(String, bool)],
+    rails: &[Known],
     health: impl Fn(RailId) -> Option<Health>,
     ask: impl Fn(MessageClass, u64) -> Option<rerail_core::endpoint::Explanation>,
 ) -> Result<Vec<Explained>, Failure> {
     let one = |&bytes: &u64| {
         let explanation = ask(class(args), bytes);
         let explanation = explanation.ok_or_else(|| Failure::peer_lost("no connection to the peer stands any more"))?;
-        Ok(Explained::new(bytes, names, &explanation, &health))
+        Ok(Explained::new(bytes, rails, &explanation, &health))
     };
     args.size.iter().map(one).collect()
 }

@@ -2,11 +2,36 @@
 
 use rerail_core::endpoint::{Explanation, Verdict, Way};
 use rerail_core::ids::RailId;
+use rerail_core::rail::RailKind;
 use rerail_core::time::Nanos;
+use rerail_linux::driver::RailInfo;
+use rerail_linux::rail::RailCounters;
 use serde::Serialize;
 
 use crate::output::{Align, Table, bold, bytes, microseconds, rate};
-use crate::perf::rails::Health;
+use crate::perf::rails::{Health, RegisteredMemory, render_memory};
+
+/// A rail as it is at the moment.
+#[derive(Clone, Debug)]
+pub struct Known {
+    name: String,
+    /// The loopback, which no message to another process takes.
+    is_loop: bool,
+    memory: Option<RegisteredMemory>,
+}
+
+impl Known {
+    /// A rail of which nothing is known but its name.
+    pub fn named(name: String) -> Known {
+        Known { name, is_loop: false, memory: None }
+    }
+
+    /// As the transport tells it.
+    pub fn of(rail: &RailInfo<'_>) -> Known {
+        let memory = RegisteredMemory::since(&RailCounters::default(), rail);
+        Known { name: rail.name.to_owned(), is_loop: rail.kind == RailKind::Loop, memory }
+    }
+}
 
 /// What would become of messages of one size.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -40,32 +65,38 @@ struct Part {
     backlog: u64,
     bytes_per_second: u64,
     latency_ns: u64,
+    /// What registering memory with it is expected to cost this side.
+    registering_ns: u64,
     why: &'static str,
     /// How it fares on the way to the peer.
     health: Option<Health>,
+    /// What it did with registered memory since the start; absent: it registers none.
+    memory: Option<RegisteredMemory>,
 }
 
 impl Explained {
-    /// `names`: of all rails, and whether they are the loopback, which no message to another process takes.
+    /// `rails`: all of them, by number.
     pub fn new(
         bytes: u64,
-        names: &[(String, bool)],
+        rails: &[Known],
         explanation: &Explanation,
         health: impl Fn(RailId) -> Option<Health>,
     ) -> Explained {
-        let others = explanation.shares.iter().filter_map(|share| match names.get(usize::from(share.rail.0)) {
-            Some((name, false)) => Some((name, share)),
+        let others = explanation.shares.iter().filter_map(|share| match rails.get(usize::from(share.rail.0)) {
+            Some(known) if !known.is_loop => Some((known, share)),
             _ => None,
         });
-        let part = |(name, share): (&String, &rerail_core::endpoint::Share)| Part {
+        let part = |(known, share): (&Known, &rerail_core::endpoint::Share)| Part {
             rail: share.rail.0,
-            name: name.clone(),
+            name: known.name.clone(),
             bytes: share.bytes,
             backlog: share.backlog,
             bytes_per_second: share.bytes_per_second,
             latency_ns: share.latency.0,
+            registering_ns: share.registering.0,
             why: why(share.verdict),
             health: health(share.rail),
+            memory: known.memory,
         };
         Explained {
             bytes,
@@ -121,6 +152,7 @@ fn why(verdict: Verdict) -> &'static str {
         Verdict::NotUsed => "not among the rails that are used",
         Verdict::AnotherRail => "another rail's turn, or another is sooner",
         Verdict::PartTooSmall => "its part would be too small, or through too late",
+        Verdict::RegistrationDoesNotPay => "its part would gain less than registering the memory costs",
         Verdict::CuttingDoesNotPay => "parts would gain too little against one rail alone",
     }
 }
@@ -135,6 +167,7 @@ pub fn render(explained: &[Explained]) -> String {
             ("backlog B", Align::Right),
             ("believed MB/s", Align::Right),
             ("latency us", Align::Right),
+            ("registering us", Align::Right),
             ("why", Align::Left),
             ("health", Align::Left),
         ]);
@@ -147,11 +180,19 @@ pub fn render(explained: &[Explained]) -> String {
                 part.backlog.to_string(),
                 known(part.bytes_per_second, rate(part.bytes_per_second as f64)),
                 known(part.latency_ns, microseconds(part.latency_ns)),
+                known(part.registering_ns, microseconds(part.registering_ns)),
                 part.why.to_owned(),
                 part.health.as_ref().map_or("-".to_owned(), Health::sentence),
             ]);
         }
         format!("{}\n{}", bold(&one.sentence()), table.render())
     };
-    explained.iter().map(one).collect::<Vec<_>>().join("\n\n")
+    let mut all: Vec<_> = explained.iter().map(one).collect();
+    // Of the rails, whatever the size.
+    let rails = explained.first().into_iter().flat_map(|one| &one.rails);
+    let memory = render_memory(rails.map(|part| (format!("{} {}", part.rail, part.name), part.memory.as_ref())));
+    if !memory.is_empty() {
+        all.push(memory);
+    }
+    all.join("\n\n")
 }

@@ -4,6 +4,7 @@ use rerail_core::endpoint::{Change, RailHealth, RailState, RailStats, Why};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
 use rerail_linux::driver::RailInfo;
+use rerail_linux::rail::RailCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::output::{Align, Table, bytes, microseconds, rate};
@@ -35,6 +36,74 @@ pub struct RailLine {
     /// How it fares on the way to the other rank; absent: no connection to it stands.
     #[serde(default)]
     pub health: Option<Health>,
+    /// What it did with registered memory; absent: it registers none.
+    #[serde(default)]
+    pub memory: Option<RegisteredMemory>,
+}
+
+/// Payload memory that a rail pins and maps for its device, and keeps for the next message from there.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegisteredMemory {
+    /// Posts and requests whose memory was registered already.
+    pub hits: u64,
+    /// Those whose memory had to be registered.
+    pub misses: u64,
+    /// The part of them all that were hits, from 0 to 1; absent: there were none.
+    pub hit_rate: Option<f64>,
+    /// Registrations that went to make room for others.
+    pub evictions: u64,
+    /// Bytes that are pinned at the moment.
+    pub pinned_bytes: u64,
+    /// What a registration of 1 MiB that has to be made is taken to cost, in nanoseconds; 0: not measured.
+    pub miss_1m_ns: u64,
+}
+
+impl RegisteredMemory {
+    /// Since some counters; `None` for a rail that never registered anything.
+    pub fn since(before: &RailCounters, rail: &RailInfo<'_>) -> Option<RegisteredMemory> {
+        let now = &rail.counters;
+        if now.registration_hits + now.registration_misses == 0 {
+            return None;
+        }
+        let hits = now.registration_hits - before.registration_hits;
+        let misses = now.registration_misses - before.registration_misses;
+        Some(RegisteredMemory {
+            hits,
+            misses,
+            hit_rate: (hits + misses > 0).then(|| hits as f64 / (hits + misses) as f64),
+            evictions: now.registration_evictions - before.registration_evictions,
+            pinned_bytes: now.registered_bytes,
+            miss_1m_ns: rail.stats.registering.time(1 << 20).0,
+        })
+    }
+}
+
+/// Registered memory of rails as a table, by their names; empty where none registers any.
+pub fn render_memory<'a>(rails: impl Iterator<Item = (String, Option<&'a RegisteredMemory>)>) -> String {
+    let mut table = Table::new(&[
+        ("registered memory", Align::Left),
+        ("hits", Align::Right),
+        ("misses", Align::Right),
+        ("hit rate", Align::Right),
+        ("evictions", Align::Right),
+        ("pinned B", Align::Right),
+        ("us to register 1 MiB", Align::Right),
+    ]);
+    let mut is_empty = true;
+    for (name, memory) in rails {
+        let Some(memory) = memory else { continue };
+        is_empty = false;
+        table.row([
+            name,
+            memory.hits.to_string(),
+            memory.misses.to_string(),
+            memory.hit_rate.map_or("-".to_owned(), |rate| format!("{:.1} %", 100.0 * rate)),
+            memory.evictions.to_string(),
+            memory.pinned_bytes.to_string(),
+            if memory.miss_1m_ns == 0 { "-".to_owned() } else { microseconds(memory.miss_1m_ns) },
+        ]);
+    }
+    if is_empty { String::new() } else { table.render() }
 }
 
 /// How a rail fares on the way to a peer.
@@ -89,19 +158,19 @@ impl Health {
 /// The rails' figures from one moment on.
 #[derive(Clone, Debug)]
 pub struct Rails {
-    before: Vec<RailStats>,
+    before: Vec<(RailStats, RailCounters)>,
 }
 
 impl Rails {
     /// From now on.
     pub fn since_now(session: &Session) -> Rails {
-        Rails { before: session.transport().rails().map(|rail| rail.stats).collect() }
+        Rails { before: session.transport().rails().map(|rail| (rail.stats, rail.counters)).collect() }
     }
 
     /// Payload that each rail was given since then, by number, the loopback among them.
     pub fn bytes(&self, session: &Session) -> Vec<u64> {
         let now = session.transport().rails().map(|rail| rail.stats.bytes);
-        now.zip(&self.before).map(|(now, before)| now - before.bytes).collect()
+        now.zip(&self.before).map(|(now, (before, _))| now - before.bytes).collect()
     }
 
     /// What they did since then: of all rails that ever carried a packet to another process.
@@ -112,7 +181,7 @@ impl Rails {
         let health = |rail| peer.and_then(|peer| session.transport().rail_health(peer, rail));
         let used = |rail: &RailInfo<'_>| rail.kind != RailKind::Loop && rail.stats.packets > 0;
         let rails = session.transport().rails().zip(&self.before).filter(|(rail, _)| used(rail));
-        let line = |(rail, before): (RailInfo<'_>, &RailStats)| RailLine {
+        let line = |(rail, (before, counters)): (RailInfo<'_>, &(RailStats, RailCounters))| RailLine {
             rail: rail.id.0,
             name: rail.name.to_owned(),
             bytes: rail.stats.bytes - before.bytes,
@@ -124,6 +193,7 @@ impl Rails {
             changed: rail.stats.changed.map_or(String::new(), |change| reason(&change)),
             changed_ago: rail.stats.changed.map(|change| now.saturating_sub(change.at.0) as f64 / 1e9),
             health: health(rail.id).map(|health| Health::of(&health, now)),
+            memory: RegisteredMemory::since(counters, &rail),
         };
         rails.map(line).collect()
     }
@@ -180,5 +250,8 @@ pub fn render(lines: &[RailLine]) -> String {
             line.health.as_ref().map_or("-".to_owned(), Health::sentence),
         ]);
     }
-    table.render()
+    let memory = lines.iter().map(|line| (format!("{} {}", line.rail, line.name), line.memory.as_ref()));
+    let memory = render_memory(memory);
+    let gap = if memory.is_empty() { "" } else { "\n\n" };
+    format!("{}{gap}{memory}", table.render())
 }

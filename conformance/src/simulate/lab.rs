@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::LabArgs;
 use crate::exit::{Exit, Failure};
-use crate::explain::table::{self, Explained};
+use crate::explain::table::{self, Explained, Known};
 use crate::output::{Align, Progress, Table, bad, bold, dim, good, json, write_stdout};
 
 /// All of a run, for programs.
@@ -229,7 +229,7 @@ fn measured(bytes: u64, played: &lab::Played) -> String {
         }
     }
     let came = played.messages.iter().map(|ns| format!("{:.1}", *ns as f64 / 1e3)).collect::<Vec<_>>().join(" ");
-    let names: Vec<_> = (0..played.carried.len()).map(|rail| (format!("rail {rail}"), false)).collect();
+    let names: Vec<_> = (0..played.carried.len()).map(|rail| Known::named(format!("rail {rail}"))).collect();
     let told = played.explained.as_ref().map(|explanation| Explained::new(bytes, &names, explanation, |_| None));
     let explained = table::render(told.as_slice());
     let recuts = played.recuts;

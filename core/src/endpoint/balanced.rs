@@ -4,13 +4,14 @@
 //!
 //! As long as nothing is known of one of the rails, messages are cut evenly, and re-cut as the parts are seen to move.
 
-use super::Endpoint;
 use super::beliefs::PART_BYTES_MIN;
 use super::measure::{Change, Why, has_bounds};
+use super::path::Path;
 use super::room::rails_of;
+use super::{Endpoint, Registration};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
-use crate::rail::plan::split::{Plan, RailState, cut};
+use crate::rail::plan::split::{Plan, RailState};
 use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::striping::weighted;
 use crate::rail::sched::{CUT_ALIGN, Stripe};
@@ -28,6 +29,9 @@ const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
 
 /// Parts in which the rate of a rail together with others is reckoned against its rate alone.
 const WHOLE: u64 = 1 << 10;
+
+/// More rails than four that share a bottleneck are rare: what a rail lacks more than this is not put down to others.
+const LACKS_MAX: u16 = (WHOLE * 3 / 4) as u16;
 
 /// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths (P-11).
 const KEEP_PERCENT: u64 = 2;
@@ -52,13 +56,20 @@ impl Endpoint<'_> {
     /// What is believed of a rail at the moment, for the planner.
     fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
+        let state = self.idle_state_of(channel, load, rail);
+        RailState { backlog_bytes: path.remaining(now, state.rate) + path.planned, ..state }
+    }
+
+    /// What is believed of a rail when nothing lies on it.
+    pub(super) fn idle_state_of(&self, channel: u32, load: Load, rail: RailId) -> RailState {
+        let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let rate = self.believed_rate(channel, rail);
         let latency_ns = self.believed_latency(channel, rail).saturating_mul(load.ways());
         RailState {
             rate,
             together: together(rate, path.lacks),
             latency_ns,
-            backlog_bytes: path.remaining(now, rate) + path.planned,
+            backlog_bytes: 0,
             chunk_ns: CHUNK_NS,
             chunk_bytes_min: self.part_bytes_min(channel, rail) as u32,
         }
@@ -74,7 +85,7 @@ impl Endpoint<'_> {
             }
             rails[usize::from(rail.0)] = state;
         }
-        cut(load.bytes, mask, &rails[..self.rails.len()], plan)
+        self.plan_parts(load.bytes, mask, &rails[..self.rails.len()], plan)
     }
 
     /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the others, by what is
@@ -209,7 +220,8 @@ impl Endpoint<'_> {
         let facts = &self.rails[usize::from(rail.0)];
         let bytes = if has_bounds(facts) { TRY_BYTES } else { TRY_BYTES_BUFFERED };
         let bytes = bytes.max(u64::from(facts.pio_bytes_max + 1).next_multiple_of(TRY_BYTES));
-        let beside = u64::from(self.believed_latency(channel, rail)) + u64::from(CHUNK_NS);
+        let registering = self.registering_ns(rail, Registration::Own, bytes);
+        let beside = u64::from(self.believed_latency(channel, rail)) + u64::from(CHUNK_NS) + registering;
         let ends = self.believed_rate(channel, rail).time_ns(bytes).saturating_add(beside);
         let cost = ends.saturating_sub(plan.finish_ns);
         // The end of the largest part, if it is large enough to go on being one.
@@ -222,6 +234,15 @@ impl Endpoint<'_> {
         let from = (end - bytes) & !(CUT_ALIGN - 1);
         stripes[usize::from(chunk.rail)].end = from;
         stripes[usize::from(rail.0)] = Stripe { next: from, end };
+    }
+}
+
+impl Path {
+    /// The rate that it was measured at, [`Rate::NONE`] where it was not; while it is busy, less what it lacks while others
+    /// carry parts of the same message (P-14): one that is through with its part has shown what it can do. One that lacks
+    /// more than [`LACKS_MAX`] may as well have become slow, which is measured when it has more to do than one post.
+    pub(super) fn rate_beside_others(&self) -> Rate {
+        if self.backlog == 0 || self.lacks > LACKS_MAX { self.rate } else { together(self.rate, self.lacks) }
     }
 }
 

@@ -11,7 +11,7 @@ use super::policy::Choice;
 use super::pump::Step;
 use super::room::rails_of;
 use super::tables::op_queue;
-use super::{Endpoint, MessageClass, Planted};
+use super::{Endpoint, MessageClass, Planted, Registration};
 use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
@@ -299,6 +299,9 @@ impl Endpoint<'_> {
             }
         }
         if len > 0 {
+            if matches!(phase, Phase::Writing | Phase::Reading) {
+                self.note_registering(Registration::Own, len);
+            }
             self.note_moved(now, op, part);
             let set = self.t.ops.at(op).stripes;
             if set != NONE {

@@ -17,6 +17,8 @@ use crate::time::Time;
 pub(crate) struct StripeSet {
     /// Rails that have bytes or a FIN of it still to carry.
     pub pending: u64,
+    /// Rails that it was cut for.
+    pub planned: u64,
     /// Rails that may take over from others (P-10); none, where the policy's cut stands.
     pub helpers: u64,
     /// By `balanced`.
@@ -39,6 +41,7 @@ impl Endpoint<'_> {
         let set = set.index;
         let mut stripes = [Stripe::default(); RAILS_MAX];
         let stripes = &mut stripes[..self.rails.len()];
+        self.follow_registering();
         let weights = self.stripe(now, channel, class, load, mask, stripes);
         self.t.stripes_of(set)[..stripes.len()].copy_from_slice(stripes);
         for (rail, part) in (0..).zip(self.t.parts_of(set)) {
@@ -55,7 +58,8 @@ impl Endpoint<'_> {
         }
         let is_balanced = self.policies.striping(class) == Striping::Balanced;
         let helpers = if is_balanced { mask } else { 0 };
-        *self.t.stripe_sets.at_mut(set) = StripeSet { pending: used, helpers, is_balanced, ..StripeSet::default() };
+        *self.t.stripe_sets.at_mut(set) =
+            StripeSet { pending: used, planned: used, helpers, is_balanced, ..StripeSet::default() };
         if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
             // As if they were with a rail already.
             self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;

@@ -3,7 +3,7 @@
 
 use super::balanced::Load;
 use super::policy::Choice;
-use super::{Endpoint, MessageClass};
+use super::{Endpoint, MessageClass, Registration};
 use crate::config::{Multiplex, RAILS_MAX, Striping};
 use crate::ids::{PeerId, RailId};
 use crate::rail::plan::split::{Plan, Reason};
@@ -41,6 +41,8 @@ pub enum Verdict {
     PartTooSmall,
     /// Parts on several rails would gain too little against one rail alone (P-8).
     CuttingDoesNotPay,
+    /// Its part would gain less than registering the memory with it is expected to cost (P-15).
+    RegistrationDoesNotPay,
 }
 
 /// One rail's part.
@@ -56,6 +58,9 @@ pub struct Share {
     pub bytes_per_second: u64,
     /// The latency that is believed of it; `Nanos(0)`: it was never seen alone.
     pub latency: Nanos,
+    /// What registering memory for it with this rail is expected to cost this side (P-15): all of the message where the
+    /// peer moves it, else the rail's part, or all, where it has none. Nothing, where nothing is known.
+    pub registering: Nanos,
     /// Why.
     pub verdict: Verdict,
 }
@@ -115,6 +120,12 @@ impl Endpoint<'_> {
         let striped = if bytes < self.cut_bytes_min(class) { 0 } else { self.striped(channel, class, mask) };
         let mut plan = Plan::default();
         let mut carrier = None;
+        // The peer moves what it can read; it gets keys of the rails for which that pays.
+        let is_read = class == MessageClass::Large && self.ready_with(channel, |caps| caps.read) != 0;
+        let keys = (Registration::Readable, bytes);
+        let worth = self.worth_keys(channel, keys, mask).filter(|_| is_read);
+        let (asked, unpaid) = worth.map_or((mask, 0), |worth| (worth.asked, worth.unpaid));
+        let striped = striped & asked;
         if let Striping::Strategy(strategy) = explanation.striping {
             let idle = self.idle(channel, self.usable(channel, class, mask));
             self.cut_by(channel, strategy, bytes, idle, &mut stripes[..self.rails.len()]);
@@ -125,7 +136,6 @@ impl Endpoint<'_> {
             stripes[usize::from(rail.0)] = Stripe { next: 0, end: bytes };
             carrier = Some(rail);
         } else {
-            let is_read = class == MessageClass::Large && self.ready_with(channel, |caps| caps.read) != 0;
             let load = Load { bytes, is_read };
             let is_balanced = explanation.striping == Striping::Balanced;
             if is_balanced && self.plan_balanced(now, channel, load, striped, &mut plan) {
@@ -143,6 +153,7 @@ impl Endpoint<'_> {
         if let Some(rail) = carrier {
             self.tell_carrier(rail, &mut explanation);
         }
+        self.tell_registering(class, bytes, (is_read, unpaid | plan.unpaid), &mut explanation);
         let parts = explanation.shares.iter().filter(|share| share.bytes > 0).count();
         explanation.way = if parts > 1 { Way::Cut } else { Way::Whole };
         Some(explanation)
@@ -196,8 +207,28 @@ impl Endpoint<'_> {
                 backlog: path.backlog + path.planned,
                 bytes_per_second: self.believed_rate(channel, rail).bytes_per_second(),
                 latency: Nanos(path.latency.into()),
+                registering: Nanos(0),
                 verdict,
             });
+        }
+    }
+
+    /// What registering costs where rails read or write the peer's memory, and who is left out for it.
+    fn tell_registering(&self, class: MessageClass, bytes: u64, (is_read, unpaid): (bool, u64), to: &mut Explanation) {
+        if class == MessageClass::OneSided {
+            return;
+        }
+        for share in &mut to.shares {
+            let bit = 1 << share.rail.0;
+            let (what, len) = match share.bytes {
+                _ if is_read => (Registration::Readable, bytes),
+                0 => (Registration::Own, bytes),
+                part => (Registration::Own, part),
+            };
+            share.registering = Nanos(self.registering_ns(share.rail, what, len));
+            if share.bytes == 0 && unpaid & bit != 0 {
+                share.verdict = Verdict::RegistrationDoesNotPay;
+            }
         }
     }
 

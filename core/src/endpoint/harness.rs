@@ -347,12 +347,12 @@ impl<'m> World<'m> {
                 node.write(&[at], &new.to_le_bytes());
                 answers.push(Answer::Atomic(atomic.operation, old));
             }
-            Action::Register { operation, rail, memory, .. } => {
+            Action::Register { operation, rail, memory, write } => {
                 self.counts[5] += 1;
                 let node = &mut self.nodes[rank];
                 let seg = node.endpoint.segments(memory).next().expect("memory to register");
                 assert_eq!(seg.len, memory.len(), "a key names one contiguous piece");
-                self.registrations.ask(rank, operation, rail, seg);
+                self.registrations.ask(rank, operation, rail, (seg, write));
             }
             Action::Deregister { rail, key } => {
                 let known = self.registrations.forget(rank, rail, key);

@@ -13,7 +13,7 @@
 
 use super::op::{Packet, Phase};
 use super::room::is_light;
-use super::{Endpoint, PostStatus, Sampled};
+use super::{Endpoint, PostStatus, RegistrationCost, Sampled};
 use crate::ids::RailId;
 use crate::rail::{RailFacts, RailKind};
 use crate::store::NONE;
@@ -72,6 +72,8 @@ pub struct RailStats {
     pub stripe_time: Nanos,
     /// What it answered when it was asked, at start (P-12); `None`: it was not, or did not.
     pub sampled: Option<Sampled>,
+    /// What registering memory with it was measured to cost (P-15).
+    pub registering: RegistrationCost,
     /// The last change of its weight or rate.
     pub changed: Option<Change>,
 }

@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -38,6 +38,7 @@ mod policy;
 mod pump;
 mod recover;
 mod recut;
+mod registering;
 mod rendezvous;
 mod replay;
 pub mod request;
@@ -65,6 +66,7 @@ pub use measure::{Change, RailStats, Why};
 #[cfg(any(test, feature = "planted"))]
 pub use planted::Planted;
 pub use policy::{ClassPolicy, MessageClass, Policy};
+pub use registering::{Registration, RegistrationCost};
 pub use request::*;
 pub use sample::Sampled;
 pub use tables::{Sizes, sizes};
@@ -84,6 +86,7 @@ use channel::{Place, PlaceTo};
 #[cfg(not(any(test, feature = "planted")))]
 use planted::Planted;
 use policy::Policies;
+use registering::Registering;
 use sample::Sampler;
 use tables::Tables;
 
@@ -306,6 +309,7 @@ pub struct Endpoint<'m> {
     /// sorted among these.
     keepalive_at: Time,
     sampler: Sampler,
+    registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
     /// Bugs, to test checkers with.
@@ -367,6 +371,7 @@ impl<'m> Endpoint<'m> {
             stats: Stats::default(),
             keepalive_at: keepalive::NEVER,
             moved: 0,
+            registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
             #[cfg(any(test, feature = "planted"))]
             plants: planted::Plants::default(),

@@ -9,7 +9,7 @@ use super::packets::Actions;
 use super::policy::Choice;
 use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
-use super::{Endpoint, Level, MessageClass, Planted};
+use super::{Endpoint, Level, MessageClass, Planted, Registration};
 use crate::config::Multiplex;
 use crate::ids::RailId;
 use crate::rail::sched::Candidates;
@@ -223,6 +223,7 @@ impl Endpoint<'_> {
         let operation = self.t.op_id(op);
         let write = self.t.ops.at(op).kind != OpKind::Send;
         let memory = self.payload(op, 0, self.t.ops.at(op).granted);
+        let what = if write { Registration::Writable } else { Registration::Readable };
         while out.len() + STEP <= out.capacity() {
             let slot = self.t.ops.at_mut(op);
             if slot.to_register == 0 {
@@ -231,6 +232,7 @@ impl Endpoint<'_> {
             let rail = RailId(slot.to_register.trailing_zeros() as u8);
             slot.to_register &= slot.to_register - 1;
             slot.registering |= 1 << rail.0;
+            self.note_registering(what, memory.len());
             let _ = out.push(Action::Register { operation, rail, memory, write });
         }
     }
@@ -284,6 +286,7 @@ impl Endpoint<'_> {
             && let Ok(set) = self.t.key_sets.insert(super::tables::KeySet::default())
         {
             let to_register = self.fastest(channel, readable, wire::KEYS_MAX as u32);
+            let to_register = self.asked_for_keys(channel, (Registration::Readable, len), to_register);
             let slot = self.t.ops.at_mut(op);
             slot.keys = set.index;
             slot.keys_ours = true;

@@ -5,22 +5,22 @@
 //! its own. Remote writes end with one FIN on each rail used, and every FIN says how many there are: so a rail whose
 //! FIN is out has left, and one that was not planned may join only as long as none is out.
 
-use super::Endpoint;
 use super::balanced::CHUNK_NS;
 use super::beliefs::PART_BYTES_MIN;
 use super::measure::Part;
 use super::op::Phase;
 use super::room::rails_of;
+use super::{Endpoint, Registration};
 use crate::ids::RailId;
 use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::{CUT_ALIGN, Stripe};
 use crate::time::Time;
 
 impl Endpoint<'_> {
-    /// When the peer will have all that a rail has, and `bytes` more; in nanoseconds from now.
-    fn through_ns(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> u64 {
+    /// When the peer will have all that a rail has, and `bytes` more, at some rate; in nanoseconds from now.
+    fn through_ns(&self, now: Time, channel: u32, rail: RailId, (rate, bytes): (Rate, u64)) -> u64 {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-        let moving = path.rate.time_ns(path.remaining(now, path.rate) + bytes);
+        let moving = rate.time_ns(path.remaining(now, rate) + bytes);
         moving.saturating_add(self.believed_latency(channel, rail).into())
     }
 
@@ -55,7 +55,8 @@ impl Endpoint<'_> {
                 continue;
             }
             left = true;
-            let ends = self.through_ns(now, channel, rail, rest);
+            let rate = self.t.sub(channel, rail).path.rate;
+            let ends = self.through_ns(now, channel, rail, (rate, rest));
             if last.is_none_or(|(latest, ..)| ends > latest) {
                 last = Some((ends, rail, rest));
             }
@@ -66,13 +67,20 @@ impl Endpoint<'_> {
         }
         let Some((latest, victim, rest)) = last else { return };
         let rate = self.t.sub(channel, victim).path.rate;
+        let planned = self.t.stripe_sets.at(set).planned;
         let mut best: Option<(u64, RailId, Rate)> = None;
         for rail in rails_of(helpers) {
-            let rate = self.t.sub(channel, rail).path.rate;
+            // A rail that works on the part that the plan gave it is as fast as the plan reckoned: else what was taken from
+            // rails that hold each other up would go back to them at once.
+            let path = &self.t.sub(channel, rail).path;
+            let rate = if planned >> rail.0 & 1 == 1 { path.rate_beside_others() } else { path.rate };
             if rate == Rate::NONE {
                 continue;
             }
-            let ends = self.through_ns(now, channel, rail, 0).saturating_add(CHUNK_NS.into());
+            // A rail that has carried nothing of it would have to register its part (P-15).
+            let is_new = self.t.parts_of(set)[usize::from(rail.0)].bytes == 0;
+            let registering = if is_new { self.registering_ns(rail, Registration::Own, rest / 2) } else { 0 };
+            let ends = self.through_ns(now, channel, rail, (rate, 0)).saturating_add(u64::from(CHUNK_NS) + registering);
             if ends < latest && best.is_none_or(|(soonest, ..)| ends < soonest) {
                 best = Some((ends, rail, rate));
             }

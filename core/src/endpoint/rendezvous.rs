@@ -5,7 +5,7 @@
 
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
-use super::{Endpoint, MessageClass, OpError, RailFault};
+use super::{Endpoint, MessageClass, OpError, RailFault, Registration};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
@@ -74,7 +74,9 @@ impl Endpoint<'_> {
             self.activate(channel);
         } else {
             self.drop_key_set(keys, false);
+            let bytes = self.t.ops.at(op).granted;
             let keyed = self.fastest(channel, writable, KEYS_MAX as u32);
+            let keyed = self.asked_for_keys(channel, (Registration::Writable, bytes), keyed); // P-15
             let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
             let slot = self.t.ops.at_mut(op);
             if let Some(set) = set {
@@ -89,6 +91,31 @@ impl Endpoint<'_> {
                 self.send_control(op, Control::Cts);
             }
         }
+    }
+
+    /// A new round of a message that is being written begins here (F-7): with the keys that there are, as long as a rail
+    /// that stands has one of them; else others are asked for, those that the plan had left out (P-15) among them.
+    pub(super) fn answer_round(&mut self, op: u32) {
+        let &Op { channel, keys: set, phase, .. } = self.t.ops.at(op);
+        if phase == Phase::Registering {
+            return; // The CTS of the newest round follows.
+        }
+        let writable = self.ready_with(channel, |caps| caps.write);
+        let writable = self.eligible(MessageClass::Large, writable);
+        let (mut keyed, mut room) = (0u64, 0);
+        if set != NONE {
+            let keys = self.t.key_sets.at(set).as_slice();
+            keyed = keys.iter().fold(0, |mask, key| mask | 1 << key.rail);
+            room = KEYS_MAX - keys.len();
+        }
+        let asked = if keyed & writable == 0 { self.fastest(channel, writable, room as u32) } else { 0 };
+        if asked == 0 {
+            return self.send_control(op, Control::Cts);
+        }
+        let slot = self.t.ops.at_mut(op);
+        slot.phase = Phase::Registering;
+        slot.to_register = asked;
+        self.send_control(op, Control::Register);
     }
 
     /// A rail has registered an operation's memory, or could not. Late answers are dropped.

@@ -106,7 +106,9 @@ impl Endpoint<'_> {
         let Some(op) = self.t.find_op(target).filter(|&op| {
             let slot = self.t.ops.at(op);
             let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
-            let waits = matches!(slot.kind, OpKind::Recv | OpKind::Part) && slot.phase == Phase::Written;
+            // Or is asking rails for the keys of the round before.
+            let is_written = matches!(slot.phase, Phase::Written | Phase::Registering);
+            let waits = matches!(slot.kind, OpKind::Recv | OpKind::Part) && is_written;
             slot.channel == channel && waits && is_newer && !slot.completed
         }) else {
             // It has all FINs, and its own is on the way; or it has begun the round already.
@@ -116,7 +118,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         (slot.round, slot.fins, slot.fins_expected) = (resume.round, 0, 0);
         if slot.queued == Queue::None {
-            self.send_control(op, Control::Cts);
+            self.answer_round(op);
         }
     }
 

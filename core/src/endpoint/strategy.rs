@@ -4,15 +4,17 @@
 //! Idle is a rail as far as one peer is concerned: it has fewer than `nic_depth` posts to that peer, and nothing that is
 //! cut waits for it. Posts to other peers don't count; they show in what is measured of the rail.
 
-use super::Endpoint;
 use super::packets::Actions;
+use super::policy::Choice;
 use super::pump::Step;
 use super::room::rails_of;
+use super::{Endpoint, MessageClass};
 use crate::config::{Multiplex, RAILS_MAX, Strategy};
 use crate::ids::RailId;
 use crate::rail::sched::strategy::{Costs, Nic, Nics, of};
 use crate::rail::sched::{Candidates, Stripe};
 use crate::time::Time;
+use crate::wire::aggregate::RECORD_BYTES;
 
 impl Endpoint<'_> {
     /// Of the rails of a mask those that are idle.
@@ -81,8 +83,23 @@ impl Endpoint<'_> {
         if count < 2 {
             return Step::Idle;
         }
+        let bytes = lens[..count].iter().map(|len| u64::from(*len) + RECORD_BYTES as u64).sum();
+        let rail = self.sooner_together(now, channel, rail, bytes);
         self.send_parcel(now, channel, rail, count, out);
         Step::Sent
+    }
+
+    /// The rail for a packet of several messages: by `balanced` the one that delivers all of it soonest, which need not be
+    /// `rail`, the one that the first of them was for (P-9).
+    fn sooner_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
+        if self.policies.small() != Multiplex::Balanced {
+            return rail;
+        }
+        let Candidates { up, room } = self.candidates(channel);
+        let class = MessageClass::Small;
+        let rails = Candidates { up: self.usable(channel, class, up), room };
+        let soonest = self.soonest(&Choice { now, channel, class, bytes, rails });
+        soonest.filter(|other| bytes <= self.eager_bytes_max(channel, *other).into()).unwrap_or(rail)
     }
 
     /// Whether a rail has as many posts of a channel as keep it busy.

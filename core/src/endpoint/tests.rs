@@ -1,6 +1,6 @@
 //! What endpoints promise each other, whatever rails do in between. Tests read: set up, submit, let the world run, look.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::vec;
 use std::vec::Vec;
 
@@ -29,6 +29,7 @@ mod policies;
 mod programs;
 mod random;
 mod recovery;
+mod registering;
 mod rules;
 mod strategies;
 mod timed;

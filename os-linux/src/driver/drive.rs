@@ -3,9 +3,11 @@
 //! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are collected and
 //! fed after the batch. Nothing is allocated once the reused lists have grown to the longest request.
 
-use rerail_core::endpoint::{Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Span};
+use rerail_core::endpoint::{
+    Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, Span,
+};
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Address, AddressText, RemoteKey};
 use rustix::io::Errno;
 
@@ -290,6 +292,10 @@ impl Sink for CoreSink<'_> {
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.core.handle_rail_event(self.now, RailEvent::Down { peer, rail: self.rail, fault });
+    }
+
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
+        self.core.handle_registration_cost(self.rail, what, bytes, took);
     }
 
     fn reset(&mut self) {

@@ -14,10 +14,10 @@ pub mod verbs;
 
 use std::os::fd::BorrowedFd;
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
 #[repr(C)]
@@ -74,6 +74,11 @@ pub trait Sink {
     /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of it is dead:
     /// nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It may be connected anew.
     fn down(&mut self, peer: PeerId, fault: RailFault);
+    /// The rail had to register so much memory, and was busy with it for `took`; not said of memory that it had registered
+    /// already (rule P-15).
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
+        let _ = (what, bytes, took);
+    }
     /// The device was lost or made anew: no registration is valid any more. Every subchannel is reported down beside.
     fn reset(&mut self);
     /// [`Rail::address`] answers something else than before: the peers are to be told (rule F-12).

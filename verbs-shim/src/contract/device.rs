@@ -41,6 +41,11 @@ pub trait Device {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError>;
+    /// How long the last successful [`register`](Self::register) kept the calling processor, in nanoseconds, for those who
+    /// weigh what registering costs; 0: not known.
+    fn registration_ns(&self) -> u64 {
+        0
+    }
     /// Ends a registration. When this returns, the device does not touch the memory any more; requests that still name
     /// it fail with a protection error.
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError>;

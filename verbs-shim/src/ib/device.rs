@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
 use super::attributes::access_bits;
 use super::{IbDevice, code, create_error, in_range, means_gone};
@@ -71,9 +72,12 @@ impl Device for IbDevice {
         }
         let Some(name) = self.mrs.reserve() else { return Err(RegisterError::Exhausted { limit: self.limits.mrs }) };
         let flags = access_bits(access) | self.registration_flags;
+        let begun = Instant::now();
         // SAFETY: the memory is this function's caller's promise.
-        match unsafe { self.handle.reg_mr(raw, start, length, iova, flags) } {
+        let registered = unsafe { self.handle.reg_mr(raw, start, length, iova, flags) };
+        match registered {
             Ok(mr) => {
+                self.registration_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
                 let (lkey, rkey) = mr.keys();
                 self.mrs.put(name, (mr, pd));
                 Ok(Mr { id: MrId(name), lkey, rkey })
@@ -86,6 +90,10 @@ impl Device for IbDevice {
                 }
             }
         }
+    }
+
+    fn registration_ns(&self) -> u64 {
+        self.registration_ns
     }
 
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {

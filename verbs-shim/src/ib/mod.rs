@@ -50,6 +50,8 @@ pub struct IbDevice {
     registration_flags: u32,
     /// It had a fatal error, or was unplugged.
     gone: bool,
+    /// How long the last registration took.
+    registration_ns: u64,
     pace: EventPace,
     scratch: Scratch,
     qps: Names<QpEntry>,
@@ -126,6 +128,7 @@ impl IbDevice {
             limits,
             registration_flags: 0,
             gone: false,
+            registration_ns: 0,
             pace: EventPace { pause: 0, left: 0 },
             scratch: Scratch::new(),
             qps: Names::new(),

@@ -50,6 +50,11 @@ impl<'a> Lab<'a> {
         Lab { threads, tell, step: Step { done: 0, total: 0, what: String::new() } }
     }
 
+    /// At a time.
+    pub(super) fn threads(&self) -> NonZero<usize> {
+        self.threads
+    }
+
     /// Runs all; what each measured, in the order of `runs`.
     ///
     /// # Errors

@@ -15,6 +15,7 @@
 //! | `multirail` | multirail-2004, figures 5 to 8: one rail and two alike |
 //! | `newmadeleine` | newmadeleine-2007, figures 2 to 7: segments apart and together, greedily, cut; two unlike networks |
 //! | `pairs` | multirail-2004, figures 9 and 10: two processes a node |
+//! | `random` | random sets of rails: `balanced` beside every other policy |
 //! | `resilient` | resilient-2010, figures 4 and 5, table I, recovery times; one recovery as a picture |
 //! | `timeline` | a picture of one history |
 //! | `unlike` | multirail-2004, figures 17 to 19: a fast rail and a slow one |
@@ -26,6 +27,7 @@ mod lab;
 mod multirail;
 mod newmadeleine;
 mod pairs;
+mod random;
 mod resilient;
 #[cfg(test)]
 mod tests;
@@ -178,6 +180,11 @@ pub const SETS: &[Set] = &[
         about: "Koop, Shamis, Rabinovitz, Panda: Designing High-Performance and Resilient Message Passing on InfiniBand, \
                 CAC 2010",
         figures: resilient::figures,
+    },
+    Set {
+        name: "lab",
+        about: "Random sets of rails: balanced beside every other policy, as rerail lab plays them",
+        figures: random::figures,
     },
 ];
 

@@ -97,6 +97,8 @@ pub(super) struct Hca {
     /// Ports whose ring got work in this entry.
     pub rung: BTreeSet<u8>,
     gids: u8,
+    /// What the last registration took of its process.
+    pub registration_ns: u64,
     /// The limit of queue pairs that it was made with; faults lower it for a time.
     qps_max: u32,
 }
@@ -144,6 +146,7 @@ impl Hca {
             overflowed: Vec::new(),
             rung: BTreeSet::new(),
             gids: options.gids.max(1),
+            registration_ns: 0,
         }
     }
 

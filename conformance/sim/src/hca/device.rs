@@ -188,6 +188,10 @@ impl Device for SimDevice {
         self.verb(|hca, cx, context| hca.register(cx, context, pd, (start as u64, bytes, iova), access, make))
     }
 
+    fn registration_ns(&self) -> u64 {
+        self.fabric.borrow().hca(self.hca).registration_ns
+    }
+
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError> {
         self.verb(|hca, _, context| hca.deregister(context, mr))
     }

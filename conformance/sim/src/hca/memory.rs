@@ -85,7 +85,9 @@ impl Hca {
             return Err(RegisterError::Exhausted { limit: self.limits.mrs });
         }
         let owner = self.contexts.get(context).map_or(0, |context| context.owner);
-        cx.processors.spend(owner, cx.now, self.cost.register_ps(bytes));
+        let cost_ps = self.cost.register_ps(bytes);
+        cx.processors.spend(owner, cx.now, cost_ps);
+        self.registration_ns = cost_ps.div_ceil(1_000);
         self.faults.pinned_bytes += bytes;
         let memory = make();
         let name =

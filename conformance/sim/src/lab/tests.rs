@@ -251,3 +251,16 @@ fn balanced_is_as_good_as_it_is_said_to_be() {
         assert!(shares.share() >= cases && shares.mean >= mean, "{}: {shares:?}", size.name());
     }
 }
+
+/// P-10, P-14: what the plan takes from rails that hold each other up does not go back to them while they are busy with their
+/// parts. Two sets of those in which it did, and a message took half as long again as by the best split.
+#[test]
+fn rails_that_share_a_bottleneck_are_not_helped_to_more() {
+    for (seed, bytes) in [(80, 262_144), (120, 262_145)] {
+        let case = cases(seed).into_iter().find(|case| case.bytes == bytes).expect("the seed has it");
+        assert!(case.pattern == Pattern::OneByOne && case.set.changes.is_empty() && !case.set.shared.is_empty());
+        let outcome = outcome(&case).unwrap();
+        let reached = outcome.reached(Demand::Optimum).expect("nothing changes");
+        assert!(reached > 0.95, "seed {seed}, {bytes} bytes: {reached:.3} of the best split");
+    }
+}

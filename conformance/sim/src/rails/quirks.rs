@@ -10,10 +10,10 @@
 
 use std::collections::BTreeMap;
 
-use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
+use rerail_core::endpoint::{Arrival, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_linux::rail::{MemoryKey, Piece, Rail, Sink};
 
 use super::forward::forward;
@@ -96,6 +96,10 @@ impl Sink for Ear<'_> {
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.down = true;
         self.sink.down(peer, fault);
+    }
+
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
+        self.sink.registered(what, bytes, took);
     }
 
     fn reset(&mut self) {

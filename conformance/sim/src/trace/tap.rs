@@ -3,9 +3,9 @@
 //! Packets are told with what identifies their message: the immediate (which carries the identity that the workload gave
 //! it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads it back.
 
-use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault};
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Repr};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
 
@@ -147,6 +147,11 @@ impl Sink for TapSink<'_> {
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.note(format_args!("down to rank {}: {fault:?}", peer.0));
         self.sink.down(peer, fault);
+    }
+
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
+        self.note(format_args!("had to register {bytes} bytes ({what:?}) for {} ns", took.0));
+        self.sink.registered(what, bytes, took);
     }
 
     fn reset(&mut self) {

@@ -1,5 +1,5 @@
 //! The known failures of others (`conformance/scenarios/known-failures`): unequal NICs, two ports of one HCA, a far NUMA
-//! rail, a rail that slows down and recovers. Each is played by what others do (even cuts, one rail, fixed weights) and by
+//! rail, a rail that slows down and recovers, memory that is dear to register. Each is played by what others do (even cuts, one rail, fixed weights) and by
 //! `balanced`. With `--nocapture` the tests print what they measure.
 
 use super::{Measured, run_checked};
@@ -10,6 +10,7 @@ use crate::trace::Trace;
 const UNEQUAL: &str = include_str!("../../../scenarios/known-failures/unequal-nics.toml");
 const PORTS: &str = include_str!("../../../scenarios/known-failures/two-ports-of-one-hca.toml");
 const FAR: &str = include_str!("../../../scenarios/known-failures/far-numa-rail.toml");
+const DEAR: &str = include_str!("../../../scenarios/known-failures/dear-registration.toml");
 const SLOW: &str = include_str!("../../../scenarios/known-failures/slow-rail.toml");
 
 /// A scenario with these values set.
@@ -86,6 +87,25 @@ fn two_rails_are_a_port_of_each_hca() {
             let least = if large { 0.99 } else { 0.97 };
             assert!(any >= least * of_each, "{untold}, {bytes}: {of_each:.0}, two of four rails {any:.0}");
         }
+    }
+}
+
+/// Memory that has to be registered for each message goes over the fast rail alone, as if there were no other; memory that
+/// stays registered over both (P-15). Written messages: peers' keys are not kept, or are; read ones: there is room for the
+/// registrations of one message, or for all.
+#[test]
+fn what_is_dear_to_register_goes_where_that_pays() {
+    let fast = ("config.rails_eligible", "2");
+    let new: [&[(&str, &str)]; 2] = [&[("verbs.read", "false")], &[("verbs.registrations_bytes", "5000000")]];
+    let kept: [&[(&str, &str)]; 2] = [&[("verbs.read", "false"), ("verbs.registrations_writable", "true")], &[]];
+    for (new, kept) in new.into_iter().zip(kept) {
+        let (new_both, new_fast) = (value(DEAR, new), value(DEAR, &[new, &[fast]].concat()));
+        assert!(new_both <= 1.02 * new_fast, "us: {new_both:.1}, the fast rail alone {new_fast:.1}");
+        let even = value(DEAR, &[new, &[("config.policy", "even")]].concat());
+        assert!(new_both <= 0.5 * even, "us: {new_both:.1}, even {even:.1}");
+        let (kept_both, kept_fast) = (value(DEAR, kept), value(DEAR, &[kept, &[fast]].concat()));
+        assert!(kept_both <= 0.96 * kept_fast, "us: {kept_both:.1}, the fast rail alone {kept_fast:.1}");
+        assert!(kept_fast < 0.75 * new_fast, "registering costs something: {kept_fast:.1}, {new_fast:.1} us");
     }
 }
 

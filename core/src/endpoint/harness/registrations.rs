@@ -4,10 +4,10 @@
 use std::vec::Vec;
 
 use super::World;
-use crate::endpoint::RailFault;
+use crate::endpoint::{self, RailFault};
 use crate::ids::{OpId, RailId};
 use crate::mem::{MemRef, RegionId, Seg};
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 use crate::wire::RemoteKey;
 
 /// Memory of one process that one rail knows, or is asked to.
@@ -18,6 +18,7 @@ struct Registration {
     /// Asked for by this operation and not answered yet.
     operation: Option<OpId>,
     key: u64,
+    write: bool,
 }
 
 /// All of them.
@@ -28,9 +29,9 @@ pub(super) struct Registrations {
 }
 
 impl Registrations {
-    pub(super) fn ask(&mut self, rank: usize, operation: OpId, rail: RailId, seg: Seg) {
+    pub(super) fn ask(&mut self, rank: usize, operation: OpId, rail: RailId, (seg, write): (Seg, bool)) {
         self.keys += 1;
-        self.all.push(Registration { rank, rail, seg, operation: Some(operation), key: self.keys });
+        self.all.push(Registration { rank, rail, seg, operation: Some(operation), key: self.keys, write });
     }
 
     /// Ends a registration; `false`: there is no such.
@@ -61,7 +62,15 @@ impl World<'_> {
             if asked.rank != rank || asked.operation.is_none() || self.rng.one_in(2) {
                 continue;
             }
-            let (operation, rail) = (asked.operation.take().unwrap_or_default(), asked.rail);
+            let (operation, rail, bytes) = (asked.operation.take().unwrap_or_default(), asked.rail, asked.seg.len);
+            let what = if asked.write { endpoint::Registration::Writable } else { endpoint::Registration::Readable };
+            // Cheap rails and dear ones, memory that was registered before and memory that was not: so that now these and
+            // now those are worth asking (P-15).
+            if self.rng.one_in(2) {
+                let took = Nanos(self.rng.below(1 << (4 + 8 * u64::from(rail.0 % 3))));
+                self.nodes[rank].endpoint.handle_registration_cost(rail, what, bytes, took);
+            }
+            let asked = &mut self.registrations.all[at - 1];
             let key = if self.rng.one_in(8) {
                 at -= 1;
                 self.registrations.all.swap_remove(at);

@@ -17,6 +17,7 @@ pub(super) struct Line {
 enum Happens {
     Completed(usize, PostId),
     Arrives(usize, RailId, Vec<u8>),
+    Registered(usize, OpId, RailId),
 }
 
 /// A post as a rail got it.
@@ -44,6 +45,15 @@ pub(super) struct Timed<'m> {
     pub(super) posts: Vec<Logged>,
     /// The most transfers that were cut at once.
     pub(super) sets_most: u32,
+    /// What registering costs, by rail, in nanoseconds: each time, and for each page. Nothing by default.
+    pub(super) registering: Vec<(u64, u64)>,
+    /// Memory stays registered: what a rail has registered once costs nothing any more.
+    pub(super) keeps: bool,
+    registered: BTreeSet<(usize, RailId)>,
+    /// Registrations that were made.
+    pub(super) made: Vec<RailId>,
+    /// A processor registers with one rail after the other.
+    processor_free: [u64; 2],
     /// Rails that become others, and when.
     pub(super) changes: BTreeMap<u64, (usize, Line)>,
 }
@@ -83,6 +93,11 @@ impl<'m> Timed<'m> {
             over: Vec::new(),
             posts: Vec::new(),
             sets_most: 0,
+            registering: vec![(0, 0); lines.len()],
+            keeps: true,
+            registered: BTreeSet::new(),
+            made: Vec::new(),
+            processor_free: [0; 2],
             changes: BTreeMap::new(),
         };
         timed.run();
@@ -112,15 +127,30 @@ impl<'m> Timed<'m> {
         }
     }
 
+    /// How long it takes to register so much memory.
+    fn register(&mut self, rank: usize, rail: RailId, bytes: u64, write: bool) -> u64 {
+        if !self.registered.insert((rank, rail)) && self.keeps {
+            return 0;
+        }
+        let (each, page) = self.registering[usize::from(rail.0)];
+        let took = each + bytes.div_ceil(4096) * page;
+        let what = if write { Registration::Writable } else { Registration::Readable };
+        self.endpoints[rank].handle_registration_cost(rail, what, bytes, Nanos(took));
+        self.made.push(rail);
+        took
+    }
+
     fn act(&mut self, rank: usize) {
         let mut actions = heapless::Vec::new();
         while self.endpoints[rank].poll_actions(Time(self.now), &mut actions) > 0 {
             for action in actions.drain(..) {
                 match action {
                     Action::Post(post) => self.post(rank, &post),
-                    Action::Register { operation, rail, .. } => {
-                        let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
-                        self.endpoints[rank].handle_registered(Time(self.now), operation, rail, key);
+                    Action::Register { operation, rail, memory, write } => {
+                        let took = self.register(rank, rail, memory.len(), write);
+                        let from = self.processor_free[rank].max(self.now);
+                        self.processor_free[rank] = from + took;
+                        self.happens(from + took, Happens::Registered(rank, operation, rail));
                     }
                     _ => {}
                 }
@@ -157,6 +187,10 @@ impl<'m> Timed<'m> {
                 match entry.remove() {
                     Happens::Completed(rank, id) => {
                         self.endpoints[rank].handle_completion(Time(next), id, PostStatus::Done);
+                    }
+                    Happens::Registered(rank, operation, rail) => {
+                        let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
+                        self.endpoints[rank].handle_registered(Time(next), operation, rail, key);
                     }
                     Happens::Arrives(rank, rail, header) => {
                         let peer = PeerId(1 - rank as u32);

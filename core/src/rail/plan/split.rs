@@ -109,6 +109,8 @@ pub struct Plan {
     pub split_ns: Option<u64>,
     /// Why.
     pub reason: Reason,
+    /// Rails that would have had a part but for something beside moving it: bit per rail. For who plans; a cut has none.
+    pub unpaid: u64,
 }
 
 /// The rail of `eligible` that delivers `bytes` soonest, alone; the lowest of equals. `None` where no eligible rail has a
@@ -125,6 +127,7 @@ fn best_single(rails: &[RailState], eligible: u64, bytes: u64) -> Option<Single>
 pub fn cut(bytes: u64, eligible: u64, rails: &[RailState], plan: &mut Plan) -> bool {
     plan.chunks.clear();
     (plan.finish_ns, plan.single, plan.split_ns, plan.reason) = (0, Single::default(), None, Reason::OneRail);
+    plan.unpaid = 0;
     let Some(single) = best_single(rails, eligible, bytes) else { return false };
     plan.single = single;
     plan.finish_ns = single.finish_ns;

@@ -68,7 +68,7 @@ use self::options::Layout;
 use self::outage::Outage;
 use self::peers::{NO_LINK, Peers};
 use self::receive::Receives;
-use self::registry::Registry;
+use self::registry::{Made, Registry};
 use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
@@ -364,6 +364,9 @@ impl<D: Device> Rail for VerbsRail<D> {
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
         let mut done = deliver(&mut self.reports, sink);
+        for Made { what, bytes, took } in self.registry.take_told() {
+            sink.registered(what, bytes, took);
+        }
         if self.broken {
             self.revive();
         }

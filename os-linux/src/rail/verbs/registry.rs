@@ -25,14 +25,21 @@
 //! Addresses that go over the wire come from a counter, where the device allows it, so that they depend on nothing but
 //! the order of registrations (and on where in a page the memory starts, which hardware wants kept).
 
+mod interval;
+
+use rerail_core::endpoint::Registration;
+use rerail_core::time::Nanos;
 use rerail_verbs::contract::{Access, DestroyError, Device, Mr, PdId, RegisterError, Sge};
 
+use self::interval::{Interval, find, overlapping};
 use super::slab;
 use crate::rail::{MemoryKey, Piece, RailCounters};
 
 const PAGE_BYTES: u64 = 4096;
 /// The first address that is handed out; 0 would look like none.
 const FIRST_ADDRESS: u64 = 1 << 32;
+/// Registrations whose cost is kept until it is told; more between two polls say nothing new.
+const TOLD_MAX: usize = 32;
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -54,6 +61,16 @@ pub(super) struct Registry {
     /// Where the device allows addresses of our choice: the next.
     next_address: Option<u64>,
     figures: Figures,
+    /// What it cost to make those that were not found, until somebody asks; as many as fit.
+    told: Vec<Made>,
+}
+
+/// A registration that had to be made.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Made {
+    pub what: Registration,
+    pub bytes: u64,
+    pub took: Nanos,
 }
 
 /// How much may be registered at once.
@@ -92,6 +109,14 @@ impl Sort {
         }
     }
 
+    fn what(self) -> Registration {
+        match self {
+            Sort::Source | Sort::Target => Registration::Own,
+            Sort::Readable => Registration::Readable,
+            Sort::Writable => Registration::Writable,
+        }
+    }
+
     fn has_key(self) -> bool {
         matches!(self, Sort::Readable | Sort::Writable)
     }
@@ -119,32 +144,6 @@ struct Need {
     /// And had better cover so many bytes from the piece's start: what is to come. Less than the piece counts as that.
     extent: usize,
     sort: Sort,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Interval {
-    start: usize,
-    end: usize,
-    place: u32,
-}
-
-impl Interval {
-    fn of(memory: Piece) -> Self {
-        let start = memory.start.addr();
-        Interval { start, end: start.saturating_add(memory.len), place: NONE }
-    }
-
-    fn len(&self) -> usize {
-        self.end - self.start
-    }
-
-    fn covers(&self, other: Interval) -> bool {
-        self.start <= other.start && other.end <= self.end
-    }
-
-    fn overlaps(&self, other: Interval) -> bool {
-        self.start < other.end && other.start < self.end
-    }
 }
 
 #[derive(Debug)]
@@ -201,6 +200,7 @@ impl Registry {
             bytes: 0,
             next_address: iova.then_some(FIRST_ADDRESS),
             figures: Figures::default(),
+            told: Vec::new(),
         }
     }
 
@@ -310,6 +310,11 @@ impl Registry {
         }
     }
 
+    /// What registrations have cost since this was last asked.
+    pub fn take_told(&mut self) -> impl Iterator<Item = Made> {
+        self.told.drain(..)
+    }
+
     /// Registrations that are with the device.
     pub fn len(&self) -> u32 {
         self.count
@@ -385,7 +390,14 @@ impl Registry {
                 continue;
             }
             match self.make_room(device, memory, sort).and_then(|()| self.register_with(device, memory, sort)) {
-                Ok((mr, address)) => return Ok(self.insert(memory, sort, mr, address)),
+                Ok((mr, address)) => {
+                    let (bytes, took) = (memory.len as u64, Nanos(device.registration_ns()));
+                    // Where it is full, those that are told stand for the rest.
+                    if self.told.len() < TOLD_MAX {
+                        self.told.push(Made { what: sort.what(), bytes, took });
+                    }
+                    return Ok(self.insert(memory, sort, mr, address));
+                }
                 Err(why) => refused = Some((memory.len, why)),
             }
         }
@@ -567,18 +579,4 @@ impl Entry {
     fn address_of(&self, piece: Piece) -> u64 {
         self.address + (piece.start.addr() - self.memory.start.addr()) as u64
     }
-}
-
-/// The place of the interval that covers another. Of those that start before it, the last one ends last.
-fn find(list: &[Interval], wanted: Interval) -> Option<u32> {
-    let after = list.partition_point(|interval| interval.start <= wanted.start);
-    let last = list.get(after.checked_sub(1)?)?;
-    last.covers(wanted).then_some(last.place)
-}
-
-/// Which intervals have bytes in common with another.
-fn overlapping(list: &[Interval], wanted: Interval) -> std::ops::Range<usize> {
-    let first = list.partition_point(|interval| interval.end <= wanted.start);
-    let end = list.partition_point(|interval| interval.start < wanted.end);
-    first..end.max(first)
 }

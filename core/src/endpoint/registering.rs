@@ -1,0 +1,355 @@
+//! What registering memory costs, and for which rails it pays (P-15).
+//!
+//! A rail that reads or writes the peer's memory has to pin and map it first, on both sides: here by a key that the peer
+//! is told, there for the posts. Pinning costs a part for each registration and a part for each page, on the processor,
+//! one rail after the other; a rail keeps what it has registered, so a buffer that is used again costs nothing
+//! (multirail-2004, 4.2). So two things are measured: for each rail what a registration costs that it has to make, and, for
+//! all rails together, how much of the memory they had to register. The latter is a matter of the program and not of the
+//! rail: a rail that was left out because buffers were always new would else never be seen to cost nothing.
+//!
+//! Invariants: integers alone; the state of a rail is bounded, whatever is registered. Where nothing costs anything (TCP,
+//! shared memory, a rail that was never asked), nothing is left out and nothing is reckoned.
+
+use super::Endpoint;
+use super::balanced::Load;
+use super::policy::MessageClass;
+use super::room::rails_of;
+use crate::config::{RAILS_MAX, Striping};
+use crate::ids::RailId;
+use crate::rail::plan::split::{Chunk, Plan, RailState, cut};
+use crate::rail::rate::{Rate, scale};
+use crate::time::Nanos;
+
+/// Bytes of a page, as registrations are counted.
+const PAGE_BYTES: u64 = 4096;
+
+/// Registrations of up to so many pages teach what a registration costs by itself, larger ones what a page costs.
+const SMALL_PAGES_MAX: u64 = 64;
+
+/// All of what was asked for had to be registered; shares are in parts of this.
+const ALL: u64 = 1 << 10;
+
+/// A sample counts one part in 2^2.
+const SHIFT: u32 = 2;
+
+/// A rail that the plan leaves out is asked for a key all the same where this costs no more than one part in 2^6 of the
+/// message's time: who moves the message may know better.
+const CHEAP_SHIFT: u32 = 6;
+
+/// A rail less has to gain one part in 2^6 of the time.
+const GAIN_SHIFT: u32 = 6;
+
+/// What memory is registered for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Registration {
+    /// The peer reads it, by a key.
+    Readable,
+    /// The peer writes it, by a key.
+    Writable,
+    /// This side's own writes and reads.
+    Own,
+}
+
+impl Registration {
+    /// How many there are.
+    const COUNT: usize = 3;
+}
+
+/// Registrations of about one size.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Point {
+    /// How long they were on average, in pages, and how long they took, in nanoseconds; 0: none was seen.
+    pages: u32,
+    nanos: u32,
+}
+
+impl Point {
+    fn follow(&mut self, pages: u64, nanos: u64) {
+        let of = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
+        let (pages, nanos) = (of(pages), of(nanos));
+        if self.pages == 0 {
+            *self = Point { pages, nanos };
+        } else {
+            self.pages = step(self.pages.into(), pages.into()) as u32;
+            self.nanos = step(self.nanos.into(), nanos.into()) as u32;
+        }
+    }
+}
+
+/// A part of the way from an average to a sample, and the sample once there is no part left.
+fn step(average: u64, sample: u64) -> u64 {
+    let far = average.abs_diff(sample);
+    let by = (far >> SHIFT).max(far.min(1));
+    if sample > average { average + by } else { average - by }
+}
+
+/// What a rail's registrations were measured to cost: a part for each and a part for each page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RegistrationCost {
+    small: Point,
+    large: Point,
+}
+
+impl RegistrationCost {
+    /// A registration of so many bytes took so long.
+    fn learn(&mut self, bytes: u64, took: Nanos) {
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let point = if pages <= SMALL_PAGES_MAX { &mut self.small } else { &mut self.large };
+        point.follow(pages, took.0);
+    }
+
+    /// Whether any registration was seen.
+    pub const fn is_known(&self) -> bool {
+        self.small.pages > 0 || self.large.pages > 0
+    }
+
+    /// What a registration of `bytes` is taken to cost; nothing, where none was seen. Where those that were seen had all
+    /// about one size it is the least that fits them: too little is found out, by trying, and too much is not.
+    pub fn time(&self, bytes: u64) -> Nanos {
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        let (small, large) = (self.small, self.large);
+        if small.pages == 0 || large.pages < small.pages.saturating_mul(2) {
+            let seen = if small.pages == 0 { large } else { small };
+            return Nanos(scale(seen.nanos.into(), pages.min(seen.pages.into()), u64::from(seen.pages).max(1)));
+        }
+        let (rise, run) = (large.nanos.saturating_sub(small.nanos), large.pages - small.pages);
+        let away = scale(pages.abs_diff(small.pages.into()), rise.into(), run.into());
+        let at_small = u64::from(small.nanos);
+        Nanos(if pages > small.pages.into() { at_small.saturating_add(away) } else { at_small.saturating_sub(away) })
+    }
+}
+
+/// How much of the memory that was to be registered for something was not registered before.
+#[derive(Clone, Copy, Debug)]
+struct Novelty {
+    asked: u64,
+    missed: u64,
+    /// In parts of [`ALL`].
+    share: u64,
+}
+
+impl Novelty {
+    /// The share with what came since it was last asked for.
+    fn share(&mut self) -> u64 {
+        if self.asked > 0 {
+            let seen = scale(self.missed, ALL, self.asked).min(ALL);
+            *self = Novelty { asked: 0, missed: 0, share: step(self.share, seen) };
+        }
+        self.share
+    }
+}
+
+/// What is known of registering but for what each rail costs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Registering {
+    novelty: [Novelty; Registration::COUNT],
+    /// Rails that were seen to cost something: bit per rail.
+    dear: u64,
+    /// The rail after the one that was asked last though it does not pay.
+    tried: u8,
+}
+
+impl Default for Registering {
+    fn default() -> Self {
+        // Until it is seen otherwise, memory is new.
+        let novelty = Novelty { asked: 0, missed: 0, share: ALL };
+        Registering { novelty: [novelty; Registration::COUNT], dear: 0, tried: 0 }
+    }
+}
+
+/// The rails that are worth asking for keys.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Keys {
+    /// They: bit per rail.
+    pub asked: u64,
+    /// Those that would have a part if registering cost nothing.
+    pub unpaid: u64,
+    /// When the message is predicted to be through, registrations aside; in nanoseconds.
+    pub finish_ns: u64,
+}
+
+/// What a message's registrations would cost.
+struct Bill {
+    what: Registration,
+    /// All of it is registered with every rail, as a key names it all; else each rail registers its part.
+    whole: Option<u64>,
+}
+
+impl Endpoint<'_> {
+    /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that it had registered before is
+    /// not reported: what is missing here was free.
+    pub fn handle_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
+        if usize::from(rail.0) >= self.rails.len() {
+            return;
+        }
+        self.t.figures[usize::from(rail.0)].registering.learn(bytes, took);
+        self.registering.dear |= u64::from(took.0 > 0) << rail.0;
+        let novelty = &mut self.registering.novelty[what as usize];
+        novelty.missed = novelty.missed.saturating_add(bytes);
+    }
+
+    /// A rail is asked to register so much memory.
+    pub(super) fn note_registering(&mut self, what: Registration, bytes: u64) {
+        let novelty = &mut self.registering.novelty[what as usize];
+        novelty.asked = novelty.asked.saturating_add(bytes);
+    }
+
+    /// What came since the last message was cut counts from now on.
+    pub(super) fn follow_registering(&mut self) {
+        self.registering.novelty[Registration::Own as usize].share();
+    }
+
+    /// What registering so much memory with a rail is expected to cost now, in nanoseconds: by what it costs where it has
+    /// to be done, and how often it has.
+    pub(super) fn registering_ns(&self, rail: RailId, what: Registration, bytes: u64) -> u64 {
+        if self.registering.dear >> rail.0 & 1 == 0 {
+            return 0;
+        }
+        let share = { self.registering.novelty[what as usize] }.share();
+        scale(self.t.figures[usize::from(rail.0)].registering.time(bytes).0, share, ALL)
+    }
+
+    /// Of the rails of a mask those that are to register a message's memory for the peer: by `balanced` those whose part
+    /// of it would pay for that, and now and then another one. How the peer will cut, it alone knows: this goes by what is
+    /// believed here, and by nothing that lies on the rails, which is of the other direction.
+    pub(super) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
+        self.registering.novelty[what as usize].share();
+        let Some(worth) = self.worth_keys(channel, (what, bytes), mask) else { return mask };
+        let Keys { asked, finish_ns, .. } = worth;
+        let left_out = mask & !asked;
+        if left_out == 0 {
+            return asked;
+        }
+        let credit = self.save_for_tries(channel, finish_ns);
+        let turned = rails_of(left_out).find(|rail| rail.0 >= self.registering.tried);
+        let Some(rail) = turned.or_else(|| rails_of(left_out).next()) else { return asked };
+        let cost = self.registering_ns(rail, what, bytes);
+        if cost > credit {
+            return asked;
+        }
+        self.registering.tried = rail.0 + 1;
+        self.t.channels.at_mut(channel).try_ns -= cost as u32;
+        asked | 1 << rail.0
+    }
+
+    /// [`asked_for_keys`](Self::asked_for_keys) without consequence and without tries; `None`: all of them.
+    pub(super) fn worth_keys(&self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> Option<Keys> {
+        let is_balanced = self.class_policy(MessageClass::Large).striping == Striping::Balanced;
+        if !is_balanced || self.registering.dear & mask == 0 || mask.is_power_of_two() || mask == 0 {
+            return None;
+        }
+        let load = Load { bytes, is_read: what == Registration::Readable };
+        let mut states = [RailState::default(); RAILS_MAX];
+        for rail in rails_of(mask) {
+            states[usize::from(rail.0)] = self.idle_state_of(channel, load, rail);
+            if states[usize::from(rail.0)].rate == Rate::NONE {
+                return None;
+            }
+        }
+        let (mut plan, rails) = (Plan::default(), self.rails.len());
+        let bill = Bill { what, whole: Some(bytes) };
+        let striped = self.usable(channel, MessageClass::Large, mask);
+        let worth = self.worth(bytes, striped, &states[..rails], &bill, &mut plan)?;
+        let cheap = |rail: &RailId| self.registering_ns(*rail, what, bytes) <= plan.finish_ns >> CHEAP_SHIFT;
+        let asked = rails_of(mask).filter(cheap).fold(worth, |mask, rail| mask | 1 << rail.0);
+        Some(Keys { asked, unpaid: plan.unpaid & !asked, finish_ns: plan.finish_ns })
+    }
+
+    /// Of the rails of a mask those over which a message is worth cutting, where each registers its part for itself, and
+    /// the plan over them.
+    pub(super) fn plan_parts(&self, bytes: u64, mask: u64, states: &[RailState], plan: &mut Plan) -> bool {
+        if self.registering.dear & mask == 0 {
+            return cut(bytes, mask, states, plan);
+        }
+        let bill = Bill { what: Registration::Own, whole: None };
+        self.worth(bytes, mask, states, &bill, plan).is_some()
+    }
+
+    /// The rails of a mask whose parts are worth their registrations, and the plan over them. Starting from the best cut,
+    /// the rail of which a byte costs most to register is left out as long as the message is through earlier without it,
+    /// registrations included. `None`: not enough is known.
+    fn worth(&self, bytes: u64, mut mask: u64, states: &[RailState], bill: &Bill, plan: &mut Plan) -> Option<u64> {
+        if !cut(bytes, mask, states, plan) {
+            return None;
+        }
+        let candidates = mask;
+        let used = |plan: &Plan| plan.chunks.iter().fold(0u64, |used, chunk| used | 1 << chunk.rail);
+        let cost =
+            |chunk: &Chunk| self.registering_ns(RailId(chunk.rail), bill.what, bill.whole.unwrap_or(chunk.bytes));
+        let total = |plan: &Plan| plan.chunks.iter().map(cost).fold(plan.finish_ns, u64::saturating_add);
+        let mut takes_ns = total(plan);
+        let mut other = Plan::default();
+        while plan.chunks.len() > 1 {
+            let dearness = |chunk: &&Chunk| scale(cost(chunk), ALL * ALL, chunk.bytes.max(1));
+            let Some(dearest) = plan.chunks.iter().max_by_key(dearness) else { break };
+            if cost(dearest) == 0 {
+                break;
+            }
+            let without = mask & !(1 << dearest.rail);
+            if !cut(bytes, without, states, &mut other) {
+                break;
+            }
+            let then_ns = total(&other);
+            if then_ns.saturating_add(takes_ns >> GAIN_SHIFT) >= takes_ns {
+                break;
+            }
+            takes_ns = then_ns;
+            mask = without;
+            core::mem::swap(plan, &mut other);
+        }
+        plan.unpaid = candidates & !mask;
+        Some(used(plan))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXED: u64 = 3_000;
+    const PAGE: u64 = 250;
+
+    fn nanos(bytes: u64) -> Nanos {
+        Nanos(FIXED + bytes.div_ceil(PAGE_BYTES) * PAGE)
+    }
+
+    /// P-15: a part for each registration, a part for each page.
+    #[test]
+    fn registrations_cost_a_part_each_and_a_part_for_each_page() {
+        let mut cost = RegistrationCost::default();
+        assert_eq!(cost.time(1 << 20), Nanos(0));
+        for bytes in [16 << 10, 4 << 20, 64 << 10, 1 << 20, 16 << 20, 64 << 10] {
+            cost.learn(bytes, nanos(bytes));
+        }
+        for bytes in [8u64 << 10, 256 << 10, 2 << 20, 64 << 20] {
+            let (is, predicted) = (nanos(bytes).0, cost.time(bytes).0);
+            assert!(predicted.abs_diff(is) * 50 < is, "{bytes} bytes: {predicted} for {is}");
+        }
+    }
+
+    /// Of one size, it is exact for that size, and for others no more than it can be.
+    #[test]
+    fn one_size_says_little_of_others() {
+        let mut cost = RegistrationCost::default();
+        cost.learn(1 << 20, nanos(1 << 20));
+        assert_eq!(cost.time(1 << 20), nanos(1 << 20));
+        assert!(cost.time(64 << 10) <= nanos(64 << 10));
+        assert!(cost.time(16 << 20) <= nanos(16 << 20));
+    }
+
+    /// Buffers that are used again show within some messages, and so do new ones.
+    #[test]
+    fn what_is_used_again_costs_nothing() {
+        let mut novelty = Registering::default().novelty[0];
+        for _ in 0..30 {
+            novelty.asked += 1 << 20;
+            novelty.share();
+        }
+        assert_eq!(novelty.share(), 0);
+        for _ in 0..30 {
+            (novelty.asked, novelty.missed) = (novelty.asked + (1 << 20), novelty.missed + (1 << 20));
+            novelty.share();
+        }
+        assert_eq!(novelty.share(), ALL);
+    }
+}
