@@ -48,8 +48,10 @@ impl Endpoint<'_> {
                 continue;
             }
             let op = self.t.ops.at(packet.op);
-            if op.kind == OpKind::Send && op.fin_seen {
-                // The peer has all of it, as its FIN has said; the memory is the caller's again.
+            let is_of_rounds = matches!(packet.what, What::PartFin | What::Resume);
+            if op.kind == OpKind::Send && op.fin_seen && !is_of_rounds {
+                // The peer has all of it, as its FIN has said; the memory is the caller's again. That it has what is about
+                // rounds its FIN does not say, and a number that never comes stops the lane (F-7).
                 self.t.packets.at_mut(index).lost = false;
                 continue;
             }
