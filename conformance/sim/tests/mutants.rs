@@ -28,6 +28,8 @@ enum Worlds {
     Unwatched,
     /// Those that seeds draw, with faults that end connections.
     Broken,
+    /// Those that seeds draw, in which one sort of connection breaks, and nothing else.
+    Only(Kind),
     /// One scenario file; the seed draws the traffic.
     File(&'static str, &'static str),
 }
@@ -40,6 +42,8 @@ impl Worlds {
             Worlds::Striped => "drawn, no faults, even striping",
             Worlds::Unwatched => "drawn, no faults, no deadlines",
             Worlds::Broken => "drawn, `qp-error` and `stream-reset`",
+            Worlds::Only(Kind::QpError) => "drawn, `qp-error`",
+            Worlds::Only(_) => "drawn, `stream-reset`",
             Worlds::File(name, _) => name,
         }
     }
@@ -48,6 +52,7 @@ impl Worlds {
         let mut scenario = match self {
             Worlds::File(name, text) => Scenario::parse(name, text).expect("a scenario of this repository"),
             Worlds::Broken => world_of(seed, &Menu::Only(vec![Kind::QpError, Kind::StreamReset])),
+            Worlds::Only(kind) => world_of(seed, &Menu::Only(vec![kind])),
             _ => world_of(seed, &Menu::Calm),
         };
         if let Worlds::Messages = self {
@@ -82,6 +87,24 @@ const REPLAY: Worlds =
     Worlds::File("`mutants/replay-unfenced.toml`", include_str!("../../scenarios/mutants/replay-unfenced.toml"));
 const REPEATS: Worlds =
     Worlds::File("`mutants/no-generation.toml`", include_str!("../../scenarios/mutants/no-generation.toml"));
+
+const ROUNDS: Worlds = Worlds::File("`mutants/rounds.toml`", include_str!("../../scenarios/mutants/rounds.toml"));
+const SKIPPED: Worlds = Worlds::File(
+    "`regressions/resume-after-fin.toml`",
+    include_str!("../../scenarios/regressions/resume-after-fin.toml"),
+);
+const ATOMICS: Worlds =
+    Worlds::File("`mutants/atomic-again.toml`", include_str!("../../scenarios/mutants/atomic-again.toml"));
+
+/// A receive is told of bytes that are not there yet, or of others.
+fn is_early(verdict: &Verdict) -> bool {
+    match verdict {
+        Verdict::Corruption(found) => {
+            matches!(found.damage, Damage::Message { .. } | Damage::Stranger { .. } | Damage::Ghost(_))
+        }
+        _ => false,
+    }
+}
 
 fn mutant(bug: Planted) -> Mutant {
     let (worlds, within, is_finding): (_, _, fn(&Verdict) -> bool) = match bug {
@@ -124,6 +147,14 @@ fn mutant(bug: Planted) -> Mutant {
         }),
         Planted::RetainedKept => (Worlds::Calm, 2, |verdict| matches!(verdict, Verdict::Leak(_))),
         Planted::RedialNever => (Worlds::Broken, 16, |verdict| matches!(verdict, Verdict::Lost(Lost::Peer(_)))),
+        Planted::ResumeKeepsFins => (ROUNDS, 8, is_early),
+        Planted::FinOfAnyRound => (ROUNDS, 24, is_early),
+        Planted::VoidNotUnclaimed => (Worlds::Only(Kind::StreamReset), 32, |verdict| {
+            matches!(verdict, Verdict::Stuck(_) | Verdict::Lost(_) | Verdict::Order(_))
+        }),
+        Planted::AtomicAgain => (ATOMICS, 8, |verdict| matches!(verdict, Verdict::Doubled(_))),
+        Planted::ResumeSkipped => (SKIPPED, 24, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Order(_))),
+        Planted::RetainedEarly => (Worlds::Only(Kind::QpError), 16, is_early),
     };
     Mutant { bug, worlds, within, is_finding }
 }

@@ -48,7 +48,8 @@ impl Endpoint<'_> {
                 continue;
             }
             let op = self.t.ops.at(packet.op);
-            let is_of_rounds = matches!(packet.what, What::PartFin | What::Resume);
+            let is_of_rounds =
+                matches!(packet.what, What::PartFin | What::Resume) && !self.planted(Planted::ResumeSkipped);
             if op.kind == OpKind::Send && op.fin_seen && !is_of_rounds {
                 // The peer has all of it, as its FIN has said; the memory is the caller's again. That it has what is about
                 // rounds its FIN does not say, and a number that never comes stops the lane (F-7).
