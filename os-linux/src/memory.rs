@@ -99,13 +99,15 @@ impl fmt::Display for MemoryError {
 impl std::error::Error for MemoryError {}
 
 /// A private anonymous mapping: page aligned, zeroed, unmapped when dropped.
-struct Mapping {
+#[derive(Debug)]
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
 impl Mapping {
-    fn new(bytes: usize) -> Result<Self, MemoryError> {
+    /// So many bytes, at least one. What nobody writes to takes no memory.
+    pub(crate) fn new(bytes: usize) -> Result<Self, MemoryError> {
         // A mapping can't be empty; an empty pool or state takes one page.
         let len = bytes.max(1);
         if isize::try_from(len).is_err() {
@@ -119,6 +121,11 @@ impl Mapping {
             Some(start) => Ok(Mapping { start, len }),
             None => Err(MemoryError::System { bytes, errno: Errno::NOMEM }),
         }
+    }
+
+    /// All of it.
+    pub(crate) const fn whole(&self) -> Piece {
+        Piece { start: self.start.as_ptr(), len: self.len }
     }
 }
 

@@ -431,6 +431,11 @@ impl Endpoint<'_> {
     ) -> Result<Arrival, ProtocolError> {
         let psn = Seq(common.psn);
         if !self.claim_psn(now, channel, UNORDERED, psn)? {
+            if self.planted(Planted::AtomicAgain)
+                && let Body::Atomic(atomic) = body
+            {
+                let _ = self.arrive_atomic(channel, atomic);
+            }
             return Ok(Arrival::Discard);
         }
         match body {

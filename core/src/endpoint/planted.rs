@@ -64,12 +64,28 @@ pub enum Planted {
     /// "Who wants to talk will call": a connection that has failed is not opened again (F-8). Seen as a living peer that is
     /// given up.
     RedialNever,
+    /// "A FIN that came has come": the FINs that a receiver has counted when RESUME comes count for the next round too (F-7).
+    /// Seen by the check of payloads at completion, as soon as writes of the new round land behind the count's end.
+    ResumeKeepsFins,
+    /// "A FIN is a FIN": those of any round count (F-7). Seen as the one before.
+    FinOfAnyRound,
+    /// "Its header came, so it has come": the number of a packet whose payload died on its way stays claimed, so that the
+    /// copy is a duplicate (F-6). Seen by liveness: the request waits for bytes that nobody sends any more.
+    VoidNotUnclaimed,
+    /// "Who asks again wants it again": a copy of an atomic is performed too (S-4, R-7). Seen by the check of cells.
+    AtomicAgain,
+    /// "What is posted needs no copy any more": a retained copy's place is given back when the rail is done with it, though
+    /// it may have to go out again. Seen by the check of payloads when it does.
+    RetainedEarly,
+    /// "Who has all of it has everything": once a message's FIN is here, nothing that was lost of it goes out again, not even
+    /// a RESUME, whose number the peer then never gets (F-7). Seen by liveness, a window further on.
+    ResumeSkipped,
 }
 
 #[cfg(any(test, feature = "planted"))]
 impl Planted {
     /// All of them.
-    pub const ALL: [Planted; 12] = [
+    pub const ALL: [Planted; 18] = [
         Planted::HighWater,
         Planted::FinBeforeData,
         Planted::CompletionOnCqe,
@@ -82,6 +98,12 @@ impl Planted {
         Planted::CreditIgnored,
         Planted::RetainedKept,
         Planted::RedialNever,
+        Planted::ResumeKeepsFins,
+        Planted::FinOfAnyRound,
+        Planted::VoidNotUnclaimed,
+        Planted::AtomicAgain,
+        Planted::RetainedEarly,
+        Planted::ResumeSkipped,
     ];
 
     /// Its name, for command lines and tables.
@@ -99,6 +121,12 @@ impl Planted {
             Planted::CreditIgnored => "credit-ignored",
             Planted::RetainedKept => "retained-kept",
             Planted::RedialNever => "redial-never",
+            Planted::ResumeKeepsFins => "resume-keeps-fins",
+            Planted::FinOfAnyRound => "fin-of-any-round",
+            Planted::VoidNotUnclaimed => "void-not-unclaimed",
+            Planted::AtomicAgain => "atomic-again",
+            Planted::RetainedEarly => "retained-early",
+            Planted::ResumeSkipped => "resume-skipped",
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
-use super::{Endpoint, MessageClass, OpError, RailFault, Registration};
+use super::{Endpoint, MessageClass, OpError, Planted, RailFault, Registration};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
@@ -237,6 +237,8 @@ impl Endpoint<'_> {
             }
             return;
         }
+        let any_round = self.planted(Planted::FinOfAnyRound);
+        let slot = self.t.ops.at_mut(op);
         match (slot.kind, slot.phase) {
             (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
                 slot.fin_seen = true;
@@ -252,7 +254,7 @@ impl Endpoint<'_> {
                 }
             }
             (OpKind::Recv | OpKind::Part, Phase::Written)
-                if slot.round == fin.round && slot.control == Control::None =>
+                if (slot.round == fin.round || any_round) && slot.control == Control::None =>
             {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count.max(1);

@@ -47,13 +47,14 @@ impl Endpoint<'_> {
             if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
                 continue;
             }
+            let skips_resume = self.planted(Planted::ResumeSkipped);
             let op = self.t.ops.at(packet.op);
             if op.kind == OpKind::Send && op.fin_seen {
                 // The peer has all that it wants of it, as its FIN has said; the memory is the caller's again.
                 match packet.what {
                     // Whether it has had this number FIN does not say: the bytes may have been none, or not wanted.
                     What::Data => self.t.packets.at_mut(index).len = 0,
-                    What::PartFin | What::Resume => {}
+                    What::PartFin | What::Resume if !skips_resume => {}
                     // FIN was the answer to this.
                     _ => {
                         self.t.packets.at_mut(index).lost = false;

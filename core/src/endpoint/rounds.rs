@@ -8,10 +8,10 @@
 //! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has nothing to
 //! write again: when the receiver has them all, nothing can land late.
 
-use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::room::rails_of;
 use super::tables::KeySet;
+use super::{Endpoint, Planted};
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::wire::{Cts, Resume};
@@ -115,8 +115,12 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return;
         };
+        let keeps_fins = self.planted(Planted::ResumeKeepsFins);
         let slot = self.t.ops.at_mut(op);
-        (slot.round, slot.fins, slot.fins_expected) = (resume.round, 0, 0);
+        slot.round = resume.round;
+        if !keeps_fins {
+            (slot.fins, slot.fins_expected) = (0, 0);
+        }
         if slot.queued == Queue::None {
             self.answer_round(op);
         }

@@ -116,12 +116,13 @@ impl Endpoint<'_> {
             slot.ack.make_due();
             self.activate(channel);
         }
+        let early = self.planted(Planted::RetainedEarly);
         let slot = self.t.ops.at_mut(op);
         if slot.counted && slot.all_sent && slot.unacked == 0 {
             slot.counted = false;
             self.t.channels.at_mut(channel).requests_in -= 1;
         }
-        let is_kept = if recovers { !slot.is_unsent() } else { slot.posts > 0 };
+        let is_kept = if recovers && !early { !slot.is_unsent() } else { slot.posts > 0 };
         if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && !is_kept && slot.retained != NONE {
             let place = core::mem::replace(&mut slot.retained, NONE);
             if !self.planted(Planted::RetainedKept) {

@@ -32,9 +32,9 @@ impl Ledger {
         to.map(|(_, pair)| pair.len() as u64).sum()
     }
 
-    /// The message that a completion or probe tells of: by its immediate data, by the front of its payload, or, where
+    /// The message that a completion tells of: by its immediate data, by the front of its payload, or, where
     /// both are missing, as the oldest of its pair with this tag and length that was not received (messages of one pair
-    /// with one tag are matched in order, so no other is allowed).
+    /// with one tag are matched in order, so no other is allowed), and that begins with the bytes that are there.
     pub(super) fn name_of(
         &self,
         rank: u32,
@@ -44,15 +44,19 @@ impl Ledger {
         len: u64,
         front: &[u8],
     ) -> Option<Name> {
-        let front = front.first_chunk().filter(|_| len >= 8).map(|front| u64::from_le_bytes(*front));
-        if let Some(bits) = immediate.or(front) {
+        let named = front.first_chunk().filter(|_| len >= 8).map(|front| u64::from_le_bytes(*front));
+        if let Some(bits) = immediate.or(named) {
             return Some(Name::from_bits(bits));
         }
         let pair = self.messages.get(&(peer, rank))?;
         let fits = |message: &&super::ledger::Message| {
             message.receipt.is_none() && message.taken_back.is_none() && message.tag == tag && message.len == len
         };
-        pair.iter().find(fits).map(|message| message.name)
+        let begins = |message: &&super::ledger::Message| {
+            fits(message) && Content::from(message.name).first_difference(0, front).is_none()
+        };
+        // Where nothing begins so, the bytes are wrong, and it is told of whom.
+        pair.iter().find(begins).or_else(|| pair.iter().find(fits)).map(|message| message.name)
     }
 
     /// A receive is told of something; gives the message's name.
@@ -104,7 +108,7 @@ impl Ledger {
             self.corrupt(rank, now.at, Damage::Stranger { receive: request, name: Some(name), peer, bytes });
             return None;
         };
-        let claimed = matches!(entry.ask, Ask::Receive { claimed: Some((claimed, _)), .. } if claimed != name);
+        let claimed = matches!(entry.ask, Ask::Receive { claimed: Some(claim), .. } if !claim.fits(&message));
         let wrong = [
             ("source", peer != name.source()),
             ("tag", tag != message.tag),
@@ -132,6 +136,9 @@ impl Ledger {
             message.receipt = Some(request);
         }
         self.count_received();
+        if let Ask::Receive { claimed: Some(claim), .. } = &entry.ask {
+            self.name_claim(rank, claim, name);
+        }
         let entry = &mut self.books[rank as usize].requests[request as usize];
         entry.parts.push(Part { name, offset, bytes, told: now });
         Some(name)
@@ -188,7 +195,7 @@ impl Ledger {
         }
         let holds = |entry: &Request| {
             let (from, multi) = match entry.ask {
-                Ask::Receive { claimed: Some((claimed, _)), .. } if claimed != name => return false,
+                Ask::Receive { claimed: Some(claim), .. } if !claim.fits(&message) => return false,
                 Ask::Receive { from, .. } => (from, false),
                 Ask::Multi { from, .. } => (from, true),
                 _ => return false,
@@ -197,7 +204,7 @@ impl Ledger {
                 return false;
             }
             let pieces = entry.memory.iter().map(|seg| memory.peek(rank, *seg).unwrap_or_default());
-            let buffer: Vec<u8> = pieces.flatten().copied().collect();
+            let buffer = pieces.collect::<Vec<_>>().concat();
             let bytes = message.len.min(entry.len()) as usize;
             let is_at = |at: usize| Content::from(name).first_difference(0, &buffer[at..at + bytes]).is_none();
             match multi {

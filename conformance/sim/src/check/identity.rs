@@ -79,7 +79,7 @@ impl From<Name> for Content {
 
 impl Content {
     /// Eight bytes, the `index`-th of the content; the first eight are the seed itself.
-    fn word(self, index: u64) -> [u8; 8] {
+    const fn word(self, index: u64) -> [u8; 8] {
         if index == 0 {
             return self.0.to_le_bytes();
         }
@@ -90,38 +90,40 @@ impl Content {
     }
 
     /// The byte at `at`.
-    pub fn byte(self, at: u64) -> u8 {
+    pub const fn byte(self, at: u64) -> u8 {
         self.word(at / 8)[(at % 8) as usize]
     }
 
     /// Writes the content's bytes from `offset` on.
     pub fn fill(self, offset: u64, into: &mut [u8]) {
-        self.pieces(offset, into.len(), |range, word| into[range].copy_from_slice(word));
+        let (head, rest) = into.split_at_mut(to_next_word(offset, into.len()));
+        head.iter_mut().zip(offset..).for_each(|(byte, at)| *byte = self.byte(at));
+        let first = offset.div_ceil(8);
+        let (words, tail) = rest.as_chunks_mut::<8>();
+        words.iter_mut().zip(first..).for_each(|(word, index)| *word = self.word(index));
+        tail.copy_from_slice(&self.word(first + words.len() as u64)[..tail.len()]);
     }
 
     /// Where `bytes` differ first from the content's bytes from `offset` on.
     pub fn first_difference(self, offset: u64, bytes: &[u8]) -> Option<Difference> {
-        let mut bad = None;
-        self.pieces(offset, bytes.len(), |range, word| {
-            if bad.is_none() && bytes[range.clone()] != *word {
-                let at = range.clone().zip(word).find(|(at, byte)| bytes[*at] != **byte);
-                bad = at.map(|(at, byte)| Difference { at: at as u64, expected: *byte, found: bytes[at] });
-            }
-        });
-        bad
+        // Whole words first: most bytes are as they should be.
+        let (head, rest) = bytes.split_at(to_next_word(offset, bytes.len()));
+        let differs = |(byte, at): (&u8, u64)| *byte != self.byte(at);
+        let start = if head.iter().zip(offset..).any(differs) {
+            0
+        } else {
+            let (words, _) = rest.as_chunks::<8>();
+            let well = words.iter().zip(offset.div_ceil(8)..).take_while(|(word, index)| **word == self.word(*index));
+            head.len() + 8 * well.count()
+        };
+        let at = start + bytes[start..].iter().zip(offset + start as u64..).position(differs)?;
+        Some(Difference { at: at as u64, expected: self.byte(offset + at as u64), found: bytes[at] })
     }
+}
 
-    /// Cuts `len` bytes from `offset` on at the content's words.
-    fn pieces(self, offset: u64, len: usize, mut piece: impl FnMut(std::ops::Range<usize>, &[u8])) {
-        let mut done = 0;
-        while done < len {
-            let at = offset + done as u64;
-            let skip = (at % 8) as usize;
-            let take = (8 - skip).min(len - done);
-            piece(done..done + take, &self.word(at / 8)[skip..skip + take]);
-            done += take;
-        }
-    }
+/// How many of `len` bytes from `offset` on come before the next whole word.
+fn to_next_word(offset: u64, len: usize) -> usize {
+    ((8 - offset % 8) as usize % 8).min(len)
 }
 
 /// A byte that is not what it should be.
@@ -138,9 +140,9 @@ pub struct Difference {
 /// Where `bytes` are not all `expected`.
 pub fn first_not(expected: u8, bytes: &[u8]) -> Option<Difference> {
     // Whole lines first: most memory is as it should be.
-    let line = [expected; 64];
     let (lines, _) = bytes.as_chunks::<64>();
-    let start = 64 * lines.iter().position(|found| *found != line).unwrap_or(lines.len());
+    let is_odd = |line: &[u8; 64]| line.iter().fold(0, |odd, found| odd | (found ^ expected)) != 0;
+    let start = 64 * lines.iter().position(is_odd).unwrap_or(lines.len());
     let at = start + bytes[start..].iter().position(|byte| *byte != expected)?;
     Some(Difference { at: at as u64, expected, found: bytes[at] })
 }

@@ -12,6 +12,7 @@ use rerail_core::time::Time;
 use rerail_core::wire::Refusal;
 
 use super::cells::{Cells, Operation};
+use super::claims::{Claim, Probe};
 use super::identity::{Content, Name};
 use super::slots::Slots;
 use super::verdict::{Corruption, Damage, Doubled, PeerLoss, RequestFacts, Verdict};
@@ -45,8 +46,8 @@ pub enum Ask {
     Receive {
         /// Which it takes.
         from: Selector,
-        /// For a claimed message: which, and when it was claimed ([`Ledger::claimed`]).
-        claimed: Option<(Name, Moment)>,
+        /// For a claimed message: what is known of it ([`Ledger::claimed`]).
+        claimed: Option<Claim>,
     },
     /// A buffer for messages.
     Multi {
@@ -114,7 +115,7 @@ impl Ask {
     pub fn peer(&self) -> Option<u32> {
         match *self {
             Ask::Send { name, .. } => Some(name.destination()),
-            Ask::Receive { claimed: Some((name, _)), .. } => Some(name.source()),
+            Ask::Receive { claimed: Some(claim), .. } => Some(claim.source),
             Ask::Receive { from, .. } | Ask::Multi { from, .. } => from.source.map(|peer| peer.0),
             Ask::Put { target, .. } | Ask::Get { target, .. } | Ask::Atomic { target, .. } | Ask::Flush { target } => {
                 Some(target)
@@ -207,17 +208,6 @@ pub struct Message {
     pub taken_back: Option<Moment>,
     /// The receiver's request that got it.
     pub receipt: Option<u32>,
-}
-
-/// A message that a probe found.
-#[derive(Clone, Copy, Debug)]
-pub struct Probe {
-    /// What was asked for.
-    pub from: Selector,
-    /// What was found.
-    pub name: Name,
-    /// When.
-    pub at: Moment,
 }
 
 /// One rank's entries.
@@ -394,40 +384,6 @@ impl Ledger {
         }
     }
 
-    /// Enters what a probe found.
-    pub fn probed(
-        &mut self,
-        rank: u32,
-        at: Time,
-        from: Selector,
-        found: &rerail_core::endpoint::Found,
-    ) -> Option<Name> {
-        let name = self.found(rank, at, found)?;
-        let at = self.moment(at);
-        self.books[rank as usize].probes.push(Probe { from, name, at });
-        Some(name)
-    }
-
-    fn found(&mut self, rank: u32, at: Time, found: &rerail_core::endpoint::Found) -> Option<Name> {
-        let (peer, bytes) = (found.peer.0, found.bytes);
-        let name = self.name_of(rank, peer, found.immediate, found.tag, bytes, &[]);
-        let fits = |message: &&Message| {
-            let envelope = (message.name.source(), message.tag, message.len) == (peer, found.tag, bytes);
-            envelope && message.name.destination() == rank && message.taken_back.is_none()
-        };
-        let known = name.and_then(|name| self.message(name)).filter(fits).map(|message| message.name);
-        if known.is_none() {
-            self.corrupt(rank, at, Damage::Stranger { receive: u32::MAX, name, peer, bytes });
-        }
-        known
-    }
-
-    /// Enters that a message was claimed; the claim goes into the [`Ask::Receive`] that receives it.
-    pub fn claimed(&mut self, rank: u32, at: Time, found: &rerail_core::endpoint::Found) -> Option<(Name, Moment)> {
-        let name = self.found(rank, at, found)?;
-        Some((name, self.moment(at)))
-    }
-
     /// Enters a completion. `memory`: the bytes of the request's memory, its pieces one after the other, as they are now.
     pub fn told(&mut self, rank: u32, at: Time, completion: &Completion, memory: &[u8]) -> Told {
         let now = self.moment(at);
@@ -589,7 +545,7 @@ impl Ledger {
         let entry = &self.books[rank as usize].requests[request as usize];
         let name = match entry.ask {
             Ask::Send { name, .. } => Some(name),
-            Ask::Receive { claimed, .. } => claimed.map(|(name, _)| name),
+            Ask::Receive { claimed, .. } => claimed.and_then(|claim| claim.name),
             _ => None,
         };
         RequestFacts { rank, request, kind: entry.ask.word(), peer: entry.ask.peer(), name, since: entry.submitted.at }

@@ -21,6 +21,7 @@
 
 mod arrivals;
 mod cells;
+mod claims;
 mod identity;
 mod judge;
 mod ledger;
@@ -39,9 +40,10 @@ use std::rc::Rc;
 
 pub use arrivals::Peek;
 pub use cells::{Cells, Operation, Rule};
+pub use claims::{Claim, Probe};
 pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
 pub use judge::{Cut, Ending, NoMemory, WindowMemory, gravity, judge, protected};
-pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Probe, Request, Told};
+pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Request, Told};
 pub use memory::{Arena, Extent, Scar};
 pub use patience::Patience;
 pub use slots::Slots;

@@ -86,7 +86,7 @@ impl Graph<'_> {
         let book = self.ledger.book(self.rank);
         // A claim takes its place when it is made, not when the message is received.
         let posted = |entry: &Request| match entry.ask {
-            Ask::Receive { claimed: Some((_, at)), .. } => at,
+            Ask::Receive { claimed: Some(claim), .. } => claim.at,
             _ => entry.submitted,
         };
         let mut requests: Vec<(u32, &Request)> = (0..).zip(&book.requests).collect();
@@ -220,28 +220,23 @@ impl Graph<'_> {
     /// What a probe found was free then; what stood before it was not.
     fn probes(&mut self) -> Result<(), Disorder> {
         for probe in &self.ledger.book(self.rank).probes {
+            // What was found and lost with its peer before it was there: which it was is not known.
+            let Some(name) = probe.name else { continue };
             let node = self.nodes.len();
             let stamp = probe.at.stamp;
-            self.nodes.push(Node {
-                name: probe.name,
-                receive: None,
-                earliest: stamp,
-                latest: stamp,
-                after: Vec::new(),
-            });
+            self.nodes.push(Node { name, receive: None, earliest: stamp, latest: stamp, after: Vec::new() });
             self.not_overtaken(node, &probe.from)?;
             let posted = self.receives.iter().take_while(|receive| receive.entry.submitted.stamp < stamp).count();
             // A receive that was taken back later stood there all the same.
-            let message = self.ledger.message(probe.name).copied();
+            let message = self.ledger.message(name).copied();
             for receive in &self.receives[..posted] {
                 let late = receive.entry.cancelled.is_some_and(|cancelled| cancelled.stamp > stamp);
                 if late && receive.nodes.is_empty() && message.is_some_and(|message| takes(&receive.from, &message)) {
-                    let (receive, name) = (receive.number, probe.name);
-                    return Err(Disorder::PassedBy { receive, younger: None, name });
+                    return Err(Disorder::PassedBy { receive: receive.number, younger: None, name });
                 }
             }
             self.not_passed_by(node, posted)?;
-            if let Some(&matched) = self.of.get(&probe.name) {
+            if let Some(&matched) = self.of.get(&name) {
                 self.nodes[matched].after.push(node);
             }
         }

@@ -1,5 +1,9 @@
+use rerail_core::endpoint::Found;
+use rerail_core::ids::PeerId;
+use rerail_core::time::Time;
+
 use super::super::story::{Story, tagged};
-use super::super::verdict::Verdict;
+use super::super::verdict::{Corruption, Damage, Verdict};
 use super::*;
 
 fn order(story: &Story) -> Option<Disorder> {
@@ -236,6 +240,64 @@ fn a_claim_counts_from_when_it_was_made() {
     let claim = story.ask(1, Ask::Receive { from: all, claimed }, 16);
     story.got(claim, first);
     assert_eq!(order(&story), None);
+}
+
+/// Two messages of one sender, one tag and one length, claimed before the first of them is there.
+#[test]
+fn claims_without_a_name_are_told_apart_by_what_they_bring() {
+    let all = tagged(None, 0, !0);
+    for named in 0..3 {
+        let mut story = Story::new(2);
+        let send = |story: &mut Story, at| if named == at { story.send(0, 1, 1) } else { story.send_unnamed(0, 1, 1) };
+        let (first, second) = (send(&mut story, 0), send(&mut story, 1));
+        story.probe(1, all, first);
+        let claims = [story.claim(1, all, first), story.claim(1, all, second)];
+        let probed = story.ledger.book(1).probes[0].name;
+        assert_eq!(probed, (named == 0).then_some(first), "known by immediate data alone");
+        story.got(claims[1], second);
+        story.got(claims[0], first);
+        assert_eq!(story.ledger.book(1).probes[0].name, Some(first));
+        assert_eq!(story.verdict(), Verdict::Clean, "named: {named}");
+    }
+
+    // The younger went to the claim that was made first.
+    let mut story = Story::new(2);
+    let (first, second) = (story.send_unnamed(0, 1, 1), story.send_unnamed(0, 1, 1));
+    let claims = [story.claim(1, all, first), story.claim(1, all, second)];
+    story.got(claims[0], second);
+    story.got(claims[1], first);
+    assert!(order(&story).is_some());
+
+    // Another message than the one that was shown.
+    let mut story = Story::new(2);
+    let (first, second) = (story.send(0, 1, 1), story.send_unnamed(0, 1, 1));
+    let claim = story.claim(1, all, first);
+    story.got(claim, second);
+    assert!(matches!(story.verdict(), Verdict::Corruption(Corruption { damage: Damage::Envelope { .. }, .. })));
+}
+
+#[test]
+fn what_a_probe_shows_was_sent() {
+    let mut story = Story::new(2);
+    let name = story.send_unnamed(0, 1, 1);
+    let shown = story.found(name);
+    let wrong = [
+        Found { bytes: 17, ..shown },
+        Found { tag: Some(2), ..shown },
+        Found { tag: None, ..shown },
+        Found { peer: PeerId(1), ..shown },
+        Found { immediate: Some(name.to_bits()), ..shown },
+        Found { immediate: Some(7), ..shown },
+    ];
+    for (time, found) in (100..).zip(wrong) {
+        let mut ledger = story.ledger.clone();
+        assert!(!ledger.probed(1, Time(time), tagged(None, 0, !0), &found), "{found:?}");
+        assert!(ledger.claimed(1, Time(time), &found).is_none() && ledger.has_findings());
+    }
+    assert!(story.ledger.claimed(1, Time(99), &shown).is_some());
+    let receive = story.recv(1, tagged(None, 0, !0));
+    story.got(receive, name);
+    assert!(story.ledger.claimed(1, Time(99), &shown).is_none(), "it is received");
 }
 
 #[test]

@@ -105,6 +105,9 @@ impl Slots {
             .filter(after)
             .map(|version| version.content)
             .collect();
+        if allowed.iter().rev().any(|content| content.first_difference(0, bytes).is_none()) {
+            return None;
+        }
         let places = (0u64..).zip(bytes);
         let (at, found) = places
             .map(|(at, byte)| (at, *byte))

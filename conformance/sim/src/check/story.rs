@@ -50,6 +50,15 @@ impl Story {
         name
     }
 
+    /// A message of 16 bytes whose name travels in its payload alone.
+    pub(super) fn send_unnamed(&mut self, from: u32, to: u32, tag: u64) -> Name {
+        let name = self.ledger.next_name(from, to);
+        let ask = Ask::Send { name, len: 16, tag: Some(tag), immediate: false, level: Level::Reusable };
+        let request = self.ask(from, ask, 16);
+        self.sent(from, request, name, 16);
+        name
+    }
+
     pub(super) fn sent(&mut self, rank: u32, request: u32, name: Name, len: usize) {
         let mut payload = vec![0; len];
         Content::from(name).fill(0, &mut payload);
@@ -73,7 +82,8 @@ impl Story {
     pub(super) fn done(&self, name: Name) -> Done {
         let message = *self.ledger.message(name).unwrap();
         let peer = PeerId(name.source());
-        Done { bytes: message.len, peer, tag: message.tag, immediate: Some(name.to_bits()), ..Done::default() }
+        let immediate = message.immediate.then_some(name.to_bits());
+        Done { bytes: message.len, peer, tag: message.tag, immediate, ..Done::default() }
     }
 
     /// A receive of 16 bytes gets a message of as many, well.
@@ -113,17 +123,19 @@ impl Story {
 
     pub(super) fn probe(&mut self, rank: u32, from: Selector, name: Name) {
         let at = self.time();
-        let message = *self.ledger.message(name).unwrap();
-        let immediate = Some(name.to_bits());
-        let found = Found { peer: PeerId(name.source()), tag: message.tag, immediate, bytes: message.len };
-        self.ledger.probed(rank, at, from, &found);
+        let found = self.found(name);
+        assert!(self.ledger.probed(rank, at, from, &found));
     }
 
-    pub(super) fn claimed(&mut self, rank: u32, name: Name) -> Option<(Name, Moment)> {
+    /// What probes and claims show of a message.
+    pub(super) fn found(&self, name: Name) -> Found {
+        let Done { peer, tag, immediate, bytes, .. } = self.done(name);
+        Found { peer, tag, immediate, bytes }
+    }
+
+    pub(super) fn claimed(&mut self, rank: u32, name: Name) -> Option<Claim> {
         let at = self.time();
-        let message = *self.ledger.message(name).unwrap();
-        let (peer, immediate) = (PeerId(name.source()), Some(name.to_bits()));
-        let found = Found { peer, tag: message.tag, immediate, bytes: message.len };
+        let found = self.found(name);
         self.ledger.claimed(rank, at, &found)
     }
 

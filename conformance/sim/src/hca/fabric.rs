@@ -141,7 +141,9 @@ impl Fabric {
     /// Appends the owners of devices for whom something became visible since the last call: completions, events. In
     /// ascending order, each once.
     pub fn take_woken(&mut self, out: &mut Vec<u32>) {
-        out.extend(std::mem::take(&mut self.woken));
+        while let Some(owner) = self.woken.pop_first() {
+            out.push(owner);
+        }
     }
 
     /// Nanoseconds of its processor that a process has spent on HCAs since the last call; whoever runs the process lets it

@@ -324,7 +324,11 @@ impl PipeNet {
     pub fn read(&mut self, end: PipeEnd, max: usize, out: &mut Vec<u8>) -> usize {
         let side = self.side_mut(end);
         let len = max.min(side.rx.len());
-        out.extend(side.rx.drain(..len));
+        let (front, back) = side.rx.as_slices();
+        let of_front = len.min(front.len());
+        out.extend_from_slice(&front[..of_front]);
+        out.extend_from_slice(&back[..len - of_front]);
+        side.rx.drain(..len);
         // A sender that stands still is told of room once there is room for something.
         let room = side.expected + RECEIVE_BYTES - side.rx.len() as u64;
         if side.state == State::Open && room >= side.granted + RECEIVE_BYTES / 2 {

@@ -38,6 +38,8 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     policies(&mut scenario, &mut Rng::new(seed, "policies"));
     scenario.limits.safety = Span::from_millis(rng.within(1, 20));
     recovery(&mut scenario, &mut Rng::new(seed, "recovery"));
+    // Where rails can read, that is how large messages come; rounds of writes need rails that can't.
+    scenario.verbs.read = !Rng::new(seed, "reads").one_in(3);
     let kinds = menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));

@@ -6,22 +6,15 @@
 //! (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration before that promise ends.
 #![allow(unsafe_code)]
 
-use std::alloc::{self, Layout};
-use std::ptr::NonNull;
-
 use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
 
-use crate::memory::copy_pieces;
+use crate::memory::{Mapping, copy_pieces};
 use crate::rail::Piece;
 
-/// Pages are so long where it matters: the slab starts on one.
-const PAGE_BYTES: usize = 4096;
-
-/// Buffers in one piece of zeroed memory.
+/// Buffers in one piece of zeroed memory, which starts on a page.
 #[derive(Debug)]
 pub(super) struct Slab {
-    start: NonNull<u8>,
-    layout: Layout,
+    memory: Mapping,
     /// Where the device sees it, and its key; both 0 before it is registered.
     base: u64,
     lkey: u32,
@@ -30,32 +23,31 @@ pub(super) struct Slab {
 impl Slab {
     /// So many bytes, at least one; `None`: there is no memory.
     pub fn new(bytes: u64) -> Option<Self> {
-        let layout = Layout::from_size_align(usize::try_from(bytes).ok()?.max(1), PAGE_BYTES).ok()?;
-        // SAFETY: the layout's size is not 0.
-        let start = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
-        Some(Slab { start, layout, base: 0, lkey: 0 })
+        let memory = Mapping::new(usize::try_from(bytes).ok()?).ok()?;
+        Some(Slab { memory, base: 0, lkey: 0 })
     }
 
     /// Registers all of it for local use. The device must be dropped before the slab.
     pub fn register(&mut self, device: &mut impl Device, pd: PdId, iova: Option<u64>) -> Result<(), RegisterError> {
-        let base = iova.unwrap_or(self.start.addr().get() as u64);
+        let Piece { start, len } = self.memory.whole();
+        let base = iova.unwrap_or(start.addr() as u64);
         // SAFETY: the memory is the slab's own and lives longer than the device (see above); nobody has references to it.
-        let mr = unsafe { device.register(pd, self.start.as_ptr(), self.layout.size() as u64, base, Access::LOCAL) }?;
+        let mr = unsafe { device.register(pd, start, len as u64, base, Access::LOCAL) }?;
         (self.base, self.lkey) = (base, mr.lkey);
         Ok(())
     }
 
     /// A range as requests name it.
     pub fn sge(&self, at: u64, len: u32) -> Sge {
-        debug_assert!(at + u64::from(len) <= self.layout.size() as u64);
+        debug_assert!(at + u64::from(len) <= self.memory.whole().len as u64);
         Sge { address: self.base + at, len, lkey: self.lkey }
     }
 
     /// The memory of a range; panics where it is not all inside.
     fn range(&self, at: u64, len: usize) -> Piece {
-        let at = at as usize;
-        assert!(at <= self.layout.size() && len <= self.layout.size() - at, "a range outside of the slab");
-        Piece { start: self.start.as_ptr().wrapping_add(at), len }
+        let (at, whole) = (at as usize, self.memory.whole());
+        assert!(at <= whole.len && len <= whole.len - at, "a range outside of the slab");
+        Piece { start: whole.start.wrapping_add(at), len }
     }
 
     /// Copies bytes in.
@@ -88,13 +80,6 @@ impl Slab {
         // SAFETY: `from` lies in the slab; the pieces are those of a read that is not complete (`Outgoing::payload`), or
         // were filled in by the sink just now (`Sink::place`).
         unsafe { copy_pieces(&[from], payload) }
-    }
-}
-
-impl Drop for Slab {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout; the device that could name it is gone.
-        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
     }
 }
 

@@ -52,7 +52,8 @@ fn the_worst_moment_counts() {
     watch.note(None, "messages held", 5, 9);
     watch.note(None, "messages held", 3, 2);
     watch.note(None, "messages held", 6, 9);
-    let over: Facts = watch.bounds(Weather::Calm).into_iter().filter(|(_, reached, bound)| reached > bound).collect();
+    let over: Facts =
+        watch.bounds(Weather::Calm, 0).into_iter().filter(|(_, reached, bound)| reached > bound).collect();
     assert_eq!(over, [("all ranks: messages held".to_owned(), 3, 2), ("rank 0: packets".to_owned(), 4, 3)]);
 }
 

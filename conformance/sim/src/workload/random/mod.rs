@@ -14,6 +14,7 @@ use super::{Job, Parameters, WorkloadError};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
+use crate::world::fault::Kind;
 use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Player, Shared};
 use ending::{Watch, Weather};
@@ -120,7 +121,7 @@ impl Job for Random {
             usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
-        let mut bounds = self.watch.bounds(weather(world));
+        let mut bounds = self.watch.bounds(weather(world), kept_back(world));
         if rested {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
@@ -148,6 +149,16 @@ fn weather(world: &World) -> Weather {
         None => Weather::Calm,
         Some(_) => Weather::Rough,
     }
+}
+
+/// Completions that faults have kept back, and queues of completions that broke.
+fn kept_back(world: &World) -> u64 {
+    let of = |kind, amount: u64| match kind {
+        Kind::NeverCompletes => amount.max(1),
+        Kind::CqOverflow => 1,
+        _ => 0,
+    };
+    world.faults().map(|(at, _)| of(at.fault.kind, at.fault.amount)).sum()
 }
 
 /// Everybody's memory, as checkers want to see it.

@@ -270,6 +270,6 @@ impl Plan {
         }
         // Twice, because holes between buffers can't always be used; all turns, where a lost peer ends their order.
         let turns: u64 = by_turn.values().sum();
-        always + turns.min(2 * by_turn.values().max().copied().unwrap_or(0) + (1 << 20)) + 4096
+        always + turns.min(2 * by_turn.values().max().copied().unwrap_or(0) + (1 << 17)) + 4096
     }
 }

@@ -92,7 +92,7 @@ impl Player {
         let Some(found) = cx.engine.probe(&selector) else { return Claimed::None };
         let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return Claimed::Full };
         self.blank(cx, &extents);
-        if self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found).is_none() {
+        if !self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found) {
             self.failed = true;
             return Claimed::None;
         }

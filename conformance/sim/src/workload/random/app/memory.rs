@@ -4,7 +4,7 @@ use rerail_core::endpoint::{Access, Window};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 
-use super::super::plan::{ALONE, CHAIN, Plan, SUM};
+use super::super::plan::{ALONE, CHAIN, Plan, SUM, Step};
 use super::{Player, SENDS_MAX};
 use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
 use crate::world::Cx;
@@ -21,7 +21,7 @@ impl Player {
     pub(super) fn lay_out(&mut self, cx: &mut Cx<'_>) {
         let shared = &mut *self.shared.borrow_mut();
         let plan = &shared.plan;
-        let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank), send_bytes(plan)];
+        let bytes = [plan.window_bytes(), plan.receive_bytes(self.rank), send_bytes(plan, self.rank)];
         let regions: Vec<RegionId> = bytes.iter().filter_map(|bytes| cx.engine.alloc(*bytes as usize).ok()).collect();
         let [window, receive, send] = regions[..] else {
             panic!("the machine has no {bytes:?} bytes for a rank");
@@ -141,10 +141,18 @@ fn first_content(rank: u32, slot: u32) -> Content {
     Content(u64::from(rank) << 32 | u64::from(slot) | 1 << 63)
 }
 
-/// Bytes of buffers for what a rank sends and puts.
-fn send_bytes(plan: &Plan) -> u64 {
+/// Bytes of buffers for what a rank sends and puts: as much as can be under way at once, with holes between, or all of
+/// it, where that is less (most of these bytes would never be used, and poisoning them took a third of a world's time).
+fn send_bytes(plan: &Plan, rank: u32) -> u64 {
     let most = plan.messages.iter().map(|message| message.len).max().unwrap_or(0);
-    (most + 1024) * (SENDS_MAX as u64 + 1) * 2 + (1 << 16)
+    let at_once = (most + 1024) * (SENDS_MAX as u64 + 1) * 2;
+    let sends = plan.sends[rank as usize].iter().map(|index| plan.messages[*index].len);
+    let puts = plan.steps[rank as usize].iter().map(|step| match *step {
+        Step::Put { slot, .. } => plan.slots[slot as usize],
+        _ => 32,
+    });
+    let all = sends.chain(puts).map(|len| len + 1024).sum();
+    at_once.min(all) + (1 << 16)
 }
 
 fn ghost(ledger: &mut Ledger, rank: u32, at: Time, scar: Scar) {

@@ -193,7 +193,7 @@ impl Player {
         match outcome {
             Ok(operation) => {
                 let segs = self.segs(receiving, &extents);
-                let what = describe(&ask);
+                let what = cx.trace.is_on().then(|| describe(&ask)).unwrap_or_default();
                 let request = self.shared.borrow_mut().ledger.submitted(self.rank, cx.now, ask, &segs, notify);
                 let id = operation.0.to_bits();
                 cx.trace.note(
@@ -250,7 +250,7 @@ impl Player {
         let memory = request.and_then(|request| self.open.get(&request)).map_or_else(Vec::new, |open| {
             let region = self.region(open.receiving);
             let bytes = cx.engine.bytes(region).unwrap_or_default();
-            open.extents.iter().flat_map(|extent| &bytes[extent.range()]).copied().collect()
+            open.extents.iter().map(|extent| &bytes[extent.range()]).collect::<Vec<_>>().concat()
         });
         let told = self.shared.borrow_mut().ledger.told(self.rank, cx.now, completion, &memory);
         if let Some(name) = told.name {

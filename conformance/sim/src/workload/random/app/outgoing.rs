@@ -6,7 +6,7 @@ use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::super::plan::{ALONE, CHAIN, SUM, Step};
 use super::{Player, Refused, Sort, Telling};
-use crate::check::{Ask, Content, Operation};
+use crate::check::{Ask, Claim, Content, Operation};
 use crate::rng::Rng;
 use crate::world::Cx;
 
@@ -238,7 +238,9 @@ pub(super) fn describe(ask: &Ask) -> String {
             format!("send msg {:x} to rank {}, {len} bytes, {level}", name.to_bits(), name.destination())
         }
         Ask::Receive { from, claimed: None } => format!("receive from {:?}", from),
-        Ask::Receive { claimed: Some((name, _)), .. } => format!("receive of claimed msg {:x}", name.to_bits()),
+        Ask::Receive { claimed: Some(Claim { name: Some(name), .. }), .. } => {
+            format!("receive of claimed msg {:x}", name.to_bits())
+        }
         ask => match ask.peer() {
             Some(peer) => format!("{} at rank {peer}", ask.word()),
             None => ask.word().to_owned(),

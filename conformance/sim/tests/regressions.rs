@@ -1,0 +1,52 @@
+//! Worlds that once failed, of the core or of the checkers, replayed: `conformance/scenarios/regressions/`, one file each,
+//! with its story in front. Faults stand in them one by one, because what seeds draw changes as the drawing does.
+
+use std::collections::BTreeSet;
+
+use rerail_core::endpoint::Planted;
+use rerail_sim::scenario::Scenario;
+use rerail_sim::soak::{run, run_planted};
+use rerail_sim::trace::Trace;
+
+/// A file, the seed that it failed with, and a planted bug with which it fails (again), where there is one.
+struct Regression {
+    file: &'static str,
+    seed: u64,
+    bug: Option<Planted>,
+}
+
+const REGRESSIONS: &[Regression] = &[
+    Regression { file: "resume-after-fin.toml", seed: 24, bug: Some(Planted::ResumeSkipped) },
+    Regression { file: "two-claims-look-alike.toml", seed: 31042, bug: None },
+];
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/regressions");
+
+fn world(regression: &Regression) -> Scenario {
+    let text = std::fs::read_to_string(format!("{FOLDER}/{}", regression.file)).expect("a file of this repository");
+    Scenario::parse(regression.file, &text).expect("a scenario of this repository")
+}
+
+#[test]
+fn what_failed_once_is_clean() {
+    for regression in REGRESSIONS {
+        let (verdict, ..) = run(&world(regression), regression.seed, Trace::off());
+        assert!(verdict.is_good(), "{}: {verdict}", regression.file);
+    }
+}
+
+#[test]
+fn with_its_bug_it_fails_again() {
+    for regression in REGRESSIONS {
+        let Some(bug) = regression.bug else { continue };
+        let (verdict, ..) = run_planted(&world(regression), regression.seed, Trace::off(), bug);
+        assert!(!verdict.is_good(), "{} does not need what it was mended by", regression.file);
+    }
+}
+
+#[test]
+fn every_file_is_replayed() {
+    let files = std::fs::read_dir(FOLDER).expect("a folder of this repository");
+    let names: BTreeSet<String> = files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(names, REGRESSIONS.iter().map(|regression| regression.file.to_owned()).collect());
+}
