@@ -46,7 +46,7 @@ impl Gate {
 impl Rail for Gate {
     forward!(
         name, facts, address, add_peer, connect, disconnect, sever, post, register, deregister, forget, is_closing,
-        wait_fd, arm, disarm, counters, usage
+        wait_fd, wait_fd_changes, arm, disarm, counters, usage
     );
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

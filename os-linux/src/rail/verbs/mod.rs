@@ -421,6 +421,10 @@ impl<D: Device> Rail for VerbsRail<D> {
         self.device.get()?.wait_fd()
     }
 
+    fn wait_fd_changes(&self) -> u32 {
+        self.revival.times
+    }
+
     fn arm(&mut self) -> bool {
         if self.broken {
             return self.reports.is_empty() && !self.revival.reset_due && !self.device.is_open();
