@@ -12,17 +12,19 @@ use crate::port::{LinkLayer, Port};
 /// An open device. Closed when dropped.
 pub struct Context {
     name: String,
+    /// Path of its character device.
+    node: String,
     handle: Handle,
 }
 
 impl Context {
-    pub(crate) fn new(name: String, handle: Handle) -> Self {
-        Context { name, handle }
+    pub(crate) fn new(name: String, node: String, handle: Handle) -> Self {
+        Context { name, node, handle }
     }
 
-    /// What it is made of.
-    pub(crate) fn into_parts(self) -> (String, Handle) {
-        (self.name, self.handle)
+    /// What it is made of: name, path of the character device, and itself.
+    pub(crate) fn into_parts(self) -> (String, String, Handle) {
+        (self.name, self.node, self.handle)
     }
 
     /// The device's name.

@@ -8,6 +8,7 @@
 //! | `queue_pairs` | changing and asking queue pairs |
 //! | `work` | posting and polling |
 //! | `events` | events and what can be waited on |
+//! | `removal` | noticing that the device is taken away |
 //! | `attributes` | attributes in the library's form and back |
 //! | `limits` | what the device can do |
 //! | `names` | names with generations |
@@ -25,6 +26,7 @@ mod limits;
 mod names;
 mod objects;
 mod queue_pairs;
+mod removal;
 mod work;
 
 use std::collections::VecDeque;
@@ -32,6 +34,7 @@ use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
 use self::names::Names;
+use self::removal::Removal;
 use crate::contract::{
     AhId, Attrs, Completion, CqId, CreateError, Kind, Limits, ModifyError, PdId, QpCaps, QpKind, QpState, SrqId, XrcdId,
 };
@@ -51,6 +54,7 @@ pub struct IbDevice {
     /// It had a fatal error, or was unplugged.
     gone: bool,
     pace: EventPace,
+    removal: Option<Removal>,
     scratch: Scratch,
     qps: Names<QpEntry>,
     srqs: Names<SrqEntry>,
@@ -72,6 +76,23 @@ struct EventPace {
     pause: u32,
     /// Calls to come that don't look.
     left: u32,
+    /// Looks to come that don't ask whether the device was removed: that is one more system call.
+    removal_left: u32,
+}
+
+impl EventPace {
+    /// Looks for events of which one asks for a removal.
+    const REMOVAL_LOOKS: u32 = 16;
+
+    /// Every `calls`-th call looks.
+    fn every(calls: u32) -> EventPace {
+        EventPace { pause: calls.saturating_sub(1), left: 0, removal_left: 0 }
+    }
+
+    /// The next call looks for everything.
+    fn look_now(&mut self) {
+        (self.left, self.removal_left) = (0, 0);
+    }
 }
 
 struct QpEntry {
@@ -115,18 +136,20 @@ impl IbDevice {
     /// # Errors
     /// The device can't be asked what it can do, or makes no event channel.
     pub fn new(context: Context) -> Result<IbDevice, QueryError> {
-        let (name, handle) = context.into_parts();
+        let (name, node, handle) = context.into_parts();
         let failed = |error| QueryError::of_device(name.clone(), error);
         let attr = handle.query_device().map_err(failed)?;
         handle.unblock_events().map_err(failed)?;
         let channel = handle.create_channel().map_err(failed)?;
-        let wait = events::wait_for(&handle, &channel).map_err(failed)?;
+        let removal = Removal::of(&node);
+        let wait = events::wait_for(&handle, &channel, removal.as_ref()).map_err(failed)?;
         let limits = limits::limits(&handle, &channel, &attr);
         Ok(IbDevice {
             limits,
             registration_flags: 0,
             gone: false,
-            pace: EventPace { pause: 0, left: 0 },
+            pace: EventPace::every(1),
+            removal,
             scratch: Scratch::new(),
             qps: Names::new(),
             srqs: Names::new(),
@@ -154,7 +177,7 @@ impl IbDevice {
     /// failed completion, and after the device was slept on (which ends with
     /// [`cq_event`](crate::contract::Device::cq_event)). At first: at each.
     pub fn set_event_interval(&mut self, calls: u32) {
-        self.pace = EventPace { pause: calls.saturating_sub(1), left: 0 };
+        self.pace = EventPace::every(calls);
     }
 
     fn alive(&self) -> Result<(), CreateError> {

@@ -389,7 +389,7 @@ fn receive(mut wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
 }
 
 /// Nothing is left but what a test still holds.
-pub(in crate::tests) fn alive() -> Vec<&'static str> {
+pub(crate) fn alive() -> Vec<&'static str> {
     let mut alive = script(|script| script.alive.clone());
     alive.sort_unstable();
     alive
