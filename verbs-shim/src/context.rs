@@ -7,6 +7,7 @@ use rdma_core_sys::{self as sys, ibv_device_attr};
 use crate::error::{Query, QueryError};
 use crate::ffi::{self, Handle};
 use crate::gid::{GidEntry, Guid};
+use crate::offers::Offers;
 use crate::port::{LinkLayer, Port};
 
 /// An open device. Closed when dropped.
@@ -38,6 +39,11 @@ impl Context {
             Ok(attr) => Ok(DeviceAttributes::from(&attr)),
             Err(error) => Err(self.failed(Query::Device, error)),
         }
+    }
+
+    /// What it offers beside what all devices have.
+    pub fn offers(&self) -> Offers {
+        self.handle.query_offers().map(|attr| Offers::of(&attr)).unwrap_or_default()
     }
 
     /// One port; ports count from 1.

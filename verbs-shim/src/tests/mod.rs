@@ -3,6 +3,7 @@
 mod choice;
 mod device;
 mod fake;
+mod offers;
 
 use rdma_core_sys::{Functions, LoadError};
 
