@@ -59,6 +59,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 
+pub use codes::status_of;
 pub use open::Identity;
 pub use options::{VerbsError, VerbsOptions};
 
