@@ -143,7 +143,7 @@ impl IbDevice {
         let attr = handle.query_device().map_err(failed)?;
         handle.unblock_events().map_err(failed)?;
         let channel = handle.create_channel().map_err(failed)?;
-        let removal = Removal::of(&node);
+        let removal = Removal::of_device(&name, &node);
         let wait = events::wait_for(&handle, &channel, removal.as_ref()).map_err(failed)?;
         let limits = limits::limits(&handle, &channel, &attr);
         Ok(IbDevice {
