@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use rdma_core_sys::*;
 use rustix::event::epoll;
 
+use super::IbDevice;
 use super::removal::Removal;
-use super::{EventPace, IbDevice};
 use crate::contract::{AsyncEvent, CqId, QpId, SrqId};
 use crate::ffi::{Channel, Handle, RawEvent};
 
@@ -32,22 +32,12 @@ impl IbDevice {
         }
     }
 
-    /// Whether the device was taken away since the last look; asked by some of the calls only.
-    fn was_removed(&mut self) -> bool {
-        if self.pace.removal_left > 0 {
-            self.pace.removal_left -= 1;
-            return false;
-        }
-        self.pace.removal_left = EventPace::REMOVAL_LOOKS - 1;
-        !self.gone && self.removal.as_mut().is_some_and(Removal::happened)
-    }
-
     pub(super) fn next_async_event(&mut self) -> Option<AsyncEvent> {
         if self.pace.left > 0 {
             self.pace.left -= 1;
             return None;
         }
-        if self.was_removed() {
+        if !self.gone && self.removal.as_mut().is_some_and(Removal::happened) {
             self.gone = true;
             return Some(AsyncEvent::DeviceFatal);
         }

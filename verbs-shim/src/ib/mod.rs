@@ -77,22 +77,17 @@ struct EventPace {
     pause: u32,
     /// Calls to come that don't look.
     left: u32,
-    /// Looks to come that don't ask whether the device was removed: that is one more system call.
-    removal_left: u32,
 }
 
 impl EventPace {
-    /// Looks for events of which one asks for a removal.
-    const REMOVAL_LOOKS: u32 = 16;
-
     /// Every `calls`-th call looks.
     fn every(calls: u32) -> EventPace {
-        EventPace { pause: calls.saturating_sub(1), left: 0, removal_left: 0 }
+        EventPace { pause: calls.saturating_sub(1), left: 0 }
     }
 
     /// The next call looks for everything.
     fn look_now(&mut self) {
-        (self.left, self.removal_left) = (0, 0);
+        self.left = 0;
     }
 }
 
