@@ -112,7 +112,8 @@ case_removal() {
 
 case_removal_of_both() {
     export RERAIL_RECOVERY_TIMEOUT=5s
-    traffic 20
+    # For longer than it takes: it ends with the loss.
+    traffic 90
     soon rdma link delete rxe0
     soon rdma link delete rxe1
     wait $pid
