@@ -20,7 +20,7 @@ use crate::exchange::{describe, pattern};
 use crate::exit::{Exit, Failure};
 use crate::launch;
 use crate::output::stats::Latency;
-use crate::session::{Path, Session};
+use crate::session::Session;
 
 use ends::Plan;
 use kernel::{Access, Buffers, Kernel, KernelError, Load, Pair, window_key};
@@ -37,9 +37,6 @@ const SIZES_BANDWIDTH: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 
 const SIZES_RATE: [u64; 4] = [0, 8, 64, 512];
 /// Polls for so long before it sleeps: here latency counts, not the other processes.
 const SPIN: Duration = Duration::from_millis(20);
-/// The same for streams over verbs, where the device works on while nobody looks. The side that only waits would take its
-/// processor from others to no purpose; so do peers that are measured beside (the passive side of `ib_write_bw` sleeps).
-const SPIN_STREAM: Duration = Duration::from_micros(200);
 /// How long to wait at most for the peer's goodbye.
 const FAREWELL: Duration = Duration::from_secs(10);
 /// The key of each rank's window, the rank added.
@@ -78,9 +75,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         ends::agree(&mut session, &mut plan)?;
         plan.give(&mut args);
     }
-    let streams = matches!(args.measure, Measure::Bandwidth | Measure::Bidirectional);
-    let over_verbs = session.size() == 2 && session.path(1 - session.rank()) == Path::Verbs;
-    session.set_spin(if streams && over_verbs { SPIN_STREAM } else { SPIN });
+    session.set_spin(SPIN);
     if session.size() != 2 {
         return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
     }
