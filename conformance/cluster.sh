@@ -6,7 +6,8 @@
 #   conformance/cluster.sh serve [KEY]         the first of two nodes: prints the key for the other one
 #   conformance/cluster.sh measure HOST KEY    the second: measures with the first one
 #
-# RERAIL_VERBS_DEVICES says which devices; without it all that can be used. PORT (7470): the first node's TCP port.
+# RERAIL_VERBS_DEVICES says which devices; without it all that can be used. PORT (7470): the first node's TCP port. RERAIL: a
+# program that is built already. CHECK, PERF: more options of `rerail check` and `rerail perf`, as --known FILE, --sizes 8,64K.
 # Exit codes: 0 done, 1 something failed (the document says what), 69 there is no verbs device here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -38,7 +39,8 @@ document() {
     "$RERAIL" info --json
     echo ", \"check\":"
     # A case that failed is a result, not a reason to stop.
-    "$RERAIL" check --all-devices --json || failed=1
+    # shellcheck disable=SC2086
+    "$RERAIL" check --all-devices --json ${CHECK:-} || failed=1
     echo ", \"figures\": ["
     for run in "${runs[@]}"; do
         [ $first -eq 1 ] || echo ","
@@ -49,12 +51,14 @@ document() {
     echo "] }"
 }
 
-locally() { "$RERAIL" perf "$@" --path verbs --verify --json || { failed=1; echo null; }; }
+# shellcheck disable=SC2086
+locally() { "$RERAIL" perf "$@" ${PERF:-} --path verbs --verify --json || { failed=1; echo null; }; }
 remotely() {
     local out
     # The other node needs a moment for each.
     for _ in $(seq 50); do
-        if out=$("$RERAIL" perf "$@" --verify --json --connect "$host:$port" --key "$key" 2>"$complaint"); then
+        # shellcheck disable=SC2086
+        if out=$("$RERAIL" perf "$@" ${PERF:-} --verify --json --connect "$host:$port" --key "$key" 2>"$complaint"); then
             printf '%s\n' "$out"
             return
         fi
@@ -81,7 +85,7 @@ measure)
     document remotely
     ;;
 *)
-    sed -n '2,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

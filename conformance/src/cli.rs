@@ -282,7 +282,8 @@ pub struct CheckArgs {
     /// On a verbs device: after how many milliseconds nothing is under way any more.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub settle_ms: u32,
-    /// Failures of the cases in this file are known, with their reasons (conformance/devices).
+    /// Failures of the cases in this file are known, with their reasons (conformance/devices). That one of them passes is a
+    /// failure of the file: exit code 1.
     #[arg(long, value_name = "FILE")]
     pub known: Option<PathBuf>,
     /// Run nothing: print reports of `--json` side by side.

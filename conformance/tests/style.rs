@@ -21,6 +21,7 @@ const UNSAFE_FILES: &[&str] = &[
     "core/src/shm/model.rs",
     "core/src/shm/tests.rs",
     "core/src/store/arena.rs",
+    "os-linux/examples/verbs_cost.rs",
     "os-linux/src/bootstrap/pmi1.rs",
     "os-linux/src/bootstrap/server/signals.rs",
     "os-linux/src/bootstrap/server/spawn.rs",

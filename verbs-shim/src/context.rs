@@ -7,22 +7,25 @@ use rdma_core_sys::{self as sys, ibv_device_attr};
 use crate::error::{Query, QueryError};
 use crate::ffi::{self, Handle};
 use crate::gid::{GidEntry, Guid};
+use crate::offers::Offers;
 use crate::port::{LinkLayer, Port};
 
 /// An open device. Closed when dropped.
 pub struct Context {
     name: String,
+    /// Path of its character device.
+    node: String,
     handle: Handle,
 }
 
 impl Context {
-    pub(crate) fn new(name: String, handle: Handle) -> Self {
-        Context { name, handle }
+    pub(crate) fn new(name: String, node: String, handle: Handle) -> Self {
+        Context { name, node, handle }
     }
 
-    /// What it is made of.
-    pub(crate) fn into_parts(self) -> (String, Handle) {
-        (self.name, self.handle)
+    /// What it is made of: name, path of the character device, and itself.
+    pub(crate) fn into_parts(self) -> (String, String, Handle) {
+        (self.name, self.node, self.handle)
     }
 
     /// The device's name.
@@ -36,6 +39,11 @@ impl Context {
             Ok(attr) => Ok(DeviceAttributes::from(&attr)),
             Err(error) => Err(self.failed(Query::Device, error)),
         }
+    }
+
+    /// What it offers beside what all devices have.
+    pub fn offers(&self) -> Offers {
+        self.handle.query_offers().map(|attr| Offers::of(&attr)).unwrap_or_default()
     }
 
     /// One port; ports count from 1.

@@ -122,7 +122,7 @@ impl Device<'_> {
     /// Opens it. The context lives on its own: the list may go.
     pub fn open(&self) -> Result<Context, DeviceError> {
         match self.list.open(self.index) {
-            Ok(handle) => Ok(Context::new(self.name(), handle)),
+            Ok(handle) => Ok(Context::new(self.name(), self.node_path(), handle)),
             Err(error) => Err(DeviceError::new(self.name(), self.node_path(), error)),
         }
     }

@@ -43,6 +43,7 @@ mod error;
 mod ffi;
 mod gid;
 mod ib;
+mod offers;
 mod port;
 #[cfg(test)]
 mod tests;
@@ -53,4 +54,5 @@ pub use device::{Device, Devices, NodeKind, Transport, Verbs};
 pub use error::{DeviceError, ListError, OpenError, QueryError};
 pub use gid::{Gid, GidEntry, GidKind, Guid};
 pub use ib::IbDevice;
+pub use offers::{Moderation, Offers, OnDemand};
 pub use port::{LinkLayer, Port, PortState};

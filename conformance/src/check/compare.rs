@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::CheckReport;
+use super::{CheckReport, FIXED};
 use crate::exit::{Exit, Failure};
 use crate::output::write_stdout;
 
@@ -49,7 +49,7 @@ fn document(reports: &[CheckReport]) -> String {
             .collect();
         text += &format!("| `{}` | {} |\n", case.name, cells.join(" | "));
         for report in reports {
-            if let ("known failure" | "failed", Some(why)) = outcome(report, case.name) {
+            if let ("known failure" | "failed" | FIXED, Some(why)) = outcome(report, case.name) {
                 reasons.entry(case.name).or_default().push(format!("{}: {why}", report.device));
             }
         }
@@ -74,7 +74,7 @@ fn outcome<'r>(report: &'r CheckReport, case: &str) -> (&'r str, Option<&'r str>
 /// How the cases of a group ended: `12 passed, 1 known failure`.
 fn tally(report: &CheckReport, group: &str) -> String {
     let mut counts: Vec<(&str, usize)> =
-        ["passed", "known failure", "failed", "unsupported"].into_iter().map(|word| (word, 0)).collect();
+        ["passed", "known failure", "failed", FIXED, "unsupported"].into_iter().map(|word| (word, 0)).collect();
     for line in report.cases.iter().filter(|line| line.name.starts_with(group)) {
         if let Some((_, count)) = counts.iter_mut().find(|(word, _)| *word == line.outcome) {
             *count += 1;

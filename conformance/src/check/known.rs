@@ -46,6 +46,12 @@ impl Known {
         Ok(known)
     }
 
+    /// One case.
+    #[cfg(test)]
+    pub fn of(case: &str, reason: &str) -> Known {
+        Known { reasons: [(case.to_owned(), reason.to_owned())].into() }
+    }
+
     /// Why this case fails, if that is known.
     pub fn reason(&self, case: &str) -> Option<&str> {
         self.reasons.get(case).map(String::as_str)

@@ -5,6 +5,7 @@ mod compare;
 mod known;
 
 use std::borrow::Cow;
+use std::path::Path;
 use std::time::Duration;
 
 use rerail_contract::{CaseResult, Filter, Outcome, Testbed, run as run_suite};
@@ -20,12 +21,15 @@ use crate::output::{Progress, json, write_stdout};
 /// The device that is always there.
 const SOFTWARE: &str = "sim";
 
+/// The outcome of a case that passes and stands in the list of known failures: the list is not true any more.
+const FIXED: &str = "passed though known to fail";
+
 /// A case, for programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct CaseLine {
     name: Cow<'static, str>,
     rule: Cow<'static, str>,
-    /// `passed`, `failed`, `known failure` or `unsupported`.
+    /// `passed`, `failed`, `known failure`, [`FIXED`] or `unsupported`.
     outcome: Cow<'static, str>,
     why: Option<String>,
 }
@@ -39,6 +43,9 @@ struct CheckReport {
     passed: usize,
     failed: usize,
     known: usize,
+    /// Passed, and listed as failures.
+    #[serde(default)]
+    fixed: usize,
     unsupported: usize,
     cases: Vec<CaseLine>,
 }
@@ -69,7 +76,11 @@ pub fn run(args: &CheckArgs) -> Result<Exit, Failure> {
     if args.json {
         json(&reports)?;
     }
-    Ok(if reports.iter().all(|report| report.failed == 0) { Exit::Ok } else { Exit::Verification })
+    for report in reports.iter().filter(|report| report.fixed > 0) {
+        let file = args.known.as_deref().unwrap_or(Path::new("")).display();
+        eprintln!("{}: {} cases pass that {file} lists as failures; take them out", report.device, report.fixed);
+    }
+    Ok(if reports.iter().all(CheckReport::is_as_expected) { Exit::Ok } else { Exit::Verification })
 }
 
 /// Which devices: all that verbs lists, or the one named, if it is there and can be used.
@@ -128,6 +139,7 @@ fn check(args: &CheckArgs, filter: &Filter, known: &Known, name: &str, devices: 
         passed: count("passed"),
         failed: count("failed"),
         known: count("known failure"),
+        fixed: count(FIXED),
         unsupported: count("unsupported"),
         cases: lines,
     }
@@ -147,7 +159,8 @@ fn versions(name: &str, devices: Option<&Devices>) -> Vec<String> {
 fn line(result: &CaseResult, known: &Known) -> CaseLine {
     let name = result.case.name;
     let (outcome, why) = match (&result.outcome, known.reason(name)) {
-        (Outcome::Passed, _) => ("passed", None),
+        (Outcome::Passed, None) => ("passed", None),
+        (Outcome::Passed, Some(reason)) => (FIXED, Some(format!("listed: {reason}"))),
         (Outcome::Failed(failure), Some(reason)) => ("known failure", Some(format!("{reason} ({failure})"))),
         (Outcome::Failed(failure), None) => ("failed", Some(failure.to_string())),
         (Outcome::Unsupported(need), _) => ("unsupported", Some(need.to_string())),
@@ -156,6 +169,11 @@ fn line(result: &CaseResult, known: &Known) -> CaseLine {
 }
 
 impl CheckReport {
+    /// Nothing failed but what was known to, and all of that did.
+    fn is_as_expected(&self) -> bool {
+        self.failed + self.fixed == 0
+    }
+
     /// Every case that did not pass, or every one, and the table.
     fn text(&self, list: bool) -> String {
         let mut text = String::new();
@@ -165,6 +183,7 @@ impl CheckReport {
                 "failed" => format!("FAILED         {name}: {why} [{}]\n", line.rule),
                 "unsupported" => format!("unsupported    {name}: needs {why}\n"),
                 "known failure" => format!("known failure  {name}: {why}\n"),
+                FIXED => format!("PASSED         {name}: is {why}\n"),
                 _ => format!("passed         {name}\n"),
             };
         }
@@ -179,11 +198,57 @@ impl CheckReport {
 
     fn row(&self, name: &str, among: impl Fn(&CaseLine) -> bool) -> String {
         let count = |outcome| self.cases.iter().filter(|line| among(line) && line.outcome == outcome).count();
-        let (passed, failed, known) = (count("passed"), count("failed"), count("known failure"));
+        let passed = count("passed") + count(FIXED);
+        let (failed, known) = (count("failed"), count("known failure"));
         format!("{name:<12} {passed:>6} {failed:>6} {known:>6} {:>11}\n", count("unsupported"))
     }
 }
 
 fn group(case: &str) -> &str {
     case.split('/').next().unwrap_or(case)
+}
+
+#[cfg(test)]
+mod tests {
+    use rerail_contract::{Failure, Need};
+
+    use super::*;
+
+    fn lines(known: &Known, outcome: impl Fn() -> Outcome) -> CheckReport {
+        let case = rerail_contract::cases().next().unwrap();
+        let cases = vec![line(&CaseResult { group: "one", case, outcome: outcome() }, known)];
+        let count = |wanted: &str| cases.iter().filter(|line| line.outcome == wanted).count();
+        CheckReport {
+            device: "one".into(),
+            versions: Vec::new(),
+            passed: count("passed"),
+            failed: count("failed"),
+            known: count("known failure"),
+            fixed: count(FIXED),
+            unsupported: count("unsupported"),
+            cases,
+        }
+    }
+
+    /// A list of known failures is held to: what it names must fail, or be something that the device hasn't got.
+    #[test]
+    fn what_is_known_to_fail_must_fail() {
+        let name = rerail_contract::cases().next().unwrap().name;
+        let (none, known) = (Known::default(), Known::of(name, "a reason"));
+        let fails =
+            || Outcome::Failed(Failure::Wrong { what: "it".into(), expected: "so".into(), came: "thus".into() });
+        let passes = || Outcome::Passed;
+        for (known, outcome, as_expected, word) in [
+            (&none, &fails as &dyn Fn() -> Outcome, false, "FAILED"),
+            (&none, &passes, true, ""),
+            (&known, &fails, true, "known failure"),
+            (&known, &passes, false, "PASSED"),
+            (&known, &|| Outcome::Unsupported(Need::Xrc), true, "unsupported"),
+        ] {
+            let report = lines(known, outcome);
+            let text = report.text(false);
+            assert_eq!(report.is_as_expected(), as_expected, "{text}");
+            assert!(text.starts_with(word), "{text}");
+        }
+    }
 }

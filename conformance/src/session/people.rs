@@ -5,6 +5,8 @@ use std::fmt;
 use rerail_core::endpoint::{LossReason, ProtocolError, RailFault};
 use rerail_core::ids::RailId;
 use rerail_linux::driver::Transport;
+use rerail_linux::rail::verbs::status_of;
+use rerail_verbs::contract::Status;
 use serde::{Deserialize, Serialize};
 
 /// What every rank tells the others about itself before it starts.
@@ -104,7 +106,19 @@ pub fn describe_fault(fault: RailFault) -> String {
         RailFault::Gone => "nobody listens any more: its process is gone".to_owned(),
         RailFault::Unauthenticated => "it did not prove that it belongs to the job".to_owned(),
         RailFault::TimedOut => "no answer in time".to_owned(),
-        RailFault::Device { code } => format!("the link failed: {}", std::io::Error::from_raw_os_error(code)),
+        RailFault::Device { code } => match status_of(code) {
+            Some(Status::RetryExceeded) => {
+                "the link failed: the other side's device has not acknowledged (transport retry counter exceeded)"
+                    .to_owned()
+            }
+            Some(status) => format!("the link failed: a work request ended with {status}"),
+            None if code == libc::EIO => {
+                "the link failed: a verbs device was removed or had a fatal error; the rail goes on \
+                when the device is back (`rdma link`, `rerail info`)"
+                    .to_owned()
+            }
+            None => format!("the link failed: {}", std::io::Error::from_raw_os_error(code)),
+        },
         RailFault::Corrupt => "it wrote what no honest peer writes".to_owned(),
     }
 }
@@ -144,6 +158,20 @@ mod tests {
         );
         let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
         assert_eq!(loss(why, name), "rail tcp:eth0: nobody listens any more: its process is gone");
+    }
+
+    /// What a verbs device says is no errno, and an unplugged one is told as such.
+    #[test]
+    fn a_devices_reason_is_told_in_its_own_words() {
+        for (code, words) in [
+            (4096 + 12, "has not acknowledged"),
+            (4096 + 10, "a work request ended with remote access error"),
+            (libc::EIO, "removed or had a fatal error"),
+            (libc::ENOMEM, "Cannot allocate memory"),
+        ] {
+            let told = describe_fault(RailFault::Device { code });
+            assert!(told.contains(words), "{code}: {told}");
+        }
     }
 
     #[test]

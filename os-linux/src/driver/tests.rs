@@ -9,6 +9,7 @@ mod messages;
 mod onesided;
 mod process;
 mod registration;
+mod reopened;
 mod sleep;
 mod striping;
 mod world;

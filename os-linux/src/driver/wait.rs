@@ -3,7 +3,8 @@
 //! One epoll descriptor stands for everything that can wake the transport: the rails' descriptors and a timer that is
 //! set to the earliest deadline of core and rails. The core's state changes only through calls on the transport, so it
 //! is asked first; then each rail arms, which means that it looks once more for work *after* it has asked to be woken.
-//! Whatever arrives later makes the descriptor readable.
+//! Whatever arrives later makes the descriptor readable. A rail whose device was opened again has another descriptor:
+//! that is looked at before each sleep, and the old one left by being closed (`epoll(7)`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -31,6 +32,8 @@ pub(super) struct Waiter {
     epoll: OwnedFd,
     timer: OwnedFd,
     armed: bool,
+    /// Which of its descriptors each rail is waited for by: [`Rail::wait_fd_changes`](crate::rail::Rail::wait_fd_changes).
+    followed: Vec<u32>,
     /// What the timer is set to; `None`: off.
     timer_due: Option<Time>,
 }
@@ -46,7 +49,27 @@ impl Waiter {
         for fd in rails.iter().filter_map(|slot| slot.rail.wait_fd()) {
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
-        Ok(Waiter { epoll, timer, armed: false, timer_due: None })
+        let followed = rails.iter().map(|slot| slot.rail.wait_fd_changes()).collect();
+        Ok(Waiter { epoll, timer, armed: false, followed, timer_due: None })
+    }
+
+    /// Takes the descriptors that are others than before.
+    fn follow(&mut self, rails: &[Slot]) -> Result<(), WaitError> {
+        for (slot, followed) in rails.iter().zip(&mut self.followed) {
+            let changes = slot.rail.wait_fd_changes();
+            if changes == *followed {
+                continue;
+            }
+            if let Some(fd) = slot.rail.wait_fd() {
+                match epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
+                    // Changed twice, and here already.
+                    Ok(()) | Err(Errno::EXIST) => {}
+                    Err(errno) => return Err(WaitError { call: "epoll_ctl", errno }),
+                }
+            }
+            *followed = changes;
+        }
+        Ok(())
     }
 
     pub(super) fn is_armed(&self) -> bool {
@@ -77,7 +100,7 @@ impl Transport {
     /// `false`: there is something to do already (a round to drive or an event to take), and nothing is armed.
     ///
     /// # Errors
-    /// Where the system refuses to set the timer.
+    /// Where the system refuses to set the timer, or to wait for a descriptor that is new.
     pub fn arm(&mut self) -> Result<bool, WaitError> {
         self.disarm();
         let now = now();
@@ -91,6 +114,7 @@ impl Transport {
         if due != self.waiter.timer_due {
             self.waiter.set_timer(due)?;
         }
+        self.waiter.follow(&self.engine.rails)?;
         let rails = &mut self.engine.rails;
         for index in 0..rails.len() {
             if !rails[index].rail.arm() {

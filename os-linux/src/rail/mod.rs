@@ -193,6 +193,11 @@ pub trait Rail {
     }
     /// A descriptor that becomes readable when there is something to poll, once [`arm`](Self::arm) was called.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
+    /// Counts how often [`wait_fd`](Self::wait_fd) has become another descriptor, or one at all: a closed descriptor's
+    /// number may be the next one's.
+    fn wait_fd_changes(&self) -> u32 {
+        0
+    }
     /// Prepares for sleeping on the descriptor; `false`: there is work already, don't sleep.
     fn arm(&mut self) -> bool;
     /// Ends what `arm` began.

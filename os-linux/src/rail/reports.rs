@@ -26,6 +26,9 @@ impl Report {
 
 /// Tells all that was noted, in its order; returns how much that was.
 pub(super) fn deliver(reports: &mut VecDeque<Report>, sink: &mut dyn Sink) -> usize {
+    if reports.is_empty() {
+        return 0;
+    }
     let count = reports.len();
     for report in reports.drain(..) {
         match report {

@@ -90,6 +90,8 @@ fn nested(path: &str, offset: usize, size: usize) {
 fn verbs_context() {
     let end = size_of::<verbs_context>();
     for (field, offset) in [
+        ("modify_cq", offset_of!(verbs_context, modify_cq)),
+        ("query_device_ex", offset_of!(verbs_context, query_device_ex)),
         ("open_qp", offset_of!(verbs_context, open_qp)),
         ("create_qp_ex", offset_of!(verbs_context, create_qp_ex)),
         ("get_srq_num", offset_of!(verbs_context, get_srq_num)),
@@ -120,7 +122,16 @@ fn main() {
         phys_state link_layer flags port_cap_flags2);
     println!("ibv_gid size {} align {}", size_of::<ibv_gid>(), align_of::<ibv_gid>());
     closed!(ibv_gid_entry: gid gid_index port_num gid_type ndev_ifindex);
+    closed!(ibv_query_device_ex_input: comp_mask);
+    closed!(ibv_odp_caps: general_caps per_transport_caps);
+    closed!(ibv_cq_moderation_caps: max_cq_count max_cq_period);
+    open!(ibv_device_attr_ex: orig_attr comp_mask odp_caps completion_timestamp_mask hca_core_clock device_cap_flags_ex
+        cq_mod_caps);
+    closed!(ibv_moderate_cq: cq_count cq_period);
+    closed!(ibv_modify_cq_attr: attr_mask moderate);
     constants!(
+        IBV_ODP_SUPPORT IBV_ODP_SUPPORT_SEND IBV_ODP_SUPPORT_RECV IBV_ODP_SUPPORT_WRITE IBV_ODP_SUPPORT_READ
+        IBV_ODP_SUPPORT_SRQ_RECV IBV_CQ_ATTR_MODERATE
         IBV_SYSFS_NAME_MAX IBV_SYSFS_PATH_MAX IBV_NODE_UNKNOWN IBV_NODE_CA IBV_NODE_SWITCH IBV_NODE_ROUTER
         IBV_NODE_RNIC IBV_NODE_USNIC IBV_NODE_USNIC_UDP IBV_NODE_UNSPECIFIED IBV_TRANSPORT_IB IBV_TRANSPORT_IWARP
         IBV_ATOMIC_NONE IBV_ATOMIC_HCA IBV_ATOMIC_GLOB IBV_DEVICE_XRC IBV_PORT_NOP IBV_PORT_DOWN IBV_PORT_INIT

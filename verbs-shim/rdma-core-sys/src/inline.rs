@@ -8,6 +8,7 @@ use core::mem::offset_of;
 use core::ptr::null_mut;
 
 use crate::objects::*;
+use crate::offers::*;
 use crate::types::*;
 use crate::work::*;
 
@@ -117,6 +118,36 @@ pub unsafe fn ibv_post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr:
                 *bad_wr = wr;
                 libc::EOPNOTSUPP
             }
+        }
+    }
+}
+
+/// `ibv_modify_cq(3)`: errno.
+///
+/// # Safety
+/// `cq` is a live completion queue, `attr` whole.
+pub unsafe fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: a live queue has an open context; the entry is looked up as the header does.
+    unsafe {
+        match entry!((*cq).context, modify_cq) {
+            Some(modify_cq) => modify_cq(cq, attr),
+            None => libc::EOPNOTSUPP,
+        }
+    }
+}
+
+/// `ibv_query_device_ex(3)`: errno; `EOPNOTSUPP` where the header would ask `ibv_query_device` instead. The rest of `attr` is
+/// left as it is where the library has less to tell.
+///
+/// # Safety
+/// `context` is open, `attr` whole.
+pub unsafe fn ibv_query_device_ex(context: *mut ibv_context, attr: *mut ibv_device_attr_ex) -> c_int {
+    let input = ibv_query_device_ex_input::default();
+    // SAFETY: the caller's promise; the entry is looked up as the header does, and told how large the struct is.
+    unsafe {
+        match entry!(context, query_device_ex) {
+            Some(query_device_ex) => query_device_ex(context, &input, attr, size_of::<ibv_device_attr_ex>()),
+            None => libc::EOPNOTSUPP,
         }
     }
 }

@@ -12,6 +12,7 @@ pub mod constants;
 pub mod functions;
 pub mod inline;
 pub mod objects;
+pub mod offers;
 pub mod types;
 pub mod work;
 
@@ -19,5 +20,6 @@ pub use constants::*;
 pub use functions::{Functions, LIBRARY, LoadError};
 pub use inline::*;
 pub use objects::*;
+pub use offers::*;
 pub use types::*;
 pub use work::*;

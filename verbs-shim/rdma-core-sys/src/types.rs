@@ -7,6 +7,7 @@ use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use crate::constants::*;
 use crate::objects::*;
+use crate::offers::*;
 use crate::work::{ibv_recv_wr, ibv_send_wr, ibv_wc};
 
 /// Bytes of a device's name with its final NUL.
@@ -85,6 +86,21 @@ pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 /// it there is. Its functions are called through [`inline`](crate::inline) alone.
 #[repr(C)]
 pub struct verbs_context {
+    /// `ibv_modify_cq`: errno.
+    pub modify_cq: Option<unsafe extern "C" fn(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int>,
+    /// Work queues, extended completion queues, the library's own.
+    pub _before_query_device_ex: [*mut c_void; 9],
+    /// `ibv_query_device_ex`: errno; fills no more than `attr_size` bytes.
+    pub query_device_ex: Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            input: *const ibv_query_device_ex_input,
+            attr: *mut ibv_device_attr_ex,
+            attr_size: usize,
+        ) -> c_int,
+    >,
+    /// Flows.
+    pub _before_open_qp: [*mut c_void; 4],
     /// `ibv_open_qp`.
     pub open_qp: Option<unsafe extern "C" fn(context: *mut ibv_context, attr: *mut ibv_qp_open_attr) -> *mut ibv_qp>,
     /// `ibv_create_qp_ex`.

@@ -27,7 +27,9 @@ pub(crate) use events::{Channel, RawEvent};
 pub(crate) use objects::{Ah, Cq, Mr, Pd, Qp, QpParts, Srq, Xrcd};
 pub(crate) use work::Scratch;
 
-use rdma_core_sys::{Functions, ibv_context, ibv_device, ibv_device_attr, ibv_gid, ibv_gid_entry, ibv_port_attr};
+use rdma_core_sys::{
+    Functions, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
+};
 
 /// Devices as listed by the library.
 pub(crate) struct List {
@@ -130,6 +132,15 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
+    /// What it offers beside; `None` where it can't be asked.
+    pub(crate) fn query_offers(&self) -> Option<ibv_device_attr_ex> {
+        let mut attr = MaybeUninit::<ibv_device_attr_ex>::zeroed();
+        // SAFETY: the context is open; the function writes no more than the size declared, which it is told.
+        let error = unsafe { rdma_core_sys::ibv_query_device_ex(self.context.as_ptr(), attr.as_mut_ptr()) };
+        // SAFETY: all fields are integers: zero was a value already.
+        (error == 0).then(|| unsafe { attr.assume_init() })
+    }
+
     pub(crate) fn query_device(&self) -> io::Result<ibv_device_attr> {
         let mut attr = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the context is open; the function writes one whole `ibv_device_attr`, the size declared.

@@ -220,6 +220,17 @@ impl Scratch {
 }
 
 impl Cq {
+    /// Puts events off: until so many completions are there, or so long after the first of them, in microseconds.
+    pub(crate) fn moderate(&self, count: u16, period_us: u16) -> Result<(), c_int> {
+        let moderate = ibv_moderate_cq { cq_count: count, cq_period: period_us };
+        let mut attr = ibv_modify_cq_attr { attr_mask: IBV_CQ_ATTR_MODERATE, moderate };
+        // SAFETY: the queue is live, the attributes are whole.
+        match unsafe { ibv_modify_cq(self.0.as_ptr(), &mut attr) } {
+            0 => Ok(()),
+            error => Err(error),
+        }
+    }
+
     /// Asks for an event.
     pub(crate) fn request_notify(&self, solicited: bool) -> Result<(), c_int> {
         // SAFETY: the queue is live.

@@ -7,13 +7,14 @@ use rdma_core_sys::*;
 use rustix::event::epoll;
 
 use super::IbDevice;
+use super::removal::Removal;
 use crate::contract::{AsyncEvent, CqId, QpId, SrqId};
 use crate::ffi::{Channel, Handle, RawEvent};
 
-/// One descriptor for both sorts of events.
-pub(super) fn wait_for(handle: &Handle, channel: &Channel) -> io::Result<OwnedFd> {
+/// One descriptor for both sorts of events, and for the device's removal.
+pub(super) fn wait_for(handle: &Handle, channel: &Channel, removal: Option<&Removal>) -> io::Result<OwnedFd> {
     let wait = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in [handle.events_fd(), channel.fd()] {
+    for fd in [handle.events_fd(), channel.fd()].into_iter().chain(removal.map(Removal::fd)) {
         epoll::add(&wait, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
     }
     Ok(wait)
@@ -21,7 +22,7 @@ pub(super) fn wait_for(handle: &Handle, channel: &Channel) -> io::Result<OwnedFd
 
 impl IbDevice {
     pub(super) fn next_cq_event(&mut self) -> Option<CqId> {
-        self.pace.left = 0;
+        self.pace.look_now();
         loop {
             let name = self.handle.cq_event(self.channel.as_ref()?)?;
             if let Some(entry) = self.cqs.get_mut(name) {
@@ -35,6 +36,10 @@ impl IbDevice {
         if self.pace.left > 0 {
             self.pace.left -= 1;
             return None;
+        }
+        if !self.gone && self.removal.as_mut().is_some_and(Removal::happened) {
+            self.gone = true;
+            return Some(AsyncEvent::DeviceFatal);
         }
         loop {
             let RawEvent { kind, about } = match self.handle.async_event() {

@@ -8,6 +8,7 @@
 //! | `queue_pairs` | changing and asking queue pairs |
 //! | `work` | posting and polling |
 //! | `events` | events and what can be waited on |
+//! | `removal` | noticing that the device is taken away |
 //! | `attributes` | attributes in the library's form and back |
 //! | `limits` | what the device can do |
 //! | `names` | names with generations |
@@ -25,6 +26,7 @@ mod limits;
 mod names;
 mod objects;
 mod queue_pairs;
+mod removal;
 mod work;
 
 use std::collections::VecDeque;
@@ -32,11 +34,12 @@ use std::os::fd::OwnedFd;
 use std::{fmt, io};
 
 use self::names::Names;
+use self::removal::Removal;
 use crate::contract::{
     AhId, Attrs, Completion, CqId, CreateError, Kind, Limits, ModifyError, PdId, QpCaps, QpKind, QpState, SrqId, XrcdId,
 };
 use crate::ffi::{Ah, Channel, Cq, Handle, Mr, Pd, Qp, Scratch, Srq, Xrcd};
-use crate::{Context, QueryError};
+use crate::{Context, Moderation, Offers, QueryError};
 
 /// An open device of libibverbs, as the contract's [`Device`](crate::contract::Device).
 ///
@@ -46,13 +49,15 @@ use crate::{Context, QueryError};
 pub struct IbDevice {
     name: String,
     limits: Limits,
-    /// Flags of every registration: relaxed ordering.
+    offers: Offers,
+    /// Flags of every registration: relaxed ordering, on demand.
     registration_flags: u32,
     /// It had a fatal error, or was unplugged.
     gone: bool,
     /// How long the last registration took.
     registration_ns: u64,
     pace: EventPace,
+    removal: Option<Removal>,
     scratch: Scratch,
     qps: Names<QpEntry>,
     srqs: Names<SrqEntry>,
@@ -74,6 +79,18 @@ struct EventPace {
     pause: u32,
     /// Calls to come that don't look.
     left: u32,
+}
+
+impl EventPace {
+    /// Every `calls`-th call looks.
+    fn every(calls: u32) -> EventPace {
+        EventPace { pause: calls.saturating_sub(1), left: 0 }
+    }
+
+    /// The next call looks for everything.
+    fn look_now(&mut self) {
+        self.left = 0;
+    }
 }
 
 struct QpEntry {
@@ -117,19 +134,23 @@ impl IbDevice {
     /// # Errors
     /// The device can't be asked what it can do, or makes no event channel.
     pub fn new(context: Context) -> Result<IbDevice, QueryError> {
-        let (name, handle) = context.into_parts();
+        let offers = context.offers();
+        let (name, node, handle) = context.into_parts();
         let failed = |error| QueryError::of_device(name.clone(), error);
         let attr = handle.query_device().map_err(failed)?;
         handle.unblock_events().map_err(failed)?;
         let channel = handle.create_channel().map_err(failed)?;
-        let wait = events::wait_for(&handle, &channel).map_err(failed)?;
+        let removal = Removal::of_device(&name, &node);
+        let wait = events::wait_for(&handle, &channel, removal.as_ref()).map_err(failed)?;
         let limits = limits::limits(&handle, &channel, &attr);
         Ok(IbDevice {
             limits,
+            offers,
             registration_flags: 0,
             gone: false,
             registration_ns: 0,
-            pace: EventPace { pause: 0, left: 0 },
+            pace: EventPace::every(1),
+            removal,
             scratch: Scratch::new(),
             qps: Names::new(),
             srqs: Names::new(),
@@ -149,7 +170,49 @@ impl IbDevice {
     /// (`IBV_ACCESS_RELAXED_ORDERING`): faster on some machines, harmless where only completions are relied on, ignored
     /// where it isn't known.
     pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
-        self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
+        self.set_registration_flag(rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING, relaxed);
+    }
+
+    /// Registers memory from now on without pinning it (`IBV_ACCESS_ON_DEMAND`): registering is cheap then, memory that is
+    /// unmapped takes its registration along, and the first use of a page is slow. Where the device doesn't
+    /// [offer](Self::offers) that for all that memory is used for, nothing changes, and the answer is `false`.
+    pub fn set_on_demand(&mut self, on_demand: bool) -> bool {
+        let can = on_demand && self.offers.on_demand.is_whole();
+        self.set_registration_flag(rdma_core_sys::IBV_ACCESS_ON_DEMAND, can);
+        can
+    }
+
+    fn set_registration_flag(&mut self, flag: u32, on: bool) {
+        self.registration_flags = if on { self.registration_flags | flag } else { self.registration_flags & !flag };
+    }
+
+    /// What the device offers beside what all have.
+    pub fn offers(&self) -> Offers {
+        self.offers
+    }
+
+    /// Has a completion queue tell of its completions late: after so many, or so long after the first of them. Fewer
+    /// interrupts for who sleeps; who polls sees them at once in any case.
+    ///
+    /// # Errors
+    /// [`ModifyError::OutOfRange`] beyond what the device [offers](Self::offers), which may be nothing (then the greatest value
+    /// allowed is 0); no such queue; the device is gone.
+    pub fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let Some(entry) = self.cqs.get(cq.0) else { return Err(ModifyError::Unknown { what: Kind::Cq, name: cq.0 }) };
+        let most = self.offers.moderation.unwrap_or(Moderation { count: 0, period_us: 0 });
+        let Moderation { count, period_us } = moderation;
+        for (field, value, max) in [("count", count, most.count), ("period_us", period_us, most.period_us)] {
+            if value > max {
+                return Err(ModifyError::OutOfRange { field, value: value.into(), min: 0, max: max.into() });
+            }
+        }
+        if self.offers.moderation.is_none() {
+            return Ok(());
+        }
+        entry.raw.moderate(count, period_us).map_err(|code| modify_error(&io::Error::from_raw_os_error(code)))
     }
 
     /// Asynchronous events are looked for at each `calls`-th call of
@@ -157,7 +220,7 @@ impl IbDevice {
     /// failed completion, and after the device was slept on (which ends with
     /// [`cq_event`](crate::contract::Device::cq_event)). At first: at each.
     pub fn set_event_interval(&mut self, calls: u32) {
-        self.pace = EventPace { pause: calls.saturating_sub(1), left: 0 };
+        self.pace = EventPace::every(calls);
     }
 
     fn alive(&self) -> Result<(), CreateError> {

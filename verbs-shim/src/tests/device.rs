@@ -291,3 +291,16 @@ fn what_a_device_has_not_is_not_asked_of_it() {
     assert_eq!(device.create_qp(&xrc), Err(CreateError::Unsupported { what: "XRC" }));
     assert!(device.wait_fd().is_some());
 }
+
+/// Flags of a registration.
+pub(super) fn registered(device: &mut IbDevice) -> u32 {
+    let pd = device.alloc_pd().unwrap();
+    let mut memory = [0u8; 64];
+    let start = memory.as_mut_ptr();
+    let at = start.addr() as u64;
+    // SAFETY: the fake library touches no memory, and the registration ends before this memory does.
+    let mr = unsafe { device.register(pd, start, 64, at, Access::LOCAL) }.unwrap();
+    device.deregister(mr.id).unwrap();
+    device.dealloc_pd(pd).unwrap();
+    script(|script| script.access)
+}

@@ -3,12 +3,15 @@
 mod choice;
 mod device;
 mod fake;
+mod offers;
 
 use rdma_core_sys::{Functions, LoadError};
 
+pub(crate) use fake::objects::alive;
+
 use crate::*;
 
-fn open(name: &str) -> Context {
+pub(crate) fn open(name: &str) -> Context {
     Verbs::over(fake::FUNCTIONS).devices().unwrap().find(name).unwrap().open().unwrap()
 }
 

@@ -42,6 +42,7 @@ macro_rules! forward {
     (@next_timeout) => { fn next_timeout(&self) -> Option<rerail_core::time::Time> { self.inner.next_timeout() } };
     (@is_closing) => { fn is_closing(&self) -> bool { self.inner.is_closing() } };
     (@wait_fd) => { fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> { self.inner.wait_fd() } };
+    (@wait_fd_changes) => { fn wait_fd_changes(&self) -> u32 { self.inner.wait_fd_changes() } };
     (@arm) => { fn arm(&mut self) -> bool { self.inner.arm() } };
     (@disarm) => { fn disarm(&mut self) { self.inner.disarm(); } };
     (@counters) => { fn counters(&self) -> rerail_linux::rail::RailCounters { self.inner.counters() } };

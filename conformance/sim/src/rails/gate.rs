@@ -45,8 +45,24 @@ impl Gate {
 
 impl Rail for Gate {
     forward!(
-        name, facts, address, add_peer, connect, disconnect, sever, post, register, deregister, forget, is_closing,
-        wait_fd, arm, disarm, counters, usage
+        name,
+        facts,
+        address,
+        add_peer,
+        connect,
+        disconnect,
+        sever,
+        post,
+        register,
+        deregister,
+        forget,
+        is_closing,
+        wait_fd,
+        wait_fd_changes,
+        arm,
+        disarm,
+        counters,
+        usage
     );
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

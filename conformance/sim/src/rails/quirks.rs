@@ -117,7 +117,20 @@ impl Sink for Ear<'_> {
 }
 
 impl Rail for Quirky {
-    forward!(name, address, add_peer, connect, post, is_closing, wait_fd, arm, disarm, counters, usage);
+    forward!(
+        name,
+        address,
+        add_peer,
+        connect,
+        post,
+        is_closing,
+        wait_fd,
+        wait_fd_changes,
+        arm,
+        disarm,
+        counters,
+        usage
+    );
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();

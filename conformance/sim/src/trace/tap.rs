@@ -36,7 +36,21 @@ impl Tap {
 }
 
 impl Rail for Tap {
-    forward!(name, facts, address, add_peer, forget, next_timeout, is_closing, wait_fd, arm, disarm, counters, usage);
+    forward!(
+        name,
+        facts,
+        address,
+        add_peer,
+        forget,
+        next_timeout,
+        is_closing,
+        wait_fd,
+        wait_fd_changes,
+        arm,
+        disarm,
+        counters,
+        usage
+    );
 
     fn connect(&mut self, now: Time, peer: PeerId) {
         self.now = now;

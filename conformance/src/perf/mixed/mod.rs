@@ -83,7 +83,7 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     let hearing = session.listen(peer)?;
     session.tell(peer, &text)?;
     let heard = session.hear_now(hearing)?;
-    let heard = heard.ok_or_else(|| Failure::peer_lost("the other side left before it told its account"))?;
+    let heard = heard.ok_or_else(|| super::failure(session, largest, KernelError::PeerGone))?;
     let other = serde_json::from_slice(&heard)
         .map_err(|error| Failure::usage(format!("the other side's account can't be read: {error}")))?;
     let sides = if session.rank() == pair.first { [side, other] } else { [other, side] };

@@ -1,4 +1,5 @@
-//! A device's answers as the numbers of [`RailFault::Device`]: `enum ibv_wc_status` for completions, errno for verbs.
+//! A device's answers as the numbers of [`RailFault::Device`]: errno for verbs, and for completions 4096 and more, of which
+//! 4096 taken away leaves `enum ibv_wc_status`.
 
 use rerail_core::endpoint::RailFault;
 use rerail_verbs::contract::{AsyncEvent, CreateError, ModifyError, PostError, PostReason, RegisterError, Status};
@@ -11,25 +12,41 @@ pub(super) const PORT_DOWN: i32 = libc::ENETDOWN;
 /// The port has another address (`ENETRESET`).
 pub(super) const PORT_MOVED: i32 = libc::ENETRESET;
 
+/// Added to a completion's status: no errno is so large, and 12 is `ENOMEM` as well as retries that are spent.
+const STATUS_BASE: i32 = 4096;
+
 /// `enum ibv_wc_status`.
+const STATUSES: [(Status, i32); 13] = [
+    (Status::Success, 0),
+    (Status::LocalLength, 1),
+    (Status::LocalOperation, 2),
+    (Status::LocalProtection, 4),
+    (Status::Flushed, 5),
+    (Status::BadResponse, 7),
+    (Status::LocalAccess, 8),
+    (Status::RemoteInvalid, 9),
+    (Status::RemoteAccess, 10),
+    (Status::RemoteOperation, 11),
+    (Status::RetryExceeded, 12),
+    (Status::RnrRetryExceeded, 13),
+    (Status::Fatal, 19),
+];
+
+/// How a work request ended, as the code of a fault.
 pub(super) fn of_status(status: Status) -> RailFault {
-    let code = match status {
-        Status::Success => 0,
-        Status::LocalLength => 1,
-        Status::LocalOperation => 2,
-        Status::LocalProtection => 4,
-        Status::Flushed => 5,
-        Status::BadResponse => 7,
-        Status::LocalAccess => 8,
-        Status::RemoteInvalid => 9,
-        Status::RemoteAccess => 10,
-        Status::RemoteOperation => 11,
-        Status::RetryExceeded => 12,
-        Status::RnrRetryExceeded => 13,
-        Status::Fatal => 19,
-        Status::Other(code) => code,
+    let number = match status {
+        Status::Other(number) => number,
+        known => STATUSES.iter().find(|(status, _)| *status == known).map_or(0, |(_, number)| *number),
     };
-    RailFault::Device { code }
+    RailFault::Device { code: STATUS_BASE.saturating_add(number) }
+}
+
+/// How the work request ended by which a verbs rail's connection failed: of a code of [`RailFault::Device`]. `None`: the code
+/// is an errno.
+pub fn status_of(code: i32) -> Option<Status> {
+    let number = code.checked_sub(STATUS_BASE).filter(|number| *number >= 0)?;
+    let known = STATUSES.iter().find(|(_, known)| *known == number);
+    Some(known.map_or(Status::Other(number), |(status, _)| *status))
 }
 
 /// A queue pair's own event: as the completion that would say the same.
@@ -80,4 +97,19 @@ pub(super) fn of_register(why: &RegisterError) -> RailFault {
         RegisterError::System { code } => *code,
     };
     RailFault::Device { code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_no_errno_and_can_be_had_back() {
+        for status in STATUSES.map(|(status, _)| status).into_iter().chain([Status::Other(77)]) {
+            let RailFault::Device { code } = of_status(status) else { panic!("{status:?}") };
+            assert_eq!(status_of(code), Some(status));
+        }
+        assert_eq!(of_status(Status::RetryExceeded), RailFault::Device { code: 4108 });
+        assert_eq!((status_of(BROKEN), status_of(4095), status_of(-1), status_of(i32::MIN)), (None, None, None, None));
+    }
 }

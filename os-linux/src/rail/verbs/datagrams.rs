@@ -202,6 +202,9 @@ impl<D: Device> VerbsRail<D> {
 
     /// Posts all receives for datagrams that are free.
     pub(super) fn refill_datagrams(&mut self) -> Result<(), PostError> {
+        if self.datagrams.free_receives.is_empty() {
+            return Ok(());
+        }
         let mut sges = [Sge::default(); REFILL];
         while !self.datagrams.failed && !self.datagrams.free_receives.is_empty() {
             let first = self.datagrams.free_receives.len().saturating_sub(REFILL);

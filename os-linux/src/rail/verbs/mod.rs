@@ -49,14 +49,17 @@ mod tests;
 pub mod wire;
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::BorrowedFd;
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 
+pub use codes::status_of;
 pub use open::Identity;
 pub use options::{VerbsError, VerbsOptions};
 
@@ -64,7 +67,7 @@ use self::address::Address;
 use self::datagrams::Datagrams;
 use self::link::{Links, Phase};
 use self::open::{Objects, PortFacts};
-use self::options::Layout;
+use self::options::{INLINE_BYTES_MAX, Layout};
 use self::outage::Outage;
 use self::peers::{NO_LINK, Peers};
 use self::receive::Receives;
@@ -92,7 +95,7 @@ pub struct VerbsRail<D: Device> {
     peers: Peers,
     links: Links,
     /// Links by their queue pairs' numbers and names; only looked up.
-    by_number: HashMap<u32, u32>,
+    by_number: HashMap<u32, u32, BuildHasherDefault<Spread>>,
     by_name: HashMap<QpId, u32>,
     /// Links with a set-up message to send; with a post that waits.
     to_say: VecDeque<u32>,
@@ -115,6 +118,7 @@ pub struct VerbsRail<D: Device> {
     unfinished: bool,
     /// Reused at each message.
     pieces: Vec<Piece>,
+    scratch: Box<Scratch>,
     /// The newest attempt to connect to anybody, and how many nonces were made.
     attempts: u32,
     nonces: u64,
@@ -134,6 +138,37 @@ pub struct VerbsRail<D: Device> {
     // Order matters: the device, which has the slab's address, goes first.
     device: Held<D>,
     slab: Slab,
+}
+
+/// What is written before it is read, and so need not be cleared for each message.
+struct Scratch {
+    header: [u8; HEADER_BYTES_MAX],
+    short: [u8; INLINE_BYTES_MAX],
+}
+
+impl Scratch {
+    fn new() -> Box<Scratch> {
+        Box::new(Scratch { header: [0; HEADER_BYTES_MAX], short: [0; INLINE_BYTES_MAX] })
+    }
+}
+
+/// Numbers of queue pairs are the device's own: they need spreading, not a hash that withstands an attacker.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32((self.0 as u32) << 8 ^ u32::from(byte)));
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // Odd: neighbours differ in the high bits, too, by which the tables tell their entries apart.
+        self.0 = u64::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
 }
 
 /// What a request is, in the top bits of its id; below are a generation and a place.
@@ -431,6 +466,10 @@ impl<D: Device> Rail for VerbsRail<D> {
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.device.get()?.wait_fd()
+    }
+
+    fn wait_fd_changes(&self) -> u32 {
+        self.revival.times
     }
 
     fn arm(&mut self) -> bool {

@@ -11,7 +11,6 @@ use rerail_verbs::contract::{
 };
 use rerail_verbs::{Port, PortState};
 
-use super::VerbsRail;
 use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
@@ -23,6 +22,7 @@ use super::registry::Registry;
 use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
+use super::{Scratch, VerbsRail};
 use crate::auth::JobKey;
 use crate::rail::RailCounters;
 
@@ -90,7 +90,7 @@ impl<D: Device> VerbsRail<D> {
             receives: Receives::new(options.receives),
             datagrams: Datagrams::new(options.datagrams),
             links: Links::default(),
-            by_number: HashMap::new(),
+            by_number: HashMap::default(),
             by_name: HashMap::new(),
             to_say: VecDeque::new(),
             to_feed: VecDeque::new(),
@@ -101,6 +101,7 @@ impl<D: Device> VerbsRail<D> {
             batch: Vec::new(),
             unfinished: false,
             pieces: Vec::new(),
+            scratch: Scratch::new(),
             attempts: 1,
             nonces: 0,
             round_trip: None,

@@ -90,8 +90,7 @@ impl<D: Device> VerbsRail<D> {
         let peer = link.peer;
         let at = self.layout.receives + u64::from(place) * self.layout.message;
         let bytes = bytes as usize;
-        let mut header = [0; HEADER_BYTES_MAX];
-        let front = &mut header[..bytes.min(HEADER_BYTES_MAX)];
+        let front = &mut self.scratch.header[..bytes.min(HEADER_BYTES_MAX)];
         self.slab.get(at, front);
         let Ok(Some(len)) = stream::header_len(front) else { return false };
         let Some(header) = front.get(..len) else { return false };

@@ -64,6 +64,8 @@ pub(super) struct Revival<D> {
     pub reset_due: bool,
     /// The core is to hear that connections can be had again.
     pub back_due: bool,
+    /// How often it has come back.
+    pub times: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +79,7 @@ struct Attempt {
 
 impl<D> Revival<D> {
     pub const fn never() -> Self {
-        Revival { reopen: None, next: None, reset_due: false, back_due: false }
+        Revival { reopen: None, next: None, reset_due: false, back_due: false, times: 0 }
     }
 
     /// When it is tried next.
@@ -145,6 +147,7 @@ impl<D: Device> VerbsRail<D> {
         let Made { objects, port, registry, usable } =
             open::make(&mut device, number, &self.options, (&mut self.slab, self.port.qkey), Some(&self.registry))?;
         self.device = Held::new(device);
+        self.revival.times = self.revival.times.wrapping_add(1);
         self.broken = false;
         (self.objects, self.port, self.registry) = (objects, port, registry);
         self.receives = Receives::new(self.options.receives);

@@ -112,7 +112,7 @@ impl<D: Device> VerbsRail<D> {
         let Some(place) = self.works.free.pop() else { unreachable!("the caller has looked") };
         let mut registrations = heapless::Vec::new();
         let mut sges: heapless::Vec<Sge, SGES_MAX> = heapless::Vec::new();
-        let mut short = [0; INLINE_BYTES_MAX];
+        let short = &mut self.scratch.short;
         let is_read = matches!(kind, PostKind::Read { .. });
         let is_short = !is_read && bytes <= self.port.inline_bytes;
         let mut copied_out = false;
@@ -136,7 +136,7 @@ impl<D: Device> VerbsRail<D> {
             }
             PostKind::Read { from } => SendOp::Read { from: Remote { address: from.address, rkey: from.key as u32 } },
         };
-        let short = [&short[..bytes.min(INLINE_BYTES_MAX)]];
+        let short = [&self.scratch.short[..bytes.min(INLINE_BYTES_MAX)]];
         let memory = if is_short { Payload::Inline(&short) } else { Payload::Memory(&sges) };
         let work = &mut self.works.slots[place as usize];
         let Some(link) = self.links.get_mut(index) else { unreachable!("the caller has it") };

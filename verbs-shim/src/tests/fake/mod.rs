@@ -8,7 +8,7 @@ pub(super) mod objects;
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int};
-use std::mem::zeroed;
+use std::mem::{offset_of, zeroed};
 use std::ptr::null_mut;
 
 use rdma_core_sys::*;
@@ -22,6 +22,8 @@ pub(super) struct World {
     pub(super) open_errno: c_int,
     /// Error number of `_ibv_query_gid_ex` for a non-empty entry; 0: none.
     pub(super) gid_errno: c_int,
+    /// What `mlx9_0` can do on demand: `IBV_ODP_SUPPORT_*`.
+    pub(super) on_demand: u32,
     /// The port of `rxe9` is active.
     pub(super) up: bool,
     /// Lists not given back.
@@ -146,18 +148,43 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     }
     set(|world| world.contexts += 1);
     // SAFETY: integers, and pointers that nobody follows.
-    let mut context: Box<ibv_context> = Box::new(unsafe { zeroed() });
+    let mut table: Box<verbs_context> = Box::new(unsafe { zeroed() });
     // SAFETY: a device of the list.
-    context.cmd_fd = unsafe { index_of(device) } as c_int;
-    objects::furnish(&mut context);
-    Box::into_raw(context)
+    let index = unsafe { index_of(device) };
+    table.context.cmd_fd = index as c_int;
+    objects::furnish(&mut table.context);
+    if index == 0 {
+        // As of a library that is newer than these declarations.
+        table.sz = size_of::<verbs_context>() + 64;
+        table.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
+        table.query_device_ex = Some(query_device_ex);
+        table.modify_cq = Some(objects::modify_cq);
+    }
+    // SAFETY: a part of the table, through the pointer to the whole.
+    unsafe { &raw mut (*Box::into_raw(table)).context }
+}
+
+unsafe extern "C" fn query_device_ex(
+    context: *mut ibv_context,
+    input: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    attr_size: usize,
+) -> c_int {
+    // SAFETY: a place for the answer; its other half is what was asked.
+    let (attr, input) = unsafe { (&mut *attr, &*input) };
+    assert_eq!((attr_size, input.comp_mask), (size_of::<ibv_device_attr_ex>(), 0));
+    attr.odp_caps.general_caps = IBV_ODP_SUPPORT;
+    attr.odp_caps.per_transport_caps.rc_odp_caps = world().on_demand;
+    attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: 128, max_cq_period: 16 };
+    // SAFETY: the caller's promise.
+    unsafe { query_device(context, &mut attr.orig_attr) }
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
     set(|world| world.contexts -= 1);
     objects::strip(context);
     // SAFETY: made by `open_device`, closed once.
-    drop(unsafe { Box::from_raw(context) });
+    drop(unsafe { Box::from_raw(context.byte_sub(offset_of!(verbs_context, context)).cast::<verbs_context>()) });
     0
 }
 

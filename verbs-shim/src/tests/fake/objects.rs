@@ -50,6 +50,8 @@ pub(in crate::tests) struct Script {
     pub destroy_errno: c_int,
     /// The state that the device says every queue pair is in, where it is not the one last set.
     pub state: Option<c_int>,
+    /// Completion queues' moderation as last set: completions, microseconds.
+    pub moderated: Option<(u16, u16)>,
     /// Flags of the last registration.
     pub access: u32,
     qps: Vec<usize>,
@@ -389,7 +391,7 @@ fn receive(mut wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int {
 }
 
 /// Nothing is left but what a test still holds.
-pub(in crate::tests) fn alive() -> Vec<&'static str> {
+pub(crate) fn alive() -> Vec<&'static str> {
     let mut alive = script(|script| script.alive.clone());
     alive.sort_unstable();
     alive
@@ -398,4 +400,12 @@ pub(in crate::tests) fn alive() -> Vec<&'static str> {
 /// Starts anew: threads of the test harness are used again.
 pub(in crate::tests) fn reset() {
     script(|script| *script = Script::default());
+}
+
+pub(super) unsafe extern "C" fn modify_cq(_cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
+    // SAFETY: whole attributes.
+    let attr = unsafe { *attr };
+    assert_eq!(attr.attr_mask, IBV_CQ_ATTR_MODERATE);
+    script(|script| script.moderated = Some((attr.moderate.cq_count, attr.moderate.cq_period)));
+    0
 }

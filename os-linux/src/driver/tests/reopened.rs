@@ -1,0 +1,140 @@
+//! A rail whose descriptor becomes another one, as that of a device does that was opened again.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+use std::time::Duration;
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_core::rail::RailFacts;
+use rerail_core::time::Time;
+use rustix::event::{EventfdFlags, eventfd};
+
+use crate::driver::{Opening, Transport, Woken};
+use crate::rail::loopback::Loopback;
+use crate::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+
+/// What the test does to the rail.
+#[derive(Default)]
+struct Strings {
+    /// Descriptors that it should have had by now.
+    changes: Cell<u32>,
+    /// The same as the newest, to write to.
+    newest: RefCell<Option<OwnedFd>>,
+}
+
+/// Is to nobody but itself.
+struct Reopened {
+    inner: Loopback,
+    strings: Rc<Strings>,
+    fd: Option<OwnedFd>,
+    changes: u32,
+}
+
+impl Rail for Reopened {
+    fn name(&self) -> &str {
+        "reopened"
+    }
+
+    fn facts(&self) -> RailFacts {
+        self.inner.facts()
+    }
+
+    fn address(&self) -> String {
+        self.inner.address()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        self.inner.add_peer(peer, address)
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.inner.connect(now, peer);
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.inner.disconnect(peer);
+    }
+
+    fn sever(&mut self, peer: PeerId) {
+        self.inner.sever(peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        self.inner.post(outgoing);
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        self.inner.register(memory, write)
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        self.inner.deregister(key);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        if self.changes != self.strings.changes.get() {
+            self.changes = self.strings.changes.get();
+            // The old one first: the new one may get its number.
+            self.fd = None;
+            *self.strings.newest.borrow_mut() = None;
+            let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+            *self.strings.newest.borrow_mut() = Some(fd.try_clone().unwrap());
+            self.fd = Some(fd);
+        }
+        self.inner.poll(now, sink)
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        None
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.fd.as_ref().map(|fd| fd.as_fd())
+    }
+
+    fn wait_fd_changes(&self) -> u32 {
+        self.changes
+    }
+
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    fn disarm(&mut self) {}
+
+    fn counters(&self) -> RailCounters {
+        RailCounters::default()
+    }
+
+    fn usage(&self) -> RailUsage {
+        RailUsage::default()
+    }
+}
+
+fn alone(strings: &Rc<Strings>) -> Transport {
+    let me = PeerId(0);
+    let rail = Reopened { inner: Loopback::new(me), strings: strings.clone(), fd: None, changes: 0 };
+    let mut opening = Opening::with_rails(Config::new(me, 1), "here".into(), vec![Box::new(rail)], 1).unwrap();
+    let card = opening.card().to_owned();
+    opening.learn(me, &card).unwrap();
+    opening.join().unwrap()
+}
+
+/// Once there is a descriptor, and when it is another one, the sleeper is woken by it, whatever its number.
+#[test]
+fn a_descriptor_that_is_new_wakes_the_sleeper() {
+    let strings = Rc::new(Strings::default());
+    let mut transport = alone(&strings);
+    // None yet.
+    assert_eq!(transport.wait(Some(Duration::ZERO)), Ok(Woken::TimedOut));
+    for change in 1..4 {
+        strings.changes.set(change);
+        transport.progress();
+        assert_eq!(transport.wait(Some(Duration::ZERO)), Ok(Woken::TimedOut), "nothing has come");
+        rustix::io::write(strings.newest.borrow().as_ref().unwrap(), &1u64.to_ne_bytes()).unwrap();
+        assert_eq!(transport.wait(Some(Duration::ZERO)), Ok(Woken::Work), "descriptor number {change}");
+    }
+}

@@ -1,0 +1,74 @@
+//! What devices offer beside: on-demand paging, relaxed ordering, moderation of completion queues.
+
+use rdma_core_sys::*;
+
+use super::device::registered;
+use super::fake::objects::{reset, script};
+use super::fake::{set, world};
+use super::open;
+use crate::contract::*;
+use crate::{IbDevice, Moderation, Offers, OnDemand};
+
+const ALL: u32 = IBV_ODP_SUPPORT_SEND
+    | IBV_ODP_SUPPORT_RECV
+    | IBV_ODP_SUPPORT_WRITE
+    | IBV_ODP_SUPPORT_READ
+    | IBV_ODP_SUPPORT_SRQ_RECV;
+
+fn device(name: &str, on_demand: u32) -> IbDevice {
+    reset();
+    set(|world| world.on_demand = on_demand);
+    IbDevice::new(open(name)).unwrap()
+}
+
+#[test]
+fn memory_is_registered_on_demand_where_all_uses_are_offered() {
+    let flags = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_RELAXED_ORDERING;
+    let mut device = device("mlx9_0", ALL);
+    assert_eq!(
+        device.offers().on_demand,
+        OnDemand { send: true, receive: true, shared_receive: true, write: true, read: true }
+    );
+    assert!(device.set_on_demand(true));
+    device.set_relaxed_ordering(true);
+    assert_eq!(registered(&mut device) & flags, flags);
+    assert!(!device.set_on_demand(false));
+    assert_eq!(registered(&mut device) & flags, IBV_ACCESS_RELAXED_ORDERING);
+    drop(device);
+    for missing in [IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_SRQ_RECV] {
+        let mut device = self::device("mlx9_0", ALL & !missing);
+        assert!(!device.offers().on_demand.is_whole() && !device.set_on_demand(true));
+        assert_eq!(registered(&mut device) & flags, 0);
+    }
+    set(|world| world.on_demand = 0);
+}
+
+#[test]
+fn completion_queues_are_moderated_as_far_as_is_offered() {
+    let mut device = device("mlx9_0", 0);
+    let cq = device.create_cq(&CqInit { depth: 8 }).unwrap();
+    device.moderate_cq(cq, Moderation { count: 128, period_us: 16 }).unwrap();
+    assert_eq!(script(|script| script.moderated.take()), Some((128, 16)));
+    for (count, period_us, field, value, max) in [(129, 0, "count", 129, 128), (0, 17, "period_us", 17, 16)] {
+        let refused = device.moderate_cq(cq, Moderation { count, period_us });
+        assert_eq!(refused, Err(ModifyError::OutOfRange { field, value, min: 0, max }));
+    }
+    device.destroy_cq(cq).unwrap();
+    let gone = device.moderate_cq(cq, Moderation { count: 1, period_us: 1 });
+    assert_eq!(gone, Err(ModifyError::Unknown { what: Kind::Cq, name: cq.0 }));
+    assert_eq!(script(|script| script.moderated), None);
+}
+
+/// A library or a driver that is too old to be asked offers nothing, and says so.
+#[test]
+fn what_is_not_offered_is_refused_by_name() {
+    let mut device = device("rxe9", ALL);
+    assert_eq!((device.offers(), world().on_demand), (Offers::default(), ALL));
+    assert!(!device.set_on_demand(true));
+    let cq = device.create_cq(&CqInit { depth: 8 }).unwrap();
+    let refused = device.moderate_cq(cq, Moderation { count: 4, period_us: 0 });
+    assert_eq!(refused, Err(ModifyError::OutOfRange { field: "count", value: 4, min: 0, max: 0 }));
+    // To put nothing off is what it does.
+    device.moderate_cq(cq, Moderation { count: 0, period_us: 0 }).unwrap();
+    assert_eq!(script(|script| script.moderated), None);
+}
