@@ -164,6 +164,8 @@ impl Endpoint<'_> {
             let path = &mut self.t.sub(channel, rail).path;
             if path.rate == Rate::NONE && sampled.bytes_per_second > 0 {
                 path.rate = Rate::from_bytes_per_second(sampled.bytes_per_second);
+                // What it has may last for longer than was thought.
+                self.refresh_load(channel, rail);
             }
         }
         self.learn_way(channel, rail);

@@ -1,5 +1,6 @@
 //! Corners where something was lost, told wrongly, or leaked once.
 
+use super::lone::Lone;
 use super::*;
 
 fn event_of(node: &mut Node<'_>, cookie: u64) -> Option<Completion> {
@@ -485,4 +486,26 @@ fn a_lost_put_gives_its_window_back() {
         world.cut(1, 0, RailId(0), RailFault::TimedOut, true);
         assert_eq!(world.nodes[1].endpoint.conceal(window), Ok(()));
     }
+}
+
+/// P-3, P-12: a rail whose rate becomes known while it is at work is fed by it from then on.
+#[test]
+fn a_rate_that_is_heard_of_late_counts_at_once() {
+    let facts = RailFacts { posts_max: 8, ..TCP };
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[facts]);
+    lone.busy = true;
+    for n in 0..3 {
+        let to = Remote { peer: PeerId(1), window: 3, offset: 512 * n };
+        let put = Put { to, segments: &seg(0, 512), cookie: Cookie(n), ..Put::default() };
+        lone.endpoint.put(Time(0), &put).unwrap();
+    }
+    lone.sent();
+    let feed = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).rooms.feed;
+    assert_eq!(feed(&lone), 1, "of a rail of unknown rate that is little");
+    let sampled = Sampled { latency: Nanos(1_000), bytes_per_second: 1_000 };
+    lone.endpoint.t.figures[0].sampled = Some(sampled);
+    lone.endpoint.begin_path(0, RailId(0));
+    assert_eq!(feed(&lone), 0, "at 1 kB/s it is more than enough");
+    assert!(lone.endpoint.rooms_are_right(0));
 }

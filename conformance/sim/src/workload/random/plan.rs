@@ -13,6 +13,11 @@ use rerail_core::ids::PeerId;
 
 use crate::rng::Rng;
 
+/// What the tags of a turn begin with; those of the next one begin here again.
+pub const fn turn_tag(turn: u32) -> u64 {
+    (turn as u64) << 40
+}
+
 /// A message.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned {
@@ -188,7 +193,7 @@ impl Plan {
         let masked = !untagged && rng.one_in(3);
         let sort = 1 + u64::from(of.is_some()) + 2 * u64::from(masked) + 4 * u64::from(manner == Manner::Claimed);
         let group = of.map_or(0, |of| u64::from(of) + 1) << 8 | rng.below(2) << 4;
-        let wanted = u64::from(turn) << 40 | sort << 32 | group;
+        let wanted = turn_tag(turn) | sort << 32 | group;
         let (tag, ignore, of) = match untagged {
             true => (None, 0, None),
             false if masked => (Some(wanted | rng.below(16)), 15, of),

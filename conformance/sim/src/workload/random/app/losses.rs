@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rerail_core::endpoint::{Level, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
 
-use super::super::plan::Manner;
+use super::super::plan::{Manner, turn_tag};
 use super::incoming::Claimed;
 use super::{Player, Refused, Shared, Sort};
 use crate::check::Ask;
@@ -87,8 +87,8 @@ impl Player {
         !matches!(self.entered(cx, outcome, ask, (Vec::new(), false), None, told), Err(Refused::Full))
     }
 
-    /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and where nothing else is
-    /// to be received any more, those of other peers, whose receives went to messages of a lost one.
+    /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and those of other peers
+    /// whose receives went to messages of a lost one, once all receives that they could be for are posted.
     fn sweep(&mut self, cx: &mut Cx<'_>) {
         let size = self.shared.borrow().plan.size;
         let lost = |peer: &u32| self.shared.borrow().ledger.is_parted(self.rank, *peer);
@@ -99,11 +99,16 @@ impl Player {
         if (!waiting || self.claims_left == 0) && self.receives.iter().all(|(_, _, left)| *left == 0) {
             sources.push(None);
         }
-        for source in sources {
-            for tag in [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }] {
-                let selector = Selector { source, tag };
-                while self.claim_one(cx, selector, None) == Claimed::One {}
-            }
+        let tags = [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }];
+        let all = sources.into_iter().flat_map(|source| tags.map(|tag| Selector { source, tag }));
+        let mut unasked: Vec<_> = all.collect();
+        // So it is, turn by turn, with messages of this turn and those before: behind them others wait for room.
+        if self.claims_left == 0 && self.receives.iter().all(|(turn, _, left)| *turn > self.turn || *left == 0) {
+            let of_turn = |turn| TagMatch::Tagged { tag: turn_tag(turn), ignore: turn_tag(1) - 1 };
+            unasked.extend((0..=self.turn).map(|turn| Selector { source: None, tag: of_turn(turn) }));
+        }
+        for selector in unasked {
+            while self.claim_one(cx, selector, None) == Claimed::One {}
         }
     }
 }

@@ -193,7 +193,7 @@ impl Player {
         match outcome {
             Ok(operation) => {
                 let segs = self.segs(receiving, &extents);
-                let what = cx.trace.is_on().then(|| describe(&ask)).unwrap_or_default();
+                let what = if cx.trace.is_on() { describe(&ask) } else { String::new() };
                 let request = self.shared.borrow_mut().ledger.submitted(self.rank, cx.now, ask, &segs, notify);
                 let id = operation.0.to_bits();
                 cx.trace.note(
