@@ -81,7 +81,11 @@ impl Endpoint<'_> {
         *owing = if owes { before + 1 } else { before - 1 };
         if before == 0 || *owing == 0 {
             for rail in rails_of(self.ready(channel)) {
-                self.refresh_load(channel, rail);
+                // What is light is fed either way.
+                let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+                if !is_light(sub, &self.rails[usize::from(rail.0)]) {
+                    self.refresh_load(channel, rail);
+                }
             }
         }
     }

@@ -13,9 +13,16 @@ use rerail_core::ids::PeerId;
 
 use crate::rng::Rng;
 
-/// What the tags of a turn begin with; those of the next one begin here again.
-pub const fn turn_tag(turn: u32) -> u64 {
-    (turn as u64) << 40
+/// Where the sort of a class stands in its tag, and its turn.
+const SORT_BIT: u32 = 32;
+const TURN_BIT: u32 = 40;
+/// Added to the sort of classes that are claimed; the others have less, and more than none.
+const SORT_CLAIMED: u64 = 4;
+
+/// All tags of the classes of a turn that are not received by claiming.
+pub fn posted_tags(turn: u32) -> impl Iterator<Item = TagMatch> {
+    let of_sort = move |sort| u64::from(turn) << TURN_BIT | sort << SORT_BIT;
+    (1..=SORT_CLAIMED).map(move |sort| TagMatch::Tagged { tag: of_sort(sort), ignore: (1 << SORT_BIT) - 1 })
 }
 
 /// A message.
@@ -191,9 +198,10 @@ impl Plan {
         };
         // Turn, sort of class, group, and low bits which a mask may leave open.
         let masked = !untagged && rng.one_in(3);
-        let sort = 1 + u64::from(of.is_some()) + 2 * u64::from(masked) + 4 * u64::from(manner == Manner::Claimed);
+        let sort =
+            1 + u64::from(of.is_some()) + 2 * u64::from(masked) + SORT_CLAIMED * u64::from(manner == Manner::Claimed);
         let group = of.map_or(0, |of| u64::from(of) + 1) << 8 | rng.below(2) << 4;
-        let wanted = turn_tag(turn) | sort << 32 | group;
+        let wanted = u64::from(turn) << TURN_BIT | sort << SORT_BIT | group;
         let (tag, ignore, of) = match untagged {
             true => (None, 0, None),
             false if masked => (Some(wanted | rng.below(16)), 15, of),

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rerail_core::endpoint::{Level, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
 
-use super::super::plan::{Manner, turn_tag};
+use super::super::plan::{Manner, posted_tags};
 use super::incoming::Claimed;
 use super::{Player, Refused, Shared, Sort};
 use crate::check::Ask;
@@ -102,10 +102,11 @@ impl Player {
         let tags = [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }];
         let all = sources.into_iter().flat_map(|source| tags.map(|tag| Selector { source, tag }));
         let mut unasked: Vec<_> = all.collect();
-        // So it is, turn by turn, with messages of this turn and those before: behind them others wait for room.
-        if self.claims_left == 0 && self.receives.iter().all(|(turn, _, left)| *turn > self.turn || *left == 0) {
-            let of_turn = |turn| TagMatch::Tagged { tag: turn_tag(turn), ignore: turn_tag(1) - 1 };
-            unasked.extend((0..=self.turn).map(|turn| Selector { source: None, tag: of_turn(turn) }));
+        // So it is, turn by turn, with messages of this turn and those before that are not to be claimed: behind them
+        // others wait for room.
+        if self.receives.iter().all(|(turn, _, left)| *turn > self.turn || *left == 0) {
+            let tags = (0..=self.turn).flat_map(posted_tags);
+            unasked.extend(tags.map(|tag| Selector { source: None, tag }));
         }
         for selector in unasked {
             while self.claim_one(cx, selector, None) == Claimed::One {}
