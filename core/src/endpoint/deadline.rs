@@ -59,7 +59,7 @@ impl Endpoint<'_> {
     /// as much as it tells of at once. What lies behind that doesn't count, as every completion breaks the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let facts = &self.rails[usize::from(rail.0)];
-        let told_at_once = self.believed_rate(channel, rail).bytes_in(facts.feed_time_min.0);
+        let told_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
         self.patience(channel, rail, told_at_once.max(facts.segment_bytes_max.into()))
     }
 
@@ -68,9 +68,16 @@ impl Endpoint<'_> {
         self.patience(channel, rail, u64::MAX)
     }
 
+    /// The rate by which a rail's silence is judged: what was measured last with any peer, where that is more than what is
+    /// believed of it towards this one. One that has just come back gets little (F-8), and is not slow for it.
+    fn rate_of_silence(&self, channel: u32, rail: RailId) -> Rate {
+        let measured = self.t.figures[usize::from(rail.0)].bytes_per_second;
+        Rate(self.believed_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
+    }
+
     fn patience(&self, channel: u32, rail: RailId, bytes_max: u64) -> Nanos {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
-        let moving = match self.believed_rate(channel, rail) {
+        let moving = match self.rate_of_silence(channel, rail) {
             Rate::NONE if path.backlog > UNMEASURED_BYTES_MAX => u64::MAX,
             Rate::NONE => 0,
             rate => rate.time_ns(path.backlog.min(bytes_max)),
