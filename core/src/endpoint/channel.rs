@@ -282,6 +282,8 @@ pub(crate) struct Asked {
     pub repeats: u8,
     /// It is asked for a sign of life, whether it has something to do or not (F-13).
     pub keeps_alive: bool,
+    /// The others were asked beside it.
+    pub is_common: bool,
 }
 
 /// In [`Channel::replaying`], beside the bits of the lanes: remote reads.

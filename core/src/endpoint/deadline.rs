@@ -154,7 +154,8 @@ impl Endpoint<'_> {
                     let others = rails_of(ready & !(1 << rail.0));
                     // Everything may be waiting for this one: then the others have nothing to say of themselves.
                     let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
-                    self.ask_rail(channel, rail, Asked { keeps_alive: are_silent, ..Asked::first(now) });
+                    let asked = Asked { keeps_alive: are_silent, is_common: are_silent, ..Asked::first(now) };
+                    self.ask_rail(channel, rail, asked);
                     if are_silent {
                         self.ask_for_sign(now, channel);
                     }
@@ -188,6 +189,10 @@ impl Endpoint<'_> {
                         // Who owes nothing says nothing else: the others are to be heard once more, too.
                         self.ask_for_sign(now, channel);
                     }
+                } else if !asked.is_common {
+                    // So it may be since then: nothing that the others had to say is left.
+                    self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: true, is_common: true, ..asked });
+                    self.ask_for_sign(now, channel);
                 } else {
                     // F-13: what it was asked for is with the rail, or with a process that computes.
                     self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: false, ..asked });
@@ -248,7 +253,7 @@ fn is_before(stamp: Stamp, at: Time, now: Time) -> bool {
 impl Asked {
     /// Asked for the first time.
     pub(super) const fn first(now: Time) -> Asked {
-        Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false }
+        Asked { at: now, since: now, answered: None, repeats: 0, keeps_alive: false, is_common: false }
     }
 
     /// What its probe carries.

@@ -76,14 +76,15 @@ impl Endpoint<'_> {
         if slot.kept > slot.heard { slot.kept + keepalive.max(slot.kept - slot.heard) } else { slot.heard + keepalive }
     }
 
-    /// Asks on every rail that is not asked yet.
+    /// Asks on every rail that owes no answer yet.
     pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) {
         self.t.channels.at_mut(channel).kept = now;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
         for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
-            // One that is asked already is judged by that question (F-11).
-            if !(judges && self.t.sub(channel, rail).asked.is_some()) {
-                self.ask_rail(channel, rail, Asked { keeps_alive: true, ..Asked::first(now) });
+            // One that owes an answer is judged by that question (F-11).
+            let owes_answer = self.t.sub(channel, rail).asked.is_some_and(|asked| asked.answered.is_none());
+            if !(judges && owes_answer) {
+                self.ask_rail(channel, rail, Asked { keeps_alive: true, is_common: true, ..Asked::first(now) });
             }
         }
     }

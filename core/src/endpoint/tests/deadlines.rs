@@ -115,6 +115,41 @@ fn silence_counts_only_where_others_speak() {
     assert!(lone.now > 200_000_000, "{}", lone.now);
 }
 
+/// F-11: where all stands still because of one rail, the others have nothing to say unless they are asked, and are asked so
+/// often as it takes; a peer that answers on none is not asked on and on.
+#[test]
+fn others_are_asked_where_everything_waits_for_one() {
+    let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(400_000_000), ..small() };
+    for answers in [true, false] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+        lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+        lone.send(1, 10);
+        lone.sent();
+        lone.closed.clear();
+        // The other rail was heard after this one, and has nothing to say since then.
+        lone.now = 3_000_000;
+        lone.feed_on(1, Body::Credit, 0, |_| {});
+        let mut asked = [0, 0];
+        while lone.closed.is_empty() && lone.now < 300_000_000 {
+            lone.now += 1_000_000;
+            for (rail, nonce) in questions(&mut lone) {
+                asked[usize::from(rail)] += 1;
+                if rail == 1 && answers {
+                    lone.now += 1;
+                    lone.feed_on(1, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+                }
+            }
+        }
+        if answers {
+            assert_eq!((lone.closed.as_slice(), asked), ([RailId(0)].as_slice(), [2, 2]));
+            assert!(lone.now <= 30_000_000, "{}", lone.now);
+        } else {
+            assert_eq!((lone.closed.as_slice(), asked), ([].as_slice(), [1, 1]));
+        }
+    }
+}
+
 /// F-9, F-11: a peer that only computes is not lost, neither over a rail that loses nothing nor without recovery.
 #[test]
 fn a_peer_that_computes_is_not_lost() {
