@@ -1,8 +1,9 @@
 //! Which subchannels of a channel may be posted on: bit masks over rails, kept up to date by whoever changes a
 //! subchannel, so that nobody looks at all rails for each packet and one that is not used costs nothing.
 
-use super::Endpoint;
 use super::channel::Sub;
+use super::{Endpoint, MessageClass};
+use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::sched::Candidates;
 use crate::rail::{Caps, RailFacts};
@@ -69,8 +70,12 @@ impl Endpoint<'_> {
         Nanos(self.config.feed_time.0 / part).max(facts.feed_time_min)
     }
 
-    /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change what its rails are fed.
+    /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change what its rails are
+    /// fed by `balanced`. The policies of the papers feed as these do.
     pub(super) fn set_owing(&mut self, op: u32, owes: bool) {
+        if owes && self.class_policy(MessageClass::Large).striping != Striping::Balanced {
+            return;
+        }
         let slot = self.t.ops.at_mut(op);
         if core::mem::replace(&mut slot.owes_fin, owes) == owes {
             return;
