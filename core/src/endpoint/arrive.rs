@@ -499,9 +499,11 @@ impl Endpoint<'_> {
                 // The sender could not use our keys.
                 slot.phase = Phase::Data;
                 slot.fin_wanted = true;
+                self.set_owing(op, true);
             }
             _ => {}
         }
+        let slot = self.t.ops.at_mut(op);
         if len == 0 {
             self.received(now, channel, UNORDERED, psn, 0, common.ack_now);
             self.settle(op);

@@ -121,6 +121,8 @@ pub(crate) struct Channel {
     pub refusing: u16,
     /// The peer has acknowledged puts while it was refusing: none of them counts as done.
     pub in_doubt: bool,
+    /// Leaving: a subchannel that the goodbye went out on is down, as the peer has heard it (G-7).
+    pub bye_heard: bool,
     /// Receives whose senders write, or send data, and wait for our FIN (P-3).
     pub owing: u32,
     /// Answers that are with a rail or not acknowledged.
@@ -207,6 +209,7 @@ impl Channel {
             refusals: List::EMPTY,
             refusing: 0,
             in_doubt: false,
+            bye_heard: false,
             owing: 0,
             serving: 0,
             wanted: 0,

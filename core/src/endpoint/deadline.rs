@@ -163,7 +163,8 @@ impl Endpoint<'_> {
                 continue;
             };
             if let Some(answered) = asked.answered {
-                if now - answered >= deadline {
+                // Reads may lie behind an answer, and every completion shows that they are being worked on.
+                if now - answered.max(sub.path.last) >= deadline {
                     if self.has_post_before(now, channel, rail, asked.at) {
                         self.sever(now, channel, rail, RailFault::TimedOut);
                     } else {

@@ -22,10 +22,11 @@ impl Endpoint<'_> {
     /// something to do (F-11) while the peer has heard it on another; else as long as one that is alone.
     pub(super) fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
         let ready = self.t.channels.at(channel).rooms.ready;
-        let is_said = rails_of(ready).any(|rail| {
+        let is_out = rails_of(ready).any(|rail| {
             let sub = &self.t.subs[self.t.sub_index(channel, rail)];
             sub.bye_sent && !sub.frame_posted
         });
+        let is_said = is_out || self.t.channels.at(channel).bye_heard;
         let lone_max = self.config.stall_lone;
         for rail in rails_of(ready) {
             let sub = *self.t.sub(channel, rail);

@@ -40,6 +40,8 @@ impl Endpoint<'_> {
             // Everything of ours is acknowledged; the peer was faster in closing.
             self.void_place(channel, rail);
             self.forget_backlog(channel, rail);
+            let was_said = self.t.sub(channel, rail).bye_sent;
+            self.t.channels.at_mut(channel).bye_heard |= was_said;
             self.t.sub(channel, rail).clear();
             self.refresh(channel, rail);
             if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {

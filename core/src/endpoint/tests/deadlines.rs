@@ -430,8 +430,15 @@ fn a_packet_is_old_after_a_minute_too() {
 /// where another has said goodbye, as long as any that has something to do.
 #[test]
 fn a_goodbye_that_never_ends_is_given_up() {
-    for (rails, within) in [(&[TCP][..], 200_000_000..=260_000_000), (&[TCP, TCP], 4_000_000..=20_000_000)] {
-        let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
+    let (late, soon) = (200_000_000..=260_000_000, 4_000_000..=20_000_000);
+    // Whoever hears the goodbye may end the connection that it came on before the other rail is given up.
+    for (rails, leaves, lone_max, within) in [
+        (&[TCP][..], false, 200_000_000, late),
+        (&[TCP, TCP], false, 200_000_000, soon.clone()),
+        (&[TCP, TCP], true, 200_000_000, soon.clone()),
+        (&[TCP, TCP], true, 0, soon),
+    ] {
+        let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(lone_max), ..small() };
         let mut region = Region::of(&config);
         let mut lone = Lone::connected(&mut region, &config, rails);
         lone.stuck = 1;
@@ -444,6 +451,10 @@ fn a_goodbye_that_never_ends_is_given_up() {
                 assert!(!matches!(event, Event::PeerLost { .. }), "{event:?}");
             }
             lone.now += 1_000_000;
+            if leaves && lone.now == 2_000_000 {
+                let event = RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::Closed };
+                lone.endpoint.handle_rail_event(Time(lone.now), event);
+            }
             lone.endpoint.handle_timeout(Time(lone.now));
         }
         assert!(closed && within.contains(&lone.now), "{rails:?}: {}", lone.now);

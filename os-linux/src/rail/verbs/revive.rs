@@ -119,6 +119,7 @@ impl<D: Device> VerbsRail<D> {
         // What it made beside is destroyed with it, and none of it can fail here: it is dead.
         self.device.0 = None;
         self.outage = None;
+        self.revival.back_due = false;
         self.revival.plan(self.now, &self.options);
     }
 
@@ -154,7 +155,8 @@ impl<D: Device> VerbsRail<D> {
         self.datagrams = Datagrams::new(self.options.datagrams);
         // A port that is down has no connections that could be ended.
         self.outage = (!usable).then_some(Outage { until: None });
+        self.start_up()?;
         self.revival.back_due = usable;
-        self.start_up()
+        Ok(())
     }
 }
