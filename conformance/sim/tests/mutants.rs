@@ -147,7 +147,7 @@ fn mutant(bug: Planted) -> Mutant {
         }),
         Planted::RetainedKept => (Worlds::Calm, 2, |verdict| matches!(verdict, Verdict::Leak(_))),
         Planted::RedialNever => (Worlds::Broken, 16, |verdict| matches!(verdict, Verdict::Lost(Lost::Peer(_)))),
-        Planted::ResumeKeepsFins => (ROUNDS, 8, is_early),
+        Planted::ResumeKeepsFins => (ROUNDS, 4, is_early),
         Planted::FinOfAnyRound => (ROUNDS, 2, is_early),
         Planted::VoidNotUnclaimed => (Worlds::Only(Kind::StreamReset), 2, |verdict| {
             matches!(verdict, Verdict::Stuck(_) | Verdict::Lost(_) | Verdict::Order(_))
@@ -162,6 +162,7 @@ fn mutant(bug: Planted) -> Mutant {
 /// Where the search begins: at 1, or shortly before the first seed that finds what few seeds find, for these worlds take time.
 fn from(bug: Planted) -> u64 {
     match bug {
+        Planted::ResumeKeepsFins => 31,
         Planted::FinOfAnyRound => 17,
         Planted::VoidNotUnclaimed => 25,
         Planted::ResumeSkipped => 24,
