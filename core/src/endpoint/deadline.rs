@@ -4,7 +4,8 @@
 //! A rail that has had something to do for a while, of which nothing was heard, is asked by a probe, which comes back on
 //! the rail that it went out on (G-6). A subchannel keeps its order (L-2), so the answer is the judgment: what was posted
 //! before the probe has arrived, or is lost. Without an answer the rail is given up only if the peer was heard on another
-//! one meanwhile: a process that computes answers on none, and that is no fault of its rails.
+//! one meanwhile: a process that computes answers on none, and that is no fault of its rails. Where the others have nothing
+//! to say, because all waits for this one, they are asked beside it.
 //!
 //! A rail that talks may have lost a packet all the same, and the peer waits for it. So the first packet of a lane that is
 //! not acknowledged is a reason to ask when it is older than what its rail needs, whatever else the rail brings.
@@ -95,116 +96,146 @@ impl Endpoint<'_> {
             _ if !self.config.recovery => return,
             _ => {}
         }
-        let mut next: Option<Nanos> = None;
-        for rail in (0..self.rails.len() as u8).map(RailId) {
-            let lossless = self.rails[usize::from(rail.0)].caps.lossless;
-            let sub = self.t.sub(channel, rail);
-            if sub.link.state() != State::Up || lossless {
-                continue;
-            }
-            // A connection on which the peer's CONNECT does not come is none: the peer may have left it already.
-            let set_up_max = Nanos(self.config.stall_min.0.saturating_mul(SET_UP_PATIENCE));
-            if now - sub.heard >= set_up_max {
-                self.sever(now, channel, rail, RailFault::TimedOut);
-                if self.t.channels.at(channel).is_over() {
-                    return;
-                }
-            } else {
-                next = Some(self.config.stall_min);
-            }
+        let mut next = self.look_at_set_ups(now, channel);
+        if self.t.channels.at(channel).is_over() {
+            return;
         }
-        let ready = self.t.channels.at(channel).rooms.ready;
         let missing = [ORDERED, UNORDERED].map(|lane| self.first_missing(channel, lane));
-        for rail in rails_of(ready) {
+        for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
             if self.rails[usize::from(rail.0)].caps.lossless {
                 // It fails with the peer's process, and tells so itself (F-9).
                 continue;
             }
-            let deadline = self.deadline(channel, rail);
-            let sub = *self.t.sub(channel, rail);
-            let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
-            let waits = waits.map(|missing| missing.stamp.age(now)).max();
-            let transit = self.transit_deadline(channel, rail);
-            let is_overdue = waits.is_some_and(|waits| waits >= transit);
-            let is_busy = sub.posts > 0 || sub.frame_posted || waits.is_some();
-            if !is_busy && !sub.owes_sign() {
-                self.t.sub(channel, rail).asked = None;
-                continue;
-            }
-            // Who only gives a sign of life does so soon. Twice in a deadline: what begins just after a look is not to have
-            // two of them.
-            let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
-            next = Some(next.map_or(look, |next| next.min(look)));
-            if sub.frame_posted {
-                // No probe gets out behind a frame that the rail does not finish.
-                let (generation, since) = sub.frame_seen;
-                if generation != sub.frame_generation || sub.path.last > since {
-                    self.t.sub(channel, rail).frame_seen = (sub.frame_generation, now);
-                } else if now - since >= deadline && sub.heard > since {
-                    self.sever(now, channel, rail, RailFault::TimedOut);
-                    if self.t.channels.at(channel).is_over() {
-                        return;
-                    }
-                    continue;
-                }
-            }
-            let Some(asked) = sub.asked else {
-                let seen = sub.heard.max(sub.path.last).max(sub.ready_at);
-                if now - seen >= deadline || is_overdue {
-                    let others = rails_of(ready & !(1 << rail.0));
-                    // Everything may be waiting for this one: then the others have nothing to say of themselves.
-                    let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
-                    let asked = Asked { keeps_alive: are_silent, is_common: are_silent, ..Asked::first(now) };
-                    self.ask_rail(channel, rail, asked);
-                    if are_silent {
-                        self.ask_for_sign(now, channel);
-                    }
-                }
-                continue;
-            };
-            if let Some(answered) = asked.answered {
-                // Reads may lie behind an answer, and every completion shows that they are being worked on.
-                if now - answered.max(sub.path.last) >= deadline {
-                    if self.has_post_before(now, channel, rail, asked.at) {
-                        self.sever(now, channel, rail, RailFault::TimedOut);
-                    } else {
-                        self.t.sub(channel, rail).asked = None;
-                    }
-                }
-            } else if !is_overdue && (sub.heard > asked.at || sub.path.last > asked.at) {
-                // It does something, if not this: asked again where it stops.
-                self.t.sub(channel, rail).asked = None;
-            } else if now - asked.at >= if sub.heard > asked.at { transit } else { deadline } {
-                let lives = rails_of(ready & !(1 << rail.0)).any(|other| self.t.sub(channel, other).heard > asked.at);
-                let talks = sub.heard > asked.at;
-                let repeats_max = if talks { REPEATS_MAX } else { 1 };
-                let lone_max = self.config.stall_lone;
-                let is_lone = lone_max.0 > 0 && now - asked.since >= lone_max && !talks;
-                if (lives || talks) && asked.repeats >= repeats_max || is_lone {
-                    self.sever(now, channel, rail, RailFault::TimedOut);
-                } else if lives || talks {
-                    // It may just have come back to look at its rails, and at this one last.
-                    let repeats = asked.repeats.saturating_add(1);
-                    self.ask_rail(channel, rail, Asked { at: now, repeats, ..asked });
-                    if asked.keeps_alive {
-                        // Who owes nothing says nothing else: the others are to be heard once more, too.
-                        self.ask_for_sign(now, channel);
-                    }
-                } else if !asked.is_common {
-                    // So it may be since then: nothing that the others had to say is left.
-                    self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: true, is_common: true, ..asked });
-                    self.ask_for_sign(now, channel);
-                } else {
-                    // F-13: what it was asked for is with the rail, or with a process that computes.
-                    self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: false, ..asked });
-                }
-            }
+            let look = self.look_at_rail(now, channel, rail, &missing);
+            next = next.into_iter().chain(look).min();
             if self.t.channels.at(channel).is_over() {
                 return;
             }
         }
         if let Some(next) = next {
             self.t.timers.set(Tables::timer(channel, Timer::Watch), now + next);
+        }
+    }
+
+    /// Looks at the connections on which the peer's CONNECT has not come. Says in what time to look again.
+    fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
+        let mut next = None;
+        for rail in (0..self.rails.len() as u8).map(RailId) {
+            let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+            let sub = self.t.sub(channel, rail);
+            if sub.link.state() != State::Up || lossless {
+                continue;
+            }
+            // Without a CONNECT it is no connection: the peer may have left it already.
+            let set_up_max = Nanos(self.config.stall_min.0.saturating_mul(SET_UP_PATIENCE));
+            if now - sub.heard < set_up_max {
+                next = Some(self.config.stall_min);
+                continue;
+            }
+            self.sever(now, channel, rail, RailFault::TimedOut);
+            if self.t.channels.at(channel).is_over() {
+                break;
+            }
+        }
+        next
+    }
+
+    /// Looks at one rail that is ready. Says in what time to look again; `None`: it has nothing to do.
+    fn look_at_rail(&mut self, now: Time, channel: u32, rail: RailId, missing: &[Option<Missing>]) -> Option<Nanos> {
+        let (deadline, transit) = (self.deadline(channel, rail), self.transit_deadline(channel, rail));
+        let sub = *self.t.sub(channel, rail);
+        let waits = missing.iter().flatten().filter(|missing| missing.rail == rail);
+        let waits = waits.map(|missing| missing.stamp.age(now)).max();
+        let is_overdue = waits.is_some_and(|waits| waits >= transit);
+        let is_busy = sub.posts > 0 || sub.frame_posted || waits.is_some();
+        if !is_busy && !sub.owes_sign() {
+            self.t.sub(channel, rail).asked = None;
+            return None;
+        }
+        // Who only gives a sign of life does so soon. Twice in a deadline: what begins just after a look is not to have two
+        // of them.
+        let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
+        if self.is_frame_stuck(now, channel, rail, deadline) {
+            self.sever(now, channel, rail, RailFault::TimedOut);
+            return Some(look);
+        }
+        let seen = sub.heard.max(sub.path.last);
+        match sub.asked {
+            None if now - seen.max(sub.ready_at) >= deadline || is_overdue => {
+                self.ask_first(now, channel, rail, seen.max(sub.ready_at));
+            }
+            None => {}
+            // Reads may lie behind an answer, and every completion shows that they are being worked on.
+            Some(Asked { answered: Some(answered), .. }) if now - answered.max(sub.path.last) < deadline => {}
+            Some(Asked { at, answered: Some(_), .. }) => {
+                if self.has_post_before(now, channel, rail, at) {
+                    self.sever(now, channel, rail, RailFault::TimedOut);
+                } else {
+                    self.t.sub(channel, rail).asked = None;
+                }
+            }
+            // It does something, if not this: asked again where it stops.
+            Some(asked) if !is_overdue && seen > asked.at => self.t.sub(channel, rail).asked = None,
+            Some(asked) => {
+                let talks = sub.heard > asked.at;
+                if now - asked.at >= if talks { transit } else { deadline } {
+                    self.judge_silence(now, channel, rail, asked, talks);
+                }
+            }
+        }
+        Some(look)
+    }
+
+    /// Whether a rail does not get on with an unsequenced frame, though it brings others: no probe gets out behind it.
+    fn is_frame_stuck(&mut self, now: Time, channel: u32, rail: RailId, deadline: Nanos) -> bool {
+        let sub = self.t.sub(channel, rail);
+        let (generation, since) = sub.frame_seen;
+        if !sub.frame_posted {
+            return false;
+        }
+        if generation != sub.frame_generation || sub.path.last > since {
+            sub.frame_seen = (sub.frame_generation, now);
+            return false;
+        }
+        now - since >= deadline && sub.heard > since
+    }
+
+    /// Asks a rail that has done nothing since `seen`; and the others beside it where they have been silent for longer, for
+    /// everything may be waiting for this one: then they have nothing to say of themselves.
+    fn ask_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
+        let others = rails_of(self.t.channels.at(channel).rooms.ready & !(1 << rail.0));
+        let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
+        let asked = Asked { keeps_alive: are_silent, is_common: are_silent, ..Asked::first(now) };
+        self.ask_rail(channel, rail, asked);
+        if are_silent {
+            self.ask_for_sign(now, channel);
+        }
+    }
+
+    /// A rail has had its time to answer. `talks`: it has brought something else.
+    fn judge_silence(&mut self, now: Time, channel: u32, rail: RailId, asked: Asked, talks: bool) {
+        let mut others = rails_of(self.t.channels.at(channel).rooms.ready & !(1 << rail.0));
+        let lives = talks || others.any(|other| self.t.sub(channel, other).heard > asked.at);
+        let repeats_max = if talks { REPEATS_MAX } else { 1 };
+        let lone_max = self.config.stall_lone;
+        let is_lone = lone_max.0 > 0 && now - asked.since >= lone_max && !talks;
+        if lives && asked.repeats >= repeats_max || is_lone {
+            self.sever(now, channel, rail, RailFault::TimedOut);
+        } else if lives {
+            // It may just have come back to look at its rails, and at this one last.
+            let repeats = asked.repeats.saturating_add(1);
+            self.ask_rail(channel, rail, Asked { at: now, repeats, ..asked });
+            if asked.keeps_alive {
+                // Who owes nothing says nothing else: the others are to be heard once more, too.
+                self.ask_for_sign(now, channel);
+            }
+        } else if !asked.is_common {
+            // The others may have fallen silent since it was asked: nothing that they had to say is left.
+            self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: true, is_common: true, ..asked });
+            self.ask_for_sign(now, channel);
+        } else {
+            // F-13: what it was asked for is with the rail, or with a process that computes.
+            self.t.sub(channel, rail).asked = Some(Asked { keeps_alive: false, ..asked });
         }
     }
 

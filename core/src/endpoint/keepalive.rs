@@ -51,6 +51,7 @@ impl Endpoint<'_> {
                 continue;
             }
             if self.sign_due(channel) <= soon {
+                self.t.channels.at_mut(channel).kept = now;
                 self.ask_for_sign(now, channel);
             }
             next = next.min(self.sign_due(channel));
@@ -78,7 +79,6 @@ impl Endpoint<'_> {
 
     /// Asks on every rail that owes no answer yet.
     pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) {
-        self.t.channels.at_mut(channel).kept = now;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
         for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
             // One that owes an answer is judged by that question (F-11).

@@ -483,7 +483,12 @@ impl<D: Device> Rail for VerbsRail<D> {
         }
         // What came before the request makes no event.
         self.collect_batch();
-        !self.has_moved() && self.batch.is_empty() && self.reports.is_empty() && !self.unfinished && !self.broken
+        !self.has_moved()
+            && !self.revival.back_due
+            && self.batch.is_empty()
+            && self.reports.is_empty()
+            && !self.unfinished
+            && !self.broken
     }
 
     fn disarm(&mut self) {
