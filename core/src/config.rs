@@ -204,8 +204,9 @@ pub struct Config {
     pub stall_min: Nanos,
     /// Where it has much to move, it has more time: so much at most.
     pub stall_max: Nanos,
-    /// After so long a rail is given up that has not answered, though no other one brings anything either: it is opened
-    /// anew, which a peer that only computes takes no harm from. `Nanos(0)`: never.
+    /// After so long a rail is given up that has not answered, though no other one brings anything either, and opened anew. A
+    /// peer that only computes, and owes an acknowledgment meanwhile, has so long and `recovery_timeout` for it. `Nanos(0)`:
+    /// never.
     pub stall_lone: Nanos,
     /// A peer of which nothing was heard for so long is asked for a sign of life on every rail that leads to it, though
     /// nothing is owed by either side (F-13): so who only waits for it hears that it is gone. As with keep-alive of TCP

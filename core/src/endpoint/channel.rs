@@ -312,6 +312,8 @@ pub(crate) struct Sub {
     pub place_generation: u32,
     /// Connections in a row that failed, or did not stand for long.
     pub failures: u8,
+    /// A pause was cut short because its rail said that it is back; since then it has not stood for `redial_max` (F-8).
+    pub is_back_used: bool,
     /// When it is to be opened again; when it became ready last.
     pub redial_at: Time,
     pub ready_at: Time,
@@ -345,6 +347,7 @@ impl Sub {
             frame_generation: self.frame_generation.wrapping_add(1).max(1),
             place_generation: self.place_generation,
             failures: self.failures,
+            is_back_used: self.is_back_used,
             redial_at: self.redial_at,
             ready_at: self.ready_at,
             answer: self.answer,

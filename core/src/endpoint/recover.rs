@@ -98,6 +98,7 @@ impl Endpoint<'_> {
         let sub = self.t.sub(channel, rail);
         if now - sub.ready_at >= max && sub.ready_at > Time(0) {
             sub.failures = 0;
+            sub.is_back_used = false;
         }
         // What has stood for a while is tried again at once: it may have been a blink.
         let pause = match sub.failures {
@@ -192,17 +193,21 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// What a rail is there again for need not wait out its pause (F-8).
+    /// A rail that is back need not wait out its pause: once, or whenever nothing else leads to the peer (F-8).
     pub(super) fn rail_back(&mut self, now: Time, rail: RailId) {
         if usize::from(rail.0) >= self.rails.len() {
             return;
         }
         for channel in 0..self.t.channels.capacity() {
-            let waits = self.t.channels.key_at(channel).is_some()
-                && self.t.channels.at(channel).redials >> rail.0 & 1 == 1
-                && !self.t.channels.at(channel).is_over();
-            if waits {
-                let sub = self.t.sub(channel, rail);
+            if self.t.channels.key_at(channel).is_none() {
+                continue;
+            }
+            let slot = self.t.channels.at(channel);
+            let is_paused = slot.redials >> rail.0 & 1 == 1 && !slot.is_over();
+            let is_stranded = slot.rooms.ready == 0;
+            let sub = self.t.sub(channel, rail);
+            if is_paused && (is_stranded || !sub.is_back_used) {
+                sub.is_back_used = true;
                 sub.redial_at = sub.redial_at.min(now);
                 self.redial(now, channel);
             }

@@ -1,8 +1,9 @@
 //! Rails that neither fail nor do their work, told packet by packet (F-11), and peers of which nothing is heard (F-13).
 
-use super::lone::Lone;
+use super::lone::{Lone, TERMS};
+use super::recovery::down;
 use super::*;
-use crate::wire::{Body, Probe};
+use crate::wire::{Body, Connect, Probe};
 
 /// A rail that says nothing is asked (F-11); gives the nonce, at the time of asking.
 fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
@@ -22,17 +23,23 @@ fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
     panic!("rail {rail} is not asked")
 }
 
+/// One message is under way over the lone rail, of which nothing is heard; gives the nonce that it is asked with.
+fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, u64) {
+    let mut lone = Lone::connected(region, config, &[TCP]);
+    lone.send(1, 10);
+    lone.sent();
+    lone.closed.clear();
+    let nonce = wait_for_question(&mut lone, 0);
+    (lone, nonce)
+}
+
 /// F-11: the order of a subchannel judges it. A packet that went before a probe that is answered, and is not there, is lost;
 /// so is the connection.
 #[test]
 fn a_packet_that_vanishes_is_found_out() {
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
     let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    lone.send(1, 10);
-    lone.sent();
-    lone.closed.clear();
-    let nonce = wait_for_question(&mut lone, 0);
+    let (mut lone, nonce) = asked_of_a_packet(&mut region, &config);
     lone.feed(Body::Probe(Probe { nonce: nonce ^ 1, answer: true }), 0);
     lone.sent();
     assert_eq!(lone.closed, []);
@@ -41,11 +48,7 @@ fn a_packet_that_vanishes_is_found_out() {
     assert_eq!(lone.closed, [RailId(0)]);
     // One that is there, is no reason.
     let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    lone.send(1, 10);
-    lone.sent();
-    lone.closed.clear();
-    let nonce = wait_for_question(&mut lone, 0);
+    let (mut lone, nonce) = asked_of_a_packet(&mut region, &config);
     lone.acks[0] = 1;
     lone.feed(Body::Probe(Probe { nonce, answer: true }), 0);
     lone.sent();
@@ -167,6 +170,54 @@ fn a_peer_that_computes_is_not_lost() {
         while let Some(event) = lone.endpoint.poll_event() {
             assert!(!matches!(event, Event::PeerLost { .. }), "{event:?}");
         }
+    }
+}
+
+/// F-11, F-9: one that owes an acknowledgment, and over no other rail than one that may have lost it, has `stall_lone` and
+/// `recovery_timeout` to compute; what comes to stand in between is all that it takes.
+#[test]
+fn who_computes_and_owes_something_has_so_long() {
+    const STALL_LONE: u64 = 200_000_000;
+    const RECOVERY_TIMEOUT: u64 = 300_000_000;
+    let config = Config {
+        stall_min: Nanos(4_000_000),
+        stall_lone: Nanos(STALL_LONE),
+        recovery_timeout: Nanos(RECOVERY_TIMEOUT),
+        ..small()
+    };
+    for returns in [false, true] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        lone.send(1, 10);
+        lone.sent();
+        lone.closed.clear();
+        let (mut ended_at, mut lost_at) = (None, None);
+        while lone.now < 2 * (STALL_LONE + RECOVERY_TIMEOUT) && lost_at.is_none() {
+            lone.now += 1_000_000;
+            lone.endpoint.handle_timeout(Time(lone.now));
+            lone.sent();
+            if lone.closed.pop().is_some() && ended_at.is_none() {
+                ended_at = Some(lone.now);
+                down(&mut lone, 0, RailFault::TimedOut);
+            }
+            if returns && lone.now == STALL_LONE + RECOVERY_TIMEOUT {
+                lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
+                let connect = Connect { connection: 2, answer: true, ..TERMS };
+                lone.feed(Body::Connect(connect), 0);
+                let again = lone.sent();
+                assert!(again.iter().any(|packet| matches!(packet.body, Body::Eager(_))), "{again:?}");
+                lone.acks[0] = 1;
+                lone.feed(Body::Credit, 0);
+            }
+            while let Some(event) = lone.endpoint.poll_event() {
+                if let Event::PeerLost { why: LossReason::Unreachable { .. }, .. } = event {
+                    lost_at = Some(lone.now);
+                }
+            }
+        }
+        let ended_at = ended_at.expect("it is asked, and nothing comes");
+        assert!((STALL_LONE..STALL_LONE + 30_000_000).contains(&ended_at), "{ended_at}");
+        assert_eq!(lost_at, (!returns).then_some(ended_at + RECOVERY_TIMEOUT));
     }
 }
 

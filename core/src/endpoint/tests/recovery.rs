@@ -472,6 +472,50 @@ fn a_rail_that_returns_begins_small() {
     assert_eq!(lone.endpoint.t.sub(0, RailId(1)).path.weight, 1);
 }
 
+/// F-8: the word of a rail that it is back is taken once; then again when it has stood for a while, or when it is needed.
+#[test]
+fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
+    let config = small();
+    let mut region = region();
+    let mut lone = two(&mut region);
+    let back = |lone: &mut Lone<'_>| {
+        let state = |lone: &Lone<'_>| lone.endpoint.rail_health(PeerId(1), RailId(1)).unwrap().state;
+        assert!(matches!(state(lone), RailState::Down { .. }), "{:?}", state(lone));
+        lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Back { rail: RailId(1) });
+        lone.sent();
+        state(lone) == RailState::Opening
+    };
+    let mut stands = 1;
+    let mut stand = |lone: &mut Lone<'_>, span| {
+        stands += 1;
+        up(lone, 1);
+        lone.feed_on(1, connect(1, stands), 0, |_| {});
+        lone.sent();
+        lone.now += span;
+        down(lone, 1, RailFault::TimedOut);
+    };
+    lone.now = 1;
+    // The first is dialled at once (it may have been a blink), and fails.
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    down(&mut lone, 1, RailFault::TimedOut);
+    assert!(back(&mut lone));
+    stand(&mut lone, config.redial_max.0 / 100);
+    assert!(!back(&mut lone), "it has failed again at once");
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.sent();
+    assert!(back(&mut lone), "there is nothing else");
+    stand(&mut lone, config.redial_max.0 / 100);
+    assert!(back(&mut lone), "as before");
+    // Once it has stood for long enough, it is as good as new: a blink, and the word of the rail.
+    stand(&mut lone, config.redial_max.0);
+    up(&mut lone, 0);
+    lone.feed_on(0, connect(0, 2), 0, |_| {});
+    lone.sent();
+    down(&mut lone, 1, RailFault::TimedOut);
+    assert!(back(&mut lone));
+}
+
 /// F-5: where more was lost than the rails that stand take at once, it goes on as they have room.
 #[test]
 fn replay_goes_on_when_there_is_room() {
