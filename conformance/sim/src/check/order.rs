@@ -135,16 +135,15 @@ impl Graph<'_> {
                 }
             }
             let Ask::Multi { min, .. } = receive.entry.ask else { continue };
-            // A part that failed with its peer leaves a gap that nobody knows.
-            if !self.ledger.book(self.rank).losses.is_empty() {
-                continue;
-            }
+            // What failed with its peer, or was under way when the process was killed, leaves a gap that nobody knows.
+            let book = self.ledger.book(self.rank);
+            let has_gaps = !book.losses.is_empty() || book.killed.is_some();
             let mut parts = receive.entry.parts.clone();
             parts.sort_by_key(|part| (part.offset, part.offset + part.bytes));
             let mut end = 0;
             for part in parts {
                 let last_start = receive.entry.len() - min;
-                if part.offset != end || end > last_start {
+                if part.offset < end || part.offset > last_start || part.offset > end && !has_gaps {
                     let (name, offset, expected) = (Some(part.name), part.offset, end.min(last_start));
                     return Err(Disorder::Offset { receive: receive_number, name, offset, expected });
                 }

@@ -170,6 +170,20 @@ fn multi_receives_lie_back_to_back_in_order() {
     assert!(matches!(story([0, 16, 48], false), Some(Disorder::Offset { offset: 48, expected: 32, .. })));
     assert!(matches!(story([0, 16, 16], false), Some(Disorder::Offset { .. })));
 
+    // Of a process that was killed, what was still under way is told of to nobody; what was told lies apart all the same.
+    for (places, is_right) in [([16, 44], true), ([16, 16], false), ([0, 48], false)] {
+        let mut story = Story::new(2);
+        let multi = story.multi(1, all, 64, 20);
+        let _ = story.send(0, 1, 1);
+        for place in places {
+            let name = story.send(0, 1, 2);
+            story.part(multi, name, place, false);
+        }
+        let now = story.time();
+        story.ledger.killed(1, now);
+        assert_eq!(order(&story).is_none(), is_right, "{places:?}");
+    }
+
     // Fewer than the minimum were free.
     let mut story = Story::new(2);
     let multi = story.multi(1, all, 40, 16);
