@@ -90,6 +90,10 @@ impl Player {
     pub(super) fn claim_one(&mut self, cx: &mut Cx<'_>, selector: Selector, class: Option<usize>) -> Claimed {
         // Looked at first, for once claimed there must be room to receive it.
         let Some(found) = cx.engine.probe(&selector) else { return Claimed::None };
+        let operations = cx.engine.endpoint().usage().operations;
+        if operations.used >= operations.capacity {
+            return Claimed::Full;
+        }
         let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return Claimed::Full };
         self.blank(cx, &extents);
         if !self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found) {
@@ -106,19 +110,12 @@ impl Player {
         };
         let segs = self.segs(true, &extents);
         let notify = self.notify(cx, Telling::Event);
-        loop {
-            let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
-            let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
-            if matches!(&outcome, Err(error) if error.is_full()) {
-                // Nothing else may be claimed meanwhile: what is claimed is this rank's to receive.
-                cx.engine.round(cx.now);
-                self.take_events(cx);
-                continue;
-            }
-            let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
-            let _ = self.entered(cx, outcome, ask, (extents, true), class, (Sort::Receive, notify, None));
-            return Claimed::One;
-        }
+        let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
+        let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
+        let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
+        let entered = self.entered(cx, outcome, ask, (extents, true), class, (Sort::Receive, notify, None));
+        assert!(!matches!(entered, Err(Refused::Full)), "rank {}: what is claimed can't be received", self.rank);
+        Claimed::One
     }
 }
 
