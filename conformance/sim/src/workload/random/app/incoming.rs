@@ -1,10 +1,12 @@
 //! Receives: posted, and of claimed messages.
 
-use rerail_core::endpoint::{Recv, Selector};
+use rerail_core::endpoint::{Recv, Selector, SubmitError};
+use rerail_core::ids::{MessageId, PeerId};
+use rerail_linux::driver::RequestError;
 
 use super::super::plan::Manner;
-use super::{Player, Refused, Sort, Telling};
-use crate::check::Ask;
+use super::{Extent, Notify, Player, Refused, Sort, Telling};
+use crate::check::{Ask, Claim};
 use crate::world::Cx;
 
 impl Player {
@@ -66,6 +68,9 @@ impl Player {
 
     /// Looks for messages that are received by claiming them. True: tables are full.
     pub(super) fn claim(&mut self, cx: &mut Cx<'_>) -> bool {
+        if !self.receive_held(cx) {
+            return true;
+        }
         if self.claims_left == 0 {
             return false;
         }
@@ -88,12 +93,11 @@ impl Player {
 
     /// Claims a message that this selector takes, and receives it.
     pub(super) fn claim_one(&mut self, cx: &mut Cx<'_>, selector: Selector, class: Option<usize>) -> Claimed {
-        // Looked at first, for once claimed there must be room to receive it.
-        let Some(found) = cx.engine.probe(&selector) else { return Claimed::None };
-        let operations = cx.engine.endpoint().usage().operations;
-        if operations.used >= operations.capacity {
+        // What is claimed is this rank's to receive, before anything else is.
+        if !self.receive_held(cx) {
             return Claimed::Full;
         }
+        let Some(found) = cx.engine.probe(&selector) else { return Claimed::None };
         let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return Claimed::Full };
         self.blank(cx, &extents);
         if !self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found) {
@@ -108,15 +112,49 @@ impl Player {
             self.failed = true;
             return Claimed::None;
         };
-        let segs = self.segs(true, &extents);
         let notify = self.notify(cx, Telling::Event);
-        let recv = Recv { from: selector, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
-        let outcome = cx.engine.recv_claimed(cx.now, message, &recv);
-        let ask = Ask::Receive { from: selector, claimed: Some(claimed) };
-        let entered = self.entered(cx, outcome, ask, (extents, true), class, (Sort::Receive, notify, None));
-        assert!(!matches!(entered, Err(Refused::Full)), "rank {}: what is claimed can't be received", self.rank);
+        self.held = Some(Held { message, peer: found.peer, claimed, selector, extents, class, notify });
+        self.receive_held(cx);
         Claimed::One
     }
+
+    /// Receives what is claimed and is not received yet. False: there is still no operation for it; that it could be
+    /// claimed is no promise of one.
+    fn receive_held(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(held) = self.held.take() else { return true };
+        let segs = self.segs(true, &held.extents);
+        let (from, notify) = (held.selector, held.notify);
+        let recv = Recv { from, segments: &segs, notify, cookie: self.cookie(), ..Recv::default() };
+        let outcome = cx.engine.recv_claimed(cx.now, held.message, &recv);
+        match outcome {
+            Err(error) if error.is_full() => {
+                self.held = Some(held);
+                return false;
+            }
+            // It was not here whole when its sender was lost (G-10).
+            Err(RequestError::Submit(SubmitError::UnknownMessage))
+                if self.shared.borrow().ledger.is_parted(self.rank, held.peer.0) =>
+            {
+                self.give_back(cx, true, &held.extents);
+                return true;
+            }
+            _ => {}
+        }
+        let ask = Ask::Receive { from, claimed: Some(held.claimed) };
+        let _ = self.entered(cx, outcome, ask, (held.extents, true), held.class, (Sort::Receive, notify, None));
+        true
+    }
+}
+
+/// A claimed message for which there was no operation yet.
+pub(super) struct Held {
+    message: MessageId,
+    peer: PeerId,
+    claimed: Claim,
+    selector: Selector,
+    extents: Vec<Extent>,
+    class: Option<usize>,
+    notify: Notify,
 }
 
 /// What came of looking for a message to claim.

@@ -16,6 +16,7 @@ use rerail_core::ids::{Cookie, OpId};
 use rerail_core::time::Nanos;
 use rerail_linux::driver::RequestError;
 
+use self::incoming::Held;
 pub use self::memory::{Memory, open_windows};
 use self::outgoing::describe;
 use self::quiet::Telling;
@@ -92,6 +93,8 @@ pub struct Player {
     turn: u32,
     claims: Vec<usize>,
     claims_left: usize,
+    /// At most one message is claimed and not received.
+    held: Option<Held>,
     /// After losses: messages that still have to come.
     awaited: usize,
     open: BTreeMap<u32, Open>,
@@ -130,6 +133,7 @@ impl Player {
             turn: 0,
             claims,
             claims_left,
+            held: None,
             awaited: 0,
             open: BTreeMap::new(),
             values: 0,
@@ -318,6 +322,7 @@ impl App for Player {
                 && self.steps.is_empty()
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
+                && self.held.is_none()
                 && self.awaited == 0
     }
 }
