@@ -14,7 +14,10 @@
 # The sorts: `link` (one end of a pair is set down, and up again), `flap` (that five times in short), `rate` (both ends of a
 # pair to a tenth), `silence` (what one end sends is dropped, and nobody is told: a tbf that no packet fits), `reset` (the kernel is told to
 # destroy the sockets at one end: ss -K), `route` (one end's route to the other is removed), `address` (one end's address
-# is), `all` (all pairs set down at once). The two processes meet over a pair of their own, which is left in peace.
+# is), `all` (all pairs set down at once).
+#
+# The two processes meet over a pair of their own. Once messages flow its connection is reset and the pair set down for
+# good: nobody needs it any more, for the end neither (rules B-2 and B-3 of PROTOCOL.md).
 #
 # With CI=true the time after the last fault is told and not judged. Needs root, iproute2 (ip, tc, ss) and a kernel with
 # network namespaces, veth and tbf; sorts of which something is absent are left out, and named. Exit codes: 0 as demanded,
@@ -49,7 +52,7 @@ numbers_or_usage "$seconds" "$seed" $(echo "$rates" | tr , ' ')
 count=$(echo "$rates" | tr , '\n' | wc -l)
 [ "$count" -ge 2 ] && [ "$count" -le 3 ] && [ "$seconds" -ge 10 ] || usage
 
-prepare awk
+prepare awk ss
 if [ -n "$out" ]; then mkdir -p "$out"; else out=$folder/out; mkdir "$out"; fi
 
 rate_of() { echo "$rates" | cut -d, -f$(($1 + 1)); }
@@ -158,9 +161,18 @@ export RERAIL_KEY RERAIL_RAILS
 RERAIL_HOST_ID=right ip netns exec "$right" "$binary" perf --listen 10.79.9.2:7474 --interfaces "$theirs" \
     > "$out/right.log" 2>&1 &
 child=$!
-(
-    # Once the two have met.
+# Both have started: one of them calls over a rail, and the other one has had time to have seen to the end what it read.
+met() {
+    for _ in $(seq 300); do
+        [ -n "$(ip netns exec "$left" ss -Htn state established dst "$(net_of 0).2" 2> "$folder/error")" ] && break
+        pause 100
+    done
     sleep 1
+}
+(
+    met
+    ip netns exec "$left" ss -K -t state established dst 10.79.9.2 > "$folder/met" 2>&1 || true
+    ip -n "$right" link set "rrb9-$id" down
     running=
     while read -r wait kind rail side len; do
         pause "$wait"

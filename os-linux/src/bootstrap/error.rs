@@ -119,7 +119,7 @@ pub enum BootError {
         /// What failed.
         why: &'static str,
     },
-    /// The job was left or aborted already.
+    /// The job was left or aborted already, or an earlier step's error was the end of the channel.
     Over,
 }
 
@@ -154,7 +154,7 @@ impl fmt::Display for BootError {
             Self::Absent { rank, key } => write!(f, "rank {rank} published no {key:?}"),
             Self::Timeout { doing, waited_ms } => write!(f, "{doing}: no answer within {waited_ms} ms"),
             Self::Authentication { why } => write!(f, "authentication: {why}"),
-            Self::Over => write!(f, "the job was left or aborted before"),
+            Self::Over => write!(f, "the job was left, aborted or lost before"),
         }
     }
 }

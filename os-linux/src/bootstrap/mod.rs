@@ -10,6 +10,9 @@
 //! Invariants: a key is put once per rank; what was put before a [`fence`](Bootstrap::fence) can be read by every rank
 //! after it; nothing that the other side says can make us panic or hold more than a bounded amount of it.
 //!
+//! The channel is needed twice, and may fail at any time (rules B-1 to B-4): at the start every step ends in bounded time,
+//! with an error that names the step; while messages flow nobody looks at it; at the end it is told last.
+//!
 //! Trust: the launcher's channel (an inherited socket, or the pair's authenticated stream) is the root of trust. The
 //! [`job_key`] that is drawn here and travels over it is what the rails authenticate each other with. It stands in no
 //! environment, argument or file: only in the memory of the job's processes and of the launcher.
@@ -23,6 +26,7 @@ pub mod single;
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
+use std::time::Duration;
 
 pub use error::BootError;
 use hmac::{Hmac, KeyInit, Mac};
@@ -33,6 +37,10 @@ pub const KEY_BYTES_MAX: usize = 32;
 
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
+
+/// How long a launcher may take for each answer unless the setting `boot_timeout` says otherwise. A fence's answer waits
+/// for the slowest rank to start, so this is long.
+pub const ANSWER_MAX: Duration = Duration::from_secs(600);
 
 /// A process's place in its job, and the board of the job.
 pub trait Bootstrap {
@@ -54,6 +62,12 @@ pub trait Bootstrap {
     /// Tells the launcher to end the whole job, as far as it can be told. Comes back: what becomes of this process is
     /// the caller's to say.
     fn abort(&mut self, why: &str);
+    /// How long each step may take from now on, a fence with its wait for the other ranks among them; `None`: as long as it
+    /// takes. [`Transport::start`](crate::driver::Transport::start) says what the setting `boot_timeout` says. Nothing
+    /// where nobody is waited for, and where the caller has said it already ([`pair`]).
+    fn limit(&mut self, answer_max: Option<Duration>) {
+        let _ = answer_max;
+    }
     /// A secret that both sides hold already, so that [`job_key`] doesn't have to send one.
     fn shared_secret(&self) -> Option<[u8; 32]> {
         None

@@ -1,25 +1,37 @@
 //! Client of the PMI-1 wire protocol, as spoken by MPICH's hydra, by Slurm and by [`server`](super::server).
 //!
 //! Lines go over an inherited descriptor (`PMI_FD`) or a TCP connection (`PMI_PORT`), one question and one answer at a
-//! time, blocking. Source: the dialogue of hydra 4.0.2, recorded in `fixtures/`; there is no standard.
+//! time, blocking, and no longer than a limit (B-1). Source: the dialogue of hydra 4.0.2, recorded in `fixtures/`; there is
+//! no standard.
+//!
+//! Invariant: an answer is taken for the question that was asked. Once one is late, cut off or makes no sense, the next to
+//! come could be anybody's, so nothing is asked any more ([`BootError::Over`]); only an abort is still said.
 //!
 //! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its value is
 //! escaped and starts with the number of pieces (`1:...`); further pieces are `k.r.1`, `k.r.2` and so on.
 
 use std::io;
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
 use super::error::excerpt;
 use super::line::{Line, LineReader, escape, unescape};
-use super::{BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
+use super::{ANSWER_MAX, BootError, Bootstrap, OwnKeys, VALUE_BYTES_MAX, check_key, check_rank};
+use crate::settings::Settings;
+
+/// The setting of how long an answer may take, as a variable: it is needed before settings are.
+const TIMEOUT_VARIABLE: &str = "RERAIL_BOOT_TIMEOUT";
 
 /// Length of a line that every PMI-1 server takes: older ones read into 1024 bytes.
 const SENT_LINE_BYTES_MAX: usize = 1000;
+
+/// A launcher that takes no line has so long to take the one with which we abort.
+const ABORT_MAX: Duration = Duration::from_secs(3);
 
 /// Room for the number of pieces and its colon.
 const HEAD_BYTES: usize = 6;
@@ -44,13 +56,19 @@ pub struct Pmi1 {
 
 impl Pmi1 {
     /// Joins over what the environment names: `PMI_FD` with `PMI_RANK` and `PMI_SIZE`, or `PMI_PORT` (`host:port`)
-    /// with `PMI_ID`, where rank and size come over the wire.
+    /// with `PMI_ID`, where rank and size come over the wire. `RERAIL_BOOT_TIMEOUT` limits how long each answer may take;
+    /// without it that is [`ANSWER_MAX`].
     ///
     /// The descriptor is duplicated, not taken; still only one client may use it.
     ///
     /// # Errors
-    /// [`BootError::Environment`] names the variable that is missing or senseless; else what the launcher answered.
+    /// [`BootError::Environment`] names the variable that is missing or senseless; else what the launcher answered, or
+    /// that it did not ([`BootError::Timeout`], [`BootError::Closed`]).
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, BootError> {
+        let answer_max = match var(TIMEOUT_VARIABLE) {
+            Some(text) => limit_of(&text)?,
+            None => Some(ANSWER_MAX),
+        };
         if var("PMI_FD").is_some() {
             let fd = number(&var, "PMI_FD", "the number of an open descriptor", i32::MAX as u32)?;
             let size = number(&var, "PMI_SIZE", "a number of processes, at least 1", u32::MAX)?;
@@ -60,30 +78,39 @@ impl Pmi1 {
                 value: Some(fd.to_string()),
                 expected: "the number of an open descriptor",
             };
-            return Self::join(duplicate(fd as i32).map_err(|_| bad_fd())?, rank, size);
+            let channel = Channel::new(duplicate(fd as i32).map_err(|_| bad_fd())?, answer_max);
+            return Self::enter(channel, rank, size);
         }
         let expected = "host:port of a launcher";
         let port = var("PMI_PORT").ok_or(BootError::Environment { variable: "PMI_PORT", value: None, expected })?;
         let id = number(&var, "PMI_ID", "the number that the launcher gave this process", u32::MAX)?;
-        let stream = TcpStream::connect(&port)
-            .map_err(|source| BootError::Io { doing: "connecting to the launcher (PMI_PORT)", source })?;
-        Self::join_by_id(stream.into(), id)
+        Self::introduce(Channel::new(connect(&port, answer_max)?.into(), answer_max), id)
     }
 
-    /// Joins as `rank` of `size` over a descriptor.
+    /// Joins as `rank` of `size` over a descriptor. Answers may take [`ANSWER_MAX`] unless [`Bootstrap::limit`] says
+    /// otherwise.
+    ///
+    /// # Errors
+    /// What the launcher answered, or that it did not.
     pub fn join(fd: OwnedFd, rank: u32, size: u32) -> Result<Self, BootError> {
-        Self::enter(Channel { fd, reader: LineReader::default() }, rank, size)
+        Self::enter(Channel::new(fd, Some(ANSWER_MAX)), rank, size)
     }
 
-    /// Joins over a connection on which the launcher tells rank and size.
+    /// [`join`](Self::join) over a connection on which the launcher tells rank and size.
+    ///
+    /// # Errors
+    /// The same.
     pub fn join_by_id(fd: OwnedFd, id: u32) -> Result<Self, BootError> {
+        Self::introduce(Channel::new(fd, Some(ANSWER_MAX)), id)
+    }
+
+    fn introduce(mut channel: Channel, id: u32) -> Result<Self, BootError> {
         const DOING: &str = "introduction (initack)";
-        let mut channel = Channel { fd, reader: LineReader::default() };
         channel.ask(DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
         let (mut rank, mut size) = (None, None);
         // Hydra follows up with size, rank and debug level; the last one ends the introduction.
         for _ in 0..8 {
-            let (line, said) = channel.listen(DOING)?;
+            let (line, said) = channel.listen(DOING, channel.limit())?;
             let told = |name| match line.get(name) {
                 None => Ok(None),
                 Some(_) => match line.number(name).map(u32::try_from) {
@@ -145,7 +172,7 @@ impl Pmi1 {
     }
 
     fn running(&self) -> Result<(), BootError> {
-        if self.over { Err(BootError::Over) } else { Ok(()) }
+        if self.over || self.channel.is_lost { Err(BootError::Over) } else { Ok(()) }
     }
 
     fn put_piece(&mut self, key: &str, piece: &str) -> Result<(), BootError> {
@@ -235,8 +262,13 @@ impl Bootstrap for Pmi1 {
             let mut message = escape(why);
             message.truncate(256);
             // There is no answer, and nothing better to do if it can't be said.
-            let _ = self.channel.say("aborting", &format!("cmd=abort exitcode=1 message={message}"));
+            let line = format!("cmd=abort exitcode=1 message={message}");
+            let _ = self.channel.say("aborting", &line, Limit::new(Some(ABORT_MAX)));
         }
+    }
+
+    fn limit(&mut self, answer_max: Option<Duration>) {
+        self.channel.answer_max = answer_max;
     }
 }
 
@@ -287,48 +319,137 @@ fn accepted(doing: &'static str, line: &Line, said: &[u8]) -> Result<(), BootErr
     }
 }
 
+/// What [`TIMEOUT_VARIABLE`] says: the setting of that name; none: for ever.
+fn limit_of(text: &str) -> Result<Option<Duration>, BootError> {
+    let settings = Settings::load([(TIMEOUT_VARIABLE.to_owned(), text.to_owned())], None);
+    match settings {
+        Ok(settings) => Ok(settings.boot_limit()),
+        Err(_) => Err(BootError::Environment {
+            variable: TIMEOUT_VARIABLE,
+            value: Some(excerpt(text.as_bytes())),
+            expected: "a time of 1ms to a day, or 0",
+        }),
+    }
+}
+
+/// Dials the addresses of `host:port` in turn.
+fn connect(port: &str, answer_max: Option<Duration>) -> Result<TcpStream, BootError> {
+    const DOING: &str = "connecting to the launcher (PMI_PORT)";
+    let io = |source| BootError::Io { doing: DOING, source };
+    let limit = Limit::new(answer_max);
+    let mut last = io(io::ErrorKind::AddrNotAvailable.into());
+    for address in port.to_socket_addrs().map_err(io)? {
+        let dialled = match limit.left(DOING)? {
+            Some(left) => TcpStream::connect_timeout(&address, left),
+            None => TcpStream::connect(address),
+        };
+        match dialled {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = io(error),
+        }
+    }
+    // Not in time is what it is, however the last address said so.
+    limit.left(DOING)?;
+    Err(last)
+}
+
+/// Until when a question may go unanswered.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    since: Instant,
+    answer_max: Option<Duration>,
+}
+
+impl Limit {
+    /// From now on.
+    fn new(answer_max: Option<Duration>) -> Self {
+        Limit { since: Instant::now(), answer_max }
+    }
+
+    /// What is left of it; `None`: it is no limit.
+    fn left(self, doing: &'static str) -> Result<Option<Duration>, BootError> {
+        let Some(answer_max) = self.answer_max else { return Ok(None) };
+        match answer_max.saturating_sub(self.since.elapsed()) {
+            Duration::ZERO => Err(BootError::Timeout { doing, waited_ms: answer_max.as_millis() as u64 }),
+            left => Ok(Some(left)),
+        }
+    }
+
+    /// Waits until a descriptor is ready (its mode is shared with whoever inherited it, so it stays as it is).
+    fn wait(self, fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
+        loop {
+            let left = self.left(doing)?.map(|left| Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            });
+            match poll(&mut [PollFd::new(&fd, flags)], left.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => {}
+                Ok(_) => return Ok(()),
+                Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
+            }
+        }
+    }
+}
+
 /// Questions and answers over a descriptor.
 #[derive(Debug)]
 struct Channel {
     fd: OwnedFd,
     reader: LineReader,
+    answer_max: Option<Duration>,
+    /// An answer did not come, or made no sense: what comes now answers nothing that is asked.
+    is_lost: bool,
 }
 
 impl Channel {
+    fn new(fd: OwnedFd, answer_max: Option<Duration>) -> Self {
+        Channel { fd, reader: LineReader::default(), answer_max, is_lost: false }
+    }
+
+    /// For a question that is asked now.
+    fn limit(&self) -> Limit {
+        Limit::new(self.answer_max)
+    }
+
     /// One question, one answer of the kind `expected`, its code checked where only success makes sense.
     fn ask(&mut self, doing: &'static str, question: &str, expected: &str) -> Result<(Line, Vec<u8>), BootError> {
-        self.say(doing, question)?;
-        let (line, said) = self.listen(doing)?;
-        if line.cmd() != expected {
-            return Err(strange(doing, format!("cmd={expected} expected"), &said));
-        }
+        let limit = self.limit();
+        let answered = self.say(doing, question, limit).and_then(|()| {
+            let (line, said) = self.listen(doing, limit)?;
+            match line.cmd() == expected {
+                true => Ok((line, said)),
+                false => Err(strange(doing, format!("cmd={expected} expected"), &said)),
+            }
+        });
+        self.is_lost |= answered.is_err();
+        let (line, said) = answered?;
         if expected != "get_result" {
             accepted(doing, &line, &said)?;
         }
         Ok((line, said))
     }
 
-    fn say(&mut self, doing: &'static str, line: &str) -> Result<(), BootError> {
+    fn say(&mut self, doing: &'static str, line: &str, limit: Limit) -> Result<(), BootError> {
         let text = format!("{line}\n");
         let mut bytes = text.as_bytes();
         while !bytes.is_empty() {
+            limit.wait(self.fd.as_fd(), PollFlags::OUT, doing)?;
             // A launcher that has gone must be an error here, not a SIGPIPE for a host program.
-            let sent = match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+            let sent = match rustix::net::send(&self.fd, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Err(Errno::NOTSOCK) => rustix::io::write(&self.fd, bytes),
                 sent => sent,
             };
             match sent {
                 Ok(count) => bytes = &bytes[count..],
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => wait(self.fd.as_fd(), PollFlags::OUT, doing)?,
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(BootError::Closed { doing }),
+                Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::CONNABORTED) => return Err(BootError::Closed { doing }),
                 Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
             }
         }
         Ok(())
     }
 
-    fn listen(&mut self, doing: &'static str) -> Result<(Line, Vec<u8>), BootError> {
+    fn listen(&mut self, doing: &'static str, limit: Limit) -> Result<(Line, Vec<u8>), BootError> {
         loop {
             match self.reader.next() {
                 Ok(Some(said)) => {
@@ -338,23 +459,15 @@ impl Channel {
                 Ok(None) => {}
                 Err(_) => return Err(strange(doing, "no end of line".into(), self.reader.rest())),
             }
+            limit.wait(self.fd.as_fd(), PollFlags::IN, doing)?;
             let mut bytes = [0; 1024];
             match rustix::io::read(&self.fd, &mut bytes) {
-                Ok(0) | Err(Errno::CONNRESET) => return Err(BootError::Closed { doing }),
+                Ok(0) | Err(Errno::CONNRESET | Errno::CONNABORTED) => return Err(BootError::Closed { doing }),
                 Ok(count) => self.reader.feed(&bytes[..count]),
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => wait(self.fd.as_fd(), PollFlags::IN, doing)?,
+                Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
             }
         }
-    }
-}
-
-/// Waits on a descriptor that somebody left in non-blocking mode (the mode is shared with them, so it stays).
-fn wait(fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
-    match poll(&mut [PollFd::new(&fd, flags)], None) {
-        Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(errno) => Err(BootError::Io { doing, source: errno.into() }),
     }
 }
 

@@ -316,3 +316,118 @@ fn an_abort_is_one_line_with_the_reason() {
     assert_eq!(said.len(), 4);
     assert_eq!(said[3], "cmd=abort exitcode=1 message=no%20rail%0Acmd%3Dfinalize");
 }
+
+/// What goes on at a session's steps, each under the name that its errors have.
+const STEPS: [&str; 7] = [
+    "joining (init)",
+    "asking for limits (get_maxes)",
+    "asking for the job's name (get_my_kvsname)",
+    "publishing (put)",
+    "waiting for the other ranks (barrier)",
+    "reading (get)",
+    "leaving (finalize)",
+];
+
+/// A session over a channel; the error with which it ends.
+fn session_error(client: OwnedFd, answer_max: Duration) -> BootError {
+    let session = || {
+        let mut boot = Pmi1::enter(Channel::new(client.try_clone().unwrap(), Some(answer_max)), 0, 1)?;
+        boot.put("k", "v")?;
+        boot.fence()?;
+        boot.get(0, "k")?;
+        boot.finalize()
+    };
+    session().unwrap_err()
+}
+
+/// Answers so many questions, each as it should be.
+fn answer(server: &mut UnixStream, count: usize) {
+    let answers = [
+        "cmd=response_to_init pmi_version=1 rc=0",
+        "cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024",
+        "cmd=my_kvsname kvsname=kvs",
+        "cmd=put_result rc=0",
+        "cmd=barrier_out rc=0",
+        "cmd=get_result rc=0 value=1:v",
+        "cmd=finalize_ack",
+    ];
+    answers.iter().take(count).for_each(|answer| writeln!(server, "{answer}").unwrap());
+}
+
+/// B-1: at every step a launcher that stalls, or is gone, is an error that names the step.
+#[test]
+fn a_launcher_that_stalls_or_goes_is_an_error_of_the_step() {
+    for (answered, step) in STEPS.into_iter().enumerate() {
+        for stalls in [true, false] {
+            let (client, mut server) = UnixStream::pair().unwrap();
+            answer(&mut server, answered);
+            if !stalls {
+                server.shutdown(std::net::Shutdown::Write).unwrap();
+            }
+            // The one that goes may take its time.
+            let error = session_error(client.into(), Duration::from_millis(if stalls { 20 } else { 60_000 }));
+            match error {
+                BootError::Timeout { doing, waited_ms: 20 } if stalls => assert_eq!(doing, step),
+                BootError::Closed { doing } if !stalls => assert_eq!(doing, step),
+                other => panic!("at {step}: {other}"),
+            }
+            drop(server);
+        }
+    }
+}
+
+/// B-1: a reset is the channel's end as well.
+#[test]
+fn a_connection_that_is_reset_is_closed() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO)).unwrap();
+    drop(server);
+    let error = Pmi1::join(client.into(), 0, 1).unwrap_err();
+    assert!(matches!(error, BootError::Closed { doing: "joining (init)" }), "{error}");
+}
+
+/// B-1: an answer that comes too late is not taken for that of a later question.
+#[test]
+fn after_an_answer_that_is_late_nothing_is_asked_but_an_abort_is_said() {
+    let (client, mut server) = UnixStream::pair().unwrap();
+    answer(&mut server, 3);
+    let mut boot = Pmi1::join(client.into(), 0, 2).unwrap();
+    boot.limit(Some(Duration::from_millis(20)));
+    assert!(matches!(boot.fence(), Err(BootError::Timeout { waited_ms: 20, .. })));
+    writeln!(server, "cmd=barrier_out").unwrap();
+    for later in [boot.fence(), boot.put("k", "v"), boot.get(0, "k").map(drop), boot.finalize()] {
+        assert!(matches!(later, Err(BootError::Over)), "{later:?}");
+    }
+    boot.abort("the launcher does not answer");
+    drop(boot);
+    let said: Vec<String> = BufReader::new(server).lines().map_while(Result::ok).collect();
+    let commands: Vec<&str> = said.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(commands, ["cmd=init", "cmd=get_maxes", "cmd=get_my_kvsname", "cmd=barrier_in", "cmd=abort"]);
+}
+
+/// B-1: the limit is the user's, from the first word on.
+#[test]
+fn the_environment_says_how_long_a_launcher_may_take() {
+    // Taken by the kernel, and by nobody else.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().to_string();
+    let join = |limit: &str| {
+        let var = |name: &str| match name {
+            "PMI_PORT" => Some(port.clone()),
+            "PMI_ID" => Some("0".into()),
+            TIMEOUT_VARIABLE => Some(limit.into()),
+            _ => None,
+        };
+        Pmi1::from_vars(var).unwrap_err()
+    };
+    let error = join("20ms");
+    assert!(matches!(error, BootError::Timeout { doing: "introduction (initack)", waited_ms: 20 }), "{error}");
+    for limit in ["soon", "20"] {
+        let error = join(limit).to_string();
+        assert!(error.contains(TIMEOUT_VARIABLE) && error.contains(limit), "{error}");
+    }
+    assert_eq!(limit_of("0").unwrap(), None);
+    assert_eq!(limit_of("90s").unwrap(), Some(Duration::from_secs(90)));
+}

@@ -26,15 +26,27 @@ pub struct Farewell {
 pub enum FinishError {
     /// The system refused to wait.
     Wait(WaitError),
-    /// The launcher refused the goodbye.
-    Boot(BootError),
+    /// The launcher refused the goodbye, or was gone already. The peers were left before, as `farewell` says: what was
+    /// submitted to those that it counts as closed has arrived (B-3).
+    Boot {
+        /// What became of the word to the launcher.
+        error: BootError,
+        /// How the peers were left.
+        farewell: Farewell,
+    },
 }
 
 impl fmt::Display for FinishError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             FinishError::Wait(error) => write!(f, "could not wait for the peers' goodbyes: {error}"),
-            FinishError::Boot(error) => write!(f, "the peers are closed, but the launcher refused the end: {error}"),
+            FinishError::Boot { error, farewell: Farewell { closed, lost, abandoned } } => write!(
+                f,
+                "{closed} peers were left in good order ({} were lost, {} abandoned), but the launcher could not be told: \
+                 {error}",
+                lost.len(),
+                abandoned.len()
+            ),
         }
     }
 }
@@ -43,7 +55,7 @@ impl std::error::Error for FinishError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             FinishError::Wait(error) => Some(error),
-            FinishError::Boot(error) => Some(error),
+            FinishError::Boot { error, .. } => Some(error),
         }
     }
 }
@@ -56,12 +68,16 @@ impl Transport {
     /// that lives but is not driven does neither, unless `Config::silence_max` is set: give a deadline where that can be.
     ///
     /// # Errors
-    /// Where the system refuses to wait or the launcher refuses the goodbye.
+    /// Where the system refuses to wait or the launcher refuses the goodbye; a launcher that does not answer is waited for
+    /// as long as the setting `boot_timeout` says, after the peers.
     pub fn finish(mut self, deadline: Option<Duration>) -> Result<Farewell, FinishError> {
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         let farewell = self.take_leave(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
         match self.boot.take() {
-            Some(mut boot) => boot.finalize().map_err(FinishError::Boot).map(|()| farewell),
+            Some(mut boot) => match boot.finalize() {
+                Ok(()) => Ok(farewell),
+                Err(error) => Err(FinishError::Boot { error, farewell }),
+            },
             None => Ok(farewell),
         }
     }

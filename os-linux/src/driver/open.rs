@@ -35,12 +35,15 @@ pub struct Opening {
 
 impl Transport {
     /// Opens the rails, agrees on the job's key, publishes this process's card, reads everybody's. Collective: every
-    /// rank of the job calls it. Returns with no connection made: these come with the first request to a peer.
+    /// rank of the job calls it. Returns with no connection made: these come with the first request to a peer. From then on
+    /// the bootstrap is not looked at until [`finish`](Self::finish): what becomes of its connection is nobody's concern
+    /// (B-2).
     ///
     /// # Errors
     /// See [`StartError`].
     pub fn start(options: Options, mut boot: Box<dyn Bootstrap>) -> Result<Transport, StartError> {
         let (rank, size) = (PeerId(boot.rank()), boot.size());
+        boot.limit(options.settings.boot_limit());
         let key = job_key(&mut *boot).map_err(StartError::Boot)?;
         let mut opening = Transport::open(&options, rank, size, &key)?;
         boot.put(CARD_KEY, opening.card()).map_err(StartError::Boot)?;

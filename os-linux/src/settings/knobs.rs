@@ -207,6 +207,8 @@ pub(super) static KNOBS: &[Knob] = &[
             fits: is_host_id,
         },
         "Name of the host. Processes that say the same share memory; several names on one machine make several hosts of it."),
+    knob!(boot_timeout: time Kind::Span { min: 0, max: DAY },
+        "A launcher that does not answer within this time is an error, at the start and at the end; the wait for all ranks to start is part of it; 0: as long as it takes."),
     knob!(handshake_timeout: time Kind::Span { min: 1_000_000, max: DAY },
         "A connection that has not proved within this time that it belongs to the job is closed."),
     knob!(spin_polls: number u32, count(0, 1 << 30),

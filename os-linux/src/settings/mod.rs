@@ -12,6 +12,7 @@ mod suggest;
 mod value;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub use error::{Problem, SettingsError, Source};
 use knobs::{KNOBS, Knob};
@@ -19,6 +20,8 @@ use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
+
+use crate::bootstrap::ANSWER_MAX;
 
 /// What all our variables start with.
 const PREFIX: &str = "RERAIL_";
@@ -63,6 +66,7 @@ pub struct Settings {
     pub shm_slot_bytes: u32,
     pub shm_posts: u16,
     pub host_id: Option<String>,
+    pub boot_timeout: Nanos,
     pub handshake_timeout: Nanos,
     pub spin_polls: u32,
     pub channels: u32,
@@ -147,6 +151,7 @@ impl Default for Settings {
             shm_slot_bytes: 8 * 1024,
             shm_posts: 64,
             host_id: None,
+            boot_timeout: Nanos(ANSWER_MAX.as_nanos() as u64),
             handshake_timeout: Nanos::from_millis(10_000),
             spin_polls: 1000,
             channels: core.channels_max,
@@ -320,6 +325,11 @@ impl Settings {
     /// Where a setting's value came from.
     pub fn source(&self, name: &str) -> Source {
         self.sources.get(name).cloned().unwrap_or_default()
+    }
+
+    /// `boot_timeout` for [`Bootstrap::limit`](crate::bootstrap::Bootstrap::limit).
+    pub fn boot_limit(&self) -> Option<Duration> {
+        (self.boot_timeout.0 > 0).then(|| Duration::from_nanos(self.boot_timeout.0))
     }
 
     /// The core's configuration for a rank of a job. How many rails there are is the driver's to add.

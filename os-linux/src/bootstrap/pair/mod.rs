@@ -12,6 +12,9 @@
 //! session = HMAC(key, "rerail pair session " | nonce D | nonce L)
 //! ```
 //!
+//! The connection is used at the start, within a limit that the caller says (B-1), and for a goodbye that nobody waits for
+//! (B-3); in between it may die (B-2).
+//!
 //! Order at a fence: rank 1 sends first, rank 0 answers, so that two long messages can't block each other.
 
 mod wire;
@@ -146,6 +149,8 @@ pub struct Pair {
     /// What both sides have put, by rank and key.
     values: [HashMap<String, String>; 2],
     over: bool,
+    /// A fence failed: what the other side says now belongs to one that is over.
+    is_lost: bool,
 }
 
 impl Pair {
@@ -185,6 +190,7 @@ impl Pair {
             fresh_bytes: 0,
             values: Default::default(),
             over: false,
+            is_lost: false,
         }
     }
 
@@ -217,7 +223,33 @@ impl Pair {
     }
 
     fn running(&self) -> Result<(), BootError> {
-        if self.over { Err(BootError::Over) } else { Ok(()) }
+        if self.over || self.is_lost { Err(BootError::Over) } else { Ok(()) }
+    }
+
+    /// Both sides' puts since the last fence change places.
+    fn exchange(&mut self) -> Result<(), BootError> {
+        const DOING: &str = "exchanging with the other side";
+        self.frames.wire.start(self.timeout);
+        self.fresh_bytes = 0;
+        let ours = Message::Fence(std::mem::take(&mut self.fresh));
+        if self.rank == 1 {
+            self.frames.send(DOING, &ours)?;
+        }
+        let theirs = match self.frames.receive(DOING)? {
+            Message::Fence(puts) => puts,
+            Message::Bye => return Err(BootError::Closed { doing: DOING }),
+            Message::Abort(why) => {
+                self.over = true;
+                return Err(BootError::Refused { doing: DOING, code: 1, message: excerpt(why.as_bytes()) });
+            }
+        };
+        if self.rank == 0 {
+            self.frames.send(DOING, &ours)?;
+        }
+        let Message::Fence(ours) = ours else { unreachable!("it was made a fence above") };
+        self.values[self.rank as usize].extend(ours);
+        self.values[1 - self.rank as usize].extend(theirs);
+        Ok(())
     }
 }
 
@@ -269,29 +301,10 @@ impl Bootstrap for Pair {
     }
 
     fn fence(&mut self) -> Result<(), BootError> {
-        const DOING: &str = "exchanging with the other side";
         self.running()?;
-        self.frames.wire.start(self.timeout);
-        self.fresh_bytes = 0;
-        let ours = Message::Fence(std::mem::take(&mut self.fresh));
-        if self.rank == 1 {
-            self.frames.send(DOING, &ours)?;
-        }
-        let theirs = match self.frames.receive(DOING)? {
-            Message::Fence(puts) => puts,
-            Message::Bye => return Err(BootError::Closed { doing: DOING }),
-            Message::Abort(why) => {
-                self.over = true;
-                return Err(BootError::Refused { doing: DOING, code: 1, message: excerpt(why.as_bytes()) });
-            }
-        };
-        if self.rank == 0 {
-            self.frames.send(DOING, &ours)?;
-        }
-        let Message::Fence(ours) = ours else { unreachable!("it was made a fence above") };
-        self.values[self.rank as usize].extend(ours);
-        self.values[1 - self.rank as usize].extend(theirs);
-        Ok(())
+        let exchanged = self.exchange();
+        self.is_lost = exchanged.is_err();
+        exchanged
     }
 
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError> {
@@ -305,11 +318,12 @@ impl Bootstrap for Pair {
         self.running()?;
         self.over = true;
         self.frames.wire.start(self.timeout);
-        match self.frames.send("leaving", &Message::Bye) {
-            // The other side has left before us.
-            Err(BootError::Closed { .. }) => Ok(()),
-            sent => sent,
+        // Only a fence that is not agreed on would wait for this word, and it hears of the connection's end as well. So a
+        // connection that has died since, or a side that has left before us, is no failure (B-3).
+        if let Err(error) = self.frames.send("leaving", &Message::Bye) {
+            tracing::debug!(%error, "the other side did not hear that we leave");
         }
+        Ok(())
     }
 
     fn abort(&mut self, why: &str) {

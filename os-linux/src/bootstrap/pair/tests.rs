@@ -164,3 +164,56 @@ fn keys_are_read_and_written_as_hexadecimal_and_never_shown() {
     assert!(matches!(PairKey::from_hex("abc"), Err(BootError::Authentication { .. })));
     assert_eq!(format!("{key:?}"), "PairKey(..)");
 }
+
+/// Has the connection of a pair reset.
+fn reset(pair: Pair) {
+    rustix::net::sockopt::set_socket_linger(pair.frames.wire.stream(), Some(Duration::ZERO)).unwrap();
+}
+
+/// B-1: a fence hears of the connection's end, and what comes after it belongs to no other fence.
+#[test]
+fn a_fence_whose_connection_is_reset_fails_and_so_do_all_after_it() {
+    let fails = |mut pair: Pair| {
+        let error = pair.fence().unwrap_err();
+        assert!(matches!(error, BootError::Closed { .. }), "{error}");
+        assert!(matches!(pair.fence(), Err(BootError::Over)));
+        assert!(matches!(pair.get(0, "k"), Err(BootError::Over)));
+    };
+    both(fails, reset);
+    both(reset, fails);
+}
+
+/// B-1: a side that stalls is an error in time.
+#[test]
+fn a_fence_waits_no_longer_than_it_was_told() {
+    let (listener, address) = listener();
+    thread::scope(|scope| {
+        let silent = scope.spawn(move || Pair::dial(address, &key(7), LONG).unwrap());
+        let mut pair = listener.accept(&key(7), LONG).unwrap();
+        let silent = silent.join().unwrap();
+        pair.timeout = Duration::from_millis(20);
+        let error = pair.fence().unwrap_err();
+        assert!(matches!(error, BootError::Timeout { waited_ms: 20, .. }), "{error}");
+        drop(silent);
+    });
+}
+
+/// B-3: nobody waits for a pair's goodbye, so a connection that is gone by then is no failure.
+#[test]
+fn leaving_needs_no_connection() {
+    let (ready, waits) = std::sync::mpsc::channel();
+    both(
+        move |mut pair| {
+            pair.fence().unwrap();
+            // The other one is gone.
+            let () = waits.recv().unwrap();
+            pair.finalize().unwrap();
+            assert!(matches!(pair.finalize(), Err(BootError::Over)));
+        },
+        move |mut pair| {
+            pair.fence().unwrap();
+            reset(pair);
+            ready.send(()).unwrap();
+        },
+    );
+}

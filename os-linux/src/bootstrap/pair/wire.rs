@@ -103,6 +103,12 @@ impl Wire {
         Ok(Wire { stream, timeout, deadline: after(timeout) })
     }
 
+    /// The connection, for tests that break it.
+    #[cfg(test)]
+    pub(super) fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// Starts an exchange that may take `timeout`.
     pub(super) fn start(&mut self, timeout: Duration) {
         self.timeout = timeout;
@@ -152,7 +158,7 @@ impl Wire {
         match error.kind() {
             Interrupted => Ok(()),
             WouldBlock | TimedOut => Err(self.too_late(doing)),
-            ConnectionReset | BrokenPipe => Err(BootError::Closed { doing }),
+            ConnectionReset | ConnectionAborted | BrokenPipe => Err(BootError::Closed { doing }),
             _ => Err(BootError::Io { doing, source: error }),
         }
     }

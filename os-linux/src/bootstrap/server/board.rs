@@ -141,7 +141,7 @@ impl Board {
         notice
     }
 
-    /// A rank has gone; nobody waits for it any more.
+    /// A rank has gone; nobody waits for it any more (B-4).
     pub(super) fn leave(&mut self, rank: u32, answers: &mut Vec<Answer>) {
         self.seats[rank as usize].place = Place::Left;
         self.open_fence(answers);

@@ -12,8 +12,8 @@ use rerail_core::time::Time;
 
 use super::boot::{Board, Seat};
 use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
-use crate::bootstrap::Bootstrap;
-use crate::driver::{Opening, Transport};
+use crate::bootstrap::{BootError, Bootstrap};
+use crate::driver::{FinishError, Opening, Transport};
 use crate::rail::loopback::Loopback;
 use crate::rail::{AddressError, Outgoing, Rail, RailCounters, RailUsage, Sink};
 
@@ -192,4 +192,53 @@ fn leaving_without_having_met_anybody_needs_nobody() {
     let mut world = World::of(2, Fabric::Tcp);
     let farewell = world.transports.remove(0).finish(None).unwrap();
     assert_eq!(farewell, crate::driver::Farewell::default());
+}
+
+/// A launcher that does not hear goodbyes.
+struct Gone;
+
+impl Bootstrap for Gone {
+    fn rank(&self) -> u32 {
+        0
+    }
+    fn size(&self) -> u32 {
+        2
+    }
+    fn job_name(&self) -> &str {
+        "gone"
+    }
+    fn put(&mut self, _key: &str, _value: &str) -> Result<(), BootError> {
+        panic!("nothing is asked while messages flow")
+    }
+    fn fence(&mut self) -> Result<(), BootError> {
+        panic!("nothing is asked while messages flow")
+    }
+    fn get(&mut self, _rank: u32, _key: &str) -> Result<Option<String>, BootError> {
+        panic!("nothing is asked while messages flow")
+    }
+    fn finalize(&mut self) -> Result<(), BootError> {
+        Err(BootError::Timeout { doing: "leaving", waited_ms: 7 })
+    }
+    fn abort(&mut self, _why: &str) {}
+}
+
+/// B-2, B-3: messages need no launcher; who can't tell it that it leaves has left its peers all the same, and says how.
+#[test]
+fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
+    let (mut world, ends) = World::new(Fabric::Tcp);
+    let target = world.empty(ends.b, BYTES);
+    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, BYTES), ..Recv::default() }).unwrap();
+    let source = world.filled(ends.a, BYTES, 1);
+    let send = Send { peer: ends.peer_b(), segments: &whole(source, BYTES), ..Send::default() };
+    world.at(ends.a).boot = Some(Box::new(Gone));
+    let send = world.at(ends.a).send(&send).unwrap();
+    world.complete(ends.b, recv).unwrap();
+    world.complete(ends.a, send).unwrap();
+    let a = world.transports.remove(ends.a);
+    match a.finish(None) {
+        Err(FinishError::Boot { error: BootError::Timeout { waited_ms: 7, .. }, farewell }) => {
+            assert_eq!((farewell.closed, farewell.lost, farewell.abandoned), (1, vec![], vec![]));
+        }
+        other => panic!("{other:?}"),
+    }
 }
