@@ -5,6 +5,7 @@
 //! | `random` | all sorts of requests between all ranks, drawn from the seed, under all checkers | `random` |
 //! | `ping-pong` | pairs of ranks, one message to and fro | `timing` |
 //! | `bandwidth` | windows of messages, one way or both ways | `timing` |
+//! | `one-sided` | puts or gets, some under way | `timing` |
 //! | `all-to-all` | every rank one message to every other | `exchange` |
 //! | `broadcast` | from rank 0 down a binomial tree | `exchange` |
 //! | `stencil` | neighbours in a grid of two or three dimensions | `exchange` |
@@ -36,6 +37,8 @@ mod tests;
 mod timing;
 
 use std::fmt;
+
+pub(crate) use graph::application;
 
 use crate::check::Verdict;
 use crate::scenario::{Scenario, WorkloadSpec};
@@ -156,7 +159,8 @@ impl Parameters {
 }
 
 /// Workloads apart from [`graph::APPLICATIONS`].
-const NAMES: [&str; 7] = ["random", "ping-pong", "bandwidth", "all-to-all", "broadcast", "stencil", "many-to-many"];
+const NAMES: [&str; 8] =
+    ["random", "ping-pong", "bandwidth", "one-sided", "all-to-all", "broadcast", "stencil", "many-to-many"];
 
 /// The workload of a scenario.
 ///
@@ -168,6 +172,7 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
         "random" => Box::new(random::Random::new(scenario, seed, &mut parameters)?),
         "ping-pong" => Box::new(timing::PingPong::new(scenario, &mut parameters)?),
         "bandwidth" => Box::new(timing::Bandwidth::new(scenario, &mut parameters)?),
+        "one-sided" => Box::new(timing::OneSided::new(scenario, &mut parameters)?),
         "all-to-all" => Box::new(exchange::all_to_all(scenario, &mut parameters)?),
         "broadcast" => Box::new(exchange::broadcast(scenario, &mut parameters)?),
         "stencil" => Box::new(exchange::stencil(scenario, &mut parameters)?),

@@ -79,6 +79,16 @@ fn samples(len: usize) -> impl Iterator<Item = Range<usize>> {
     (0..len).step_by(every).map(move |at| at..(at + sample).min(len)).chain(end)
 }
 
+/// Where bytes differ first from a payload, as far as it is written.
+pub(super) fn difference(content: Name, bytes: &[u8]) -> Option<Difference> {
+    let differs = |range: Range<usize>| {
+        let at = range.start as u64;
+        let difference = Content::from(content).first_difference(at, &bytes[range]);
+        difference.map(|difference| Difference { at: at + difference.at, ..difference })
+    };
+    samples(bytes.len()).find_map(differs)
+}
+
 /// What became of a request to submit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Submitted {
@@ -171,7 +181,8 @@ impl Common {
         self.submitted(cx, "receive", peer, message.name, cookie, result)
     }
 
-    fn submitted(
+    /// Notes a request that was submitted, or says why it was not.
+    pub(super) fn submitted(
         &self,
         cx: &mut Cx<'_>,
         kind: &'static str,
@@ -273,14 +284,17 @@ impl Common {
         }
     }
 
+    /// Compares memory with what a request was to bring there.
+    pub(super) fn compare(&self, cx: &Cx<'_>, message: &Message, request: u32) {
+        if let Some(difference) = self.difference(cx, message) {
+            let damage = Damage::Message { name: message.name, receive: request, difference };
+            self.found(Verdict::Corruption(Corruption { rank: cx.rank, at: cx.now, damage }));
+        }
+    }
+
     fn difference(&self, cx: &Cx<'_>, message: &Message) -> Option<Difference> {
         let bytes = cx.engine.bytes(message.region).and_then(|bytes| bytes.get(message.range())).unwrap_or_default();
-        let differs = |range: Range<usize>| {
-            let at = range.start as u64;
-            let difference = Content::from(message.content).first_difference(at, &bytes[range]);
-            difference.map(|difference| Difference { at: at + difference.at, ..difference })
-        };
-        samples(bytes.len()).find_map(differs)
+        difference(message.content, bytes)
     }
 
     /// What a run came to.

@@ -4,7 +4,7 @@ use rerail_core::config::{Multiplex, Striping};
 
 use super::plain::Common;
 use super::steps::Steps;
-use super::timing::{Bandwidth, PingPong};
+use super::timing::{Bandwidth, OneSided, PingPong};
 use super::{Job, Measured, Parameters, make, run_checked};
 use crate::check::{Damage, Name, Verdict};
 use crate::scenario::Scenario;
@@ -43,6 +43,16 @@ fn timings_are_clean_and_measure() {
             assert!(measured.iter().all(|one| one.value > 0.0), "{measured:?}");
         }
     }
+}
+
+#[test]
+fn puts_and_gets_are_clean() {
+    for world in [STREAMS, HCAS, NODES] {
+        for (operation, bytes) in [("put", 1), ("put", 20_000), ("put", 200_000), ("get", 1000), ("get", 200_000)] {
+            run(world, "one-sided", &format!("operation = \"{operation}\", bytes = {bytes}, window = 5, count = 17"));
+        }
+    }
+    run(ONE, "one-sided", "");
 }
 
 #[test]
@@ -128,6 +138,7 @@ fn parameters_that_there_are_not_are_refused() {
         ("ping-pong", "bytes = [10], segments = 4"),
         ("bandwidth", "bytes = [0]"),
         ("bandwidth", "window = 1024, windows = 60000"),
+        ("one-sided", "operation = \"swap\""),
         ("stencil", "dims = 4"),
         ("all-to-all", "close = 1"),
         ("nobody", ""),
@@ -157,6 +168,12 @@ fn a_wrong_byte_is_seen() {
         assert_sees(&list, first, job, |job| &job.common);
         let job = Bandwidth::new(&list, &mut parameters(&list)).unwrap();
         assert_sees(&list, first, job, |job| &job.common);
+        for operation in ["put", "get"] {
+            let parameters = |text| format!("bytes = {bytes}, count = 1, operation = \"{text}\"");
+            let once = scenario("hosts = 2", "", &parameters(operation));
+            let job = OneSided::new(&once, &mut Parameters::new(&once.workload)).unwrap();
+            assert_sees(&once, first, job, |job| &job.common);
+        }
         let job = super::exchange::all_to_all(&one, &mut parameters(&one)).unwrap();
         assert_sees(&one, first, job, Steps::common);
         let job = super::exchange::many_to_many(&one, 1, &mut parameters(&one)).unwrap();

@@ -84,7 +84,7 @@ fn peer<'t>(text: &'t str, words: &str) -> Option<(u32, &'t str)> {
 
 /// Whether a described packet brings payload of messages.
 fn has_payload(text: &str) -> bool {
-    ["EAGER", "AGGREGATE", "DATA", "WRITE", "READ"].iter().any(|word| text.starts_with(word))
+    ["EAGER", "AGGREGATE", "DATA", "PUT", "WRITE", "READ"].iter().any(|word| text.starts_with(word))
 }
 
 impl History {

@@ -16,7 +16,7 @@ use crate::figures::lab::SEED;
 use crate::figures::{Axis, Claim, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
 use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
-use crate::workload::{Job, make};
+use crate::workload::{Job, application, make};
 use crate::world::{App, Cx, Moment, Phase, View, Workload, World};
 
 /// A kernel as table I has it.
@@ -68,18 +68,23 @@ const MEMORY: f64 = 0.45;
 /// The largest message that is kept: worse than any mix of a kernel's messages.
 const KEPT_MAX: u64 = 8 << 10;
 
-/// Kernels by their places, and rounds of messages in the shorter and in the longer of two worlds; what is measured is the
-/// difference, without connecting.
+/// Messages of so many hundredths of a kernel's typical size. What processes do to each other depends on who comes a moment
+/// earlier, so that a single pattern says more of that moment than of anything that is on or off; what is told is the mean.
+const SIZES: [u64; 3] = [100, 99, 101];
+
+/// Kernels by their places; sizes of messages, in hundredths; and rounds of messages in the shorter and in the longer of two
+/// worlds; what is measured is the difference, without connecting.
 struct Plan {
     kernels: Vec<usize>,
+    sizes: &'static [u64],
     rounds: [u32; 2],
 }
 
 impl Plan {
     fn new(effort: Effort) -> Plan {
         match effort {
-            Effort::Quick => Plan { kernels: vec![1, 4], rounds: [1, 3] },
-            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), rounds: [1, 3] },
+            Effort::Quick => Plan { kernels: vec![1, 4], sizes: &SIZES[..1], rounds: [1, 3] },
+            Effort::Full => Plan { kernels: (0..KERNELS.len()).collect(), sizes: &SIZES, rounds: [1, 3] },
         }
     }
 }
@@ -107,12 +112,15 @@ impl Taken {
 /// [`FigureError`] where a world did not end clean.
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
-    let worlds = SETTINGS.len() * plan.rounds.len();
+    let worlds = SETTINGS.len() * plan.rounds.len() * plan.sizes.len();
     let mut runs = Vec::new();
     for &kernel in &plan.kernels {
-        for setting in SETTINGS {
-            for rounds in plan.rounds {
-                runs.push(run(kernel, setting, rounds, None)?);
+        for hundredths in plan.sizes {
+            let bytes = application(KERNELS[kernel].workload).map(|application| application.bytes * hundredths / 100);
+            for setting in SETTINGS {
+                for rounds in plan.rounds {
+                    runs.push(run(kernel, setting, rounds, bytes)?);
+                }
             }
         }
     }
@@ -228,11 +236,15 @@ impl App for WatchedApp {
     }
 }
 
-/// Microseconds of a round, of each configuration of a kernel.
+/// Microseconds of a round, of each configuration of a kernel: the mean over all sizes.
 fn rounds_us(plan: &Plan, taken: &[Taken]) -> Vec<f64> {
-    let rounds = f64::from(plan.rounds[1] - plan.rounds[0]);
+    let rounds = f64::from((plan.rounds[1] - plan.rounds[0]) * plan.sizes.len() as u32);
     let more_ns = |worlds: &[Taken]| worlds[1].done_ns.saturating_sub(worlds[0].done_ns) as f64;
-    taken.chunks(2).map(|worlds| more_ns(worlds) / rounds / 1000.0).collect()
+    let mut sums = vec![0.0; SETTINGS.len()];
+    for (index, worlds) in taken.chunks(plan.rounds.len()).enumerate() {
+        sums[index % SETTINGS.len()] += more_ns(worlds) / rounds / 1000.0;
+    }
+    sums
 }
 
 fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
@@ -259,13 +271,14 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
             .into(),
         ours: format!(
             "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
-             of messages between all pairs that talk, mean of {} after {}. Up to {MANY} exchanges \
+             of messages between all pairs that talk, mean of {} after {} and over messages of {:?} hundredths of that size. Up to {MANY} exchanges \
              are under way at a process. A reliable RPut ends with a word of the receiver's, which waits behind what its rail \
              was given of its own messages; processes that have only {FEW} exchanges under way feel it, as the third series \
              shows, for which nothing is claimed. Microseconds of a round (RPut, RPut-Rel, RGet, RGet-Rel, and with {FEW} \
              under way RPut, RPut-Rel): {}.",
             plan.rounds[1] - plan.rounds[0],
             plan.rounds[0],
+            plan.sizes,
             told.collect::<Vec<_>>().join("; ")
         ),
         timeline: None,

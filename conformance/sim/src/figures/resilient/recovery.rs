@@ -13,8 +13,46 @@ use crate::soak;
 use crate::trace::Trace;
 use crate::world::fault::{Fault, FaultAt};
 
+/// What is under way when it fails.
+#[derive(Clone, Copy)]
+enum Traffic {
+    /// Messages of 1 KiB.
+    Messages,
+    /// Puts of 1 KiB into the peer's memory; so many that the device has some that it has not sent.
+    Puts,
+    /// Gets of 1 KiB.
+    Gets,
+}
+
+impl Traffic {
+    fn workload(self) -> WorkloadSpec {
+        let one_sided = |operation: &str| {
+            let mut parameters = toml::toml! {
+                bytes = 1024
+                window = 64
+                count = 12800
+            };
+            parameters.insert("operation".into(), operation.into());
+            WorkloadSpec { name: "one-sided".into(), parameters }
+        };
+        match self {
+            Traffic::Messages => WorkloadSpec {
+                name: "bandwidth".into(),
+                parameters: toml::toml! {
+                    bytes = [1024]
+                    window = 16
+                    windows = 800
+                },
+            },
+            Traffic::Puts => one_sided("put"),
+            Traffic::Gets => one_sided("get"),
+        }
+    }
+}
+
 /// A way to fail.
 struct Case {
+    traffic: Traffic,
     /// Ports in use at each node.
     ports: u32,
     /// Faults at the moment, in this order.
@@ -31,22 +69,40 @@ const NAMES: &[&str] = &[
     "silent link",
     "only rail, QP error",
     "only rail, device",
+    "puts, QP error",
+    "gets, QP error",
 ];
+
+/// Those with another rail up: replay waits for nothing but the fence.
+const WITH_ANOTHER_RAIL: [usize; 6] = [0, 1, 2, 3, 6, 7];
 
 /// How long a device is gone before its driver has it again: ours, for nobody says how long a reload takes.
 const RELOAD: Span = Span::from_millis(5);
 
-const CASES: [Case; 6] = [
-    Case { ports: 2, faults: &["link-down host0.hca0.port0"], until: Some(Span::from_millis(400)) },
-    Case { ports: 2, faults: &["link-down host1.hca0.port0"], until: Some(Span::from_millis(400)) },
-    Case { ports: 2, faults: &["qp-error rank0.hca0"], until: None },
+const CASES: [Case; 8] = [
     Case {
+        traffic: Traffic::Messages,
+        ports: 2,
+        faults: &["link-down host0.hca0.port0"],
+        until: Some(Span::from_millis(400)),
+    },
+    Case {
+        traffic: Traffic::Messages,
+        ports: 2,
+        faults: &["link-down host1.hca0.port0"],
+        until: Some(Span::from_millis(400)),
+    },
+    Case { traffic: Traffic::Messages, ports: 2, faults: &["qp-error rank0.hca0"], until: None },
+    Case {
+        traffic: Traffic::Messages,
         ports: 2,
         faults: &["port-events host0.hca0.port0 0", "port-events host1.hca0.port0 0", "link-down host0.hca0.port0"],
         until: Some(Span::from_millis(400)),
     },
-    Case { ports: 1, faults: &["qp-error rank0.hca0"], until: None },
-    Case { ports: 1, faults: &["device-fatal host0.hca0"], until: Some(RELOAD) },
+    Case { traffic: Traffic::Messages, ports: 1, faults: &["qp-error rank0.hca0"], until: None },
+    Case { traffic: Traffic::Messages, ports: 1, faults: &["device-fatal host0.hca0"], until: Some(RELOAD) },
+    Case { traffic: Traffic::Puts, ports: 2, faults: &["qp-error rank0.hca0"], until: None },
+    Case { traffic: Traffic::Gets, ports: 2, faults: &["qp-error rank0.hca0"], until: None },
 ];
 
 /// How long a rail waits before it opens its broken device again, in milliseconds:
@@ -86,22 +142,21 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
         }
     }
     let found = lab.each(&runs, |run| look(run).map(|(_, recovery)| recovery))?;
-    let cases: Vec<&[Recovery]> = found.chunks(moments as usize).collect();
-    let drawn = look(&runs[DRAWN * moments as usize])?;
+    // A fault may find nothing on its way that it could take along.
+    let cases: Vec<Vec<Recovery>> =
+        found.chunks(moments as usize).map(|moments| moments.iter().flatten().cloned().collect()).collect();
+    let drawn = &runs[DRAWN * moments as usize];
+    let (history, recovery) = look(drawn)?;
+    let drawn = (history, recovery.ok_or_else(|| FigureError::Nothing { what: drawn.what.clone() })?);
     Ok(vec![times(&cases, moments), picture(&drawn)])
 }
 
-/// Messages of 1 KiB in small windows, over so many ports, with the faults at a moment.
+/// What is under way, 16 at once, over so many ports, with the faults at a moment.
 fn scenario(case: &Case, at: Span) -> Result<Scenario, FigureError> {
     let mut scenario = testbed(2, 1, case.ports)?;
     // All of them go eagerly: a receiver grants room for a whole window.
     scenario.config.blocks_per_peer = Some(128);
-    let parameters = toml::toml! {
-        bytes = [1024]
-        window = 16
-        windows = 800
-    };
-    scenario.workload = WorkloadSpec { name: "bandwidth".into(), parameters };
+    scenario.workload = case.traffic.workload();
     let until = case.until.map(|until| Span(at.0 + until.0));
     for words in case.faults {
         let fault: Fault = words.parse().expect("the cases' faults can be read: a test does");
@@ -110,7 +165,8 @@ fn scenario(case: &Case, at: Span) -> Result<Scenario, FigureError> {
     Ok(scenario)
 }
 
-fn look(run: &Run) -> Result<(History, Recovery), FigureError> {
+/// What happened; no recovery where nothing went out again.
+fn look(run: &Run) -> Result<(History, Option<Recovery>), FigureError> {
     let trace = Trace::on();
     let (verdict, _, _) = soak::run(&run.scenario, SEED, trace.clone());
     let what = run.what.clone();
@@ -118,13 +174,14 @@ fn look(run: &Run) -> Result<(History, Recovery), FigureError> {
         return Err(FigureError::Run { what, verdict: verdict.to_string() });
     }
     let history = History::read(&trace.take());
-    let recovery = history.as_ref().and_then(History::recovery);
-    history.zip(recovery).ok_or(FigureError::Nothing { what })
+    let history = history.ok_or(FigureError::Nothing { what })?;
+    let recovery = history.recovery();
+    Ok((history, recovery))
 }
 
 /// A time of each case, at its worst moment.
-fn worst(cases: &[&[Recovery]], name: &str, time: impl Fn(&Recovery) -> Option<f64>) -> Series {
-    let of = |recoveries: &&[Recovery]| greatest(recoveries.iter().filter_map(&time));
+fn worst(cases: &[Vec<Recovery>], name: &str, time: impl Fn(&Recovery) -> Option<f64>) -> Series {
+    let of = |recoveries: &Vec<Recovery>| greatest(recoveries.iter().filter_map(&time));
     let points = (0u32..).zip(cases).map(|(case, recoveries)| (f64::from(case), of(recoveries)));
     Series { name: name.into(), points: points.filter(|point| point.1.is_finite()).collect() }
 }
@@ -133,7 +190,7 @@ fn round_trips(recovery: &Recovery) -> f64 {
     (recovery.replayed_us - recovery.detected_us) / recovery.round_trip_us
 }
 
-fn times(cases: &[&[Recovery]], moments: u64) -> Figure {
+fn times(cases: &[Vec<Recovery>], moments: u64) -> Figure {
     let ms = |us: f64| us / 1000.0;
     let series = vec![
         worst(cases, "fault to detection", |one| Some(ms(one.detected_us - one.fault_us))),
@@ -146,7 +203,7 @@ fn times(cases: &[&[Recovery]], moments: u64) -> Figure {
         at_most(name, ROUND_TRIPS, greatest(cases[case].iter().map(round_trips)), "round trips")
     };
     let all = |case: usize| greatest(cases[case].iter().map(|one| ms(one.replayed_us - one.fault_us)));
-    let mut claims: Vec<Claim> = (0..4).map(trips).collect();
+    let mut claims: Vec<Claim> = WITH_ANOTHER_RAIL.into_iter().map(trips).collect();
     claims.push(at_most(format!("{}: fault to first replay", NAMES[4]), RECONNECT_MS, all(4), "ms"));
     claims.push(at_most(
         format!("{}: from {REOPEN_MS} ms after the fault, when it is opened anew, to first replay", NAMES[5]),
@@ -162,12 +219,13 @@ fn times(cases: &[&[Recovery]], moments: u64) -> Figure {
                 reconnection takes 0.335 seconds on average, by the hardware's time-outs."
             .into(),
         ours: format!(
-            "Two nodes of the testbed, messages of 1 KiB, 16 under way; the fault at {moments} moments, the worst of each \
-             time. Two ports in use, one of which fails: its link at the sender's or the receiver's end (the device's event \
+            "Two nodes of the testbed, messages of 1 KiB, 16 under way, or 64 puts or gets of that size; the fault at \
+             {moments} moments (those at which something was on its way that had to go out again), the worst of each time. \
+             Two ports in use, one of which fails: its link at the sender's or the receiver's end (the device's event \
              comes 3 ms later), a queue pair, a link of which no event tells (the device gives up after 8 time-outs of 4.2 \
              ms); or one port alone: a queue pair, the device (gone for {} ms, opened anew {REOPEN_MS} ms after the fault). A \
-             replay is a packet that goes out again under its number, after both ends are fenced; a round trip is packets there and back in the same \
-             world before the fault, {trip:.1} us at most.",
+             replay is a packet that goes out again under its number, after both ends are fenced; a round trip is packets \
+             there and back in the same world before the fault, {trip:.1} us at most.",
             RELOAD.0 / 1_000_000
         ),
         timeline: None,
@@ -215,5 +273,7 @@ mod tests {
             let scenario = scenario(case, Span::from_millis(2)).expect("a scenario");
             assert_eq!((scenario.check(), scenario.faults.len()), (Ok(()), case.faults.len()));
         }
+        assert!(WITH_ANOTHER_RAIL.iter().all(|&case| CASES[case].ports == 2));
+        assert_eq!(WITH_ANOTHER_RAIL.len(), CASES.iter().filter(|case| case.ports == 2).count());
     }
 }

@@ -7,10 +7,12 @@
 //! |---|---|
 //! | `ping-pong` | `bytes` [8], `rounds` 50, `warm_up` 5, `segments` 1: messages that a turn sends at once, `bytes` in all |
 //! | `bandwidth` | `bytes` [1 MiB], `window` 64, `windows` 10, `both` false, `apart` false, `series` none |
+//! | `one-sided` | `operation` "put" or "get", `bytes` 1024, `window` 16: under way at once, `count` 1000; measures nothing |
 //!
 //! With `apart` every second pair sends the other way; `series` is "message", or an interval like "1ms".
 
 mod bandwidth;
+mod onesided;
 mod pingpong;
 mod series;
 
@@ -20,6 +22,7 @@ use std::rc::Rc;
 use rerail_core::time::Time;
 
 pub(super) use bandwidth::Bandwidth;
+pub(super) use onesided::OneSided;
 pub(super) use pingpong::PingPong;
 
 use super::plain::span_ns;
