@@ -8,7 +8,8 @@ use rerail_sim::scenario::Scenario;
 use rerail_sim::soak::{run, run_planted};
 use rerail_sim::trace::Trace;
 
-/// A file, the seed that it failed with, and a planted bug with which it fails (again), where there is one.
+/// A file, the seed that it failed with, and a planted bug with which it fails (again), where there is one. Where there is
+/// none, `SIMULATOR.md` says what was taken out of the code once to see that it fails without.
 struct Regression {
     file: &'static str,
     seed: u64,
@@ -18,6 +19,12 @@ struct Regression {
 const REGRESSIONS: &[Regression] = &[
     Regression { file: "resume-after-fin.toml", seed: 24, bug: Some(Planted::ResumeSkipped) },
     Regression { file: "two-claims-look-alike.toml", seed: 31042, bug: None },
+    // F-11
+    Regression { file: "a-frame-that-never-completes.toml", seed: 53429, bug: None },
+    // V-13
+    Regression { file: "both-behind-a-port-that-moves.toml", seed: 2902, bug: None },
+    Regression { file: "registrations-of-a-device-before.toml", seed: 2, bug: None },
+    Regression { file: "queue-pairs-of-a-connection-before.toml", seed: 3677, bug: None },
 ];
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/regressions");
