@@ -81,7 +81,8 @@ fn rank() {
     std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).try_for_each(|text| word.send(text)));
     let memory = [(); 2].map(|()| transport.alloc(BYTES).unwrap());
     let segments = memory.map(|region| [Seg::new(region, 0, BYTES as u64)]);
-    let pattern = |round: u64| (0..BYTES).map(move |at| (at as u64 * 7 + round * 13).to_le_bytes()[0] ^ (at >> 8) as u8);
+    let pattern =
+        |round: u64| (0..BYTES).map(move |at| (at as u64 * 7 + round * 13).to_le_bytes()[0] ^ (at >> 8) as u8);
     for round in 0_u64.. {
         // The last round is one that says so.
         let is_last = is_first && words.try_recv().is_ok();
@@ -176,9 +177,9 @@ fn reset(stream: &TcpStream) {
 impl Launcher {
     /// Answers one rank until its connection ends, or the fault comes.
     fn serve(&self, mut stream: TcpStream) {
-        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
         let mut rank = 0;
-        while let Some(line) = lines.next() {
+        for line in lines {
             let kind = field(&line, "cmd");
             if kind == "initack" {
                 rank = field(&line, "pmiid").parse().unwrap();
