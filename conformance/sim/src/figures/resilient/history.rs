@@ -65,6 +65,13 @@ pub(super) struct Recovery {
     rail: String,
 }
 
+impl Recovery {
+    /// The same with the first replay at this moment.
+    pub(super) fn replayed_at(self, replayed_us: f64) -> Recovery {
+        Recovery { replayed_us, ..self }
+    }
+}
+
 fn microseconds(line: &Line) -> f64 {
     line.at.0 as f64 / 1000.0
 }
@@ -148,6 +155,18 @@ impl History {
         });
         let round_trip_us = self.one_way_us(0, &rail)? + self.one_way_us(1, &rail)?;
         Some(Recovery { fault_us, detected_us, replayed_us, connected_us, payload_us, round_trip_us, rail })
+    }
+
+    /// When writes that were in doubt begin anew: the first one that a rank posts once it has fresh keys for the round that it
+    /// asked for (F-7). Writes have no numbers, so with one message under way this is how their replay is known.
+    pub(super) fn written_again_us(&self) -> Option<f64> {
+        let resumes = |event: &&Event| matches!(&event.what, What::Post { text, .. } if text.starts_with("RESUME "));
+        let resume = self.after(self.fault_us).find(resumes)?;
+        let by = |event: &&Event| event.rank == resume.rank;
+        let brings = |event: &&Event| matches!(&event.what, What::Taken { text, .. } if text.starts_with("CTS "));
+        let keys = self.after(resume.at_us).filter(by).find(brings)?;
+        let writes = |event: &&Event| matches!(&event.what, What::Post { text, .. } if text.starts_with("WRITE "));
+        self.after(keys.at_us).filter(by).find(writes).map(|event| event.at_us)
     }
 
     /// Mean time from a packet's post to its coming, from a rank, over rails that stay, before the fault.
@@ -294,6 +313,24 @@ mod tests {
         let sorts: Vec<Sort> = timeline.flights.iter().map(|flight| flight.sort).collect();
         assert_eq!(sorts, [Sort::Payload, Sort::Fence, Sort::Answer, Sort::Replay, Sort::Payload]);
         assert_eq!(timeline.flights[0].taken_us, None);
+    }
+
+    #[test]
+    fn writes_begin_anew_with_fresh_keys() {
+        let (a, b) = (Who::Rank(0), Who::Rank(1));
+        let history = History::read(&lines(&[
+            (90, a, "v1: post 1 to rank 1: WRITE 16384 bytes, key 5"),
+            (100, Who::World, "fault: qp-error rank0.hca0"),
+            (102, a, "v0: from rank 1: CTS op 0:1, op 1:1, 65536 bytes [Unordered 1] acks 0/0; taken"),
+            (103, a, "v0: post 2 to rank 1: WRITE 16384 bytes, key 5"),
+            (105, a, "v0: post 3 to rank 1: RESUME 1 round 1 [Unordered 4] acks 0/0"),
+            (106, a, "v0: post 4 to rank 1: WRITE 16384 bytes, key 5"),
+            (108, b, "v0: from rank 0: CTS op 1:7, op 0:7, 65536 bytes [Unordered 9] acks 0/0; taken"),
+            (109, b, "v0: post 5 to rank 0: WRITE 16384 bytes, key 6"),
+            (112, a, "v0: from rank 1: CTS op 0:1, op 1:1, 65536 bytes [Unordered 2] acks 0/0; taken"),
+            (113, a, "v0: post 6 to rank 1: WRITE 16384 bytes, key 7"),
+        ]));
+        assert_eq!(history.expect("a fault").written_again_us(), Some(113.0));
     }
 
     #[test]

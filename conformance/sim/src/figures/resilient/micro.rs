@@ -14,8 +14,14 @@ const OVERHEAD: f64 = 0.01;
 const WINDOW: u32 = 64;
 
 /// Both ways, what two sides do to each other depends on who comes a moment earlier: among windows that differ by one message
-/// bandwidth differs by a quarter, whatever is on or off. So each size is the mean of several windows around [`WINDOW`].
-const WINDOWS_BOTH: u32 = 8;
+/// bandwidth differs by a quarter, whatever is on or off. So each size is the mean of windows around [`WINDOW`]: this many of
+/// eager messages, and of larger ones as many as [`BYTES_BOTH`] has room for messages, up to so many windows.
+const WINDOWS_BOTH: [u32; 2] = [8, 64];
+
+const BYTES_BOTH: u64 = 4 << 20;
+
+/// The largest message that goes eagerly.
+const EAGER_MAX: u64 = 8 << 10;
 
 /// Messages, and blocks for them, that a receiver grants: room for both sides' windows of the largest eager ones. With less
 /// some of them go by rendezvous after all, which is another comparison.
@@ -35,8 +41,8 @@ struct Plan {
     bandwidth: Vec<u64>,
     rounds: u32,
     windows: u32,
-    /// Sizes of windows, one way and both ways.
-    window: [Vec<u32>; 2],
+    /// Whether both ways are a mean over windows of several sizes.
+    means: bool,
 }
 
 impl Plan {
@@ -48,16 +54,25 @@ impl Plan {
                 bandwidth: vec![8, 1 << 13, 1 << 16],
                 rounds: 20,
                 windows: 4,
-                window: [vec![WINDOW], vec![WINDOW]],
+                means: false,
             },
-            Effort::Full => Plan {
-                latency: powers(0, 22, 1),
-                bandwidth: powers(0, 22, 1),
-                rounds: 100,
-                windows: 10,
-                window: [vec![WINDOW], (0..WINDOWS_BOTH).map(|more| WINDOW - WINDOWS_BOTH / 2 + more).collect()],
-            },
+            Effort::Full => {
+                Plan { latency: powers(0, 22, 1), bandwidth: powers(0, 22, 1), rounds: 100, windows: 10, means: true }
+            }
         }
+    }
+}
+
+impl Plan {
+    /// Sizes of windows for a size of messages.
+    fn windows_of(&self, what: What, bytes: u64) -> Vec<u32> {
+        let [eager, most] = WINDOWS_BOTH;
+        let count = match what {
+            What::BothWays if self.means && bytes <= EAGER_MAX => eager,
+            What::BothWays if self.means => (BYTES_BOTH / bytes).clamp(1, most.into()) as u32,
+            _ => 1,
+        };
+        (0..count).map(|more| WINDOW - count / 2 + more).collect()
     }
 }
 
@@ -84,11 +99,8 @@ fn figure(lab: &mut Lab<'_>, plan: &Plan, what: What) -> Result<Figure, FigureEr
             plan.windows
         ),
         What::BothWays => {
-            let [least, most] = [plan.window[1].first(), plan.window[1].last()].map(|window| window.unwrap_or(&0));
-            format!(
-                "{} windows of {least} to {most} messages from each side at once, the sum of both, mean over these windows.",
-                plan.windows
-            )
+            let mean = if plan.means { ", mean over up to 64 sizes of windows around that" } else { "" };
+            format!("{} windows of {WINDOW} messages from each side at once, the sum of both{mean}.", plan.windows)
         }
     };
     Ok(Figure {
@@ -121,14 +133,15 @@ const BOTH: &str = "\"For all standard microbenchmarks including latency, bandwi
 /// One curve for each configuration; each point is a world of its own.
 fn curves(lab: &mut Lab<'_>, plan: &Plan, what: What) -> Result<Vec<Series>, FigureError> {
     let sizes = if what == What::Latency { &plan.latency } else { &plan.bandwidth };
-    let windows = &plan.window[usize::from(what == What::BothWays)];
+    let windows: Vec<Vec<u32>> = sizes.iter().map(|bytes| plan.windows_of(what, *bytes)).collect();
     let (mut runs, mut names) = (Vec::new(), Vec::new());
     for configuration in CONFIGURATIONS {
         let mut bed = testbed(2, 1, 1)?;
         (bed.config.unexpected_per_peer, bed.config.blocks_per_peer) = (Some(GRANTED[0]), Some(GRANTED[1]));
         let name = configure(&mut bed, configuration);
         names.push(name);
-        let points = sizes.iter().flat_map(|bytes| windows.iter().map(move |window| (bytes, window)));
+        let points =
+            sizes.iter().zip(&windows).flat_map(|(bytes, windows)| windows.iter().map(move |window| (bytes, window)));
         for (bytes, window) in points {
             let mut parameters = toml::Table::new();
             parameters.insert("bytes".into(), toml::Value::Array(vec![(*bytes as i64).into()]));
@@ -150,16 +163,17 @@ fn curves(lab: &mut Lab<'_>, plan: &Plan, what: What) -> Result<Vec<Series>, Fig
         }
     }
     let results = lab.run(&runs)?;
-    let series = |(name, results): (&str, &[Vec<_>])| Series {
+    let mut results = results.iter();
+    let mut series = |name: &str| Series {
         name: name.into(),
-        points: results.chunks(windows.len()).filter_map(mean).collect(),
+        points: windows.iter().filter_map(|windows| mean(results.by_ref().take(windows.len()))).collect(),
     };
-    Ok(names.into_iter().zip(results.chunks(sizes.len() * windows.len())).map(series).collect())
+    Ok(names.into_iter().map(&mut series).collect())
 }
 
 /// One size with every window: their mean.
-fn mean(results: &[Vec<Measured>]) -> Option<(f64, f64)> {
-    let points: Vec<(f64, f64)> = results.iter().flatten().map(point).collect();
+fn mean<'r>(results: impl Iterator<Item = &'r Vec<Measured>>) -> Option<(f64, f64)> {
+    let points: Vec<(f64, f64)> = results.flatten().map(point).collect();
     let (bytes, _) = points.first()?;
     Some((*bytes, points.iter().map(|point| point.1).sum::<f64>() / points.len() as f64))
 }

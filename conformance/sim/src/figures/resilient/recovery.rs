@@ -22,6 +22,8 @@ enum Traffic {
     Puts,
     /// Gets of 1 KiB.
     Gets,
+    /// Messages of 1 MiB, one at a time, which are written.
+    Writes,
 }
 
 impl Traffic {
@@ -42,6 +44,14 @@ impl Traffic {
                     bytes = [1024]
                     window = 16
                     windows = 800
+                },
+            },
+            Traffic::Writes => WorkloadSpec {
+                name: "bandwidth".into(),
+                parameters: toml::toml! {
+                    bytes = [1048576]
+                    window = 1
+                    windows = 20
                 },
             },
             Traffic::Puts => one_sided("put"),
@@ -71,15 +81,16 @@ const NAMES: &[&str] = &[
     "only rail, device",
     "puts, QP error",
     "gets, QP error",
+    "writes, QP error",
 ];
 
 /// Those with another rail up: replay waits for nothing but the fence.
-const WITH_ANOTHER_RAIL: [usize; 6] = [0, 1, 2, 3, 6, 7];
+const WITH_ANOTHER_RAIL: [usize; 7] = [0, 1, 2, 3, 6, 7, 8];
 
 /// How long a device is gone before its driver has it again: ours, for nobody says how long a reload takes.
 const RELOAD: Span = Span::from_millis(5);
 
-const CASES: [Case; 8] = [
+const CASES: [Case; 9] = [
     Case {
         traffic: Traffic::Messages,
         ports: 2,
@@ -103,6 +114,7 @@ const CASES: [Case; 8] = [
     Case { traffic: Traffic::Messages, ports: 1, faults: &["device-fatal host0.hca0"], until: Some(RELOAD) },
     Case { traffic: Traffic::Puts, ports: 2, faults: &["qp-error rank0.hca0"], until: None },
     Case { traffic: Traffic::Gets, ports: 2, faults: &["qp-error rank0.hca0"], until: None },
+    Case { traffic: Traffic::Writes, ports: 2, faults: &["qp-error rank0.hca0"], until: None },
 ];
 
 /// How long a rail waits before it opens its broken device again, in milliseconds:
@@ -157,6 +169,7 @@ fn scenario(case: &Case, at: Span) -> Result<Scenario, FigureError> {
     // All of them go eagerly: a receiver grants room for a whole window.
     scenario.config.blocks_per_peer = Some(128);
     scenario.workload = case.traffic.workload();
+    scenario.verbs.read = !matches!(case.traffic, Traffic::Writes);
     let until = case.until.map(|until| Span(at.0 + until.0));
     for words in case.faults {
         let fault: Fault = words.parse().expect("the cases' faults can be read: a test does");
@@ -175,7 +188,10 @@ fn look(run: &Run) -> Result<(History, Option<Recovery>), FigureError> {
     }
     let history = History::read(&trace.take());
     let history = history.ok_or(FigureError::Nothing { what })?;
-    let recovery = history.recovery();
+    let mut recovery = history.recovery();
+    if !run.scenario.verbs.read {
+        recovery = recovery.and_then(|recovery| Some(recovery.replayed_at(history.written_again_us()?)));
+    }
     Ok((history, recovery))
 }
 
@@ -219,12 +235,14 @@ fn times(cases: &[Vec<Recovery>], moments: u64) -> Figure {
                 reconnection takes 0.335 seconds on average, by the hardware's time-outs."
             .into(),
         ours: format!(
-            "Two nodes of the testbed, messages of 1 KiB, 16 under way, or 64 puts or gets of that size; the fault at \
+            "Two nodes of the testbed, messages of 1 KiB, 16 under way, or 64 puts or gets of that size, or one of 1 MiB that is \
+             written; the fault at \
              {moments} moments (those at which something was on its way that had to go out again), the worst of each time. \
              Two ports in use, one of which fails: its link at the sender's or the receiver's end (the device's event \
              comes 3 ms later), a queue pair, a link of which no event tells (the device gives up after 8 time-outs of 4.2 \
              ms); or one port alone: a queue pair, the device (gone for {} ms, opened anew {REOPEN_MS} ms after the fault). A \
-             replay is a packet that goes out again under its number, after both ends are fenced; a round trip is packets \
+             replay is a packet that goes out again under its number, after both ends are fenced, or the first write with \
+             fresh keys; a round trip is packets \
              there and back in the same world before the fault, {trip:.1} us at most.",
             RELOAD.0 / 1_000_000
         ),
