@@ -66,9 +66,9 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// The same with the first replay at this moment.
+    /// The same with the first replay at this moment, of payload that is written: no trace tells when that comes.
     pub(super) fn replayed_at(self, replayed_us: f64) -> Recovery {
-        Recovery { replayed_us, ..self }
+        Recovery { replayed_us, payload_us: None, ..self }
     }
 }
 
