@@ -245,6 +245,16 @@ fn ping_pong(Ranks { ranks, memory }: &mut Ranks, turns: u32) -> Outcome<()> {
         }
     }
     tell("rerail send, ping-pong", 8, u64::from(2 * turns), began);
+    let began = Instant::now();
+    for _ in 0..turns {
+        events(&mut ranks[0])?;
+    }
+    tell("rerail, a look", 0, turns.into(), began);
+    let began = Instant::now();
+    for _ in 0..turns {
+        std::hint::black_box(Instant::now());
+    }
+    tell("the clock", 0, turns.into(), began);
     Ok(())
 }
 

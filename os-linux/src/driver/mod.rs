@@ -88,6 +88,8 @@ pub struct Transport {
     engine: Engine,
     waiter: Waiter,
     spin: Spin,
+    /// Something that sends was submitted since the last round.
+    submitted: bool,
     boot: Option<Box<dyn Bootstrap>>,
 }
 
@@ -127,7 +129,10 @@ impl Transport {
         if self.waiter.is_armed() {
             self.disarm();
         }
-        let done = self.engine.round(now());
+        let now = now();
+        // What was submitted goes out before the rails are looked at: it has been waited for, they are looked at all the time.
+        let sent = if std::mem::take(&mut self.submitted) { self.engine.carry_out(now) } else { 0 };
+        let done = sent + self.engine.round(now);
         if done > 0 {
             self.spin.idle_rounds = 0;
         } else if self.spin.idle_rounds < self.spin.idle_rounds_max {

@@ -114,7 +114,7 @@ impl Opening {
     /// [`StartError::MissingCard`] where one has not.
     pub fn join(self) -> Result<Transport, StartError> {
         let Opening { engine, waiter, spin } = self;
-        Ok(Transport { engine: engine.join()?, waiter, spin, boot: None })
+        Ok(Transport { engine: engine.join()?, waiter, spin, submitted: false, boot: None })
     }
 }
 

@@ -61,6 +61,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn send(&mut self, send: &Send<'_>) -> Result<OpId, RequestError> {
+        self.submitted = true;
         self.engine.send(now(), send)
     }
 
@@ -69,6 +70,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn inject(&mut self, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
+        self.submitted = true;
         self.engine.inject(now(), send, payload)
     }
 
@@ -111,6 +113,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn put(&mut self, put: &Put<'_>) -> Result<OpId, RequestError> {
+        self.submitted = true;
         self.engine.put(now(), put)
     }
 
@@ -119,6 +122,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn get(&mut self, get: &Get<'_>) -> Result<OpId, RequestError> {
+        self.submitted = true;
         self.engine.get(now(), get)
     }
 
@@ -127,6 +131,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn atomic(&mut self, atomic: &Atomic) -> Result<OpId, RequestError> {
+        self.submitted = true;
         self.engine.atomic(now(), atomic)
     }
 

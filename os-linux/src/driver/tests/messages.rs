@@ -327,3 +327,17 @@ fn a_request_beyond_its_region_is_refused_with_the_numbers() {
         format!("11 bytes at offset 90 reach beyond the end of region {:#x}, which has 100 bytes", region.0)
     );
 }
+
+/// One round is enough to send it, and over the loopback to have it: it is with its rail before the rails are looked at.
+#[test]
+fn what_was_submitted_goes_out_before_the_rails_are_looked_at() {
+    let (mut world, ends) = World::new(Fabric::Loop);
+    world.ping(ends.a, ends.b, 8);
+    let source = world.filled(ends.a, 8, 2);
+    let target = world.empty(ends.b, 8);
+    let recv = world.at(ends.b).recv(&Recv { segments: &whole(target, 8), ..Recv::default() }).unwrap();
+    world.at(ends.a).send(&Send { peer: ends.peer_b(), segments: &whole(source, 8), ..Send::default() }).unwrap();
+    world.step();
+    let over = |event: &Event| matches!(event, Event::Completed(completion) if completion.operation == recv);
+    assert!(world.events[ends.b].iter().any(over), "{:?}", world.events);
+}

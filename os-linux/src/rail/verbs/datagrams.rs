@@ -49,6 +49,11 @@ impl Datagrams {
         self.failed = true;
     }
 
+    /// Whether all receive buffers are posted and the queue pair works.
+    pub fn is_ready(&self) -> bool {
+        !self.failed && self.free_receives.is_empty()
+    }
+
     /// Messages that are on their way out.
     pub fn under_way(&self) -> u32 {
         self.handles.iter().flatten().count() as u32

@@ -306,6 +306,25 @@ impl<D: Device> VerbsRail<D> {
         taken
     }
 
+    /// Whether a poll has nothing to do but to look for events and completions: what most polls of a waiting process find.
+    fn is_calm(&self) -> bool {
+        self.reports.is_empty()
+            && !self.broken
+            && !self.unfinished
+            && self.to_feed.is_empty()
+            && self.to_say.is_empty()
+            && self.closing.is_empty()
+            && self.failing.is_empty()
+            && self.outage.is_none()
+            && !self.registry.has_told()
+            && !self.receives.is_low()
+            && self.datagrams.is_ready()
+            && !self.revival.reset_due
+            && !self.revival.back_due
+            && self.links.next_timer().is_none_or(|(due, _)| due > self.now)
+            && !self.has_moved()
+    }
+
     fn run_timers(&mut self) {
         while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
             self.time_out(index);
@@ -398,19 +417,26 @@ impl<D: Device> Rail for VerbsRail<D> {
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.now = now;
-        let mut done = deliver(&mut self.reports, sink);
-        for Made { what, bytes, took } in self.registry.take_told() {
-            sink.registered(what, bytes, took);
-        }
-        if self.broken {
-            self.revive();
+        let calm = self.is_calm();
+        let mut done = 0;
+        if !calm {
+            done += deliver(&mut self.reports, sink);
+            for Made { what, bytes, took } in self.registry.take_told() {
+                sink.registered(what, bytes, took);
+            }
+            if self.broken {
+                self.revive();
+            }
         }
         if !self.broken {
             let mut omens = heapless::Vec::new();
             done += self.take_events(&mut omens) + self.harvest(sink);
+            if calm && done == 0 && !self.broken {
+                return 0;
+            }
             self.unfinished |= omens.is_full();
-            for (index, fault) in omens {
-                self.fail(index, Some(fault));
+            for (index, fault) in &omens {
+                self.fail(*index, Some(*fault));
             }
             done += self.end_grace();
             self.run_timers();

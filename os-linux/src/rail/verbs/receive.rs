@@ -36,6 +36,11 @@ impl Receives {
             held: VecDeque::new(),
         }
     }
+
+    /// Whether buffers are to be posted again.
+    pub fn is_low(&self) -> bool {
+        self.free.len() >= self.refill_at
+    }
 }
 
 impl<D: Device> VerbsRail<D> {
@@ -116,7 +121,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Posts the free buffers again: where they are many, or whatever their number.
     pub(super) fn refill(&mut self, all: bool) -> Result<(), PostError> {
-        if !all && self.receives.free.len() < self.receives.refill_at {
+        if !all && !self.receives.is_low() {
             return Ok(());
         }
         let mut sges = [Sge::default(); REFILL];

@@ -310,6 +310,11 @@ impl Registry {
         }
     }
 
+    /// Whether [`take_told`](Self::take_told) has something.
+    pub fn has_told(&self) -> bool {
+        !self.told.is_empty()
+    }
+
     /// What registrations have cost since this was last asked.
     pub fn take_told(&mut self) -> impl Iterator<Item = Made> {
         self.told.drain(..)
