@@ -4,6 +4,7 @@
 //! send, so nothing is measured that an application that knows its communication would not see. A peer that is lost
 //! ends a loop with `PeerGone`.
 
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use rerail_core::endpoint::{Get, Level, Put, Recv, Remote, Selector, Send, TagMatch};
@@ -17,6 +18,8 @@ use crate::session::{Session, SessionError, Ticket};
 const DATA: u64 = 1 << 40;
 /// Tag of the words by which the two keep in step.
 const STEP: u64 = 1 << 41;
+/// Receives of a ping-pong that stand at any time.
+const AHEAD: u64 = 2;
 
 /// The two ends of a measurement, seen from one of them. Both may be the same rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,13 +180,18 @@ impl<'s> Kernel<'s> {
         self.listen()
     }
 
-    /// Half round trips of messages, in nanoseconds (to itself: the whole way of a message).
+    /// Half round trips of messages, in nanoseconds (to itself: the whole way of a message). Receives stand two ahead, so
+    /// that none has to be posted between a message and its answer.
     pub fn ping_pong(&mut self, bytes: u64, warmup: u64, iterations: u64) -> Result<Vec<u64>, KernelError> {
         let mut samples = Vec::with_capacity(if self.first() { iterations as usize } else { 0 });
         let total = warmup + iterations;
-        let mut receive = self.recv(bytes, 0)?;
+        let mut receives = VecDeque::with_capacity(AHEAD as usize + 1);
+        for number in 0..AHEAD.min(total) {
+            receives.push_back(self.recv(bytes, number)?);
+        }
         self.meet()?;
         for number in 0..total {
+            let Some(receive) = receives.pop_front() else { unreachable!("one is posted for each that is over") };
             if self.first() {
                 let start = Instant::now();
                 let send = self.send(bytes, number)?;
@@ -194,17 +202,18 @@ impl<'s> Kernel<'s> {
                 if number >= warmup {
                     samples.push(if self.alone() { elapsed } else { elapsed / 2 });
                 }
-                if number + 1 < total {
-                    receive = self.recv(bytes, number + 1)?;
+                if number + AHEAD < total {
+                    receives.push_back(self.recv(bytes, number + AHEAD)?);
                 }
             } else {
                 self.wait(receive)?;
                 self.check(bytes, number)?;
-                // Posted before the answer, so that the next message finds it.
-                if number + 1 < total {
-                    receive = self.recv(bytes, number + 1)?;
-                }
                 let send = self.send(bytes, number)?;
+                // On its way before anything else is done.
+                self.session.poll();
+                if number + AHEAD < total {
+                    receives.push_back(self.recv(bytes, number + AHEAD)?);
+                }
                 self.wait(send)?;
             }
         }

@@ -70,12 +70,36 @@ impl Hasher for CookieHasher {
     }
 }
 
+/// Outcomes of one request, in order. Nearly all have one, for which nothing is allocated.
+#[derive(Default)]
+struct Outcomes {
+    first: Option<Outcome>,
+    later: VecDeque<Outcome>,
+}
+
+impl Outcomes {
+    fn push(&mut self, outcome: Outcome) {
+        match self.first {
+            None if self.later.is_empty() => self.first = Some(outcome),
+            _ => self.later.push_back(outcome),
+        }
+    }
+
+    fn pop(&mut self) -> Option<Outcome> {
+        self.first.take().or_else(|| self.later.pop_front())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.first.is_none() && self.later.is_empty()
+    }
+}
+
 /// A transport and what the tool keeps beside it.
 pub struct Session {
     transport: Transport,
     people: Vec<Person>,
     cookies: u64,
-    outcomes: HashMap<u64, VecDeque<Outcome>, ByCookie>,
+    outcomes: HashMap<u64, Outcomes, ByCookie>,
     lost: BTreeMap<u32, LossReason>,
     /// Lost or closed.
     gone: BTreeSet<u32>,
@@ -83,7 +107,8 @@ pub struct Session {
     spin: Duration,
     polite: Duration,
     stall: Duration,
-    busy_at: Instant,
+    /// When a look first found nothing, since something happened or was asked for.
+    idle_since: Option<Instant>,
     /// Cookies of requests that are not over.
     open: HashSet<u64, ByCookie>,
     /// Those of them that make more than one event.
@@ -165,7 +190,7 @@ impl Session {
             spin: Duration::from_micros(50),
             polite: if crowded { POLITE_CROWDED } else { POLITE },
             stall,
-            busy_at: Instant::now(),
+            idle_since: None,
             open: HashSet::default(),
             streams: HashSet::default(),
             completions: 0,
@@ -355,7 +380,7 @@ impl Session {
 
     /// Ends an exposure, once nobody is being served from it.
     pub fn conceal(&mut self, window: WindowId) -> Result<(), SessionError> {
-        self.busy_at = Instant::now();
+        self.idle_since = None;
         // Unknown: concealed already. Busy: a peer's get is being answered.
         while let Err(rerail_core::endpoint::ConcealError::Busy) = self.transport.conceal(window) {
             self.step()?;
@@ -371,7 +396,7 @@ impl Session {
     ) -> Result<Ticket, SessionError> {
         let cookie = self.cookies;
         self.cookies += 1;
-        self.busy_at = Instant::now();
+        self.idle_since = None;
         loop {
             match request(&mut self.transport, Cookie(cookie)) {
                 Ok(operation) => {
@@ -385,14 +410,14 @@ impl Session {
                         Some(&why) => OpError::PeerLost { peer, why },
                         None => OpError::PeerClosed { peer },
                     };
-                    self.outcomes.entry(cookie).or_default().push_back(Err(outcome));
+                    self.outcomes.entry(cookie).or_default().push(Err(outcome));
                     return Ok(Ticket { cookie, operation: None });
                 }
                 Err(RequestError::Submit(SubmitError::UnknownMessage)) if peer.is_some() => {
                     // A claimed message goes with its peer.
                     self.drain();
                     let peer = peer.unwrap_or_default();
-                    self.outcomes.entry(cookie).or_default().push_back(Err(OpError::PeerClosed { peer }));
+                    self.outcomes.entry(cookie).or_default().push(Err(OpError::PeerClosed { peer }));
                     return Ok(Ticket { cookie, operation: None });
                 }
                 Err(error) => return Err(SessionError::Request(error)),
@@ -404,7 +429,7 @@ impl Session {
 
     /// The outcome of a request, waited for.
     pub fn wait(&mut self, ticket: Ticket) -> Result<Outcome, SessionError> {
-        self.busy_at = Instant::now();
+        self.idle_since = None;
         loop {
             if let Some(outcome) = self.take(&ticket) {
                 return Ok(outcome);
@@ -415,9 +440,9 @@ impl Session {
 
     /// The next outcome of a request, if it is there. A multi-receive has one per message.
     pub fn take(&mut self, ticket: &Ticket) -> Option<Outcome> {
-        let queue = self.outcomes.get_mut(&ticket.cookie)?;
-        let outcome = queue.pop_front();
-        if queue.is_empty() {
+        let outcomes = self.outcomes.get_mut(&ticket.cookie)?;
+        let outcome = outcomes.pop();
+        if outcomes.is_empty() {
             self.outcomes.remove(&ticket.cookie);
         }
         outcome
@@ -430,7 +455,7 @@ impl Session {
 
     /// The watchdog starts anew: for loops around [`step`](Self::step) of a caller's own.
     pub fn touch(&mut self) {
-        self.busy_at = Instant::now();
+        self.idle_since = None;
     }
 
     /// Drives the transport once and takes events, without ever sleeping: between pieces of other work.
@@ -443,10 +468,11 @@ impl Session {
     pub fn step(&mut self) -> Result<(), SessionError> {
         let done = self.transport.progress();
         if self.drain() + done > 0 {
-            self.busy_at = Instant::now();
+            self.idle_since = None;
             return Ok(());
         }
-        let silence = self.busy_at.elapsed();
+        let now = Instant::now();
+        let silence = now - *self.idle_since.get_or_insert(now);
         if silence > self.stall {
             return Err(self.stalled(silence));
         }
@@ -480,7 +506,7 @@ impl Session {
                         self.streams.remove(&cookie);
                     }
                     if known {
-                        self.outcomes.entry(cookie).or_default().push_back(completion.result);
+                        self.outcomes.entry(cookie).or_default().push(completion.result);
                     } else {
                         self.repeated += 1;
                     }
