@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Real verbs, checked in virtual machines with Soft-RoCE devices: the contract suite on both devices, every sort of
-# request over both rails, a file, what is told when something is missing; then two machines.
+# request over both rails, a file, what is told when something is missing; devices that fail while messages are under way
+# (two of the cases of faults.sh); then two machines.
 #
 #   conformance/vm/check.sh [--write]     --write: conformance/DEVICES.md anew from what came out
 #
@@ -28,6 +29,9 @@ if [ "${1:-}" = --write ]; then
     cp "$results/DEVICES.md" conformance/DEVICES.md
     echo "conformance/DEVICES.md is written"
 fi
+
+echo "== devices that fail under verified messages"
+conformance/vm/faults.sh links_in_turn removal
 
 echo "== two machines, two rails between them"
 # Both say the same words; rank 0 waits for rank 1, which tries until it is heard.

@@ -5,7 +5,7 @@
 #
 #   conformance/vm/faults.sh [CASE...]     (default all; the names are those of `case_...` in inside-faults.sh)
 #
-# About two minutes. Exit codes: as conformance/vm/run.
+# About a minute, two on a loaded host. Exit codes: as conformance/vm/run.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 exec "$here/run" --seconds "${SECONDS_MAX:-400}" ${RERAIL:+--rerail "$RERAIL"} --with "$here/inside-faults.sh" \

@@ -1,56 +1,79 @@
-# Runs inside of the machine (conformance/vm/bench.sh): rounds of raw verbs and of rerail, one after the other.
+# Runs inside of the machine (conformance/vm/bench.sh): rounds of raw verbs and of rerail, one beside the other.
 rounds=$1
 sizes="8 4096 65536 1048576"
 export RERAIL_RAILS=verbs
 mkdir -p /tmp/all
 
-# perftest: the second process prints; of its last line of figures, one column. GID 1 is the IPv4 one.
+# perftest: the second process prints; of its line of figures, one column. GID 1 is the IPv4 one. rerail pins its ranks to
+# the same processors.
 raw() {
     program=$1 size=$2 count=$3 column=$4
-    $program -d rxe0 -x 1 -s "$size" -n "$count" -F >/tmp/server 2>&1 &
+    taskset 1 "$program" -d rxe0 -x 1 -s "$size" -n "$count" -F >/tmp/server 2>&1 &
     sleep 0.4
-    $program -d rxe0 -x 1 -s "$size" -n "$count" -F localhost >/tmp/client 2>&1
+    taskset 2 "$program" -d rxe0 -x 1 -s "$size" -n "$count" -F localhost >/tmp/client 2>&1
     wait
     awk -v size="$size" -v column="$column" '$1 == size && NF >= 4 { value = $column } END { print value }' /tmp/client
 }
+# MB/s of 10^6 bytes; perftest's MB are 2^20 bytes.
+raw_bandwidth() { raw "$1" "$size" "$count" 4 | awk '{ printf "%.3f", $1 * 1.048576 }'; }
 # rerail: one number of its JSON, the first of that name.
 field() { grep -o "\"$1\": *[0-9.]*" | head -n 1 | grep -o '[0-9.]*$'; }
-thousandth() { awk '{ printf "%.2f", $1 / 1000 }'; }
-millionth() { awk '{ printf "%.1f", $1 / 1000000 }'; }
-ours() { rerail perf "$@" --path verbs --json 2>/tmp/complaint || cat /tmp/complaint >&2; }
+ours() { rerail perf "$@" --path verbs --sizes "$size" --json 2>/tmp/complaint || cat /tmp/complaint >&2; }
+bandwidth() { ours bandwidth --iterations "$windows" --window "$window" "$@" | field bytes_per_second | awk '{ printf "%.3f", $1 / 1000000 }'; }
 
-keep() { echo "$3" >>"/tmp/all/$1-$2"; }
+run_raw_latency() { raw ib_send_lat "$size" "$times" 5; }
+run_latency() { ours latency --devices rxe0 --iterations "$times" | field median_ns | awk '{ printf "%.2f", $1 / 1000 }'; }
+run_raw_read() { raw_bandwidth ib_read_bw; }
+run_raw_write() { raw_bandwidth ib_write_bw; }
+run_raw_send() { raw_bandwidth ib_send_bw; }
+run_send() { bandwidth --devices rxe0; }
+run_put() { bandwidth --devices rxe0 --op put; }
+run_two() { bandwidth; }
+
+# Runs, and keeps one figure a line: file of the name, of the size.
+keep() { "run_$1" >>"/tmp/all/$1-$size"; echo >>"/tmp/all/$1-$size"; }
 for round in $(seq "$rounds"); do
     for size in $sizes; do
         case $size in
-        8) times=2000 count=2000 windows=10 ;;
-        4096) times=1000 count=2000 windows=10 ;;
-        65536) times=100 count=300 windows=5 ;;
-        *) times=20 count=40 windows=1 ;;
+        8) times=3000 count=3000 windows=30 window=64 ;;
+        4096) times=1000 count=3000 windows=30 window=64 ;;
+        65536) times=100 count=400 windows=6 window=64 ;;
+        # perftest uses the same memory again and again; here it is no more than for the smaller ones.
+        *) times=20 count=50 windows=12 window=4 ;;
         esac
-        keep raw-latency "$size" "$(raw ib_send_lat "$size" $times 5)"
-        keep latency "$size" "$(ours latency --devices rxe0 --sizes "$size" --iterations $times | field median_ns | thousandth)"
-        keep raw-write "$size" "$(raw ib_write_bw "$size" $count 4)"
-        keep raw-read "$size" "$(raw ib_read_bw "$size" $count 4)"
-        keep raw-send "$size" "$(raw ib_send_bw "$size" $count 4)"
-        keep send "$size" "$(ours bandwidth --devices rxe0 --sizes "$size" --iterations $windows | field bytes_per_second | millionth)"
-        keep put "$size" "$(ours bandwidth --op put --devices rxe0 --sizes "$size" --iterations $windows | field bytes_per_second | millionth)"
-        keep two "$size" "$(ours bandwidth --sizes "$size" --iterations $windows | field bytes_per_second | millionth)"
+        if [ $((round % 2)) -eq 1 ]; then
+            order="raw_latency latency raw_read send raw_write put raw_send two"
+        else
+            order="latency raw_latency two send raw_read put raw_write raw_send"
+        fi
+        for what in $order; do keep "$what"; done
     done
     echo "round $round of $rounds is done" >&2
 done
 
-best() { sort -g "/tmp/all/$1-$2" | grep . | { [ "$3" = least ] && head -n 1 || tail -n 1; }; }
-# perftest counts MB as 2^20 bytes; rerail as 10^6.
-decimal() { awk -v value="$1" 'BEGIN { printf "%.1f", value * 1.048576 }'; }
-ratio() { awk -v ours="$1" -v raw="$2" 'BEGIN { if (raw > 0) printf "%.2f", ours / raw; else printf "-" }'; }
-echo "| size | ib_send_lat us | rerail us | ratio | ib_write_bw MB/s | ib_read_bw MB/s | ib_send_bw MB/s | rerail MB/s | to the best raw | rerail put MB/s | two rails MB/s |"
-echo "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+middle() { grep . | sort -g | awk '{ all[NR] = $1 } END { if (NR) printf "%.4f", (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'; }
+median() { middle <"/tmp/all/$1-$size" | awk -v digits="$2" '{ printf "%." digits "f", $1 }'; }
+# Of the quotients round by round.
+ratio() {
+    grep . "/tmp/all/$1-$size" >/tmp/above
+    grep . "/tmp/all/$2-$size" >/tmp/below
+    paste /tmp/above /tmp/below | awk '$2 > 0 { print $1 / $2 }' | middle | awk '{ printf "%.2f", $1 }'
+}
+# Least and most of the quotients.
+spread() {
+    paste /tmp/above /tmp/below | awk '$2 > 0 { print $1 / $2 }' | sort -g |
+        awk 'NR == 1 { least = $1 } { most = $1 } END { printf "%.2f to %.2f", least, most }'
+}
+echo "| size | ib_send_lat us | rerail us | ratio | least to most |"
+echo "|---:|---:|---:|---:|---:|"
 for size in $sizes; do
-    raw_latency=$(best raw-latency "$size" least) latency=$(best latency "$size" least)
-    write=$(decimal "$(best raw-write "$size" most)") read=$(decimal "$(best raw-read "$size" most)")
-    sent=$(decimal "$(best raw-send "$size" most)")
-    send=$(best send "$size" most) put=$(best put "$size" most) two=$(best two "$size" most)
-    top=$(printf '%s\n' "$write" "$read" "$sent" | sort -g | tail -n 1)
-    echo "| $size | $raw_latency | $latency | $(ratio "$latency" "$raw_latency") | $write | $read | $sent | $send | $(ratio "$send" "$top") | $put | $two |"
+    echo "| $size | $(median raw_latency 1) | $(median latency 1) | $(ratio latency raw_latency) | $(ratio latency raw_latency >/dev/null; spread) |"
+done
+echo
+echo "| size | ib_read_bw MB/s | ib_write_bw MB/s | ib_send_bw MB/s | rerail MB/s | to ib_read_bw | least to most | to ib_write_bw | to ib_send_bw | rerail put MB/s | two rails MB/s | two to one |"
+echo "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|"
+for size in $sizes; do
+    digits=1
+    [ "$size" -gt 8 ] || digits=3
+    echo "| $size | $(median raw_read $digits) | $(median raw_write $digits) | $(median raw_send $digits) | $(median send $digits) | $(ratio send raw_read) | $(ratio send raw_read >/dev/null; spread) | $(ratio send raw_write) | $(ratio send raw_send) | $(median put $digits) | $(median two $digits) | $(ratio two send) |"
 done
