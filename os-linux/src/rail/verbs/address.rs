@@ -1,7 +1,7 @@
 //! A port's address as it is published: `ib-0012-1-00004a-fe800000000000000002c90300001234`.
 //!
 //! Link (`ib` or `eth`), LID (4 hex digits: the port's base LID and the rail's path), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
-//! and full width, so that an address has one form only.
+//! and full width, so that an address has one form only. Where the rail connects by XRC, its domain (16) comes last (V-14).
 
 use std::fmt;
 
@@ -20,6 +20,8 @@ pub(super) struct Address {
     /// Number of the queue pair for datagrams.
     pub qp: u32,
     pub gid: Gid,
+    /// Connects by XRC: which domain its targets are in. Processes of one domain are one node to others.
+    pub domain: Option<u64>,
 }
 
 impl Address {
@@ -36,6 +38,8 @@ impl Address {
         let lmc = hex(next()?, 1).filter(|lmc| *lmc <= 7).ok_or("the LMC is not from 0 to 7")? as u8;
         let qp = hex(next()?, 6).filter(|qp| *qp != 0).ok_or("the queue pair is not 6 hex digits")? as u32;
         let gid = hex(next()?, 32).ok_or("the GID is not 32 hex digits")?;
+        let digits = |text| hex(text, 16).ok_or("the XRC domain is not 16 hex digits");
+        let domain = parts.next().map(digits).transpose()?.map(|domain| domain as u64);
         if parts.next().is_some() {
             return Err("too many parts");
         }
@@ -45,7 +49,7 @@ impl Address {
         if lid >= 0xC000 || lid != 0 && lid < 1 << lmc {
             return Err("no port's LID");
         }
-        Ok(Address { ethernet, lid, lmc, qp, gid: Gid(gid.to_be_bytes()) })
+        Ok(Address { ethernet, lid, lmc, qp, gid: Gid(gid.to_be_bytes()), domain })
     }
 
     /// Whether datagrams get from one to the other: the same link, and on InfiniBand the same subnet (a router's LID
@@ -66,9 +70,10 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { ethernet, lid, lmc, qp, gid } = self;
+        let Address { ethernet, lid, lmc, qp, gid, domain } = self;
         let link = if *ethernet { "eth" } else { "ib" };
-        write!(f, "{link}-{lid:04x}-{lmc}-{qp:06x}-{:032x}", u128::from_be_bytes(gid.0))
+        write!(f, "{link}-{lid:04x}-{lmc}-{qp:06x}-{:032x}", u128::from_be_bytes(gid.0))?;
+        domain.map_or(Ok(()), |domain| write!(f, "-{domain:016x}"))
     }
 }
 
@@ -88,6 +93,7 @@ mod tests {
         lmc: 1,
         qp: 0x4A,
         gid: Gid([0xFE, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xC9, 3, 0, 0, 0x12, 0x34]),
+        domain: None,
     };
 
     #[test]
@@ -97,6 +103,9 @@ mod tests {
         assert_eq!(Address::parse(&text), Ok(HERE));
         let ethernet = Address { ethernet: true, lid: 0, lmc: 0, ..HERE };
         assert_eq!(Address::parse(&ethernet.to_string()), Ok(ethernet));
+        let xrc = Address { domain: Some(0xABC), ..HERE };
+        assert_eq!(xrc.to_string(), format!("{text}-0000000000000abc"));
+        assert_eq!(Address::parse(&xrc.to_string()), Ok(xrc));
         assert!(text.len() <= 200 && !text.contains([' ', ';', ',', '=']));
     }
 
@@ -113,7 +122,8 @@ mod tests {
             (format!("ib-0012-8-00004a-{gid}"), "the LMC is not from 0 to 7"),
             (format!("ib-0012-1-000000-{gid}"), "the queue pair is not 6 hex digits"),
             ("ib-0012-1-00004a-fe80".to_owned(), "the GID is not 32 hex digits"),
-            (format!("ib-0012-1-00004a-{gid}-"), "too many parts"),
+            (format!("ib-0012-1-00004a-{gid}-"), "the XRC domain is not 16 hex digits"),
+            (format!("ib-0012-1-00004a-{gid}-0000000000000abc-"), "too many parts"),
             (format!("ib-0000-0-00004a-{gid}"), "InfiniBand has LIDs, Ethernet has none"),
             (format!("eth-0012-0-00004a-{gid}"), "InfiniBand has LIDs, Ethernet has none"),
             (format!("ib-c000-0-00004a-{gid}"), "no port's LID"),

@@ -10,14 +10,20 @@ use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{Device, ModifyError, PostReason, QpChange, QpState};
 
-use super::link::Phase;
+use super::link::{Ends, Phase};
 use super::peers::NO_LINK;
-use super::wire::{Reason, SetupKind};
+use super::wire::{Left, Reason, SetupKind};
+use super::xrc::How;
 use super::{Report, VerbsRail, codes};
 
 impl<D: Device> VerbsRail<D> {
     /// Ends a link. With a fault the core hears of it, if it was up or asked for; the first fault counts.
     pub(super) fn fail(&mut self, index: u32, fault: Option<RailFault>) {
+        self.end(index, fault, How::Hard);
+    }
+
+    /// Ends a link; `how` matters where it shares queue pairs (V-16).
+    pub(super) fn end(&mut self, index: u32, fault: Option<RailFault>, how: How) {
         let Some(link) = self.links.get_mut(index) else { return };
         let told = match link.phase {
             Phase::Failing(_) => return,
@@ -25,14 +31,16 @@ impl<D: Device> VerbsRail<D> {
             Phase::Up => true,
             Phase::Closing => false,
         };
-        let had_messages = link.phase != Phase::Calling;
+        let before = link.phase;
+        let had_messages = before != Phase::Calling;
         self.closings -= usize::from(link.phase == Phase::Closing);
         link.phase = Phase::Failing(fault.filter(|_| told));
         let is_silent = link.phase == Phase::Failing(None) && !link.again;
         link.waiting.clear();
         link.pieces.clear();
         link.is_saying = false;
-        let (peer, nonce, theirs, qp, stands) = (link.peer, link.nonce, link.theirs, link.qp, link.stands);
+        let (peer, nonce, theirs, stands) = (link.peer, link.nonce, link.theirs, link.stands);
+        let rc = if let Ends::Rc(qp, _) = link.ends { Some(qp) } else { None };
         if let Some(fault) = fault {
             tracing::debug!(rail = %self.options.name, peer = peer.0, ?fault, "connection over");
         }
@@ -42,10 +50,15 @@ impl<D: Device> VerbsRail<D> {
         if is_silent {
             self.detach(index);
         }
+        let Some(qp) = rc else {
+            // Where nothing was sent nothing can be under way.
+            return if had_messages { self.end_halves(index, before, fault, how) } else { self.finish(index) };
+        };
         if let Some(answers) = theirs {
             // A hint only: who does not hear it finds out when it sends (V-7).
             let attempt = self.attempts;
-            self.send_setup(peer, attempt, nonce, SetupKind::Refusal { answers, reason: Reason::Over });
+            let kind = SetupKind::Refusal { answers, reason: Reason::Over, left: Left::default() };
+            self.send_setup(peer, attempt, nonce, kind);
         }
         match self.device.modify_qp(qp.id, &QpChange::to(QpState::Error)) {
             Ok(()) if had_messages => {
@@ -63,7 +76,7 @@ impl<D: Device> VerbsRail<D> {
         let mut finished = 0;
         while let Some(index) = self.failing.pop() {
             let link = self.links.get(index).filter(|link| matches!(link.phase, Phase::Failing(_)));
-            if link.is_some_and(|link| link.open == 0 && link.last_receive) {
+            if link.is_some_and(|link| link.open == 0 && self.is_settled(link)) {
                 self.finish(index);
                 finished += 1;
             }
@@ -73,15 +86,18 @@ impl<D: Device> VerbsRail<D> {
 
     /// Destroys a link's queue pair and forgets the link.
     pub(super) fn finish(&mut self, index: u32) {
-        let Some(qp) = self.links.get(index).map(|link| link.qp) else { return };
-        if let Err(why) = self.device.destroy_qp(qp.id) {
-            tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
+        let Some(link) = self.links.get(index) else { return };
+        if let Ends::Rc(qp, _) = link.ends {
+            if let Err(why) = self.device.destroy_qp(qp.id) {
+                tracing::warn!(rail = %self.options.name, %why, "queue pair not destroyed");
+            }
+            self.by_number.remove(&qp.number);
+            self.by_name.remove(&qp.id);
         }
+        self.give_halves_up(index);
         self.drop_works(index);
         self.registry.fence(&mut *self.device);
         self.release_held(index, None);
-        self.by_number.remove(&qp.number);
-        self.by_name.remove(&qp.id);
         let Some(link) = self.links.remove(index) else { return };
         if let Some(entry) = self.peers.get_mut(link.peer).filter(|entry| entry.link == index) {
             entry.link = NO_LINK;
@@ -152,6 +168,7 @@ impl<D: Device> VerbsRail<D> {
     /// Ends all use of payload memory by a link, now.
     fn stop(&mut self, index: u32) {
         self.fail(index, None);
+        self.shut(index);
         self.reclaim();
         if self.broken {
             self.give_up();
@@ -168,7 +185,7 @@ impl<D: Device> VerbsRail<D> {
         while let Some(index) = self.closing.pop() {
             let link = self.links.get(index).filter(|link| link.phase == Phase::Closing);
             if link.is_some_and(|link| link.open == 0 && link.waiting.is_empty() && link.heard) {
-                self.fail(index, None);
+                self.end(index, None, How::THROUGH);
                 finished += 1;
             }
         }
@@ -177,6 +194,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Ends all links for one reason.
     pub(super) fn fail_all(&mut self, fault: RailFault) {
+        self.break_initiators(fault);
         for index in self.links.numbers() {
             self.fail(index, Some(fault));
         }
@@ -188,6 +206,7 @@ impl<D: Device> VerbsRail<D> {
         if !self.device.is_open() {
             return;
         }
+        self.forget_initiators();
         for index in self.links.numbers() {
             let Some(link) = self.links.get_mut(index) else { continue };
             let told = match link.phase {

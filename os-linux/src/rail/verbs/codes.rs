@@ -12,6 +12,9 @@ pub(super) const PORT_DOWN: i32 = libc::ENETDOWN;
 /// The port has another address (`ENETRESET`).
 pub(super) const PORT_MOVED: i32 = libc::ENETRESET;
 
+/// A connection that shared a queue pair with this one has ended (`ECONNABORTED`).
+pub(super) const SHARED: i32 = libc::ECONNABORTED;
+
 /// Added to a completion's status: no errno is so large, and 12 is `ENOMEM` as well as retries that are spent.
 const STATUS_BASE: i32 = 4096;
 

@@ -10,6 +10,7 @@ use rerail_verbs::contract::{Access, Device, ModifyError, Qp, QpCaps, QpChange, 
 
 use super::VerbsRail;
 use super::wire::{Nonce, SetupKind, Terms};
+use super::xrc::Halves;
 use crate::rail::Piece;
 
 /// One link.
@@ -17,10 +18,9 @@ use crate::rail::Piece;
 pub(super) struct Link {
     pub peer: PeerId,
     pub phase: Phase,
-    pub qp: Qp,
-    /// Own nonce and first PSN.
+    pub ends: Ends,
+    /// Own nonce.
     pub nonce: Nonce,
-    pub psn: u32,
     /// Own attempt that it belongs to, where it was begun here.
     pub attempt: u32,
     /// The peer's nonce, once it is known.
@@ -42,7 +42,7 @@ pub(super) struct Link {
     pub is_deaf: bool,
     /// Requests that are with the device.
     pub open: u32,
-    /// The queue pair will take no more receives.
+    /// RC: the queue pair will take no more receives.
     pub last_receive: bool,
     /// Posts that wait for a buffer, and the payload of all of them.
     pub waiting: VecDeque<Waiting>,
@@ -60,13 +60,12 @@ pub(super) struct Link {
 
 impl Link {
     /// A link in its first phase.
-    pub fn new(peer: PeerId, qp: Qp, nonce: Nonce, psn: u32, says: SetupKind) -> Self {
+    pub fn new(peer: PeerId, ends: Ends, nonce: Nonce, says: SetupKind) -> Self {
         Link {
             peer,
             phase: Phase::Calling,
-            qp,
+            ends,
             nonce,
-            psn,
             attempt: 0,
             theirs: None,
             reads_served: 0,
@@ -88,6 +87,32 @@ impl Link {
             pause: Nanos(0),
             first_pause: Nanos(0),
         }
+    }
+}
+
+/// What a link goes over on this side.
+#[derive(Debug)]
+pub(super) enum Ends {
+    /// A queue pair of its own, and the first PSN that it sends.
+    Rc(Qp, u32),
+    /// An initiator and a target, which others may share.
+    Xrc(Halves),
+}
+
+impl Link {
+    /// Its halves; `None` with RC.
+    pub fn halves(&self) -> Option<&Halves> {
+        if let Ends::Xrc(halves) = &self.ends { Some(halves) } else { None }
+    }
+
+    /// Its halves; `None` with RC.
+    pub fn halves_mut(&mut self) -> Option<&mut Halves> {
+        if let Ends::Xrc(halves) = &mut self.ends { Some(halves) } else { None }
+    }
+
+    /// Its initiator.
+    pub fn initiator(&self) -> Option<u32> {
+        self.halves()?.out
     }
 }
 
@@ -209,6 +234,11 @@ impl<D: Device> VerbsRail<D> {
             tracing::debug!(rail = %self.options.name, %why, "no queue pair");
             super::codes::of_create(&why)
         })?;
+        self.initialised(qp)
+    }
+
+    /// Takes a connected queue pair that was just made to INIT; destroys it where that fails.
+    pub(super) fn initialised(&mut self, qp: Qp) -> Result<Qp, RailFault> {
         let access = Access {
             local_write: true,
             remote_write: self.options.write,
@@ -260,7 +290,7 @@ impl<D: Device> VerbsRail<D> {
         self.modify(qp, &change)
     }
 
-    fn modify(&mut self, qp: Qp, change: &QpChange) -> Result<(), RailFault> {
+    pub(super) fn modify(&mut self, qp: Qp, change: &QpChange) -> Result<(), RailFault> {
         self.device.modify_qp(qp.id, change).map_err(|why: ModifyError| {
             tracing::debug!(rail = %self.options.name, %why, "queue pair not changed");
             super::codes::of_modify(&why)
@@ -274,7 +304,7 @@ mod tests {
 
     fn link() -> Link {
         let qp = Qp { id: rerail_verbs::contract::QpId(1), number: 2 };
-        Link::new(PeerId(0), qp, [0; 32], 0, SetupKind::Ready { answers: [0; 32] })
+        Link::new(PeerId(0), Ends::Rc(qp, 0), [0; 32], SetupKind::Ready { answers: [0; 32], target: 0 })
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Verbs rails: one per port of a device, one reliable connection per peer.
+//! Verbs rails: one per port of a device, one reliable connection per peer, or extended ones per node.
 //!
 //! Written against the device contract ([`rerail_verbs::contract`]) and knowing no other device: over the simulator's
 //! software HCA it runs in virtual time, over libibverbs on hardware. It makes no system call itself, reads no clock,
@@ -13,6 +13,7 @@
 //! | `setup` | how connections come about |
 //! | `datagrams` | the queue pair that set-up messages go over |
 //! | `link` | one peer's connection and its queue pair's states |
+//! | `xrc` | connections by XRC: what peers on one node share, and how that ends |
 //! | `send`, `receive` | messages, writes and reads |
 //! | `close` | how connections and the rail end |
 //! | `outage` | a port that is down, or has moved |
@@ -47,6 +48,7 @@ mod slab;
 #[cfg(test)]
 mod tests;
 pub mod wire;
+mod xrc;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -61,7 +63,7 @@ use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 
 pub use codes::status_of;
 pub use open::Identity;
-pub use options::{VerbsError, VerbsOptions};
+pub use options::{VerbsError, VerbsOptions, XrcOptions};
 
 use self::address::Address;
 use self::datagrams::Datagrams;
@@ -75,6 +77,7 @@ use self::registry::{Made, Registry};
 use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
+use self::xrc::Initiators;
 use super::reports::{Report, deliver};
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
 
@@ -94,7 +97,9 @@ pub struct VerbsRail<D: Device> {
     objects: Objects,
     peers: Peers,
     links: Links,
-    /// Links by their queue pairs' numbers and names; only looked up.
+    /// With XRC.
+    initiators: Initiators,
+    /// Links by the numbers and names of the queue pairs that they receive by; only looked up.
     by_number: HashMap<u32, u32, BuildHasherDefault<Spread>>,
     by_name: HashMap<QpId, u32>,
     /// Links with a set-up message to send; with a post that waits.
@@ -138,6 +143,13 @@ pub struct VerbsRail<D: Device> {
     // Order matters: the device, which has the slab's address, goes first.
     device: Held<D>,
     slab: Slab,
+}
+
+/// What an event says is over.
+#[derive(Clone, Copy, Debug)]
+enum Omen {
+    Link(u32),
+    Initiator(u32),
 }
 
 /// What is written before it is read, and so need not be cleared for each message.
@@ -261,7 +273,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Asks the device what happened to its objects. What ends links is noted, for after the completions before it.
-    fn take_events(&mut self, omens: &mut heapless::Vec<(u32, RailFault), OMENS_MAX>) -> usize {
+    fn take_events(&mut self, omens: &mut heapless::Vec<(Omen, RailFault), OMENS_MAX>) -> usize {
         let mut taken = 0;
         while !omens.is_full()
             && let Some(event) = self.device.async_event()
@@ -272,7 +284,9 @@ impl<D: Device> VerbsRail<D> {
                     if qp == self.objects.ud.id {
                         self.datagrams.note_failure();
                     } else if let Some(index) = self.by_name.get(&qp) {
-                        let _ = omens.push((*index, codes::of_event(event)));
+                        let _ = omens.push((Omen::Link(*index), codes::of_event(event)));
+                    } else if let Some(out) = self.initiators.find(qp) {
+                        let _ = omens.push((Omen::Initiator(out), codes::of_event(event)));
                     }
                 }
                 AsyncEvent::QpLastWqe(qp) => {
@@ -283,7 +297,7 @@ impl<D: Device> VerbsRail<D> {
                         self.failing.push(index);
                     } else {
                         // It is in error, even if nothing else says so.
-                        let _ = omens.push((index, codes::of_event(event)));
+                        let _ = omens.push((Omen::Link(index), codes::of_event(event)));
                     }
                 }
                 AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
@@ -361,6 +375,9 @@ impl<D: Device> Rail for VerbsRail<D> {
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
         let wrong = |why| AddressError { address: address.to_owned(), why };
         let there = Address::parse(address).map_err(wrong)?;
+        if there.domain.is_some() != self.options.xrc.is_some() {
+            return Err(wrong("one of the two connects by XRC, the other by RC (verbs_xrc)")); // V-14
+        }
         if peer == self.identity.me || !self.port.address.reaches(&there) {
             return Ok(false);
         }
@@ -435,8 +452,11 @@ impl<D: Device> Rail for VerbsRail<D> {
                 return 0;
             }
             self.unfinished |= omens.is_full();
-            for (index, fault) in &omens {
-                self.fail(*index, Some(*fault));
+            for (omen, fault) in &omens {
+                match *omen {
+                    Omen::Link(index) => self.fail(index, Some(*fault)),
+                    Omen::Initiator(out) => self.break_initiator(Some(out), *fault),
+                }
             }
             done += self.end_grace();
             self.run_timers();

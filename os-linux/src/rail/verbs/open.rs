@@ -7,14 +7,14 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_verbs::contract::{
     CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId,
-    SrqInit,
+    SrqInit, XrcSrqInit, XrcdFile, XrcdId,
 };
-use rerail_verbs::{Port, PortState};
+use rerail_verbs::{Gid, Port, PortState};
 
 use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
-use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions};
+use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions};
 use super::outage;
 use super::peers::Peers;
 use super::receive::Receives;
@@ -22,12 +22,15 @@ use super::registry::Registry;
 use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
+use super::xrc::Initiators;
 use super::{Scratch, VerbsRail};
 use crate::auth::JobKey;
 use crate::rail::RailCounters;
 
 /// Starts the transcript that the datagrams' queue key is made of (V-1).
 const QKEY_LABEL: &[u8] = b"rerail verbs queue key 1";
+/// Starts the transcript that the name of an XRC domain is made of (V-14).
+const DOMAIN_LABEL: &[u8] = b"rerail verbs XRC domain 1";
 
 /// Who this process is.
 #[derive(Clone, Debug)]
@@ -48,6 +51,9 @@ pub(super) struct Objects {
     pub pd: PdId,
     pub cq: CqId,
     pub srq: SrqId,
+    /// XRC: the number of the shared receive queue, and the domain that it is in.
+    pub srq_number: u32,
+    pub domain: Option<XrcdId>,
     /// For datagrams.
     pub ud: Qp,
 }
@@ -79,7 +85,8 @@ impl<D: Device> VerbsRail<D> {
         let qkey = u32::from_le_bytes([qkey[0], qkey[1], qkey[2], qkey[3]]) & 0x7FFF_FFFF;
         options.check(&device.limits())?;
         let mut slab = Slab::new(layout.bytes).ok_or(VerbsError::Memory { bytes: layout.bytes })?;
-        let Made { objects, port, registry, usable } = make(&mut device, port, &options, (&mut slab, qkey), None)?;
+        let Made { objects, mut port, registry, usable } = make(&mut device, port, &options, (&mut slab, qkey), None)?;
+        port.address.domain = options.xrc.map(|xrc| domain_name(&identity, &port.address.gid, &xrc));
         if !usable {
             let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
             return Err(VerbsError::Port { port: port.number, state });
@@ -90,6 +97,7 @@ impl<D: Device> VerbsRail<D> {
             receives: Receives::new(options.receives),
             datagrams: Datagrams::new(options.datagrams),
             links: Links::default(),
+            initiators: Initiators::default(),
             by_number: HashMap::default(),
             by_name: HashMap::new(),
             to_say: VecDeque::new(),
@@ -175,8 +183,18 @@ pub(super) fn make(
     let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
     let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
-    let srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
-    let srq = device.create_srq(pd, &srq).map_err(made("shared receive queue"))?.id;
+    let mut srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
+    if let Some(XrcOptions { file, .. }) = options.xrc {
+        if !limits.xrc {
+            return Err(VerbsError::NoXrc { device: device.name().to_owned() });
+        }
+        let file = XrcdFile::Shared { file, create: true, exclusive: false };
+        let domain = device.open_xrcd(file).map_err(made("XRC domain"))?;
+        srq.xrc = Some(XrcSrqInit { domain, cq });
+    }
+    let domain = srq.xrc.map(|xrc| xrc.domain);
+    let srq = device.create_srq(pd, &srq).map_err(made("shared receive queue"))?;
+    let (srq, srq_number) = (srq.id, srq.number.unwrap_or(0));
     let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;
     let mut registry = match before {
         Some(before) => before.renewed(pd, limits.iova),
@@ -193,10 +211,27 @@ pub(super) fn make(
             lmc: attributes.lmc,
             qp: ud.number,
             gid,
+            domain: None,
         },
         ..PortFacts::new(port, &attributes, &limits, options, qkey)
     };
-    Ok(Made { objects: Objects { pd, cq, srq, ud }, port, registry, usable: outage::is_usable(&attributes) })
+    Ok(Made {
+        objects: Objects { pd, cq, srq, srq_number, domain, ud },
+        port,
+        registry,
+        usable: outage::is_usable(&attributes),
+    })
+}
+
+/// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same host, over
+/// the same port, have the same name for it; nobody else has, and nobody learns anything of the file from it.
+fn domain_name(identity: &Identity, gid: &Gid, xrc: &XrcOptions) -> u64 {
+    let mut place = [0; 32];
+    place[..16].copy_from_slice(&gid.0);
+    place[16..24].copy_from_slice(&xrc.file_id[0].to_le_bytes());
+    place[24..].copy_from_slice(&xrc.file_id[1].to_le_bytes());
+    let name = identity.key.sign([DOMAIN_LABEL, &identity.job.to_le_bytes(), &place]);
+    name[..8].iter().fold(0, |name, byte| name << 8 | u64::from(*byte))
 }
 
 fn datagram_qp(device: &mut impl Device, options: &VerbsOptions, pd: PdId, cq: CqId) -> Result<Qp, CreateError> {
@@ -222,7 +257,14 @@ impl PortFacts {
     fn new(number: u8, port: &Port, limits: &Limits, options: &VerbsOptions, qkey: u32) -> Self {
         PortFacts {
             number,
-            address: Address { ethernet: false, lid: port.lid, lmc: port.lmc, qp: 0, gid: Default::default() },
+            address: Address {
+                ethernet: false,
+                lid: port.lid,
+                lmc: port.lmc,
+                qp: 0,
+                gid: Default::default(),
+                domain: None,
+            },
             mtu: port.mtu_bytes.unwrap_or(256),
             bytes_per_second: bytes_per_second(port),
             sges: SGES_MAX.min(limits.sges as usize).max(1),

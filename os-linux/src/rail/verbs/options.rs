@@ -105,6 +105,28 @@ pub struct VerbsOptions {
     /// ([`rnr_timer_ns`](rerail_verbs::contract::rnr_timer_ns)). It then tries without end: a peer that does not poll is
     /// slow, not dead.
     pub rnr_timer: u8,
+    /// Connect by XRC: processes of one node share what leads there (V-14). All processes of a job must be told the same.
+    pub xrc: Option<XrcOptions>,
+}
+
+/// How a rail connects by XRC (xrc-2008, V).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XrcOptions {
+    /// Descriptor of a file that the processes of this node have in common, open as long as the rail lives: the XRC domain
+    /// is found by it (`ibv_open_xrcd(3)`). Who may open that file may reach the rail's queues: it should be one user's.
+    pub file: i32,
+    /// What tells this file from every other of this node: device and inode.
+    pub file_id: [u64; 2],
+    /// How long a call waits for a connection to the same node that is being set up, to share it, before it makes one of
+    /// its own.
+    pub wait: Nanos,
+}
+
+impl XrcOptions {
+    /// With a wait of 20 ms.
+    pub const fn new(file: i32, file_id: [u64; 2]) -> Self {
+        XrcOptions { file, file_id, wait: Nanos::from_millis(20) }
+    }
 }
 
 impl VerbsOptions {
@@ -146,6 +168,7 @@ impl VerbsOptions {
             ack_timeout: 14,
             retry_count: 7,
             rnr_timer: 12,
+            xrc: None,
         }
     }
 
@@ -157,7 +180,8 @@ impl VerbsOptions {
     /// Bytes that the rail allocates when it is opened: buffers and tables. Beside these there are queues of a few
     /// kilobytes per connected peer, and what the device keeps.
     pub fn memory_bytes(&self) -> u64 {
-        self.layout().bytes + u64::from(self.peers) * super::peers::PEER_BYTES
+        let nodes = if self.xrc.is_some() { super::peers::NODE_BYTES } else { 0 };
+        self.layout().bytes + u64::from(self.peers) * (super::peers::PEER_BYTES + nodes)
     }
 
     /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
@@ -197,7 +221,9 @@ impl VerbsOptions {
         within("eager_bytes_max", self.eager_bytes_max.into(), 0, 1 << 30)?;
         within("segment_bytes", self.segment_bytes.into(), 1, 1 << 30)?;
         within("posts_max", self.posts_max.into(), 2, limits.queue_depth.into())?;
-        within("sends", self.sends.into(), 1, u16::MAX.into())?;
+        // With XRC, all may be on one queue pair.
+        let sends_max = self.xrc.map_or(u16::MAX.into(), |_| u64::from(limits.queue_depth).min(u16::MAX.into()));
+        within("sends", self.sends.into(), 1, sends_max)?;
         within("receives", self.receives.into(), 1, limits.srq_depth.into())?;
         within("datagrams", self.datagrams.into(), 1, limits.queue_depth.into())?;
         within("sends + receives + datagrams", self.cq_depth().into(), 1, limits.cq_depth.into())?;
@@ -247,6 +273,11 @@ pub enum VerbsError {
         /// Its state.
         state: PortState,
     },
+    /// The rail is to connect by XRC, and the device has none.
+    NoXrc {
+        /// The device.
+        device: String,
+    },
     /// There is no memory for the buffers.
     Memory {
         /// How much was wanted, in bytes.
@@ -274,6 +305,9 @@ impl fmt::Display for VerbsError {
                 write!(f, "verbs rail: {field} is {value}, and must be from {min} to {max}")
             }
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
+            VerbsError::NoXrc { device } => {
+                write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
+            }
             VerbsError::Memory { bytes } => write!(f, "verbs rail: no memory for buffers of {bytes} bytes"),
             VerbsError::Create { what, why } => write!(f, "verbs rail: {what}: {why}"),
             VerbsError::Register(why) => write!(f, "verbs rail: registering the buffers: {why}"),
@@ -340,6 +374,7 @@ mod tests {
             ("ack_timeout", VerbsOptions { ack_timeout: 0, ..good.clone() }),
             ("retry_count", VerbsOptions { retry_count: 8, ..good.clone() }),
             ("rnr_timer", VerbsOptions { rnr_timer: 32, ..good.clone() }),
+            ("sends", VerbsOptions { sends: 101, xrc: Some(XrcOptions::new(3, [1, 2])), ..good.clone() }),
             ("resend_first", VerbsOptions { resend_first: Nanos(0), ..good.clone() }),
             ("reopen_first", VerbsOptions { reopen_first: Nanos(0), ..good.clone() }),
         ] {

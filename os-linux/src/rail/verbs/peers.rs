@@ -1,5 +1,7 @@
 //! The peers' addresses, 16 bytes each: a job of thousands of processes has a table of them in every one.
 
+use std::collections::BTreeMap;
+
 use rerail_core::ids::PeerId;
 use rerail_verbs::Gid;
 use rerail_verbs::contract::{AddressVector, GlobalRoute};
@@ -9,6 +11,10 @@ use super::wire::Whereabouts;
 
 /// Bytes per process of the job.
 pub(super) const PEER_BYTES: u64 = size_of::<Peer>() as u64;
+/// So many more where the rail connects by XRC.
+pub(super) const NODE_BYTES: u64 = size_of::<u32>() as u64;
+/// The node of nobody.
+const NO_NODE: u32 = u32::MAX;
 /// No link.
 pub(super) const NO_LINK: u32 = u32::MAX;
 /// Routers that a datagram may pass on Ethernet.
@@ -20,6 +26,10 @@ pub(super) struct Peers {
     table: Vec<Peer>,
     /// By rank; on Ethernet only, where ports are addressed by it.
     gids: Vec<Gid>,
+    /// By rank, with XRC only: number of the node.
+    nodes: Vec<u32>,
+    /// XRC domains, by the number of their node.
+    domains: BTreeMap<u64, u32>,
 }
 
 /// What is known of one.
@@ -37,7 +47,7 @@ pub(super) struct Peer {
 impl Peers {
     pub fn new(peers: u32) -> Self {
         let unknown = Peer { qp: 0, link: NO_LINK, seen: 0, lid: 0 };
-        Peers { table: vec![unknown; peers as usize], gids: Vec::new() }
+        Peers { table: vec![unknown; peers as usize], gids: Vec::new(), nodes: Vec::new(), domains: BTreeMap::new() }
     }
 
     /// Notes an address; `false`: no such rank.
@@ -49,7 +59,17 @@ impl Peers {
             self.gids.resize(size, Gid::default());
             self.gids[peer.0 as usize] = address.gid;
         }
+        if let Some(domain) = address.domain {
+            let next = self.domains.len() as u32;
+            self.nodes.resize(size, NO_NODE);
+            self.nodes[peer.0 as usize] = *self.domains.entry(domain).or_insert(next);
+        }
         true
+    }
+
+    /// XRC: the node of a peer, by number. Processes of one node have one XRC domain.
+    pub fn node(&self, peer: PeerId) -> Option<u32> {
+        self.nodes.get(peer.0 as usize).copied().filter(|node| *node != NO_NODE)
     }
 
     /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not noted.
@@ -102,7 +122,7 @@ mod tests {
         assert_eq!(PEER_BYTES, 16);
         let gid = Gid([7; 16]);
         let mut peers = Peers::new(4);
-        let address = Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid };
+        let address = Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid, domain: None };
         assert!(peers.learn(PeerId(1), &address) && !peers.learn(PeerId(4), &address));
         let way = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
@@ -114,7 +134,7 @@ mod tests {
         assert_eq!(peers.get(PeerId(1)).unwrap().qp, 10);
         // It is behind our port, on the second of its two paths, and the port moves.
         peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 9, gid: [0; 16] }, false);
-        let before = Address { ethernet: false, lid: 8, lmc: 1, qp: 0, gid };
+        let before = Address { lid: 8, lmc: 1, qp: 0, ..address };
         peers.moved(&Address { lid: 6, ..before }, &before);
         assert_eq!(peers.get(PeerId(1)).unwrap().lid, 9);
         peers.moved(&before, &Address { lid: 20, ..before });
@@ -123,5 +143,20 @@ mod tests {
         assert!(peers.learn(PeerId(2), &Address { ethernet: true, lid: 0, ..address }));
         let route = peers.vector(PeerId(2), 2, 0, 5).unwrap().global.unwrap();
         assert_eq!((route.dgid, route.source_index), (gid, 5));
+    }
+
+    #[test]
+    fn processes_of_one_domain_are_one_node() {
+        let mut peers = Peers::new(5);
+        for (rank, domain) in [(0, Some(7)), (1, Some(9)), (2, None), (3, Some(7))] {
+            assert!(
+                peers.learn(
+                    PeerId(rank),
+                    &Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid: Gid([7; 16]), domain }
+                )
+            );
+        }
+        let nodes = [0, 1, 2, 3, 4].map(|rank| peers.node(PeerId(rank)));
+        assert_eq!(nodes, [Some(0), Some(1), None, Some(0), None]);
     }
 }

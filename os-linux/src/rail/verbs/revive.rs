@@ -145,8 +145,10 @@ impl<D: Device> VerbsRail<D> {
 
     fn start(&mut self, mut device: D) -> Result<(), VerbsError> {
         let number = self.port.number;
-        let Made { objects, port, registry, usable } =
+        let domain = self.port.address.domain;
+        let Made { objects, mut port, registry, usable } =
             open::make(&mut device, number, &self.options, (&mut self.slab, self.port.qkey), Some(&self.registry))?;
+        port.address.domain = domain;
         self.device = Held::new(device);
         self.revival.times = self.revival.times.wrapping_add(1);
         self.broken = false;

@@ -10,7 +10,7 @@ use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
 use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendRequest, Sge, Status};
 
-use super::link::{Phase, Waiting};
+use super::link::{Ends, Phase, Waiting};
 use super::options::{INLINE_BYTES_MAX, SGES_MAX};
 use super::slab::collect;
 use super::{Report, Tag, VerbsRail, codes};
@@ -140,8 +140,14 @@ impl<D: Device> VerbsRail<D> {
         let memory = if is_short { Payload::Inline(&short) } else { Payload::Memory(&sges) };
         let work = &mut self.works.slots[place as usize];
         let Some(link) = self.links.get_mut(index) else { unreachable!("the caller has it") };
+        let initiator = link.initiator();
+        let (qp, srq_number) = match &link.ends {
+            Ends::Rc(qp, _) => (qp.id, None),
+            Ends::Xrc(halves) => (self.initiators.qp_of(halves), Some(halves.srq)),
+        };
         let request = SendRequest::new(Tag::Work.id(place, work.generation), op, memory);
-        let posted = self.device.post_send(link.qp.id, &[request]);
+        let request = SendRequest { srq_number, ..request };
+        let posted = self.device.post_send(qp, &[request]);
         work.registrations = registrations;
         work.pieces.clear();
         if copied_out {
@@ -158,6 +164,7 @@ impl<D: Device> VerbsRail<D> {
                 tracing::debug!(rail = %self.options.name, %why, "post refused");
                 self.free_work(place);
                 self.fail_post(index, id, codes::of_post(&why));
+                self.break_initiator(initiator, codes::of_post(&why));
                 if why.why == PostReason::DeviceGone {
                     self.broken = true;
                 }
@@ -206,6 +213,7 @@ impl<D: Device> VerbsRail<D> {
         let (index, post) = (work.link, work.post);
         let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
         link.open -= 1;
+        let initiator = link.initiator();
         if link.open == 0 {
             match link.phase {
                 Phase::Closing => self.closing.push(index),
@@ -223,7 +231,9 @@ impl<D: Device> VerbsRail<D> {
         }
         self.free_work(place);
         if completion.status != Status::Success {
-            self.fail(index, Some(codes::of_status(completion.status)));
+            let fault = codes::of_status(completion.status);
+            self.fail(index, Some(fault));
+            self.break_initiator(initiator, fault);
         }
     }
 

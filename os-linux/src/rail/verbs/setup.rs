@@ -1,4 +1,4 @@
-//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7, V-13.
+//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7, V-13, V-15.
 //!
 //! ```text
 //! caller                                called
@@ -18,9 +18,10 @@ use rerail_core::time::Nanos;
 use rerail_core::wire::handshake::NONCE_BYTES;
 use rerail_verbs::contract::Device;
 
-use super::link::{Link, Phase};
+use super::link::{Ends, Link, Phase};
 use super::peers::NO_LINK;
-use super::wire::{Nonce, Reason, Setup, SetupKind, Terms};
+use super::wire::{Left, Nonce, Reason, Setup, SetupKind, Terms};
+use super::xrc::{Halves, How};
 use super::{Report, VerbsRail, codes, deliver};
 use crate::auth::keep;
 use crate::rail::Sink;
@@ -57,27 +58,30 @@ impl<D: Device> VerbsRail<D> {
             Ok(index) => {
                 let Some(link) = self.links.get_mut(index) else { unreachable!("made above") };
                 (link.attempt, link.wanted) = (attempt, true);
-                self.say(index);
+                self.call(index);
             }
             Err(fault) => self.reports.push_back(Report::Down(peer, fault)),
         }
     }
 
-    /// A link with a queue pair and a request to say.
+    /// A link, with RC its queue pair too; what it says is to be settled yet.
     fn begin(&mut self, peer: PeerId) -> Result<u32, RailFault> {
-        let qp = self.make_qp()?;
+        let ends = match self.options.xrc {
+            None => Ends::Rc(self.make_qp()?, self.fresh_psn()),
+            Some(_) => Ends::Xrc(Halves::default()),
+        };
         let nonce = self.fresh_nonce();
-        let [a, b, c, ..] = self.fresh_nonce();
-        let psn = u32::from_le_bytes([a, b, c, 0]);
-        let mut link = Link::new(peer, qp, nonce, psn, SetupKind::Request(self.terms(qp.number, psn)));
+        let mut link = Link::new(peer, ends, nonce, SetupKind::Request(Terms::default()));
         link.deadline = self.now + self.options.handshake_timeout;
         link.pause = self.first_pause();
         (link.first_pause, link.began) = (link.pause, self.now);
         let due = (self.now + link.pause).min(link.deadline);
         let index = self.links.insert(link);
         self.links.set_timer(index, Some(due));
-        self.by_number.insert(qp.number, index);
-        self.by_name.insert(qp.id, index);
+        if let Some(Ends::Rc(qp, _)) = self.links.get(index).map(|link| &link.ends) {
+            self.by_number.insert(qp.number, index);
+            self.by_name.insert(qp.id, index);
+        }
         if let Some(entry) = self.peers.get_mut(peer) {
             entry.link = index;
         }
@@ -90,18 +94,14 @@ impl<D: Device> VerbsRail<D> {
         self.peers.follow(from, &setup.at, self.port.address.ethernet);
     }
 
-    fn terms(&self, qp: u32, psn: u32) -> Terms {
-        Terms {
-            qp,
-            psn,
-            mtu: self.port.mtu,
-            reads_served: self.port.reads_served,
-            message_bytes: self.options.message_bytes(),
-        }
+    /// The PSN of the first packet that a queue pair sends.
+    pub(super) fn fresh_psn(&mut self) -> u32 {
+        let [a, b, c, ..] = self.fresh_nonce();
+        u32::from_le_bytes([a, b, c, 0])
     }
 
     /// Random to everybody who does not know the secret, and never the same twice (V-3).
-    fn fresh_nonce(&mut self) -> Nonce {
+    pub(super) fn fresh_nonce(&mut self) -> Nonce {
         self.nonces += 1;
         self.identity.secret.sign([NONCE_LABEL, &self.nonces.to_le_bytes(), &[]])
     }
@@ -112,10 +112,10 @@ impl<D: Device> VerbsRail<D> {
         if setup.job != self.identity.job || from == self.identity.me {
             return;
         }
-        if let SetupKind::Refusal { answers, reason: Reason::Rank } = setup.kind {
+        if let SetupKind::Refusal { answers, reason: reason @ Reason::Rank, left } = setup.kind {
             // Of one that was never called: at the address of the peer lives somebody else.
             if let Some(index) = self.links.find(|link| link.nonce == answers) {
-                self.handle_refusal(index, answers);
+                self.handle_refusal(index, answers, reason, left);
             }
             return;
         }
@@ -128,19 +128,26 @@ impl<D: Device> VerbsRail<D> {
             None
         };
         match (setup.kind, misled) {
-            (SetupKind::Refusal { answers, .. }, None) => self.handle_refusal(known.link, answers),
+            (SetupKind::Refusal { answers, reason, left }, None) => {
+                // A link that ends may be nobody's any more, and wait for this.
+                let its = self.links.get(known.link).is_some_and(|link| link.nonce == answers);
+                let index = if its { Some(known.link) } else { self.links.find(|link| link.nonce == answers) };
+                if let Some(index) = index {
+                    self.handle_refusal(index, answers, reason, left);
+                }
+            }
             (SetupKind::Refusal { .. }, Some(_)) => {}
             (_, Some(reason)) => self.refuse(from, setup.nonce, reason),
             (SetupKind::Request(terms), None) => self.handle_request(from, setup, &terms),
             (SetupKind::Reply { terms, answers }, None) => self.handle_reply(from, setup, &terms, answers, sink),
-            (SetupKind::Ready { answers }, None) => self.handle_ready(from, setup, answers, sink),
+            (SetupKind::Ready { answers, target }, None) => self.handle_ready(from, setup, (answers, target), sink),
         }
     }
 
     fn refuse(&mut self, peer: PeerId, answers: Nonce, reason: Reason) {
         tracing::debug!(rail = %self.options.name, peer = peer.0, ?reason, "connection refused");
         let attempt = self.attempts;
-        self.send_setup(peer, attempt, [0; NONCE_BYTES], SetupKind::Refusal { answers, reason });
+        self.send_setup(peer, attempt, [0; NONCE_BYTES], SetupKind::Refusal { answers, reason, left: Left::default() });
     }
 
     fn handle_request(&mut self, from: PeerId, setup: &Setup, terms: &Terms) {
@@ -162,29 +169,62 @@ impl<D: Device> VerbsRail<D> {
             Some(Phase::Calling) if keep(true, self.identity.me, from) => return,
             Some(Phase::Calling) => {}
             // Their side of what we have is no more. They will say it again.
-            Some(Phase::Called | Phase::Up | Phase::Closing) => return self.fail(index, Some(RailFault::Closed)),
+            Some(Phase::Called | Phase::Up | Phase::Closing) => {
+                // Where they call by the same initiator, all was acknowledged that it has sent (V-16).
+                let through = terms.xrc.map(|xrc| xrc.through);
+                let target = self.links.get(index).and_then(Link::halves).and_then(|halves| halves.into);
+                let drained = target.is_some_and(|qp| Some(qp.number) == through);
+                return self.end(index, Some(RailFault::Closed), How::Word(Left { drained, target_dead: false }));
+            }
             Some(Phase::Failing(_)) => return,
         }
         if terms.message_bytes != self.options.message_bytes() {
             return self.refuse(from, setup.nonce, Reason::Sizes);
         }
-        let begun = if known.link == NO_LINK { self.begin(from) } else { Ok(known.link) };
+        if terms.xrc.is_some() != self.options.xrc.is_some() {
+            return self.refuse(from, setup.nonce, Reason::Transport); // V-14
+        }
+        let is_new = known.link == NO_LINK;
+        let begun = if is_new { self.begin(from) } else { Ok(known.link) };
         let Ok(index) = begun else { return self.refuse(from, setup.nonce, Reason::Full) };
+        let refused = match self.attach(index, true) {
+            Ok(true) => self.take_target(index, terms).err(),
+            // They will say it again, and then there is something to answer by (V-15).
+            Ok(false) if is_new => return self.fail(index, None),
+            Ok(false) => return,
+            Err(_) => Some(Reason::Full),
+        };
+        if let Some(reason) = refused {
+            self.refuse(from, setup.nonce, reason);
+            return if is_new {
+                self.fail(index, None)
+            };
+        }
         if let Some(entry) = self.peers.get_mut(from) {
             entry.seen = setup.attempt;
         }
         let Some(link) = self.links.get(index) else { unreachable!("found or made above") };
-        let (qp, psn) = (link.qp, link.psn);
-        if let Err(fault) = self.ready_to_receive(qp, from, terms) {
+        if let Ends::Rc(qp, _) = link.ends
+            && let Err(fault) = self.ready_to_receive(qp, from, terms)
+        {
             self.refuse(from, setup.nonce, Reason::Full);
             return self.fail(index, Some(fault));
         }
-        let says = SetupKind::Reply { terms: self.terms(qp.number, psn), answers: setup.nonce };
-        let (deadline, pause) = (self.now + self.options.handshake_timeout, self.first_pause());
-        let due = (self.now + pause).min(deadline);
         let Some(link) = self.links.get_mut(index) else { unreachable!("found or made above") };
-        (link.phase, link.theirs, link.says, link.attempt) = (Phase::Called, Some(setup.nonce), says, 0);
-        (link.deadline, link.pause, link.reads_served) = (deadline, pause, terms.reads_served);
+        (link.phase, link.theirs, link.attempt) = (Phase::Called, Some(setup.nonce), 0);
+        (link.deadline, link.reads_served) = (self.now + self.options.handshake_timeout, terms.reads_served);
+        self.say_reply(index, setup.nonce);
+    }
+
+    /// Answers a request, now and again.
+    pub(super) fn say_reply(&mut self, index: u32, answers: Nonce) {
+        let Some(link) = self.links.get(index) else { return };
+        let says = SetupKind::Reply { terms: self.terms_of(link), answers };
+        let pause = self.first_pause();
+        let due = (self.now + pause).min(link.deadline);
+        if let Some(link) = self.links.get_mut(index) {
+            (link.says, link.pause) = (says, pause);
+        }
         self.links.set_timer(index, Some(due));
         self.say(index);
     }
@@ -201,8 +241,7 @@ impl<D: Device> VerbsRail<D> {
             Phase::Up | Phase::Closing if link.theirs == Some(setup.nonce) => return self.say(index),
             _ => return,
         }
-        link.theirs = Some(setup.nonce);
-        let (qp, psn) = (link.qp, link.psn);
+        (link.theirs, link.reads_served) = (Some(setup.nonce), terms.reads_served);
         if link.pause == link.first_pause {
             // Said once, answered once.
             let took = self.now - link.began;
@@ -217,19 +256,36 @@ impl<D: Device> VerbsRail<D> {
             self.refuse(from, setup.nonce, Reason::Sizes);
             return self.fail(index, Some(RailFault::Refused));
         }
-        let ready =
-            self.ready_to_receive(qp, from, terms).and_then(|()| self.ready_to_send(qp, psn, terms.reads_served));
+        if terms.xrc.is_some() != self.options.xrc.is_some() {
+            self.refuse(from, setup.nonce, Reason::Transport);
+            return self.fail(index, Some(RailFault::Refused));
+        }
+        if let Err(reason) = self.take_target(index, terms) {
+            // They answer by another target then, and we go on calling.
+            self.refuse(from, setup.nonce, reason);
+            return if reason != Reason::Target {
+                self.fail(index, Some(RailFault::Refused))
+            };
+        }
+        let Some(link) = self.links.get(index) else { return };
+        let ready = match link.ends {
+            Ends::Rc(qp, psn) => {
+                self.ready_to_receive(qp, from, terms).and_then(|()| self.ready_to_send(qp, psn, terms.reads_served))
+            }
+            Ends::Xrc(_) => self.connect_initiator(index, terms.xrc.map_or(0, |xrc| xrc.target)),
+        };
         if let Err(fault) = ready {
             return self.fail(index, Some(fault));
         }
         if let Some(link) = self.links.get_mut(index) {
-            link.says = SetupKind::Ready { answers: setup.nonce };
+            let target = link.halves().and_then(|halves| halves.into).map_or(0, |qp| qp.number);
+            link.says = SetupKind::Ready { answers: setup.nonce, target };
         }
         self.say(index);
         self.stand(index, sink);
     }
 
-    fn handle_ready(&mut self, from: PeerId, setup: &Setup, answers: Nonce, sink: &mut dyn Sink) {
+    fn handle_ready(&mut self, from: PeerId, setup: &Setup, (answers, target): (Nonce, u32), sink: &mut dyn Sink) {
         let Some(&known) = self.peers.get(from) else { return };
         let index = known.link;
         let it = |link: &&mut Link| link.nonce == answers && link.theirs == Some(setup.nonce);
@@ -241,9 +297,14 @@ impl<D: Device> VerbsRail<D> {
         }
         link.heard = true;
         link.is_saying = false;
-        let (qp, psn, reads_served) = (link.qp, link.psn, link.reads_served);
+        let reads_served = link.reads_served;
         self.follow(from, setup);
-        match self.ready_to_send(qp, psn, reads_served) {
+        let Some(link) = self.links.get(index) else { return };
+        let ready = match link.ends {
+            Ends::Rc(qp, psn) => self.ready_to_send(qp, psn, reads_served),
+            Ends::Xrc(_) => self.connect_initiator(index, target),
+        };
+        match ready {
             Ok(()) => self.stand(index, sink),
             Err(fault) => self.fail(index, Some(fault)),
         }
@@ -260,23 +321,25 @@ impl<D: Device> VerbsRail<D> {
         self.release_held(index, Some(sink));
     }
 
-    fn handle_refusal(&mut self, index: u32, answers: Nonce) {
+    fn handle_refusal(&mut self, index: u32, answers: Nonce, reason: Reason, left: Left) {
         let Some(link) = self.links.get_mut(index).filter(|link| link.nonce == answers) else { return };
         match link.phase {
+            Phase::Calling | Phase::Called if reason == Reason::Target => self.go_alone(index), // V-15
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::Refused)),
-            Phase::Up => self.fail(index, Some(RailFault::Closed)), // V-7
+            Phase::Up => self.end(index, Some(RailFault::Closed), How::Word(left)), // V-7
+            Phase::Closing if left.target_dead => self.end(index, None, How::Word(left)),
             // There is nobody any more who would want to hear.
             Phase::Closing => {
                 link.heard = true;
                 self.closing.push(index);
             }
-            Phase::Failing(_) => {}
+            Phase::Failing(_) => self.hear_left(index, left),
         }
     }
 
     /// When to say a message again for the first time: after four round trips, as long as one was seen; one that is lost
     /// costs no more than that (V-4).
-    fn first_pause(&self) -> Nanos {
+    pub(super) fn first_pause(&self) -> Nanos {
         let round_trip = self.round_trip.map_or(self.options.resend_first, |seen| Nanos(seen.0.saturating_mul(4)));
         round_trip.max(RESEND_MIN).min(self.options.resend_first)
     }
@@ -286,6 +349,9 @@ impl<D: Device> VerbsRail<D> {
         let now = self.now;
         let Some(link) = self.links.get_mut(index) else { return };
         match link.phase {
+            Phase::Calling if now < link.deadline && link.halves().is_some_and(|halves| halves.out.is_none()) => {
+                self.call(index); // V-15
+            }
             Phase::Calling | Phase::Called if now < link.deadline => {
                 link.pause = Nanos(link.pause.0.saturating_mul(2)).min(self.options.resend_max);
                 let due = (now + link.pause).min(link.deadline);
@@ -294,6 +360,7 @@ impl<D: Device> VerbsRail<D> {
             }
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::TimedOut)),
             Phase::Closing => self.fail(index, None),
+            Phase::Failing(_) if link.halves().is_some() => self.press_on(index),
             Phase::Failing(_) => self.finish(index),
             Phase::Up => self.links.set_timer(index, None),
         }

@@ -14,9 +14,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 /// The first four bytes, read as a little-endian number: `RERV`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// Bytes of a message.
-pub const SETUP_BYTES: usize = 168;
+pub const SETUP_BYTES: usize = 176;
 /// Bytes that the MAC covers: all before it.
 pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
 /// Starts the MAC's transcript.
@@ -78,6 +78,8 @@ pub enum SetupKind {
     Ready {
         /// The nonce of the reply.
         answers: Nonce,
+        /// XRC: number of the target by which the sender receives from the hearer; 0 with RC.
+        target: u32,
     },
     /// The sender has no such connection, or wants none.
     Refusal {
@@ -85,13 +87,24 @@ pub enum SetupKind {
         answers: Nonce,
         /// Why.
         reason: Reason,
+        /// What is left of the sender's end.
+        left: Left,
     },
+}
+
+/// What somebody says of its end of a connection that is over (V-16).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// All that it sent on the connection was acknowledged, and it sends no more on it.
+    pub drained: bool,
+    /// The target by which it received is dead, and with it the initiator of the hearer's that sent there.
+    pub target_dead: bool,
 }
 
 /// One end of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Number of its queue pair (24 bits).
+    /// Number of its queue pair (24 bits); with XRC, of its initiator.
     pub qp: u32,
     /// PSN of the first packet that it sends (24 bits).
     pub psn: u32,
@@ -101,6 +114,19 @@ pub struct Terms {
     pub reads_served: u8,
     /// Longest message in bytes that it sends and receives.
     pub message_bytes: u32,
+    /// What else there is to say of it where it connects by XRC.
+    pub xrc: Option<XrcTerms>,
+}
+
+/// One end of a connection by XRC (V-14).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XrcTerms {
+    /// Number of its shared receive queue (24 bits).
+    pub srq: u32,
+    /// Number of the target that its initiator is connected to already, on the hearer's node; 0: to none yet.
+    pub through: u32,
+    /// Number of the target by which it receives from the hearer; 0 in a request, where there is none yet.
+    pub target: u32,
 }
 
 /// Why somebody refuses.
@@ -117,6 +143,10 @@ pub enum Reason {
     Full = 4,
     /// The connection does not exist, or does no more.
     Over = 5,
+    /// One side connects by XRC, the other by RC.
+    Transport = 6,
+    /// The target named does not exist in the hearer's XRC domain, or is another initiator's.
+    Target = 7,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -135,12 +165,16 @@ struct SetupLayout {
     psn: U32,
     mtu: U16,
     reads_served: u8,
-    reserved: u8,
+    transport: u8,
     message_bytes: U32,
     datagrams: U32,
     gid: [u8; 16],
     lid: U16,
-    reserved_2: [u8; 6],
+    left: u8,
+    reserved: u8,
+    srq: U32,
+    through: U32,
+    target: U32,
     nonce: Nonce,
     answers: Nonce,
     mac: [u8; MAC_BYTES],
@@ -165,13 +199,13 @@ pub fn seal(message: &mut [u8; SETUP_BYTES], mac: &[u8; MAC_BYTES]) {
 
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
-    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`.
+    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`,
+    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`.
     pub fn parse(bytes: &[u8; SETUP_BYTES]) -> Result<Setup, WireError> {
         let layout: &SetupLayout = transmute_ref!(bytes);
         ensure("setup.magic", layout.magic.get() == MAGIC, layout.magic.get().into())?; // V-1
         ensure("setup.version", layout.version == VERSION, layout.version.into())?;
         ensure("setup.reserved", layout.reserved == 0, layout.reserved.into())?;
-        ensure("setup.reserved", layout.reserved_2 == [0; 6], layout.reserved_2[0].into())?;
         ensure("setup.attempt", layout.attempt.get() != 0, 0)?;
         let terms = Terms {
             qp: layout.qp.get(),
@@ -179,13 +213,16 @@ impl Setup {
             mtu: layout.mtu.get(),
             reads_served: layout.reads_served,
             message_bytes: layout.message_bytes.get(),
+            xrc: layout.xrc()?,
         };
+        let left = Left { drained: layout.left & 1 != 0, target_dead: layout.left & 2 != 0 };
+        let target = layout.target.get();
         let answers = layout.answers;
         let kind = match layout.kind {
             1 => SetupKind::Request(terms.checked()?),
             2 => SetupKind::Reply { terms: terms.checked()?, answers },
-            3 => SetupKind::Ready { answers },
-            4 => SetupKind::Refusal { answers, reason: Reason::from_code(layout.reason)? },
+            3 => SetupKind::Ready { answers, target },
+            4 => SetupKind::Refusal { answers, reason: Reason::from_code(layout.reason)?, left },
             other => return Err(WireError { field: "setup.kind", value: other.into() }),
         };
         let at = Whereabouts { qp: layout.datagrams.get(), lid: layout.lid.get(), gid: layout.gid };
@@ -193,7 +230,8 @@ impl Setup {
         ensure("setup.lid", at.lid < LID_END, at.lid.into())?;
         // V-2: what a kind does not carry is zero.
         let (has_terms, has_answer) = (matches!(layout.kind, 1 | 2), !matches!(kind, SetupKind::Request(_)));
-        ensure("setup.terms", has_terms || terms == Terms::default(), terms.qp.into())?;
+        ensure("setup.terms", has_terms || Terms { xrc: None, ..terms } == Terms::default(), terms.qp.into())?;
+        ensure("setup.left", layout.left < if layout.kind == 4 { 4 } else { 1 }, layout.left.into())?;
         ensure("setup.answers", has_answer || answers == [0; NONCE_BYTES], answers[0].into())?;
         ensure("setup.reason", layout.kind == 4 || layout.reason == 0, layout.reason.into())?;
         Ok(Setup {
@@ -214,9 +252,15 @@ impl Setup {
         let (kind, (answers, terms), reason) = match self.kind {
             SetupKind::Request(terms) => (1, (none.0, terms), 0),
             SetupKind::Reply { terms, answers } => (2, (answers, terms), 0),
-            SetupKind::Ready { answers } => (3, (answers, none.1), 0),
-            SetupKind::Refusal { answers, reason } => (4, (answers, none.1), reason as u8),
+            SetupKind::Ready { answers, .. } => (3, (answers, none.1), 0),
+            SetupKind::Refusal { answers, reason, .. } => (4, (answers, none.1), reason as u8),
         };
+        let (xrc, left) = match self.kind {
+            SetupKind::Request(terms) | SetupKind::Reply { terms, .. } => (terms.xrc, 0),
+            SetupKind::Ready { target, .. } => ((target != 0).then_some(XrcTerms { target, ..XrcTerms::default() }), 0),
+            SetupKind::Refusal { left, .. } => (None, u8::from(left.drained) | u8::from(left.target_dead) << 1),
+        };
+        let (transport, xrc) = (u8::from(xrc.is_some()), xrc.unwrap_or_default());
         transmute!(SetupLayout {
             magic: U32::new(MAGIC),
             version: VERSION,
@@ -231,16 +275,38 @@ impl Setup {
             psn: U32::new(terms.psn),
             mtu: U16::new(terms.mtu),
             reads_served: terms.reads_served,
-            reserved: 0,
+            transport,
             message_bytes: U32::new(terms.message_bytes),
             datagrams: U32::new(self.at.qp),
             gid: self.at.gid,
             lid: U16::new(self.at.lid),
-            reserved_2: [0; 6],
+            left,
+            reserved: 0,
+            srq: U32::new(xrc.srq),
+            through: U32::new(xrc.through),
+            target: U32::new(xrc.target),
             nonce: self.nonce,
             answers,
             mac: [0; MAC_BYTES],
         })
+    }
+}
+
+impl SetupLayout {
+    /// What it says of XRC: with RC, nothing.
+    fn xrc(&self) -> Result<Option<XrcTerms>, WireError> {
+        let found = XrcTerms { srq: self.srq.get(), through: self.through.get(), target: self.target.get() };
+        let is_xrc = self.transport == 1;
+        ensure("setup.transport", is_xrc && self.kind != 4 || self.transport == 0, self.transport.into())?;
+        let said = |kinds: &[u8]| is_xrc && kinds.contains(&self.kind);
+        // V-2, V-14
+        ensure("setup.srq", found.srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || found.srq == 0), found.srq.into())?;
+        let through = found.through;
+        ensure("setup.through", through >> NUMBER_BITS == 0 && (said(&[1, 2]) || through == 0), through.into())?;
+        let has_target = found.target != 0;
+        let fits = found.target >> NUMBER_BITS == 0 && has_target == said(&[2, 3]);
+        ensure("setup.target", fits, found.target.into())?;
+        Ok(is_xrc.then_some(found))
     }
 }
 
@@ -261,6 +327,8 @@ impl Reason {
             3 => Self::Sizes,
             4 => Self::Full,
             5 => Self::Over,
+            6 => Self::Transport,
+            7 => Self::Target,
             other => return Err(WireError { field: "setup.reason", value: other as u64 }),
         })
     }
@@ -280,15 +348,22 @@ mod tests {
     }
 
     const AT: Whereabouts = Whereabouts { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
-    const TERMS: Terms = Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100 };
+    const TERMS: Terms =
+        Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
+    const XRC: XrcTerms = XrcTerms { srq: 0x00_5566, through: 0x00_7788, target: 0x00_99AA };
 
-    fn kinds() -> [SetupKind; 4] {
+    fn kinds() -> [SetupKind; 7] {
         let answers = [0xB2; 32];
+        let left = Left { drained: true, target_dead: false };
+        let asked = XrcTerms { target: 0, ..XRC };
         [
             SetupKind::Request(TERMS),
             SetupKind::Reply { terms: TERMS, answers },
-            SetupKind::Ready { answers },
-            SetupKind::Refusal { answers, reason: Reason::Full },
+            SetupKind::Ready { answers, target: 0 },
+            SetupKind::Refusal { answers, reason: Reason::Full, left },
+            SetupKind::Request(Terms { xrc: Some(asked), ..TERMS }),
+            SetupKind::Reply { terms: Terms { xrc: Some(XRC), ..TERMS }, answers },
+            SetupKind::Ready { answers, target: XRC.target },
         ]
     }
 
@@ -297,15 +372,20 @@ mod tests {
     fn a_reply_stands_byte_for_byte() {
         let bytes = sample(kinds()[1]).emit();
         let mut expected =
-            b"RERV\x01\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
+            b"RERV\x02\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
         expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
         expected.extend([0xE7; 16]);
-        expected.extend(b"\x0D\x0C\0\0\0\0\0\0");
+        expected.extend(b"\x0D\x0C\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
         expected.extend([0xA1; 32]);
         expected.extend([0xB2; 32]);
         expected.extend([0; 32]);
         assert_eq!(bytes.to_vec(), expected);
         const { assert!(SETUP_BYTES <= 256, "one packet on any link") };
+        // V-14: by XRC.
+        let bytes = sample(kinds()[5]).emit();
+        expected[39] = 1;
+        expected[68..80].copy_from_slice(b"\x66\x55\0\0\x88\x77\0\0\xAA\x99\0\0");
+        assert_eq!(bytes.to_vec(), expected);
     }
 
     #[test]
@@ -313,7 +393,7 @@ mod tests {
         for kind in kinds() {
             assert_eq!(Setup::parse(&sample(kind).emit()), Ok(sample(kind)));
         }
-        for code in 1..=5 {
+        for code in 1..=7 {
             assert_eq!(Reason::from_code(code).map(|reason| reason as u8), Ok(code));
         }
     }
@@ -321,9 +401,9 @@ mod tests {
     /// V-2: each field that is wrong is named.
     #[test]
     fn errors_name_the_field() {
-        let cases: [(usize, usize, u8, &str); 16] = [
+        let cases: [(usize, usize, u8, &str); 25] = [
             (0, 0, b'X', "setup.magic"),
-            (0, 4, 2, "setup.version"),
+            (0, 4, 3, "setup.version"),
             (0, 5, 5, "setup.kind"),
             (0, 7, 1, "setup.reason"),
             (3, 7, 9, "setup.reason"),
@@ -331,12 +411,21 @@ mod tests {
             (0, 31, 1, "setup.qp"),
             (0, 35, 1, "setup.psn"),
             (0, 36, 1, "setup.mtu"),
-            (0, 39, 1, "setup.reserved"),
+            (0, 39, 2, "setup.transport"),
+            (3, 39, 1, "setup.transport"),
+            (4, 39, 0, "setup.srq"),
             (0, 47, 1, "setup.datagrams"),
             (0, 65, 0xC0, "setup.lid"),
-            (0, 71, 1, "setup.reserved"),
+            (0, 66, 1, "setup.left"),
+            (3, 66, 4, "setup.left"),
+            (0, 67, 1, "setup.reserved"),
+            (4, 71, 1, "setup.srq"),
+            (4, 75, 1, "setup.through"),
+            (6, 72, 1, "setup.through"),
+            (4, 76, 1, "setup.target"),
+            (5, 79, 1, "setup.target"),
             (2, 28, 1, "setup.terms"),
-            (0, 104, 1, "setup.answers"),
+            (0, 112, 1, "setup.answers"),
             (3, 40, 1, "setup.terms"),
         ];
         for (kind, at, value, field) in cases {
@@ -359,7 +448,7 @@ mod tests {
     proptest! {
         /// What parses is what would be emitted, whatever the bytes.
         #[test]
-        fn one_meaning_one_form(kind in 0usize..4, edits in proptest::collection::vec((0usize..136, any::<u8>()), 0..4)) {
+        fn one_meaning_one_form(kind in 0usize..7, edits in proptest::collection::vec((0usize..144, any::<u8>()), 0..4)) {
             let mut bytes = sample(kinds()[kind]).emit();
             for (at, value) in edits {
                 bytes[at] = value;

@@ -1,0 +1,259 @@
+//! How links end that share queue pairs with others. Rule V-16.
+//!
+//! A link that ends for a fault, or is severed, takes its target along, at once: whatever else the peer may have under
+//! way, nothing of it reaches memory here any more (F-2). That breaks the peer's initiator, and so all that the peer has
+//! with this node. An initiator that breaks ends every link that uses it; each is reported by itself. But these links'
+//! *targets* belong to initiators of the peers that work, and that others use: so each peer is told, lets its own
+//! requests come to their end, and says so. Only where that word does not come is the target given up, too. So a fault
+//! costs all links of two processes with each other's nodes, and no more.
+//!
+//! A link that ends because the core, or the peer, is through with it harms no other: once all of its requests are back it
+//! gives its names up, and the last one who has no use for an initiator or a target any more destroys it.
+//!
+//! What a REFUSAL says of its sender's end (`Left`) makes the difference between all this.
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::time::Nanos;
+use rerail_verbs::contract::{Device, ModifyError, QpChange, QpState};
+
+use super::super::link::{Link, Phase};
+use super::super::wire::{Left, Reason, SetupKind};
+use super::super::{VerbsRail, codes};
+use super::{Inward, State};
+
+/// What a target was busy with when it went to the error state has left it by then: a few microseconds of memory writes.
+const SETTLE: Nanos = Nanos::from_micros(20);
+/// How often a set-up message could have been answered until a peer's word is waited for no more.
+const WORD_PAUSES: u64 = 4;
+
+/// Why a link ends, as far as its queue pairs are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum How {
+    /// For a fault of its own, or at once.
+    Hard,
+    /// Its initiator is broken.
+    Broken,
+    /// The peer's end is over, and so it is left; or both sides are through with each other.
+    Word(Left),
+}
+
+impl How {
+    /// Both sides are through.
+    pub const THROUGH: How = How::Word(Left { drained: true, target_dead: false });
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// A link of two halves ends, from [`Phase::Called`] or a later one.
+    pub(in super::super) fn end_halves(&mut self, index: u32, before: Phase, fault: Option<RailFault>, how: How) {
+        let Some(link) = self.links.get(index) else { return };
+        let (open, out) = (link.open, link.initiator());
+        let up = before != Phase::Called;
+        let must_kill = match how {
+            How::Hard => up,
+            How::Broken => false,
+            How::Word(left) => up && !left.drained,
+        };
+        let inward = match how {
+            _ if must_kill => self.kill_target(index),
+            How::Broken if up => Inward::Open,
+            // What came already is in its queue soon; of who is not up, nothing is expected.
+            _ if !up => Inward::Settling(self.now + SETTLE),
+            _ => Inward::Quiet,
+        };
+        let sends_nothing = match how {
+            How::Hard => open > 0,
+            How::Broken => true,
+            How::Word(left) => left.target_dead,
+        };
+        if sends_nothing {
+            let fault = fault.unwrap_or(RailFault::Device { code: codes::SHARED });
+            self.break_initiator(out, fault);
+        }
+        let works = out.and_then(|out| self.initiators.get(out)).is_some_and(|it| it.state != State::Broken);
+        // What is open may end well still, and then the peer hears better news.
+        let says = !(works && open > 0);
+        if says {
+            self.say_left(index, Left { drained: works, target_dead: must_kill });
+        }
+        let (now, deadline) = (self.now, self.now + self.options.drain_time);
+        let due = match inward {
+            Inward::Open => now + Nanos(self.first_pause().0.saturating_mul(WORD_PAUSES)),
+            Inward::Settling(at) => at,
+            Inward::Quiet => deadline,
+        };
+        if let Some(link) = self.links.get_mut(index) {
+            link.deadline = deadline;
+            if let Some(halves) = link.halves_mut() {
+                (halves.inward, halves.said) = (inward, says);
+            }
+        }
+        self.links.set_timer(index, Some(due.min(deadline)));
+        self.failing.push(index);
+    }
+
+    /// Tells the peer what is left of this end. A hint only (V-7).
+    fn say_left(&mut self, index: u32, left: Left) {
+        let Some(link) = self.links.get(index) else { return };
+        let (peer, nonce, Some(answers)) = (link.peer, link.nonce, link.theirs) else { return };
+        let attempt = self.attempts;
+        self.send_setup(peer, attempt, nonce, SetupKind::Refusal { answers, reason: Reason::Over, left });
+    }
+
+    /// Nothing more comes over a link's target.
+    fn kill_target(&mut self, index: u32) -> Inward {
+        let target = self.links.get(index).and_then(Link::halves).and_then(|halves| halves.into);
+        if let Some(target) = target {
+            let killed = self.device.modify_qp(target.id, &QpChange::to(QpState::Error));
+            self.broken |= killed == Err(ModifyError::DeviceGone);
+        }
+        Inward::Settling(self.now + SETTLE)
+    }
+
+    /// An initiator has failed, or must: all links that use it end. Of a link without one, nothing happens.
+    pub(in super::super) fn break_initiator(&mut self, out: Option<u32>, fault: RailFault) {
+        let Some((out, it)) = out.and_then(|out| Some((out, self.initiators.get_mut(out)?))) else { return };
+        if std::mem::replace(&mut it.state, State::Broken) == State::Broken {
+            return;
+        }
+        let qp = it.qp.id;
+        tracing::debug!(rail = %self.options.name, ?fault, "initiator broken");
+        let changed = self.device.modify_qp(qp, &QpChange::to(QpState::Error));
+        self.broken |= changed == Err(ModifyError::DeviceGone);
+        for index in self.links.numbers() {
+            if self.links.get(index).is_some_and(|link| link.initiator() == Some(out)) {
+                self.end(index, Some(fault), How::Broken);
+            }
+        }
+    }
+
+    /// Before all links end: none of their initiators is used by a new one.
+    pub(in super::super) fn break_initiators(&mut self, fault: RailFault) {
+        for out in 0..self.initiators.slots.len() as u32 {
+            self.break_initiator(Some(out), fault);
+        }
+    }
+
+    /// The device is gone: its queue pairs do nothing any more, and nobody is told.
+    pub(in super::super) fn forget_initiators(&mut self) {
+        self.initiators.slots.iter_mut().flatten().for_each(|it| it.state = State::Broken);
+    }
+
+    /// What a peer says of its end, of a link that ends here too.
+    pub(in super::super) fn hear_left(&mut self, index: u32, left: Left) {
+        let Some(halves) = self.links.get(index).and_then(Link::halves) else { return };
+        if halves.inward == Inward::Open {
+            let inward = if left.drained { Inward::Quiet } else { self.kill_target(index) };
+            self.set_inward(index, inward);
+        }
+        self.failing.push(index);
+    }
+
+    /// Whatever a failing link waits for: from now on nothing reaches memory by it.
+    pub(in super::super) fn shut(&mut self, index: u32) {
+        let failing = self.links.get(index).filter(|link| matches!(link.phase, Phase::Failing(_)));
+        if failing.and_then(Link::halves).is_some_and(|halves| halves.inward == Inward::Open) {
+            let inward = self.kill_target(index);
+            self.set_inward(index, inward);
+            self.say_left(index, Left { drained: false, target_dead: true });
+        }
+    }
+
+    fn set_inward(&mut self, index: u32, inward: Inward) {
+        let Some(link) = self.links.get_mut(index) else { return };
+        let deadline = link.deadline;
+        if let Some(halves) = link.halves_mut() {
+            halves.inward = inward;
+        }
+        let due = if let Inward::Settling(at) = inward { at.min(deadline) } else { deadline };
+        self.links.set_timer(index, Some(due));
+    }
+
+    /// Whether a failing link's target has given everything back.
+    pub(in super::super) fn is_settled(&self, link: &Link) -> bool {
+        match link.halves().map(|halves| halves.inward) {
+            None => link.last_receive,
+            Some(Inward::Open) => false,
+            Some(Inward::Settling(at)) => self.now >= at,
+            Some(Inward::Quiet) => true,
+        }
+    }
+
+    /// A failing link's timer has gone off.
+    pub(in super::super) fn press_on(&mut self, index: u32) {
+        let Some(link) = self.links.get(index) else { return };
+        if self.now >= link.deadline {
+            self.shut(index);
+            return self.finish(index);
+        }
+        let deadline = link.deadline;
+        if link.halves().is_some_and(|halves| halves.inward == Inward::Open) {
+            return self.shut(index);
+        }
+        self.links.set_timer(index, Some(deadline));
+        self.failing.push(index);
+    }
+
+    /// A link that is destroyed gives up its halves: its requests first, if the device has not given them back.
+    pub(in super::super) fn give_halves_up(&mut self, index: u32) {
+        let Some(link) = self.links.get(index) else { return };
+        let (open, out, Some(halves)) = (link.open, link.initiator(), link.halves()) else { return };
+        let (into, said, is_called) = (halves.into, halves.said, link.theirs.is_some());
+        if open > 0 {
+            self.break_initiator(out, RailFault::Device { code: codes::SHARED });
+            self.destroy_initiator(out);
+        }
+        if is_called && !said && !self.broken {
+            self.say_left(index, Left { drained: open == 0, target_dead: false });
+        }
+        if let Some(target) = into {
+            if self.by_number.get(&target.number) == Some(&index) {
+                self.by_number.remove(&target.number);
+            }
+            self.by_name.remove(&target.id);
+            if let Err(why) = self.device.destroy_qp(target.id) {
+                tracing::warn!(rail = %self.options.name, %why, "target not given up");
+            }
+        }
+        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+            (halves.out, halves.into) = (None, None);
+        }
+        if let Some(out) = out {
+            self.release(out);
+        }
+    }
+
+    /// Destroys a broken initiator under the links that use it: their requests are over.
+    fn destroy_initiator(&mut self, out: Option<u32>) {
+        let Some((out, it)) = out.and_then(|out| Some((out, self.initiators.get_mut(out)?))) else { return };
+        if !std::mem::replace(&mut it.is_made, false) {
+            return;
+        }
+        let qp = it.qp.id;
+        if let Err(why) = self.device.destroy_qp(qp) {
+            tracing::warn!(rail = %self.options.name, %why, "initiator not destroyed");
+        }
+        for index in self.links.numbers() {
+            if self.links.get(index).is_some_and(|link| link.initiator() == Some(out)) {
+                self.drop_works(index);
+                if let Some(link) = self.links.get_mut(index) {
+                    link.open = 0;
+                }
+                self.failing.push(index);
+            }
+        }
+    }
+
+    /// A link uses an initiator no more; who was the last destroys it.
+    pub(super) fn release(&mut self, out: u32) {
+        let Some(it) = self.initiators.get_mut(out) else { return };
+        it.links -= 1;
+        if it.links > 0 {
+            return;
+        }
+        self.destroy_initiator(Some(out));
+        let gone = self.initiators.slots.get_mut(out as usize).and_then(Option::take);
+        if let Some(it) = gone.filter(|it| it.state == State::Calling) {
+            self.wake(it.node);
+        }
+    }
+}

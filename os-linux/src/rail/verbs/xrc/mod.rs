@@ -1,0 +1,354 @@
+//! Extended reliable connections (xrc-2008, IV and V; InfiniBand specification, annex A14). Rules V-14 to V-16.
+//!
+//! ```text
+//!            node of A                                  node of B and C: one XRC domain
+//!   A: initiator ------------------------------------> target  -- by number --> B's shared receive queue
+//!                                                              \- by number --> C's shared receive queue
+//! ```
+//!
+//! A process has one initiator for each node that it talks to, whatever the number of processes there (the paper's SXRC
+//! with on-demand set-up, V.B): the first process called there makes the target, each other one opens the same target by its
+//! number, which keeps it while any of them lives. So a target stands for one sender, and a completion's queue pair
+//! number says who has sent. The other direction goes over the peer's own initiator; the one set-up exchange of a pair
+//! settles both.
+//!
+//! While a node's first target is being asked for, other calls to that node wait for it ([`XrcOptions::wait`]), so that
+//! processes that all call each other at once end up with one initiator per node. Who has waited for too long makes
+//! an initiator of its own: a process that does not answer holds up nobody for good.
+//!
+//! How connections end that share queue pairs is in `ends`.
+//!
+//! [`XrcOptions::wait`]: super::XrcOptions::wait
+
+mod ends;
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_core::time::Time;
+use rerail_verbs::contract::{Device, Qp, QpCaps, QpChange, QpId, QpInit, QpKind, QpState};
+
+use super::link::{Ends, Link, Phase};
+use super::wire::{Reason, SetupKind, Terms, XrcTerms};
+use super::{VerbsRail, codes};
+
+pub(super) use ends::How;
+
+/// PSN of a target's first packet: it sends answers only, and these are numbered by what they answer.
+const TARGET_PSN: u32 = 0;
+
+/// The ends of a link here.
+#[derive(Debug, Default)]
+pub(super) struct Halves {
+    /// What sends to the peer; `None`: the link waits for one.
+    pub out: Option<u32>,
+    /// What the peer sends to; this process's name for it.
+    pub into: Option<Qp>,
+    /// Number of the peer's shared receive queue, and its port's MTU in bytes.
+    pub srq: u32,
+    pub mtu: u16,
+    /// Of a link that ends: whether something can come from the peer still.
+    pub inward: Inward,
+    /// Of a link that ends: the peer was told that nothing goes out any more.
+    pub said: bool,
+}
+
+/// Whether something can come over a link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Inward {
+    /// It can.
+    #[default]
+    Open,
+    /// The target is dead; what it was busy with is in its queue at that time.
+    Settling(Time),
+    /// The peer has said that all was acknowledged that it sent.
+    Quiet,
+}
+
+/// The initiators of this process. Their numbers are used again.
+#[derive(Debug, Default)]
+pub(super) struct Initiators {
+    slots: Vec<Option<Initiator>>,
+}
+
+/// A queue pair that sends to the processes of one node.
+#[derive(Debug)]
+struct Initiator {
+    qp: Qp,
+    node: u32,
+    /// The first PSN that it sends.
+    psn: u32,
+    state: State,
+    began: Time,
+    /// Links that use it.
+    links: u32,
+    /// The queue pair exists.
+    is_made: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A target was asked for.
+    Calling,
+    /// Connected to the target of that number.
+    Live { target: u32 },
+    /// The same, and no further link is to use it: somebody could not open its target.
+    Alone { target: u32 },
+    /// In error, and so are all links that use it.
+    Broken,
+}
+
+impl Initiators {
+    fn get(&self, number: u32) -> Option<&Initiator> {
+        self.slots.get(number as usize)?.as_ref()
+    }
+
+    fn get_mut(&mut self, number: u32) -> Option<&mut Initiator> {
+        self.slots.get_mut(number as usize)?.as_mut()
+    }
+
+    fn insert(&mut self, initiator: Initiator) -> u32 {
+        let free = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        self.slots[free] = Some(initiator);
+        free as u32
+    }
+
+    /// The queue pair that a link's requests go to; no device has one of this name where there is none.
+    pub fn qp_of(&self, halves: &Halves) -> QpId {
+        halves.out.and_then(|out| self.get(out)).map_or(QpId(u32::MAX), |it| it.qp.id)
+    }
+
+    /// The one that a queue pair is.
+    pub fn find(&self, qp: QpId) -> Option<u32> {
+        let is_it = |slot: &Option<Initiator>| slot.as_ref().is_some_and(|it| it.is_made && it.qp.id == qp);
+        self.slots.iter().position(is_it).map(|number| number as u32)
+    }
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// What this side says of itself, as far as it is known.
+    pub(super) fn terms_of(&self, link: &Link) -> Terms {
+        let mut terms = Terms {
+            mtu: self.port.mtu,
+            reads_served: self.port.reads_served,
+            message_bytes: self.options.message_bytes(),
+            ..Terms::default()
+        };
+        match &link.ends {
+            Ends::Rc(qp, psn) => (terms.qp, terms.psn) = (qp.number, *psn),
+            Ends::Xrc(halves) => {
+                let target = halves.into.map_or(0, |qp| qp.number);
+                let mut xrc = XrcTerms { srq: self.objects.srq_number, through: 0, target };
+                if let Some(it) = halves.out.and_then(|out| self.initiators.get(out)) {
+                    (terms.qp, terms.psn) = (it.qp.number, it.psn);
+                    if let State::Live { target } | State::Alone { target } = it.state {
+                        xrc.through = target;
+                    }
+                }
+                terms.xrc = Some(xrc);
+            }
+        }
+        terms
+    }
+
+    /// Gives a link what it sends by: the initiator for the peer's node, or a new one. `false`: one is on its way, and
+    /// worth waiting for, for who is patient. Nothing is to be done for RC.
+    pub(super) fn attach(&mut self, index: u32, patient: bool) -> Result<bool, RailFault> {
+        let (Some(options), Some(link)) = (self.options.xrc, self.links.get(index)) else { return Ok(true) };
+        if link.initiator().is_some() {
+            return Ok(true);
+        }
+        let node = self.peers.node(link.peer).ok_or(RailFault::Refused)?;
+        let mut found = None;
+        let mut waits = false;
+        for (number, it) in self.initiators.slots.iter().enumerate() {
+            let Some(it) = it.as_ref().filter(|it| it.node == node) else { continue };
+            match it.state {
+                State::Live { .. } if found.is_none() => found = Some(number as u32),
+                State::Calling => waits |= patient && it.began + options.wait > self.now,
+                _ => {}
+            }
+        }
+        let out = match found {
+            Some(out) => out,
+            None if waits => return Ok(false),
+            None => {
+                let qp = self.make_initiator()?;
+                let psn = self.fresh_psn();
+                let (state, began) = (State::Calling, self.now);
+                self.initiators.insert(Initiator { qp, node, psn, state, began, links: 0, is_made: true })
+            }
+        };
+        if let Some(it) = self.initiators.get_mut(out) {
+            it.links += 1;
+        }
+        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+            halves.out = Some(out);
+        }
+        Ok(true)
+    }
+
+    /// Makes the end by which a peer's messages come, or opens the one that there is. The reason to refuse, where that
+    /// can't be.
+    pub(super) fn take_target(&mut self, index: u32, theirs: &Terms) -> Result<(), Reason> {
+        let Some(xrc) = theirs.xrc else { return Ok(()) };
+        let Some(peer) = self.links.get(index).map(|link| link.peer) else { return Err(Reason::Over) };
+        let qp = match xrc.through {
+            0 => self.make_target(peer, theirs).map_err(|_| Reason::Full)?,
+            number => self.open_target(number, theirs.qp).ok_or(Reason::Target)?,
+        };
+        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+            (halves.into, halves.srq, halves.mtu) = (Some(qp), xrc.srq, theirs.mtu);
+        }
+        self.by_number.insert(qp.number, index);
+        self.by_name.insert(qp.id, index);
+        Ok(())
+    }
+
+    /// Another process's target, if it is the one that a sender's initiator is connected to, and works.
+    fn open_target(&mut self, number: u32, sender: u32) -> Option<Qp> {
+        let qp = self.device.open_qp(self.objects.domain?, number).ok()?;
+        let is_it = self.device.query_qp(qp.id).is_ok_and(|info| {
+            matches!(info.state, QpState::Rtr | QpState::Rts) && info.attributes.destination == Some(sender)
+        });
+        if !is_it {
+            let _ = self.device.destroy_qp(qp.id);
+        }
+        is_it.then_some(qp)
+    }
+
+    /// An initiator in INIT, deep enough for all requests of the rail: it can't be full.
+    fn make_initiator(&mut self) -> Result<Qp, RailFault> {
+        let caps = QpCaps {
+            send_depth: self.options.sends.into(),
+            recv_depth: 0,
+            send_sges: self.port.sges as u32,
+            recv_sges: 0,
+            inline_bytes: self.port.inline_bytes as u32,
+        };
+        let (pd, send_cq) = (Some(self.objects.pd), Some(self.objects.cq));
+        self.make(&QpInit { pd, send_cq, caps, ..of_xrc(QpKind::XrcInitiator) })
+    }
+
+    /// A target that receives from a sender's initiator.
+    fn make_target(&mut self, peer: PeerId, theirs: &Terms) -> Result<Qp, RailFault> {
+        let qp = self.make(&QpInit { domain: self.objects.domain, ..of_xrc(QpKind::XrcTarget) })?;
+        let ready = self.ready_to_receive(qp, peer, theirs).and_then(|()| {
+            let (timeout, send_psn) = (Some(self.options.ack_timeout), Some(TARGET_PSN));
+            self.modify(qp, &QpChange { timeout, send_psn, ..QpChange::to(QpState::Rts) })
+        });
+        if ready.is_err() {
+            let _ = self.device.destroy_qp(qp.id);
+        }
+        ready.map(|()| qp)
+    }
+
+    fn make(&mut self, init: &QpInit) -> Result<Qp, RailFault> {
+        let qp = self.device.create_qp(init).map_err(|why| {
+            tracing::debug!(rail = %self.options.name, %why, "no queue pair");
+            codes::of_create(&why)
+        })?;
+        self.initialised(qp)
+    }
+
+    /// Connects a link's initiator to the target that the peer has made for it, unless it is connected already.
+    pub(super) fn connect_initiator(&mut self, index: u32, target: u32) -> Result<(), RailFault> {
+        let Some(link) = self.links.get(index) else { return Ok(()) };
+        let (peer, Some(out), Some(halves)) = (link.peer, link.initiator(), link.halves()) else { return Ok(()) };
+        let (mtu, reads_served) = (halves.mtu, link.reads_served);
+        let Some(it) = self.initiators.get(out).filter(|it| it.state == State::Calling) else { return Ok(()) };
+        let (qp, psn) = (it.qp, it.psn);
+        let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
+            return Err(RailFault::Refused);
+        };
+        let change = QpChange {
+            address: Some(address),
+            path_mtu: Some(self.port.mtu.min(mtu)),
+            destination: Some(target),
+            recv_psn: Some(TARGET_PSN),
+            ..QpChange::to(QpState::Rtr)
+        };
+        self.modify(qp, &change)?;
+        self.ready_to_send(qp, psn, reads_served)?;
+        if let Some(it) = self.initiators.get_mut(out) {
+            it.state = State::Live { target };
+            let node = it.node;
+            self.wake(node);
+        }
+        Ok(())
+    }
+
+    /// An initiator that links to a node have waited for is there, or will never be.
+    fn wake(&mut self, node: u32) {
+        if self.broken {
+            return;
+        }
+        for index in self.links.numbers() {
+            let Some(link) = self.links.get(index) else { continue };
+            let waits = link.phase == Phase::Calling && link.halves().is_some_and(|halves| halves.out.is_none());
+            if waits && self.peers.node(link.peer) == Some(node) {
+                self.call(index);
+            }
+        }
+    }
+
+    /// Begins to call, once there is something to send by.
+    pub(super) fn call(&mut self, index: u32) {
+        let attached = self.attach(index, true);
+        let pause = self.first_pause();
+        let Some(link) = self.links.get(index) else { return };
+        let due = (self.now + pause).min(link.deadline);
+        match attached {
+            Ok(true) => {
+                let says = SetupKind::Request(self.terms_of(link));
+                if let Some(link) = self.links.get_mut(index) {
+                    (link.says, link.began, link.pause, link.first_pause) = (says, self.now, pause, pause);
+                }
+                self.links.set_timer(index, Some(due));
+                self.say(index);
+            }
+            Ok(false) => self.links.set_timer(index, Some(due)),
+            Err(fault) => self.fail(index, Some(fault)),
+        }
+    }
+
+    /// The peer can't open the target that our initiator is connected to: the link gets an initiator of its own, and the
+    /// other one is offered to nobody any more.
+    pub(super) fn go_alone(&mut self, index: u32) {
+        let Some(link) = self.links.get(index) else { return };
+        let Some(out) = link.initiator() else { return };
+        let Some(it) = self.initiators.get_mut(out) else { return };
+        let (State::Live { target } | State::Alone { target }) = it.state else { return };
+        it.state = State::Alone { target };
+        let peer = link.peer.0;
+        tracing::debug!(rail = %self.options.name, peer, target, "the peer does not know this target");
+        if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
+            halves.out = None;
+        }
+        self.release(out);
+        match self.links.get(index).map(|link| (link.phase, link.says)) {
+            Some((Phase::Calling, _)) => self.call(index),
+            Some((Phase::Called, SetupKind::Reply { answers, .. })) => match self.attach(index, false) {
+                Ok(_) => self.say_reply(index, answers),
+                Err(fault) => self.fail(index, Some(fault)),
+            },
+            _ => {}
+        }
+    }
+}
+
+/// What both halves have in common.
+const fn of_xrc(kind: QpKind) -> QpInit {
+    QpInit {
+        kind,
+        pd: None,
+        send_cq: None,
+        recv_cq: None,
+        srq: None,
+        domain: None,
+        caps: QpCaps { send_depth: 0, recv_depth: 0, send_sges: 0, recv_sges: 0, inline_bytes: 0 },
+        signal_all: false,
+    }
+}
