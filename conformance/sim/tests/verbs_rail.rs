@@ -1,5 +1,8 @@
 //! The verbs rail over software HCAs, in virtual time: connections, messages, writes and reads, and how they end.
 
+/// Whether the rails of these tests connect by XRC; those of `verbs_rail_xrc.rs` do.
+const XRC: bool = false;
+
 #[path = "verbs_rail/world.rs"]
 mod world;
 

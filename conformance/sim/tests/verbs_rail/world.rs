@@ -1,19 +1,23 @@
 //! Hosts with one HCA each at a switch, a verbs rail on each, and sinks that complain about what must not be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Span};
 use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Common, Data, RemoteKey, Repr};
 use rerail_linux::auth::JobKey;
-use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
+use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail, XrcOptions};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
 use rerail_sim::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
 use rerail_sim::net::{BusModel, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetModel};
 use rerail_sim::trace::Trace;
 
 pub const JOB: u64 = 0xB0B;
+/// Queue pairs of one end of a connection that shares them with none: with XRC, an initiator and a target.
+pub const END: u32 = if crate::XRC { 2 } else { 1 };
+/// The file by which processes of a host find their XRC domain.
+pub const FILE: XrcOptions = XrcOptions::new(7, [1, 7]);
 /// Far more rounds than any test needs.
 const ROUNDS_MAX: usize = 200_000;
 
@@ -34,6 +38,7 @@ pub fn options(peers: u32) -> VerbsOptions {
         resend_first: Nanos::from_micros(100),
         resend_max: Nanos::from_millis(5),
         drain_time: Nanos::from_millis(20),
+        xrc: crate::XRC.then_some(FILE),
         ..VerbsOptions::new(peers, 0)
     }
 }
@@ -212,21 +217,32 @@ impl World {
         key: impl Fn(u32) -> JobKey,
         hca_options: HcaOptions,
     ) -> Self {
+        Self::on_nodes(1, options, key, hca_options)
+    }
+
+    /// The same, with so many processes on each host, which share its HCA.
+    pub fn on_nodes(
+        per_node: usize,
+        options: impl IntoIterator<Item = VerbsOptions>,
+        key: impl Fn(u32) -> JobKey,
+        hca_options: HcaOptions,
+    ) -> Self {
         let mut fabric = Fabric::new(1, Trace::off());
         let plane = PlaneModel { latency_ns: 0, bytes_per_second: 0 };
         let subnet = fabric.add_subnet(&SubnetModel { latency_ns: 200, planes: vec![plane] });
         let options: Vec<VerbsOptions> = options.into_iter().collect();
-        let places: Vec<(HcaId, PortId)> = (0..options.len())
-            .map(|rank| {
+        let nodes: Vec<(HcaId, PortId)> = (0..options.len().div_ceil(per_node))
+            .map(|node| {
                 let host = fabric.add_host();
                 let bus = BusModel { bytes_per_second: 1_000_000_000, ..BusModel::default() };
                 let bus = fabric.add_bus(host, bus);
                 let hca = fabric.add_hca(bus, HcaModel::default(), hca_options.clone());
-                (hca, fabric.add_port(hca, subnet, LinkModel::default(), 16 + rank as u16, 0))
+                (hca, fabric.add_port(hca, subnet, LinkModel::default(), 16 + node as u16, 0))
             })
             .collect();
         let fabric = fabric.shared();
-        let hosts = options.into_iter().zip(places).enumerate().map(|(rank, (options, (hca, port)))| {
+        let hosts = options.into_iter().enumerate().map(|(rank, options)| {
+            let (hca, port) = nodes[rank / per_node];
             let device = SimDevice::open(&fabric, hca, rank as u32).unwrap();
             let me = PeerId(rank as u32);
             let identity = Identity { key: key(me.0), job: JOB, me, secret: JobKey::new([rank as u8 + 1; 32]) };
@@ -337,6 +353,7 @@ impl World {
     /// Queue pairs of all HCAs.
     pub fn qps(&self) -> u32 {
         let fabric = self.fabric.borrow();
-        self.hosts.iter().map(|host| fabric.objects(host.hca).qps).sum()
+        let hcas: BTreeSet<HcaId> = self.hosts.iter().map(|host| host.hca).collect();
+        hcas.into_iter().map(|hca| fabric.objects(hca).qps).sum()
     }
 }

@@ -197,6 +197,7 @@ impl<D: Device> VerbsRail<D> {
         self.break_initiators(fault);
         for index in self.links.numbers() {
             self.fail(index, Some(fault));
+            self.shut(index);
         }
     }
 

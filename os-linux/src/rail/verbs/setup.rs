@@ -359,6 +359,7 @@ impl<D: Device> VerbsRail<D> {
                 self.say(index);
             }
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::TimedOut)),
+            Phase::Closing if link.open == 0 && link.waiting.is_empty() => self.end(index, None, How::THROUGH),
             Phase::Closing => self.fail(index, None),
             Phase::Failing(_) if link.halves().is_some() => self.press_on(index),
             Phase::Failing(_) => self.finish(index),

@@ -21,8 +21,9 @@ use super::super::wire::{Left, Reason, SetupKind};
 use super::super::{VerbsRail, codes};
 use super::{Inward, State};
 
-/// What a target was busy with when it went to the error state has left it by then: a few microseconds of memory writes.
-const SETTLE: Nanos = Nanos::from_micros(20);
+/// What had come to a target is in memory and in its queue by then: of its kind no event tells (a last-WQE event belongs to
+/// queue pairs that were made with their shared receive queue), and what is acknowledged need not be in memory.
+const SETTLE: Nanos = Nanos::from_micros(200);
 /// How often a set-up message could have been answered until a peer's word is waited for no more.
 const WORD_PAUSES: u64 = 4;
 
@@ -56,9 +57,7 @@ impl<D: Device> VerbsRail<D> {
         let inward = match how {
             _ if must_kill => self.kill_target(index),
             How::Broken if up => Inward::Open,
-            // What came already is in its queue soon; of who is not up, nothing is expected.
-            _ if !up => Inward::Settling(self.now + SETTLE),
-            _ => Inward::Quiet,
+            _ => Inward::Settling(self.now + SETTLE),
         };
         let sends_nothing = match how {
             How::Hard => open > 0,
@@ -79,7 +78,6 @@ impl<D: Device> VerbsRail<D> {
         let due = match inward {
             Inward::Open => now + Nanos(self.first_pause().0.saturating_mul(WORD_PAUSES)),
             Inward::Settling(at) => at,
-            Inward::Quiet => deadline,
         };
         if let Some(link) = self.links.get_mut(index) {
             link.deadline = deadline;
@@ -142,7 +140,7 @@ impl<D: Device> VerbsRail<D> {
     pub(in super::super) fn hear_left(&mut self, index: u32, left: Left) {
         let Some(halves) = self.links.get(index).and_then(Link::halves) else { return };
         if halves.inward == Inward::Open {
-            let inward = if left.drained { Inward::Quiet } else { self.kill_target(index) };
+            let inward = if left.drained { Inward::Settling(self.now + SETTLE) } else { self.kill_target(index) };
             self.set_inward(index, inward);
         }
         self.failing.push(index);
@@ -174,7 +172,6 @@ impl<D: Device> VerbsRail<D> {
             None => link.last_receive,
             Some(Inward::Open) => false,
             Some(Inward::Settling(at)) => self.now >= at,
-            Some(Inward::Quiet) => true,
         }
     }
 

@@ -58,10 +58,9 @@ pub(super) enum Inward {
     /// It can.
     #[default]
     Open,
-    /// The target is dead; what it was busy with is in its queue at that time.
+    /// The target is dead, or the peer has said that all was acknowledged that it sent. What has come is in its queue at
+    /// that time.
     Settling(Time),
-    /// The peer has said that all was acknowledged that it sent.
-    Quiet,
 }
 
 /// The initiators of this process. Their numbers are used again.
@@ -171,6 +170,11 @@ impl<D: Device> VerbsRail<D> {
                 _ => {}
             }
         }
+        if let Some(out) = found.filter(|out| !self.is_working(*out)) {
+            // Its event is on the way.
+            self.break_initiator(Some(out), RailFault::Device { code: codes::SHARED });
+            return self.attach(index, patient);
+        }
         let out = match found {
             Some(out) => out,
             None if waits => return Ok(false),
@@ -188,6 +192,12 @@ impl<D: Device> VerbsRail<D> {
             halves.out = Some(out);
         }
         Ok(true)
+    }
+
+    /// Whether an initiator that stood still does, as the device sees it.
+    fn is_working(&self, out: u32) -> bool {
+        let it = self.initiators.get(out);
+        it.is_some_and(|it| self.device.query_qp(it.qp.id).is_ok_and(|info| info.state == QpState::Rts))
     }
 
     /// Makes the end by which a peer's messages come, or opens the one that there is. The reason to refuse, where that

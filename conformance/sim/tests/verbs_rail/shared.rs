@@ -1,0 +1,383 @@
+//! What processes of one node share by XRC, and who suffers when it fails (xrc-2008, IV and V; V-14 to V-16).
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_core::time::{Nanos, Time};
+use rerail_linux::auth::JobKey;
+use rerail_linux::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
+use rerail_linux::rail::{Piece, Rail};
+use rerail_sim::hca::{Fabric, Fault, HcaOptions, SimDevice};
+use rerail_sim::net::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
+use rerail_sim::trace::Trace;
+
+use crate::world::{FILE, JOB, World, options};
+
+/// Number of the first connected queue pair that is made on a node where so many processes have opened the device.
+fn first(per_node: u32) -> u32 {
+    0x1_0001 + per_node + 1
+}
+
+/// Two nodes of so many processes: ranks count from node to node.
+fn two_nodes(per_node: u32, options: &VerbsOptions) -> World {
+    let options = (0..2 * per_node).map(|_| options.clone());
+    World::on_nodes(per_node as usize, options, |_| JobKey::new([0x42; 32]), HcaOptions::default())
+}
+
+/// All pairs of processes of different nodes.
+fn pairs(per_node: u32) -> impl Iterator<Item = (u32, u32)> + Clone {
+    (0..per_node).flat_map(move |a| (per_node..2 * per_node).map(move |b| (a, b)))
+}
+
+fn stand(world: &World, (a, b): (u32, u32)) -> bool {
+    world.is_up(a as usize, b) && world.is_up(b as usize, a)
+}
+
+/// Each process calls all of the other node, all at once.
+fn connected(per_node: u32, options: &VerbsOptions) -> World {
+    let mut world = two_nodes(per_node, options);
+    for (a, b) in pairs(per_node) {
+        world.connect(a as usize, b);
+        world.connect(b as usize, a);
+    }
+    world.until(|world| pairs(per_node).all(|pair| stand(world, pair)));
+    world.settle();
+    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    world
+}
+
+/// Sends a packet each way between these.
+fn exchange(world: &mut World, pairs: impl Iterator<Item = (u32, u32)> + Clone, number: u64) {
+    for (a, b) in pairs.clone() {
+        world.hosts[a as usize].send(PeerId(b), number, 900, 900);
+        world.hosts[b as usize].send(PeerId(a), number, 10, 10);
+    }
+    world.until(|world| {
+        let has = |at: u32, from: u32| world.hosts[at as usize].numbers_from(PeerId(from)).contains(&number);
+        pairs.clone().all(|(a, b)| has(a, b) && has(b, a))
+    });
+}
+
+/// xrc-2008, table I: the queue pairs of two nodes, each process connected with all of the other node, by RC and by XRC.
+/// In the paper's count a queue pair sends and receives, as one of RC does; initiators and targets are apart.
+#[test]
+fn queue_pairs_by_node_and_not_by_process() {
+    for per_node in [1, 2, 4, 8] {
+        let by = |xrc| connected(per_node, &VerbsOptions { xrc, ..options(2 * per_node) }).qps();
+        let datagrams = 2 * per_node;
+        assert_eq!(by(None) - datagrams, 2 * per_node * per_node, "RC: one for each peer");
+        let (initiators, targets) = (2 * per_node, 2 * per_node);
+        assert_eq!(by(Some(FILE)) - datagrams, initiators + targets, "one for each node, one for each sender");
+    }
+}
+
+/// Everything goes where it is addressed to: packets of all, writes and reads into one of several processes.
+#[test]
+fn traffic_between_all() {
+    let mut world = connected(3, &options(6));
+    for number in 0..20 {
+        exchange(&mut world, pairs(3), number);
+    }
+    let mut windows: Vec<Vec<u8>> = (0..6).map(|rank| vec![rank as u8; 4096]).collect();
+    for (a, b) in pairs(3) {
+        let window = &mut windows[b as usize];
+        let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
+        let key = world.hosts[b as usize].rail.register(piece, true).unwrap();
+        let written = world.hosts[a as usize].write(PeerId(b), key, (a * 6 + b).into(), 4096, 4096);
+        world.until(|world| world.hosts[a as usize].is_done(written));
+        // A completion does not say that memory was written.
+        world.settle();
+        assert!(windows[b as usize] == crate::world::payload((a * 6 + b).into(), 4096));
+        let window = &mut windows[b as usize];
+        let key = world.hosts[b as usize]
+            .rail
+            .register(Piece { start: window.as_mut_ptr(), len: window.len() }, false)
+            .unwrap();
+        let (read, memory) = world.hosts[a as usize].read(PeerId(b), key, 4096, 4096);
+        world.until(|world| world.hosts[a as usize].is_done(read));
+        assert!(world.hosts[a as usize].post_memory(memory) == windows[b as usize]);
+    }
+    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+}
+
+/// A process that calls one after the other makes one initiator, and the node one target.
+#[test]
+fn later_calls_share() {
+    let mut world = two_nodes(3, &options(6));
+    let bare = world.qps();
+    for (count, peer) in (3..6).enumerate() {
+        world.connect(0, peer);
+        world.until(|world| stand(world, (0, peer)));
+        // Its own way there, and one way back for each of the others.
+        assert_eq!(world.qps() - bare, 2 + 2 * (count as u32 + 1));
+    }
+    exchange(&mut world, (3..6).map(|peer| (0, peer)), 1);
+}
+
+/// V-16: an initiator that fails takes the links along that use it, each reported once at both ends, and no other one.
+#[test]
+fn a_broken_initiator_costs_the_links_that_use_it() {
+    let mut world = two_nodes(3, &options(6));
+    for (a, b) in pairs(3) {
+        world.connect(a as usize, b);
+        world.until(|world| stand(world, (a, b)));
+    }
+    let hca = world.hosts[0].hca;
+    world.inject(Fault::BreakQp { hca, qp: first(3) });
+    world.until(|world| (3..6).all(|peer| !world.is_up(0, peer) && !world.is_up(peer as usize, 0)));
+    world.settle();
+    for (a, b) in pairs(3) {
+        assert_eq!(stand(&world, (a, b)), a != 0, "{a} and {b}");
+    }
+    assert_eq!(world.hosts[0].sink.down.len(), 3);
+    assert!(world.hosts[0].sink.down.iter().all(|(_, fault)| *fault == world.hosts[0].sink.down[0].1));
+    for peer in 3..6 {
+        assert_eq!(world.hosts[peer].sink.down, [(PeerId(0), RailFault::Closed)]);
+    }
+    let before = world.qps();
+    (3..6).for_each(|peer| world.connect(0, peer));
+    world.until(|world| pairs(3).all(|pair| stand(world, pair)));
+    assert_eq!(world.qps(), before + 2, "one initiator and one target again");
+    exchange(&mut world, pairs(3), 2);
+}
+
+/// V-16, F-2: a peer that is severed loses what it has with this node; the severing process keeps the rest, and so do all
+/// others. No write of the severed one lands any more.
+#[test]
+fn a_severed_peer_loses_the_node() {
+    let mut world = connected(3, &options(6));
+    let mut window = vec![0u8; 4096];
+    let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
+    let key = world.hosts[0].rail.register(piece, true).unwrap();
+    world.hosts[3].write(PeerId(0), key, 1, 4096, 4096);
+    world.hosts[0].rail.sever(PeerId(3));
+    world.hosts[0].sink.standing.retain(|peer| *peer != PeerId(3));
+    let frozen = window.clone();
+    world.until(|world| (0..3).all(|rank| !world.is_up(3, rank) && !world.is_up(rank as usize, 3)));
+    world.settle();
+    assert_eq!(window, frozen);
+    for (a, b) in pairs(3) {
+        assert_eq!(stand(&world, (a, b)), b != 3, "{a} and {b}");
+    }
+    (0..3).for_each(|rank| world.connect(rank, 3));
+    world.until(|world| pairs(3).all(|pair| stand(world, pair)));
+    exchange(&mut world, pairs(3), 3);
+}
+
+/// V-16: who leaves one peer harms no other, whoever made the target that is shared.
+#[test]
+fn a_goodbye_harms_nobody_else() {
+    for leaves in [(0, 3), (3, 0), (0, 5), (4, 2)] {
+        let mut world = connected(3, &options(6));
+        let (from, to) = leaves;
+        world.hosts[from as usize].send(PeerId(to), 9, 0, 1);
+        world.hosts[from as usize].rail.disconnect(PeerId(to));
+        world.hosts[from as usize].sink.standing.retain(|peer| *peer != PeerId(to));
+        world.until(|world| !world.is_up(to as usize, from));
+        world.settle();
+        assert_eq!(world.hosts[to as usize].numbers_from(PeerId(from)), [9]);
+        let pair = (from.min(to), from.max(to));
+        let rest = pairs(3).filter(move |other| *other != pair);
+        assert!(rest.clone().all(|pair| stand(&world, pair)));
+        assert_eq!(world.hosts.iter().map(|host| host.sink.down.len()).sum::<usize>(), 1);
+        exchange(&mut world, rest, 4);
+        // It comes again, over what is there.
+        let before = world.qps();
+        world.connect(to as usize, from);
+        world.until(|world| stand(world, pair));
+        assert_eq!(world.qps(), before);
+        exchange(&mut world, pairs(3), 5);
+    }
+}
+
+/// All leave: nothing is left but the queue pairs for datagrams.
+#[test]
+fn the_last_one_destroys_what_was_shared() {
+    let mut world = connected(3, &options(6));
+    exchange(&mut world, pairs(3), 1);
+    for (a, b) in pairs(3) {
+        world.hosts[a as usize].rail.disconnect(PeerId(b));
+    }
+    world.settle();
+    assert_eq!(world.qps(), 6);
+    assert!(world.hosts[3..].iter().all(|host| host.sink.down.len() == 3));
+}
+
+/// A process is killed: who sends to it loses its node, and reaches those who live again.
+#[test]
+fn a_killed_process_takes_nobody_along_for_good() {
+    let mut world = connected(3, &options(6));
+    exchange(&mut world, pairs(3), 1);
+    world.fabric.borrow_mut().kill_owner(3);
+    for rank in 0..3 {
+        world.hosts[rank].send(PeerId(3), 2, 100, 100);
+    }
+    let alive = pairs(3).filter(|(_, b)| *b != 3);
+    world.until(|world| (0..3).all(|rank| !world.is_up(rank, 3)));
+    for _ in 0..20_000 {
+        for (a, b) in alive.clone() {
+            world.connect(a as usize, b);
+        }
+        world.step(|host| host != 3);
+        if alive.clone().all(|pair| stand(&world, pair)) {
+            break;
+        }
+    }
+    let polled: Vec<usize> = (0..6).filter(|rank| *rank != 3).collect();
+    for (a, b) in alive.clone() {
+        world.hosts[a as usize].send(PeerId(b), 7, 100, 100);
+    }
+    world.until_polling(
+        |host| polled.contains(&host),
+        |world| alive.clone().all(|(a, b)| world.hosts[b as usize].numbers_from(PeerId(a)).contains(&7)),
+    );
+}
+
+/// V-15: calls to a node wait for the first one, but not for one that gets no answer.
+#[test]
+fn who_does_not_answer_holds_up_nobody_for_good() {
+    let mut world = two_nodes(2, &options(4));
+    world.connect(0, 2);
+    world.connect(0, 3);
+    let called = world.now;
+    world.until_polling(|host| host != 2, |world| stand(world, (0, 3)));
+    let took = world.now - called;
+    assert!(took >= FILE.wait && took < Nanos(2 * FILE.wait.0), "{took:?}");
+    world.until(|world| stand(world, (0, 2)));
+    exchange(&mut world, [(0, 2), (0, 3)].into_iter(), 1);
+}
+
+/// V-15: what one process says of its domain is wrong; it can open no target of the others, and is connected all the same.
+#[test]
+fn a_target_that_can_not_be_opened_is_replaced() {
+    let elsewhere = XrcOptions { file: 8, ..FILE };
+    let own = |rank: u32| if rank == 3 { Some(elsewhere) } else { Some(FILE) };
+    let options = (0..4).map(|rank| VerbsOptions { xrc: own(rank), ..options(4) });
+    let mut world = World::on_nodes(2, options, |_| JobKey::new([0x42; 32]), HcaOptions::default());
+    for (a, b) in [(0, 2), (0, 3), (3, 1)] {
+        world.connect(a, b);
+        world.until(|world| stand(world, (a as u32, b)));
+    }
+    exchange(&mut world, [(0, 2), (0, 3), (1, 3)].into_iter(), 1);
+    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+}
+
+/// Processes of one host that have no file in common are two nodes, and know it.
+#[test]
+fn without_a_common_file_nothing_is_shared() {
+    let own = |rank: u32| XrcOptions::new(7 + rank as i32, [1, rank.into()]);
+    let options = (0..4).map(|rank| VerbsOptions { xrc: Some(own(rank)), ..options(4) });
+    let mut world = World::on_nodes(2, options, |_| JobKey::new([0x42; 32]), HcaOptions::default());
+    for (a, b) in pairs(2) {
+        world.connect(a as usize, b);
+    }
+    world.until(|world| pairs(2).all(|pair| stand(world, pair)));
+    assert_eq!(world.qps(), 4 + 2 * 8);
+    exchange(&mut world, pairs(2), 1);
+}
+
+/// V-14: by RC and by XRC don't go together, and that is said where it is seen.
+#[test]
+fn rails_of_both_sorts_do_not_connect() {
+    let by_xrc = World::pair(&options(2));
+    let by_rc = World::pair(&VerbsOptions { xrc: None, ..options(2) });
+    for (mut here, there) in [(by_xrc, by_rc)].into_iter().flat_map(|(a, b)| {
+        let (at, bt) = (a.hosts[1].rail.address(), b.hosts[1].rail.address());
+        [(a, bt), (b, at)]
+    }) {
+        let wrong = here.hosts[0].rail.add_peer(PeerId(1), &there).unwrap_err();
+        assert!(wrong.why.contains("verbs_xrc"), "{}", wrong.why);
+    }
+}
+
+/// A device without XRC: the error names the device and the setting.
+#[test]
+fn a_device_without_xrc_is_named() {
+    let mut fabric = Fabric::new(1, Trace::off());
+    let plane = PlaneModel { latency_ns: 0, bytes_per_second: 0 };
+    let subnet = fabric.add_subnet(&SubnetModel { latency_ns: 200, planes: vec![plane] });
+    let host = fabric.add_host();
+    let bus = fabric.add_bus(host, BusModel::default());
+    let mut known = HcaOptions { name: "rxe0".into(), ..HcaOptions::default() };
+    known.limits.xrc = false;
+    let hca = fabric.add_hca(bus, HcaModel::default(), known);
+    fabric.add_port(hca, subnet, LinkModel::default(), 16, 0);
+    let fabric = fabric.shared();
+    fabric.borrow_mut().advance(Time(1_000));
+    let device = SimDevice::open(&fabric, hca, 0).unwrap();
+    let key = JobKey::new([1; 32]);
+    let identity = Identity { key: key.clone(), job: JOB, me: PeerId(0), secret: key };
+    let error = VerbsRail::open(device, 1, options(1), identity).unwrap_err();
+    assert_eq!(error, VerbsError::NoXrc { device: "rxe0".into() });
+    let text = error.to_string();
+    assert!(text.contains("rxe0") && text.contains("verbs_xrc"), "{text}");
+}
+
+/// L-16, V-16: whatever is done to links of two nodes, and whenever, in the end all stand again, nothing is left over, and
+/// all buffers are there.
+#[test]
+fn any_order_of_calls_and_ends_between_nodes() {
+    for seed in 0..60u64 {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut draw = |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
+        };
+        let all: Vec<(u32, u32)> = pairs(2).collect();
+        let mut world = two_nodes(2, &options(4));
+        for round in 0..150 {
+            let (a, b) = all[draw(4) as usize];
+            let (at, to) = if draw(2) == 0 { (a as usize, b) } else { (b as usize, a) };
+            let gone = |world: &mut World| world.hosts[at].sink.standing.retain(|peer| *peer != PeerId(to));
+            match draw(16) {
+                0 => {
+                    world.hosts[at].rail.sever(PeerId(to));
+                    gone(&mut world);
+                }
+                1 => {
+                    world.hosts[at].rail.disconnect(PeerId(to));
+                    gone(&mut world);
+                }
+                2..6 => world.connect(at, to),
+                6 => world.inject(Fault::Lose { port: world.hosts[at].port, packets: 1 }),
+                7 => {
+                    let hca = world.hosts[at].hca;
+                    let numbers = world.fabric.borrow().queue_pairs_of(hca, at as u32);
+                    if let Some(qp) = numbers.get(draw(4) as usize) {
+                        world.inject(Fault::BreakQp { hca, qp: *qp });
+                    }
+                }
+                8 if world.is_up(at, to) => {
+                    world.hosts[at].send(PeerId(to), 1_000 + round, 3_000, 3_000);
+                }
+                _ => {
+                    let polled = draw(6) as usize;
+                    world.step(|host| host != polled);
+                }
+            }
+        }
+        let settled = |world: &World| all.iter().all(|pair| stand(world, *pair));
+        for _ in 0..40_000 {
+            for (a, b) in &all {
+                world.connect(*a as usize, *b);
+                world.connect(*b as usize, *a);
+            }
+            world.step(|_| true);
+            if settled(&world) {
+                break;
+            }
+        }
+        assert!(settled(&world), "seed {seed}");
+        for number in 0..6 {
+            exchange(&mut world, all.iter().copied(), number);
+        }
+        world.settle();
+        assert!(settled(&world), "seed {seed}");
+        for (a, b) in &all {
+            world.hosts[*a as usize].rail.disconnect(PeerId(*b));
+        }
+        world.settle();
+        assert_eq!(world.qps(), 4, "seed {seed}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The tests of `verbs_rail.rs` with rails that connect by XRC, and what processes of one node share then.
+
+/// Whether the rails of these tests connect by XRC; those of `verbs_rail.rs` do not.
+const XRC: bool = true;
+
+#[path = "verbs_rail/world.rs"]
+mod world;
+
+#[path = "verbs_rail/ends.rs"]
+mod ends;
+#[path = "verbs_rail/engines.rs"]
+mod engines;
+#[path = "verbs_rail/recover.rs"]
+mod recover;
+#[path = "verbs_rail/setup.rs"]
+mod setup;
+#[path = "verbs_rail/shared.rs"]
+mod shared;
+#[path = "verbs_rail/traffic.rs"]
+mod traffic;
