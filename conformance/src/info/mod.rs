@@ -135,7 +135,8 @@ impl Info {
         let mut lines = vec![format!("{} {}", bold("Verbs"), state(!self.verbs.devices.is_empty()))];
         lines.extend(self.verbs.obstacle.iter().flat_map(obstacle));
         for device in &self.verbs.devices {
-            lines.push(format!("  {} ({}, guid {})", device.name, device.firmware, device.guid));
+            let xrc = if device.xrc { "XRC" } else { "no XRC" };
+            lines.push(format!("  {} ({}, guid {}, {xrc})", device.name, device.firmware, device.guid));
             lines.extend(device.obstacle.iter().flat_map(obstacle));
             for port in &device.ports {
                 lines.push(format!(

@@ -26,7 +26,7 @@ pub struct Device {
     pub guid: String,
     /// Its firmware's version.
     pub firmware: String,
-    /// Whether it can do XRC.
+    /// Whether it can do XRC: rails connect by it where `verbs_xrc` is on or auto.
     pub xrc: bool,
     /// Its ports.
     pub ports: Vec<Port>,

@@ -10,6 +10,7 @@
 //! | `open` | opening rails, exchanging cards, joining a job |
 //! | `rails` | the rails that the settings ask for |
 //! | `verbs` | those over verbs devices |
+//! | `domain_file` | what processes of a host find their XRC domain by |
 //! | `card` | the line of text by which a process tells its addresses |
 //! | `request` | memory and requests, with the time as an argument |
 //! | `submit` | the same, stamped with the clock |
@@ -20,6 +21,7 @@
 //! | `error` | why each of these may refuse |
 
 mod card;
+mod domain_file;
 mod drive;
 mod engine;
 mod error;

@@ -5,19 +5,22 @@
 
 use core::fmt;
 use std::error::Error;
+use std::io;
+use std::sync::Arc;
 
 use rerail_core::ids::PeerId;
-use rerail_verbs::contract::CreateError;
+use rerail_verbs::contract::{CreateError, Device as _};
 use rerail_verbs::{ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, OpenError, QueryError, Verbs};
 use rustix::io::Errno;
 
 use super::StartError;
+use super::domain_file::DomainFile;
 use crate::auth;
 use crate::bootstrap::JobKey;
 use crate::place::{Device, Numbers};
-use crate::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail};
+use crate::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
 use crate::random;
-use crate::settings::{Settings, Source};
+use crate::settings::{Settings, Source, Xrc};
 
 /// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
 const EVENT_INTERVAL: u32 = 64;
@@ -34,6 +37,7 @@ enum RailError {
     Query(QueryError),
     Rail(VerbsError),
     Random(Errno),
+    Domain(io::Error),
 }
 
 impl fmt::Display for RailError {
@@ -47,6 +51,9 @@ impl fmt::Display for RailError {
             RailError::Choice(why) => write!(f, "{why}; {}", why.remedy()),
             RailError::Query(why) => why.fmt(f),
             RailError::Rail(why) => why.fmt(f),
+            RailError::Domain(why) => {
+                write!(f, "the file in /dev/shm that the XRC domain is found by can't be used: {why} (verbs_xrc)")
+            }
             RailError::Random(errno) => write!(f, "the system gives no random bytes: {errno}"),
         }
     }
@@ -93,10 +100,17 @@ pub(super) fn open(
         false => settings.verbs_devices.iter().map(|word| Wanted::parse(word)).collect(),
         true => every_port(&devices),
     };
+    let file = match settings.verbs_xrc {
+        Xrc::Off => None,
+        Xrc::On | Xrc::Auto => {
+            let file = DomainFile::open(key.job_id).map_err(|why| failed("verbs", RailError::Domain(why)))?;
+            Some(Arc::new(file))
+        }
+    };
     let (mut rails, mut first) = (Vec::new(), None);
     for want in wanted {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match open_one(settings, rank, size, key, &devices, &want, index, numbers) {
+        match open_one(settings, rank, size, key, &devices, &want, index, numbers, file.clone()) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
             Err((name, why)) => {
@@ -144,6 +158,7 @@ fn open_one(
     want: &Wanted,
     index: u8,
     numbers: &mut Numbers,
+    file: Option<Arc<DomainFile>>,
 ) -> Result<VerbsRail<IbDevice>, (String, RailError)> {
     let plain = format!("verbs:{}", want.device);
     let found = devices.find(&want.device).ok_or_else(|| {
@@ -155,6 +170,12 @@ fn open_one(
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
     let relaxed = settings.verbs_relaxed_ordering;
     let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
+    let has_xrc = device.limits().xrc;
+    if settings.verbs_xrc == Xrc::Auto && !has_xrc {
+        tracing::info!(rail = %name, "the device has no XRC, connections are RC");
+    }
+    // Where it is on and the device has none, opening the rail says so.
+    let file = file.filter(|_| has_xrc || settings.verbs_xrc == Xrc::On);
     let place = Device::of_verbs(&want.device, choice.port.number);
     let options = VerbsOptions {
         name: name.clone(),
@@ -171,6 +192,7 @@ fn open_one(
         retry_count: settings.verbs_retries,
         handshake_timeout: settings.handshake_timeout,
         gid_index: choice.gid_index,
+        xrc: file.as_ref().map(|file| XrcOptions::new(file.descriptor(), file.id())),
         numa_distance: place.numa_distance,
         place: numbers.place(&place),
         ..VerbsOptions::new(size, index)
@@ -181,7 +203,11 @@ fn open_one(
     let rail = VerbsRail::open(device, choice.port.number, options, identity);
     let rail = rail.map_err(|why| (name, RailError::Rail(why)))?;
     let device = want.device.clone();
-    Ok(rail.reopen_with(move || again(&device, relaxed)))
+    Ok(rail.reopen_with(move || {
+        // The domain is found by it again: it stays open as long as the rail is there.
+        let _open = &file;
+        again(&device, relaxed)
+    }))
 }
 
 /// A device as rails use it.

@@ -6,8 +6,8 @@ use rerail_core::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::Policy;
 use rerail_core::time::Nanos;
 
-use super::Settings;
 use super::value::{Also, Kind, Value};
+use super::{Settings, Xrc};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -63,6 +63,10 @@ const POLICY: [Option<Policy>; 13] = {
     }
     all
 };
+
+/// Names of [`Xrc`], in the order of [`XRC`].
+const XRC_NAMES: &[&str] = &["off", "on", "auto"];
+const XRC: [Xrc; 3] = [Xrc::Off, Xrc::On, Xrc::Auto];
 
 /// The kinds of rails that can be asked for.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
@@ -194,6 +198,8 @@ pub(super) static KNOBS: &[Knob] = &[
         "How often a verbs device sends again what was not acknowledged."),
     knob!(verbs_relaxed_ordering: switch,
         "Whether a verbs device's writes to memory may pass each other on the bus, where it knows that."),
+    knob!(verbs_xrc: choice XRC_NAMES, XRC,
+        "Whether verbs rails connect by XRC, by which the processes of a node share what leads to another node; the same in all processes. On: a device that has none is an error. Auto: over such devices rails connect by RC."),
     knob!(shm_slots: number u32, count(2, 65_536),
         "Slots of the shared-memory ring of each peer and direction; a ring has at most 1 GiB."),
     knob!(shm_slot_bytes: number u32, Kind::Bytes { min: 1024, max: 4 << 20, also: Also::MultipleOf(64) },

@@ -35,6 +35,18 @@ const RESERVED: &[&str] = &[FILE_VARIABLE, "RERAIL_LOG", "RERAIL_CASES", "RERAIL
 /// Starts of such variables.
 const RESERVED_PREFIXES: &[&str] = &["RERAIL_TEST_", "RERAIL_TOOL_", "RERAIL_LAUNCHER_"];
 
+/// Whether verbs rails connect by XRC (xrc-2008): processes of a node share what leads to another node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Xrc {
+    /// By RC: a queue pair for each peer.
+    #[default]
+    Off,
+    /// By XRC; a device that has none is an error.
+    On,
+    /// By XRC over devices that have it, by RC over others. The devices of all processes must be alike.
+    Auto,
+}
+
 /// All settings. The fields' meaning, units and ranges are those of [`describe`](Self::describe).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the table in knobs.rs documents each, and a test checks that it does")]
@@ -62,6 +74,7 @@ pub struct Settings {
     pub verbs_ack_timeout: u8,
     pub verbs_retries: u8,
     pub verbs_relaxed_ordering: bool,
+    pub verbs_xrc: Xrc,
     pub shm_slots: u32,
     pub shm_slot_bytes: u32,
     pub shm_posts: u16,
@@ -147,6 +160,7 @@ impl Default for Settings {
             verbs_ack_timeout: 14,
             verbs_retries: 7,
             verbs_relaxed_ordering: true,
+            verbs_xrc: Xrc::Off,
             shm_slots: 64,
             shm_slot_bytes: 8 * 1024,
             shm_posts: 64,

@@ -300,6 +300,8 @@ pub struct VerbsSpec {
     pub registrations_bytes: u64,
     /// Keep what peers can write to, too.
     pub registrations_writable: bool,
+    /// Connect by XRC: ranks of one host share what leads there.
+    pub xrc: bool,
     /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Span,
     /// Time to wait for an acknowledgment: 4.096 us times 2 to this power.
@@ -433,6 +435,7 @@ impl Default for VerbsSpec {
             registrations_max: 1024,
             registrations_bytes: 4 << 30,
             registrations_writable: false,
+            xrc: false,
             handshake_timeout: Span::from_millis(10_000),
             ack_timeout: 10,
             retry_count: 7,

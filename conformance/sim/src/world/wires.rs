@@ -8,7 +8,7 @@ use rerail_core::rail::Place as Sharing;
 use rerail_core::time::Time;
 use rerail_linux::auth::JobKey;
 use rerail_linux::rail::Rail;
-use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail};
+use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail, XrcOptions};
 
 use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
@@ -19,6 +19,9 @@ use crate::net::Net;
 use crate::rails::{PipeNet, SharedPipes, ShmHub, StreamRail};
 use crate::scenario::{NumaSpec, RailSpec, Scenario, preset};
 use crate::trace::Trace;
+
+/// The file by which the ranks of a host find their XRC domain on each of its HCAs.
+const XRC: XrcOptions = XrcOptions::new(1, [1, 1]);
 
 /// Rings and wires.
 pub(super) struct Wires {
@@ -107,6 +110,7 @@ impl Wires {
             registrations_max: spec.registrations_max,
             registrations_bytes: spec.registrations_bytes,
             registrations_writable: spec.registrations_writable,
+            xrc: spec.xrc.then_some(XRC),
             path,
             place,
             numa_distance,
