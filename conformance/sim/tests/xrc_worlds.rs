@@ -1,0 +1,59 @@
+//! Worlds that seeds draw, with rails that connect by XRC: hosts of several ranks, with the faults of menus and without, end
+//! as well as by RC.
+//!
+//! `RERAIL_TEST_SEEDS=100-400 cargo test -p rerail-sim --test xrc_worlds -- --nocapture` tries more of them.
+
+use rerail_sim::check::Verdict;
+use rerail_sim::scenario::{RailSpec, Scenario};
+use rerail_sim::soak::{Menu, run, world_of};
+use rerail_sim::trace::Trace;
+use rerail_sim::world::fault::Kind;
+
+/// Seeds that are tried, of each menu.
+fn seeds() -> std::ops::RangeInclusive<u64> {
+    let asked = std::env::var("RERAIL_TEST_SEEDS").ok();
+    let ends = asked.as_deref().and_then(|text| text.split_once('-'));
+    match ends.map(|(from, to)| (from.parse(), to.parse())) {
+        Some((Ok(from), Ok(to))) => from..=to,
+        _ => 1..=8,
+    }
+}
+
+/// The world of a seed on hosts of two ranks, over an HCA at least.
+fn shared(seed: u64, menu: &Menu) -> Option<Scenario> {
+    let mut scenario = world_of(seed, menu);
+    (scenario.hosts, scenario.ranks_per_host) = (2 + (seed % 2) as u32, 2);
+    scenario.verbs.xrc = true;
+    scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { .. })).then_some(scenario)
+}
+
+fn all_end_well(menu: &Menu) {
+    let mut ran = 0;
+    for seed in seeds() {
+        let Some(scenario) = shared(seed, menu) else { continue };
+        let (verdict, _, _) = run(&scenario, seed, Trace::off());
+        if let Verdict::Impossible(why) = &verdict {
+            println!("seed {seed}: {why}");
+            continue;
+        }
+        assert!(verdict == Verdict::Clean, "seed {seed}, faults {menu}: {verdict:?}");
+        ran += 1;
+    }
+    println!("{ran} worlds, faults: {menu}");
+    assert!(ran > 0);
+}
+
+#[test]
+fn without_faults() {
+    all_end_well(&Menu::Calm);
+}
+
+#[test]
+fn with_queue_pairs_that_break() {
+    all_end_well(&Menu::Only(vec![Kind::QpError, Kind::RetryExceeded]));
+}
+
+#[test]
+fn with_all_faults() {
+    all_end_well(&Menu::All);
+}
