@@ -121,6 +121,10 @@ pub struct RailCounters {
 pub struct RailUsage {
     /// Connections with objects of a device of their own, those on their way up or down included.
     pub connections: u32,
+    /// Queue pairs of these; by XRC several may share one, and a target counts where it is open.
+    pub queue_pairs: u32,
+    /// XRC domains.
+    pub domains: u32,
     /// Registrations of payload memory, those kept for later included; the rail's own buffers not.
     pub registrations: u32,
     /// Datagrams on their way out, each of which holds an address handle.

@@ -184,6 +184,12 @@ impl Links {
         (self.slots.len() - self.free.len()) as u32
     }
 
+    /// How many of them have a target (XRC).
+    pub fn targets(&self) -> u32 {
+        let has_one = |link: &&Link| link.halves().is_some_and(|halves| halves.into.is_some());
+        self.slots.iter().flatten().filter(has_one).count() as u32
+    }
+
     /// All numbers in use.
     pub fn numbers(&self) -> Vec<u32> {
         (0..self.slots.len() as u32).filter(|index| self.get(*index).is_some()).collect()

@@ -548,8 +548,14 @@ impl<D: Device> Rail for VerbsRail<D> {
     }
 
     fn usage(&self) -> RailUsage {
+        let queue_pairs = match self.options.xrc {
+            None => self.links.len(),
+            Some(_) => self.links.targets() + self.initiators.len(),
+        };
         RailUsage {
             connections: self.links.len(),
+            queue_pairs,
+            domains: u32::from(self.device.is_open() && self.objects.domain.is_some()),
             registrations: self.registry.len(),
             datagrams: self.datagrams.under_way(),
         }

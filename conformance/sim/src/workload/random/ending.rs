@@ -20,10 +20,11 @@ type Facts = Vec<(String, u64, u64)>;
 /// Objects of devices: what should be left, and what is.
 pub fn objects(view: &View<'_>) -> Facts {
     let mut all = Facts::new();
-    let mut owned = 0;
+    let (mut owned, mut shares) = (0, false);
     for rank in 0..view.size() {
         let found = view.objects_of(rank);
         owned += count(&found);
+        shares |= found.xrcds > 0;
         let holds =
             view.engine(rank).filter(|_| view.is_alive(rank)).map(|engine| held(engine.rails().map(|it| it.usage)));
         let alive = holds.is_some();
@@ -32,7 +33,10 @@ pub fn objects(view: &View<'_>) -> Facts {
             all.push((format!("rank {rank}: registrations for requests"), 0, engine.registrations() as u64));
         }
     }
-    all.push(("objects of devices in all, and those of processes".into(), owned, view.device_objects() as u64));
+    // Several processes may have one XRC target, or domain: what they have is not what there is.
+    if !shares {
+        all.push(("objects of devices in all, and those of processes".into(), owned, view.device_objects() as u64));
+    }
     all
 }
 
@@ -45,6 +49,8 @@ fn count(objects: &Objects) -> u64 {
 fn held(rails: impl Iterator<Item = RailUsage>) -> RailUsage {
     rails.fold(RailUsage::default(), |sum, rail| RailUsage {
         connections: sum.connections + rail.connections,
+        queue_pairs: sum.queue_pairs + rail.queue_pairs,
+        domains: sum.domains + rail.domains,
         registrations: sum.registrations + rail.registrations,
         datagrams: sum.datagrams + rail.datagrams,
     })
@@ -61,10 +67,10 @@ fn expected(devices: u32, holds: Option<RailUsage>) -> Objects {
         mrs: devices + holds.registrations,
         cqs: devices,
         // ... one for datagrams.
-        qps: devices + holds.connections,
+        qps: devices + holds.queue_pairs,
         srqs: devices,
         ahs: holds.datagrams,
-        xrcds: 0,
+        xrcds: holds.domains,
         registered_bytes: 0,
     }
 }
@@ -111,9 +117,11 @@ impl Watch {
             }
             let peers = u64::from(engine.size() - 1);
             let devices = u64::from(found.contexts);
-            self.note(Some(rank), QUEUE_PAIRS, found.qps.into(), devices * (1 + peers));
+            // By XRC an initiator and a target, where they are shared with nobody.
+            let each = if found.xrcds > 0 { 2 } else { 1 };
+            self.note(Some(rank), QUEUE_PAIRS, found.qps.into(), devices * (1 + each * peers));
             // One of each connection, and the one before, from which the device still gives back what it has.
-            self.note(Some(rank), QUEUE_PAIRS_FAILED, found.qps.into(), devices * (1 + 2 * peers));
+            self.note(Some(rank), QUEUE_PAIRS_FAILED, found.qps.into(), devices * (1 + 2 * each * peers));
             let most = u64::from(VerbsOptions::new(engine.size(), 0).registrations_max);
             let regions = devices * (1 + most);
             self.note(Some(rank), "memory regions", found.mrs.into(), regions);

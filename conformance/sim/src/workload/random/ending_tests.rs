@@ -5,7 +5,7 @@ use rerail_core::endpoint::InUse;
 use super::*;
 
 const DEVICES: u32 = 2;
-const HOLDS: RailUsage = RailUsage { connections: 3, registrations: 5, datagrams: 1 };
+const HOLDS: RailUsage = RailUsage { connections: 3, queue_pairs: 3, domains: 0, registrations: 5, datagrams: 1 };
 
 fn differ(expected: &Objects, found: &Objects) -> Vec<String> {
     let mut all = Facts::new();

@@ -105,6 +105,11 @@ impl Initiators {
         self.slots.get_mut(number as usize)?.as_mut()
     }
 
+    /// How many queue pairs they are.
+    pub fn len(&self) -> u32 {
+        self.slots.iter().flatten().filter(|it| it.is_made).count() as u32
+    }
+
     fn insert(&mut self, initiator: Initiator) -> u32 {
         let free = self.slots.iter().position(Option::is_none).unwrap_or_else(|| {
             self.slots.push(None);
