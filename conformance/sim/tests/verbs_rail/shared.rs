@@ -246,6 +246,18 @@ fn who_does_not_answer_holds_up_nobody_for_good() {
     exchange(&mut world, [(0, 2), (0, 3)].into_iter(), 1);
 }
 
+/// V-15: of calls that could wait for each other in a ring, one does not.
+#[test]
+fn calls_in_a_ring_do_not_wait_for_each_other() {
+    let mut world = two_nodes(2, &options(4));
+    let ring = [(0, 2), (2, 1), (1, 3), (3, 0)];
+    let called = world.now;
+    ring.into_iter().for_each(|(from, to)| world.connect(from, to));
+    world.until(|world| ring.into_iter().all(|(from, to)| stand(world, (from as u32, to))));
+    let took = world.now - called;
+    assert!(took < Nanos::from_millis(2) && took < FILE.wait, "{took:?}");
+}
+
 /// V-15: what one process says of its domain is wrong; it can open no target of the others, and is connected all the same.
 #[test]
 fn a_target_that_can_not_be_opened_is_replaced() {

@@ -187,7 +187,8 @@ impl<D: Device> VerbsRail<D> {
         let is_new = known.link == NO_LINK;
         let begun = if is_new { self.begin(from) } else { Ok(known.link) };
         let Ok(index) = begun else { return self.refuse(from, setup.nonce, Reason::Full) };
-        let refused = match self.attach(index, true) {
+        // Of two processes that could wait for each other's calls, the higher rank does.
+        let refused = match self.attach(index, self.identity.me > from) {
             Ok(true) => self.take_target(index, terms).err(),
             // They will say it again, and then there is something to answer by (V-15).
             Ok(false) if is_new => return self.fail(index, None),

@@ -75,14 +75,12 @@ impl<D: Device> VerbsRail<D> {
             self.say_left(index, Left { drained: works, target_dead: must_kill });
         }
         let (now, deadline) = (self.now, self.now + self.options.drain_time);
-        let due = match inward {
-            Inward::Open => now + Nanos(self.first_pause().0.saturating_mul(WORD_PAUSES)),
-            Inward::Settling(at) => at,
-        };
+        let patience = now + Nanos(self.first_pause().0.saturating_mul(WORD_PAUSES));
+        let due = if let Inward::Settling(at) = inward { at } else { patience };
         if let Some(link) = self.links.get_mut(index) {
             link.deadline = deadline;
             if let Some(halves) = link.halves_mut() {
-                (halves.inward, halves.said) = (inward, says);
+                (halves.inward, halves.patience, halves.said) = (inward, patience, says);
             }
         }
         self.links.set_timer(index, Some(due.min(deadline)));
@@ -182,11 +180,19 @@ impl<D: Device> VerbsRail<D> {
             self.shut(index);
             return self.finish(index);
         }
-        let deadline = link.deadline;
-        if link.halves().is_some_and(|halves| halves.inward == Inward::Open) {
+        let (mut due, open, out) = (link.deadline, link.open, link.initiator());
+        let Some(halves) = link.halves() else { return };
+        let patience = halves.patience;
+        if halves.inward == Inward::Open {
             return self.shut(index);
         }
-        self.links.set_timer(index, Some(deadline));
+        if open > 0 && self.now < patience {
+            due = due.min(patience);
+        } else if open > 0 {
+            // The peer may have been the last one who had their target open: nobody will answer them.
+            self.break_initiator(out, RailFault::Device { code: codes::SHARED });
+        }
+        self.links.set_timer(index, Some(due));
         self.failing.push(index);
     }
 

@@ -14,7 +14,9 @@
 //!
 //! While a node's first target is being asked for, other calls to that node wait for it ([`XrcOptions::wait`]), so that
 //! processes that all call each other at once end up with one initiator per node. Who has waited for too long makes
-//! an initiator of its own: a process that does not answer holds up nobody for good.
+//! an initiator of its own: a process that does not answer holds up nobody for good. Who is called waits for its own call to
+//! the caller's node only where its rank is above the caller's: along a chain of calls that wait for each other the callers'
+//! ranks rise, so there is no ring.
 //!
 //! How connections end that share queue pairs is in `ends`.
 //!
@@ -37,7 +39,7 @@ pub(super) use ends::How;
 const TARGET_PSN: u32 = 0;
 
 /// The ends of a link here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Halves {
     /// What sends to the peer; `None`: the link waits for one.
     pub out: Option<u32>,
@@ -48,8 +50,17 @@ pub(super) struct Halves {
     pub mtu: u16,
     /// Of a link that ends: whether something can come from the peer still.
     pub inward: Inward,
+    /// Of a link that ends: so long its requests may take to come back well.
+    pub patience: Time,
     /// Of a link that ends: the peer was told that nothing goes out any more.
     pub said: bool,
+}
+
+impl Default for Halves {
+    /// Of a link that begins.
+    fn default() -> Self {
+        Halves { out: None, into: None, srq: 0, mtu: 0, inward: Inward::Open, patience: Time(0), said: false }
+    }
 }
 
 /// Whether something can come over a link.
