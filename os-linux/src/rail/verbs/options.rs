@@ -118,7 +118,7 @@ pub struct XrcOptions {
     /// What tells this file from every other of this node: device and inode.
     pub file_id: [u64; 2],
     /// How long a call waits for a connection to the same node that is being set up, to share it, before it makes one of
-    /// its own.
+    /// its own; an eighth of [`VerbsOptions::handshake_timeout`] at most.
     pub wait: Nanos,
 }
 

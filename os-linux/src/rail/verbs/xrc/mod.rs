@@ -15,8 +15,8 @@
 //! While a node's first target is being asked for, other calls to that node wait for it ([`XrcOptions::wait`]), so that
 //! processes that all call each other at once end up with one initiator per node. Who has waited for too long makes
 //! an initiator of its own: a process that does not answer holds up nobody for good. Who is called waits for its own call to
-//! the caller's node only where its rank is above the caller's: along a chain of calls that wait for each other the callers'
-//! ranks rise, so there is no ring.
+//! the caller's node only where its rank is above the caller's, which leaves few rings of calls that wait for each other:
+//! those in which a lower rank's call wins a crossing (V-5) while it waits itself. They end with the wait.
 //!
 //! How connections end that share queue pairs is in `ends`.
 //!
@@ -26,7 +26,7 @@ mod ends;
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{Device, Qp, QpCaps, QpChange, QpId, QpInit, QpKind, QpState};
 
 use super::link::{Ends, Link, Phase};
@@ -176,13 +176,15 @@ impl<D: Device> VerbsRail<D> {
             return Ok(true);
         }
         let node = self.peers.node(link.peer).ok_or(RailFault::Refused)?;
+        // Who waits must have time left for a call of its own.
+        let wait = options.wait.min(Nanos(self.options.handshake_timeout.0 / 8));
         let mut found = None;
         let mut waits = false;
         for (number, it) in self.initiators.slots.iter().enumerate() {
             let Some(it) = it.as_ref().filter(|it| it.node == node) else { continue };
             match it.state {
                 State::Live { .. } if found.is_none() => found = Some(number as u32),
-                State::Calling => waits |= patient && it.began + options.wait > self.now,
+                State::Calling => waits |= patient && it.began + wait > self.now,
                 _ => {}
             }
         }
