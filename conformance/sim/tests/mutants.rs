@@ -152,7 +152,7 @@ fn mutant(bug: Planted) -> Mutant {
         Planted::VoidNotUnclaimed => (Worlds::Only(Kind::StreamReset), 2, |verdict| {
             matches!(verdict, Verdict::Stuck(_) | Verdict::Lost(_) | Verdict::Order(_))
         }),
-        Planted::AtomicAgain => (ATOMICS, 8, |verdict| matches!(verdict, Verdict::Doubled(_))),
+        Planted::AtomicAgain => (ATOMICS, 4, |verdict| matches!(verdict, Verdict::Doubled(_))),
         Planted::ResumeSkipped => (SKIPPED, 1, |verdict| matches!(verdict, Verdict::Stuck(_) | Verdict::Order(_))),
         Planted::RetainedEarly => (Worlds::Only(Kind::QpError), 16, is_early),
     };
@@ -162,6 +162,7 @@ fn mutant(bug: Planted) -> Mutant {
 /// Where the search begins: at 1, or shortly before the first seed that finds what few seeds find, for these worlds take time.
 fn from(bug: Planted) -> u64 {
     match bug {
+        Planted::AtomicAgain => 34,
         Planted::ResumeKeepsFins => 31,
         Planted::FinOfAnyRound => 17,
         Planted::VoidNotUnclaimed => 25,
