@@ -75,9 +75,14 @@ impl Drop for DomainFile {
     }
 }
 
-/// Removes a file that nobody else has locked.
+/// Removes a file that nobody else has locked, where the name leads to it still: another one of that name may have been
+/// made since, and be in use.
 fn remove_unused(file: &File, path: &Path) {
-    if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+    let is_named = || {
+        let (Ok(found), Ok(named)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
+        (found.dev(), found.ino()) == (named.dev(), named.ino())
+    };
+    if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_named() {
         let _ = fs::remove_file(path);
     }
 }
@@ -147,6 +152,20 @@ mod tests {
         assert!(!left.exists() && folder.names() == 2);
         drop(next);
         assert_eq!(folder.names(), 1);
+    }
+
+    /// Its name leads to another file by now, which others have.
+    #[test]
+    fn only_the_file_that_is_locked_is_removed() {
+        let folder = Folder::new("domain-replaced");
+        let old = DomainFile::open_in(&folder.0, 5).unwrap();
+        fs::remove_file(&old.path).unwrap();
+        let new = DomainFile::open_in(&folder.0, 5).unwrap();
+        assert_ne!(old.id(), new.id());
+        drop(old);
+        assert!(new.path.exists());
+        drop(new);
+        assert_eq!(folder.names(), 0);
     }
 
     #[test]
