@@ -140,6 +140,43 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
     exchange(&mut world, pairs(3), 2);
 }
 
+/// V-16: more peers than set-up messages can be on their way at once; each hears, so none of their initiators has to go.
+#[test]
+fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
+    let per_node = 40;
+    let peers = per_node..2 * per_node;
+    let mut world = two_nodes(per_node, &VerbsOptions { datagrams: 64, ..options(2 * per_node) });
+    let initiator = first(per_node);
+    for rank in 0..2 {
+        peers.clone().for_each(|peer| world.connect(rank, peer));
+        world.until(|world| peers.clone().all(|peer| stand(world, (rank as u32, peer))));
+    }
+    world.settle();
+    let hca = world.hosts[0].hca;
+    world.inject(Fault::BreakQp { hca, qp: initiator });
+    world.until(|world| peers.clone().all(|peer| !world.is_up(0, peer)));
+    world.settle();
+    for peer in peers.clone() {
+        assert_eq!(world.hosts[peer as usize].sink.down, [(PeerId(0), RailFault::Closed)], "{peer}");
+        assert!(stand(&world, (1, peer)), "{peer}");
+    }
+    exchange(&mut world, peers.map(|peer| (1, peer)), 1);
+}
+
+/// V-16: a peer that computes for a while has time to say that it is through.
+#[test]
+fn a_peer_that_computes_for_a_while_is_waited_for() {
+    let mut world = connected(3, &options(6));
+    let (hca, broken) = (world.hosts[0].hca, first(3));
+    world.inject(Fault::BreakQp { hca, qp: broken });
+    let began = world.now;
+    world.until_polling(|host| host < 3, |world| world.now > began + Nanos::from_millis(2));
+    world.settle();
+    for (a, b) in pairs(3) {
+        assert_eq!(stand(&world, (a, b)), a != 0, "{a} and {b}");
+    }
+}
+
 /// V-16, F-2: a peer that is severed loses what it has with this node; the severing process keeps the rest, and so do all
 /// others. No write of the severed one lands any more.
 #[test]
@@ -244,6 +281,19 @@ fn who_does_not_answer_holds_up_nobody_for_good() {
     assert!(took >= FILE.wait && took < Nanos(2 * FILE.wait.0), "{took:?}");
     world.until(|world| stand(world, (0, 2)));
     exchange(&mut world, [(0, 2), (0, 3)].into_iter(), 1);
+}
+
+/// V-15: calls to a node wait for the oldest that has no answer, not for each one in turn.
+#[test]
+fn many_who_do_not_answer_hold_up_nobody_for_longer() {
+    let mut world = two_nodes(4, &options(8));
+    (4..8).for_each(|peer| world.connect(0, peer));
+    let called = world.now;
+    world.until_polling(|host| !(4..7).contains(&host), |world| stand(world, (0, 7)));
+    let took = world.now - called;
+    assert!(took >= FILE.wait && took < Nanos(FILE.wait.0 / 2 * 3), "{took:?}");
+    world.until(|world| (4..8).all(|peer| stand(world, (0, peer))));
+    exchange(&mut world, (4..8).map(|peer| (0, peer)), 1);
 }
 
 /// V-15: of calls that could wait for each other in a ring, one does not.

@@ -76,7 +76,7 @@ impl<D: Device> VerbsRail<D> {
         let mut finished = 0;
         while let Some(index) = self.failing.pop() {
             let link = self.links.get(index).filter(|link| matches!(link.phase, Phase::Failing(_)));
-            if link.is_some_and(|link| link.open == 0 && self.is_settled(link)) {
+            if link.is_some_and(|link| link.open == 0 && self.is_settled(link)) && self.has_said(index) {
                 self.finish(index);
                 finished += 1;
             }

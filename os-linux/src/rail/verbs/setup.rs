@@ -129,9 +129,15 @@ impl<D: Device> VerbsRail<D> {
         };
         match (setup.kind, misled) {
             (SetupKind::Refusal { answers, reason, left }, None) => {
-                // A link that ends may be nobody's any more, and wait for this.
                 let its = self.links.get(known.link).is_some_and(|link| link.nonce == answers);
-                let index = if its { Some(known.link) } else { self.links.find(|link| link.nonce == answers) };
+                let index = match its {
+                    true => Some(known.link),
+                    // A link that ends may be nobody's any more, and wait for this (V-16).
+                    false if self.options.xrc.is_some() => {
+                        self.links.find(|link| link.peer == from && link.nonce == answers)
+                    }
+                    false => None,
+                };
                 if let Some(index) = index {
                     self.handle_refusal(index, answers, reason, left);
                 }
@@ -187,6 +193,7 @@ impl<D: Device> VerbsRail<D> {
         let is_new = known.link == NO_LINK;
         let begun = if is_new { self.begin(from) } else { Ok(known.link) };
         let Ok(index) = begun else { return self.refuse(from, setup.nonce, Reason::Full) };
+        let waited = !is_new && self.links.get(index).is_some_and(|link| link.initiator().is_none());
         // Of two processes that could wait for each other's calls, the higher rank does.
         let refused = match self.attach(index, self.identity.me > from) {
             Ok(true) => self.take_target(index, terms).err(),
@@ -197,9 +204,13 @@ impl<D: Device> VerbsRail<D> {
         };
         if let Some(reason) = refused {
             self.refuse(from, setup.nonce, reason);
-            return if is_new {
-                self.fail(index, None)
-            };
+            if is_new {
+                self.fail(index, None);
+            } else if waited && terms.xrc.is_some() {
+                // What it was to say was not settled before.
+                self.call(index);
+            }
+            return;
         }
         if let Some(entry) = self.peers.get_mut(from) {
             entry.seen = setup.attempt;
@@ -327,7 +338,10 @@ impl<D: Device> VerbsRail<D> {
         match link.phase {
             Phase::Calling | Phase::Called if reason == Reason::Target => self.go_alone(index), // V-15
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::Refused)),
+            // Of a message that was answered by another one since.
+            Phase::Up | Phase::Closing if reason == Reason::Target => {}
             Phase::Up => self.end(index, Some(RailFault::Closed), How::Word(left)), // V-7
+            Phase::Closing if link.halves().is_some() && !left.drained => self.end(index, None, How::Word(left)),
             Phase::Closing if left.target_dead => self.end(index, None, How::Word(left)),
             // There is nobody any more who would want to hear.
             Phase::Closing => {
@@ -360,7 +374,10 @@ impl<D: Device> VerbsRail<D> {
                 self.say(index);
             }
             Phase::Calling | Phase::Called => self.fail(index, Some(RailFault::TimedOut)),
-            Phase::Closing if link.open == 0 && link.waiting.is_empty() => self.end(index, None, How::THROUGH),
+            Phase::Closing if link.open == 0 && link.waiting.is_empty() => {
+                let how = if link.heard { How::THROUGH } else { How::Unheard };
+                self.end(index, None, how);
+            }
             Phase::Closing => self.fail(index, None),
             Phase::Failing(_) if link.halves().is_some() => self.press_on(index),
             Phase::Failing(_) => self.finish(index),

@@ -13,7 +13,7 @@
 //! What a REFUSAL says of its sender's end (`Left`) makes the difference between all this.
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::time::Nanos;
+use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{Device, ModifyError, QpChange, QpState};
 
 use super::super::link::{Link, Phase};
@@ -24,8 +24,10 @@ use super::{Inward, State};
 /// What had come to a target is in memory and in its queue by then: of its kind no event tells (a last-WQE event belongs to
 /// queue pairs that were made with their shared receive queue), and what is acknowledged need not be in memory.
 const SETTLE: Nanos = Nanos::from_micros(200);
-/// How often a set-up message could have been answered until a peer's word is waited for no more.
+/// How often a set-up message can be said again until a peer's word is waited for no more, and no less time than that: a
+/// peer looks only now and then, and what is given up with its target is all that it has with this node.
 const WORD_PAUSES: u64 = 4;
+const WORD_MIN: Nanos = Nanos::from_millis(4);
 
 /// Why a link ends, as far as its queue pairs are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub(in super::super) enum How {
     Hard,
     /// Its initiator is broken.
     Broken,
+    /// This side is through, and the peer was never heard: something of it may be under way.
+    Unheard,
     /// The peer's end is over, and so it is left; or both sides are through with each other.
     Word(Left),
 }
@@ -51,17 +55,18 @@ impl<D: Device> VerbsRail<D> {
         let up = before != Phase::Called;
         let must_kill = match how {
             How::Hard => up,
-            How::Broken => false,
+            How::Broken | How::Unheard => false,
             How::Word(left) => up && !left.drained,
         };
         let inward = match how {
             _ if must_kill => self.kill_target(index),
-            How::Broken if up => Inward::Open,
+            How::Broken | How::Unheard if up => Inward::Open,
             _ => Inward::Settling(self.now + SETTLE),
         };
         let sends_nothing = match how {
             How::Hard => open > 0,
             How::Broken => true,
+            How::Unheard => false,
             How::Word(left) => left.target_dead,
         };
         if sends_nothing {
@@ -69,30 +74,87 @@ impl<D: Device> VerbsRail<D> {
             self.break_initiator(out, fault);
         }
         let works = out.and_then(|out| self.initiators.get(out)).is_some_and(|it| it.state != State::Broken);
-        // What is open may end well still, and then the peer hears better news.
-        let says = !(works && open > 0);
-        if says {
-            self.say_left(index, Left { drained: works, target_dead: must_kill });
-        }
-        let (now, deadline) = (self.now, self.now + self.options.drain_time);
-        let patience = now + Nanos(self.first_pause().0.saturating_mul(WORD_PAUSES));
-        let due = if let Inward::Settling(at) = inward { at } else { patience };
+        let (now, pause) = (self.now, self.first_pause());
+        let (deadline, patience) = (now + self.options.drain_time, now + self.word_time());
         if let Some(link) = self.links.get_mut(index) {
-            link.deadline = deadline;
+            (link.deadline, link.pause) = (deadline, pause);
             if let Some(halves) = link.halves_mut() {
-                (halves.inward, halves.patience, halves.said) = (inward, patience, says);
+                (halves.inward, halves.patience) = (inward, patience);
             }
         }
+        // What is open may end well still, and then the peer hears better news.
+        if !(works && open > 0) {
+            self.say_left(index, Left { drained: works, target_dead: must_kill });
+        }
+        let due = if let Inward::Settling(at) = inward { at } else { self.word_due(index) };
         self.links.set_timer(index, Some(due.min(deadline)));
         self.failing.push(index);
     }
 
-    /// Tells the peer what is left of this end. A hint only (V-7).
+    /// So long a peer's word is waited for, from when it was told itself.
+    fn word_time(&self) -> Nanos {
+        let pauses = Nanos(self.options.resend_first.0.saturating_mul(WORD_PAUSES));
+        pauses.max(WORD_MIN).min(Nanos(self.options.drain_time.0 / 2))
+    }
+
+    /// When to say once more what is left of a failing link whose peer's word has not come: soon where it is not out yet,
+    /// and else seldom, as others may have to say something, too.
+    fn word_due(&self, index: u32) -> Time {
+        let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
+            return self.now;
+        };
+        let half = Nanos(halves.patience.0.saturating_sub(self.now.0) / 2);
+        let pause = if halves.said { half.max(link.pause) } else { link.pause };
+        (self.now + pause).min(halves.patience)
+    }
+
+    /// Tells the peer what is left of this end. A hint only (V-7); it is said again where it does not get out.
     fn say_left(&mut self, index: u32, left: Left) {
         let Some(link) = self.links.get(index) else { return };
         let (peer, nonce, Some(answers)) = (link.peer, link.nonce, link.theirs) else { return };
         let attempt = self.attempts;
-        self.send_setup(peer, attempt, nonce, SetupKind::Refusal { answers, reason: Reason::Over, left });
+        let is_out = self.send_setup(peer, attempt, nonce, SetupKind::Refusal { answers, reason: Reason::Over, left });
+        let patience = self.now + self.word_time();
+        let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) else { return };
+        if is_out && !halves.said {
+            halves.patience = halves.patience.max(patience);
+        }
+        halves.said = is_out || halves.said && halves.word == Some(left);
+        halves.word = Some(left);
+    }
+
+    /// The same once more.
+    fn say_left_again(&mut self, index: u32) {
+        let left = self.links.get(index).and_then(Link::halves).and_then(|halves| halves.word);
+        if let Some(left) = left {
+            self.say_left(index, left);
+        }
+    }
+
+    /// Whether a failing link that has nothing to wait for has told its peer so, which it does here; else it is to be asked
+    /// again. Where nothing can be said, or for too long, nobody is told.
+    pub(in super::super) fn has_said(&mut self, index: u32) -> bool {
+        let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
+            return true;
+        };
+        let deadline = link.deadline;
+        if halves.said || link.theirs.is_none() || self.broken || self.outage.is_some() || self.now >= deadline {
+            return true;
+        }
+        let left = halves.word.unwrap_or(Left { drained: self.is_drained(link), target_dead: false });
+        self.say_left(index, left);
+        let said = self.links.get(index).and_then(Link::halves).is_none_or(|halves| halves.said);
+        if !said {
+            let due = (self.now + self.first_pause()).min(deadline);
+            self.links.set_timer(index, Some(due));
+        }
+        said
+    }
+
+    /// Whether all was acknowledged that a link sent. What an initiator in error gives back need not have been.
+    fn is_drained(&self, link: &Link) -> bool {
+        let breaks = |out| self.initiators.get(out).is_some_and(|it| it.state == State::Broken);
+        link.open == 0 && !link.initiator().is_some_and(breaks)
     }
 
     /// Nothing more comes over a link's target.
@@ -182,8 +244,15 @@ impl<D: Device> VerbsRail<D> {
         }
         let (mut due, open, out) = (link.deadline, link.open, link.initiator());
         let Some(halves) = link.halves() else { return };
-        let patience = halves.patience;
-        if halves.inward == Inward::Open {
+        let (inward, patience) = (halves.inward, halves.patience);
+        if inward == Inward::Open && self.now < patience {
+            self.say_left_again(index);
+            let due = self.word_due(index).min(due);
+            self.links.set_timer(index, Some(due));
+            self.failing.push(index);
+            return;
+        }
+        if inward == Inward::Open {
             return self.shut(index);
         }
         if open > 0 && self.now < patience {
@@ -200,13 +269,13 @@ impl<D: Device> VerbsRail<D> {
     pub(in super::super) fn give_halves_up(&mut self, index: u32) {
         let Some(link) = self.links.get(index) else { return };
         let (open, out, Some(halves)) = (link.open, link.initiator(), link.halves()) else { return };
-        let (into, said, is_called) = (halves.into, halves.said, link.theirs.is_some());
+        let (into, said, is_called, drained) = (halves.into, halves.said, link.theirs.is_some(), self.is_drained(link));
         if open > 0 {
             self.break_initiator(out, RailFault::Device { code: codes::SHARED });
             self.destroy_initiator(out);
         }
         if is_called && !said && !self.broken {
-            self.say_left(index, Left { drained: open == 0, target_dead: false });
+            self.say_left(index, Left { drained, target_dead: false });
         }
         if let Some(target) = into {
             if self.by_number.get(&target.number) == Some(&index) {

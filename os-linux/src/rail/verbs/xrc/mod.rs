@@ -27,10 +27,10 @@ mod ends;
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
-use rerail_verbs::contract::{Device, Qp, QpCaps, QpChange, QpId, QpInit, QpKind, QpState};
+use rerail_verbs::contract::{AddressVector, Device, Qp, QpCaps, QpChange, QpId, QpInit, QpKind, QpState};
 
 use super::link::{Ends, Link, Phase};
-use super::wire::{Reason, SetupKind, Terms, XrcTerms};
+use super::wire::{Left, Reason, SetupKind, Terms, XrcTerms};
 use super::{VerbsRail, codes};
 
 pub(super) use ends::How;
@@ -52,14 +52,24 @@ pub(super) struct Halves {
     pub inward: Inward,
     /// Of a link that ends: so long its requests may take to come back well.
     pub patience: Time,
-    /// Of a link that ends: the peer was told that nothing goes out any more.
+    /// Of a link that ends: what the peer is to be told of it, and whether that is out.
+    pub word: Option<Left>,
     pub said: bool,
 }
 
 impl Default for Halves {
     /// Of a link that begins.
     fn default() -> Self {
-        Halves { out: None, into: None, srq: 0, mtu: 0, inward: Inward::Open, patience: Time(0), said: false }
+        Halves {
+            out: None,
+            into: None,
+            srq: 0,
+            mtu: 0,
+            inward: Inward::Open,
+            patience: Time(0),
+            word: None,
+            said: false,
+        }
     }
 }
 
@@ -178,16 +188,17 @@ impl<D: Device> VerbsRail<D> {
         let node = self.peers.node(link.peer).ok_or(RailFault::Refused)?;
         // Who waits must have time left for a call of its own.
         let wait = options.wait.min(Nanos(self.options.handshake_timeout.0 / 8));
-        let mut found = None;
-        let mut waits = false;
+        let (mut found, mut oldest) = (None, None::<Time>);
         for (number, it) in self.initiators.slots.iter().enumerate() {
             let Some(it) = it.as_ref().filter(|it| it.node == node) else { continue };
             match it.state {
                 State::Live { .. } if found.is_none() => found = Some(number as u32),
-                State::Calling => waits |= patient && it.began + wait > self.now,
+                State::Calling => oldest = Some(oldest.map_or(it.began, |began| began.min(it.began))),
                 _ => {}
             }
         }
+        // Where the first call to a node got no answer in time, nobody waits for the later ones either.
+        let waits = patient && oldest.is_some_and(|began| began + wait > self.now);
         if let Some(out) = found.filter(|out| !self.is_working(*out)) {
             // Its event is on the way.
             self.break_initiator(Some(out), RailFault::Device { code: codes::SHARED });
@@ -225,7 +236,7 @@ impl<D: Device> VerbsRail<D> {
         let Some(peer) = self.links.get(index).map(|link| link.peer) else { return Err(Reason::Over) };
         let qp = match xrc.through {
             0 => self.make_target(peer, theirs).map_err(|_| Reason::Full)?,
-            number => self.open_target(number, theirs.qp).ok_or(Reason::Target)?,
+            number => self.open_target(peer, number, theirs.qp).ok_or(Reason::Target)?,
         };
         if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
             (halves.into, halves.srq, halves.mtu) = (Some(qp), xrc.srq, theirs.mtu);
@@ -235,11 +246,19 @@ impl<D: Device> VerbsRail<D> {
         Ok(())
     }
 
-    /// Another process's target, if it is the one that a sender's initiator is connected to, and works.
-    fn open_target(&mut self, number: u32, sender: u32) -> Option<Qp> {
+    /// Another process's target, if it is the one that a sender's initiator is connected to, and works. Numbers of queue
+    /// pairs are a device's own: the sender is known by its port, too.
+    fn open_target(&mut self, peer: PeerId, number: u32, sender: u32) -> Option<Qp> {
+        let holder = self.by_number.get(&number).and_then(|index| self.links.get(*index));
+        if holder.is_some_and(|link| link.peer != peer && !matches!(link.phase, Phase::Failing(_))) {
+            return None;
+        }
+        let way = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index)?;
         let qp = self.device.open_qp(self.objects.domain?, number).ok()?;
         let is_it = self.device.query_qp(qp.id).is_ok_and(|info| {
-            matches!(info.state, QpState::Rtr | QpState::Rts) && info.attributes.destination == Some(sender)
+            let works = matches!(info.state, QpState::Rtr | QpState::Rts);
+            let leads_there = info.attributes.address.is_none_or(|address| is_same_port(&address, &way));
+            works && leads_there && info.attributes.destination == Some(sender)
         });
         if !is_it {
             let _ = self.device.destroy_qp(qp.id);
@@ -364,6 +383,14 @@ impl<D: Device> VerbsRail<D> {
             },
             _ => {}
         }
+    }
+}
+
+/// Whether two ways lead to one port: that of a GID where both have one, that of a LID otherwise.
+fn is_same_port(a: &AddressVector, b: &AddressVector) -> bool {
+    match (a.global, b.global) {
+        (Some(a), Some(b)) => a.dgid == b.dgid,
+        _ => a.dlid == b.dlid,
     }
 }
 
