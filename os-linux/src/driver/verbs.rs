@@ -100,19 +100,14 @@ pub(super) fn open(
         false => settings.verbs_devices.iter().map(|word| Wanted::parse(word)).collect(),
         true => every_port(&devices),
     };
-    let file = match settings.verbs_xrc {
-        Xrc::Off => None,
-        Xrc::On | Xrc::Auto => {
-            let file = DomainFile::open(key.job_id).map_err(|why| failed("verbs", RailError::Domain(why)))?;
-            Some(Arc::new(file))
-        }
-    };
+    let mut file = None;
     let (mut rails, mut first) = (Vec::new(), None);
     for want in wanted {
         let index = u8::try_from(rails.len()).unwrap_or(u8::MAX);
-        match open_one(settings, rank, size, key, &devices, &want, index, numbers, file.clone()) {
+        match open_one(settings, rank, size, key, &devices, &want, index, numbers, &mut file) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
+            Err((name, why @ RailError::Domain(_))) => return Err(failed(&name, why)),
             Err((name, why)) => {
                 tracing::warn!(rail = %name, %why, "this device is not used");
                 first.get_or_insert((name, why));
@@ -158,7 +153,7 @@ fn open_one(
     want: &Wanted,
     index: u8,
     numbers: &mut Numbers,
-    file: Option<Arc<DomainFile>>,
+    domain: &mut Option<Arc<DomainFile>>,
 ) -> Result<VerbsRail<IbDevice>, (String, RailError)> {
     let plain = format!("verbs:{}", want.device);
     let found = devices.find(&want.device).ok_or_else(|| {
@@ -170,12 +165,11 @@ fn open_one(
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
     let relaxed = settings.verbs_relaxed_ordering;
     let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
-    let has_xrc = device.limits().xrc;
-    if settings.verbs_xrc == Xrc::Auto && !has_xrc {
-        tracing::info!(rail = %name, "the device has no XRC, connections are RC");
+    if settings.verbs_xrc == Xrc::On && !device.limits().xrc {
+        return Err((name, RailError::Rail(VerbsError::NoXrc { device: want.device.clone() })));
     }
-    // Where it is on and the device has none, opening the rail says so.
-    let file = file.filter(|_| has_xrc || settings.verbs_xrc == Xrc::On);
+    let file = domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(key.job_id))
+        .map_err(|why| (name.clone(), RailError::Domain(why)))?;
     let place = Device::of_verbs(&want.device, choice.port.number);
     let options = VerbsOptions {
         name: name.clone(),
@@ -210,6 +204,31 @@ fn open_one(
     }))
 }
 
+/// The file by which a rail finds its XRC domain, one for all rails, opened for the first that can use it; `None`: the rail
+/// connects by RC. That it can't be had is an error only where XRC was asked for.
+fn domain_for<F>(
+    xrc: Xrc,
+    has_xrc: bool,
+    rail: &str,
+    domain: &mut Option<Arc<F>>,
+    open: impl FnOnce() -> io::Result<F>,
+) -> io::Result<Option<Arc<F>>> {
+    if xrc == Xrc::Off || !has_xrc {
+        if xrc == Xrc::Auto {
+            tracing::info!(rail, "the device has no XRC, connections are RC");
+        }
+        return Ok(None);
+    }
+    if domain.is_none() {
+        match open() {
+            Ok(file) => *domain = Some(Arc::new(file)),
+            Err(why) if xrc == Xrc::On => return Err(why),
+            Err(why) => tracing::warn!(rail, %why, "no file for the XRC domain in /dev/shm, connections are RC"),
+        }
+    }
+    Ok(domain.clone())
+}
+
 /// A device as rails use it.
 fn prepared(context: Context, relaxed: bool) -> Result<IbDevice, QueryError> {
     let mut device = IbDevice::new(context)?;
@@ -236,6 +255,26 @@ mod tests {
         assert_eq!(Wanted::parse("mlx5_0"), wanted("mlx5_0", None, None));
         assert_eq!(Wanted::parse("mlx5_0/2"), wanted("mlx5_0", Some(2), None));
         assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
+    }
+
+    /// No file is made for devices without XRC; that there is none ends the start only where XRC was asked for.
+    #[test]
+    fn the_domain_is_found_by_one_file_which_auto_can_do_without() {
+        let refused = || -> io::Result<u8> { Err(io::ErrorKind::PermissionDenied.into()) };
+        let never = || -> io::Result<u8> { panic!("there is no use for it") };
+        let mut none = None;
+        assert_eq!(domain_for(Xrc::Off, true, "a", &mut none, never).unwrap(), None);
+        assert_eq!(domain_for(Xrc::Auto, false, "a", &mut none, never).unwrap(), None);
+        assert_eq!(domain_for(Xrc::Auto, true, "a", &mut none, refused).unwrap(), None);
+        assert_eq!(
+            domain_for(Xrc::On, true, "a", &mut none, refused).unwrap_err().kind(),
+            io::ErrorKind::PermissionDenied
+        );
+        let mut one = None;
+        for xrc in [Xrc::Auto, Xrc::On] {
+            assert_eq!(domain_for(xrc, true, "a", &mut one, || Ok(3)).unwrap().as_deref(), Some(&3));
+        }
+        assert_eq!(domain_for(Xrc::On, true, "a", &mut one, never).unwrap().as_deref(), Some(&3));
     }
 
     /// Asked for where there is none: an error that says what to do.

@@ -199,7 +199,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(verbs_relaxed_ordering: switch,
         "Whether a verbs device's writes to memory may pass each other on the bus, where it knows that."),
     knob!(verbs_xrc: choice XRC_NAMES, XRC,
-        "Whether verbs rails connect by XRC, by which the processes of a node share what leads to another node; the same in all processes. On: a device that has none is an error. Auto: over such devices rails connect by RC."),
+        "Whether verbs rails connect by XRC, by which the processes of a node share what leads to another node; the same in all processes. On: a device that has none is an error. Auto: over such devices, and where /dev/shm can't be used, rails connect by RC; the devices of all processes must be alike."),
     knob!(shm_slots: number u32, count(2, 65_536),
         "Slots of the shared-memory ring of each peer and direction; a ring has at most 1 GiB."),
     knob!(shm_slot_bytes: number u32, Kind::Bytes { min: 1024, max: 4 << 20, also: Also::MultipleOf(64) },
