@@ -129,7 +129,7 @@ heal() {
 # What this kernel can do.
 sorts="link flap rate silence route address all"
 without=
-if command -v ss > /dev/null && reset 0 1 "$folder/error" && ! grep -qi "not supported" "$folder/error"; then
+if reset 0 1 "$folder/error" && ! grep -qi "not supported" "$folder/error"; then
     sorts="$sorts reset"
 else
     without="$without reset (ss -K: $(tr '\n' ' ' < "$folder/error"))"
@@ -164,15 +164,21 @@ child=$!
 # Both have started: one of them calls over a rail, and the other one has had time to have seen to the end what it read.
 met() {
     for _ in $(seq 300); do
-        [ -n "$(ip netns exec "$left" ss -Htn state established dst "$(net_of 0).2" 2> "$folder/error")" ] && break
+        if [ -n "$(ip netns exec "$left" ss -Htn state established dst "$(net_of 0).2" 2> "$folder/error")" ]; then
+            sleep 1
+            return 0
+        fi
         pause 100
     done
-    sleep 1
+    return 1
 }
 (
-    met
-    ip netns exec "$left" ss -K -t state established dst 10.79.9.2 > "$folder/met" 2>&1 || true
-    ip -n "$right" link set "rrb9-$id" down
+    if met; then
+        ip netns exec "$left" ss -K -t state established dst 10.79.9.2 > "$folder/met" 2>&1 || true
+        ip -n "$right" link set "rrb9-$id" down
+    else
+        echo "no connection over rail 0 after 30 s: the pair over which they meet is left alone" >&2
+    fi
     running=
     while read -r wait kind rail side len; do
         pause "$wait"

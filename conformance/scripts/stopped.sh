@@ -41,11 +41,12 @@ fi
 
 folder=$(mktemp -d)
 child=
+measures=
 finish() {
     status=$?
     trap - EXIT INT TERM
     # A process that is stopped dies of this as well.
-    [ -z "$child" ] || kill -KILL "$child" 2> /dev/null || true
+    for pid in $child $measures; do kill -KILL "$pid" 2> /dev/null || true; done
     rm -rf "$folder"
     exit "$status"
 }
@@ -61,6 +62,26 @@ RERAIL_TCP_SNDBUF=64K
 RERAIL_TCP_RCVBUF=64K
 export RERAIL_KEY RERAIL_RAILS RERAIL_TCP_USER_TIMEOUT RERAIL_TCP_SNDBUF RERAIL_TCP_RCVBUF
 
+# Connections that stand between the second interface and another one, both ends of them held by a process of the two: that
+# they meet goes over the first one. The fields of proc_pid_net(5): addresses are in hexadecimal, 01 is ESTABLISHED.
+rails() {
+    for pid in "$child" "$measures"; do
+        # Descriptors may be closed while they are listed.
+        find "/proc/$pid/fd" -lname 'socket:*' -printf '%l\n' 2> /dev/null || true
+    done | tr -dc '0-9\n' > "$folder/sockets"
+    awk 'FNR == NR { held[$1]; next }
+        $4 == "01" && $2 ~ /^0200007F:/ && $10 in held { near++ }
+        $4 == "01" && $3 ~ /^0200007F:/ && $10 in held { far++ }
+        END { print (near && far) ? "stands" : "" }' "$folder/sockets" /proc/net/tcp
+}
+
+# Says what both sides have said, and ends.
+give_up() {
+    echo "$1" >&2
+    cat "$folder/left" "$folder/right" >&2
+    exit 1
+}
+
 # Starts both sides: "$1" seconds of messages. The one that listens is `child`, the other one `measures`.
 start() {
     RERAIL_HOST_ID=right "$binary" perf --listen 127.0.0.1:0 --interfaces 127.0.0.1,127.0.0.2 > "$folder/right" 2>&1 &
@@ -74,16 +95,24 @@ start() {
     RERAIL_HOST_ID=left "$binary" perf mixed --verify --seconds "$1" --window 32 --connect "$address" \
         --interfaces 127.0.0.1,127.0.0.2 --json > "$folder/result" 2> "$folder/left" &
     measures=$!
-    # Amid messages, on any machine that is not very slow; on one that is, they are being started, which must do no harm
-    # either.
-    sleep 3
+    # Both hold a connection of the second rail: they have read each other's cards. A second later they are amid messages, or
+    # nearly, which must do no harm either.
+    tries=0
+    until [ -n "$(rails)" ]; do
+        kill -0 "$measures" 2> /dev/null || give_up "it ended before it was connected over a rail"
+        [ "$tries" -lt 300 ] || give_up "not connected over a rail after 30 s"
+        tries=$((tries + 1))
+        sleep 0.1
+    done
+    sleep 1
 }
 
 start $((seconds + 8))
-kill -STOP "$child"
+kill -STOP "$child" || give_up "it ended before it could be stopped"
 sleep "$seconds"
 kill -CONT "$child"
 wait "$measures" || { cat "$folder/left" "$folder/right" >&2; exit 1; }
+measures=
 wait "$child" || { cat "$folder/right" >&2; exit 1; }
 child=
 sum() { sed -n "s/^ *\"$1\": \([0-9.]*\),*$/\1/p" "$folder/result" | awk '{ sum += $1 } END { printf "%.0f", sum }'; }
@@ -100,9 +129,10 @@ if [ "$(sum failures)" = 0 ]; then
 fi
 
 start 60
-kill -KILL "$child"
+kill -KILL "$child" || give_up "it ended before it could be killed"
 status=0
 wait "$measures" || status=$?
+measures=
 echo "killed: $(cat "$folder/left")"
 if [ "$status" != 3 ] || ! grep -q "^rerail: rank 0 (right, pid $child, over tcp) is lost: rail tcp:" "$folder/left"; then
     echo "ended with $status, and did not name it" >&2

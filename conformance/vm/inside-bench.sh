@@ -39,8 +39,8 @@ run_send() { bandwidth --devices rxe0; }
 run_put() { bandwidth --devices rxe0 --op put; }
 run_two() { bandwidth; }
 
-# Runs, and keeps one figure a line: file of the name, of the size.
-keep() { "run_$1" >>"/tmp/all/$1-$size"; echo >>"/tmp/all/$1-$size"; }
+# Runs, and keeps one line a round: its figure, or none. File of the name, of the size.
+keep() { echo "$("run_$1")" >>"/tmp/all/$1-$size"; }
 for round in $(seq "$rounds"); do
     for size in $sizes; do
         case $size in
@@ -62,15 +62,17 @@ done
 
 middle() { grep . | sort -g | awk '{ all[NR] = $1 } END { if (NR) printf "%.4f", (all[int((NR + 1) / 2)] + all[int(NR / 2) + 1]) / 2 }'; }
 median() { middle <"/tmp/all/$1-$size" | awk -v digits="$2" '{ printf "%." digits "f", $1 }'; }
+# Lines stand side by side as the rounds did: where one has no figure, the neighbours stay neighbours.
+quotients() { paste /tmp/above /tmp/below | awk -F'\t' '$1 > 0 && $2 > 0 { print $1 / $2 }'; }
 # Of the quotients round by round.
 ratio() {
-    grep . "/tmp/all/$1-$size" >/tmp/above
-    grep . "/tmp/all/$2-$size" >/tmp/below
-    paste /tmp/above /tmp/below | awk '$2 > 0 { print $1 / $2 }' | middle | awk '{ printf "%.2f", $1 }'
+    cp "/tmp/all/$1-$size" /tmp/above
+    cp "/tmp/all/$2-$size" /tmp/below
+    quotients | middle | awk '{ printf "%.2f", $1 }'
 }
 # Least and most of the quotients.
 spread() {
-    paste /tmp/above /tmp/below | awk '$2 > 0 { print $1 / $2 }' | sort -g |
+    quotients | sort -g |
         awk 'NR == 1 { least = $1 } { most = $1 } END { printf "%.2f to %.2f", least, most }'
 }
 echo "| size | ib_send_lat us | rerail us | ratio | least to most |"

@@ -36,8 +36,10 @@ traffic() {
     done
     fail "no traffic over both rails"
 }
-# Nothing was lost, doubled, damaged or out of order, and both rails are there.
+# Messages flowed until after the last fault, which is over; nothing was lost, doubled, damaged or out of order, and both
+# rails are there.
 all_well() {
+    kill -0 $pid 2>/dev/null || fail "$1: the traffic was over before the last fault was: let it run for longer"
     wait $pid || fail "$1: the traffic ended with $?"
     for device in rxe0 rxe1; do
         grep -q "verbs:$device" /tmp/traffic || fail "$1: rail $device is missing"
@@ -66,7 +68,7 @@ add() {
 }
 
 case_links_in_turn() {
-    traffic 8
+    traffic 14
     for rail in 0 1; do
         $ip link set v$rail down
         sleep 1
@@ -77,7 +79,7 @@ case_links_in_turn() {
 }
 
 case_links_at_once() {
-    traffic 7
+    traffic 12
     $ip link set v0 down
     $ip link set v1 down
     sleep 1
@@ -87,7 +89,7 @@ case_links_at_once() {
 }
 
 case_addresses() {
-    traffic 8
+    traffic 14
     # The GID of the address goes with it; the new one gets a GID of its own, in the same place of the table.
     $ip addr del 10.0.1.1/24 dev v1
     sleep 0.5
@@ -100,7 +102,7 @@ case_addresses() {
 
 case_removal() {
     for rail in 1 0; do
-        traffic 8
+        traffic 14
         soon rdma link delete rxe$rail
         echo "ok: rdma link delete rxe$rail is through: the processes have closed it"
         sleep 1

@@ -5,12 +5,12 @@
 //! host does; the processes are this program again. Every message is checked byte by byte.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{Event, Recv, Send};
 use rerail_core::ids::{OpId, PeerId};
@@ -26,6 +26,8 @@ const RANKS: u32 = 2;
 const BYTES: usize = 300_000;
 /// Nothing here takes so long unless it hangs.
 const HANG: Duration = Duration::from_secs(120);
+/// Between two looks at something that has no wait with a limit.
+const PAUSE: Duration = Duration::from_millis(10);
 
 // ---- a rank
 
@@ -247,6 +249,10 @@ impl Process {
     fn start(rank: u32, port: &str, boot_timeout: &str) -> Process {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--nocapture", "--test-threads=1"])
+            // A launcher of this test's own processes may have left its words here.
+            .env_remove("PMI_FD")
+            .env_remove("PMI_SIZE")
+            .env_remove("PMI_RANK")
             .env(ROLE, "rank")
             .env("PMI_PORT", port)
             .env("PMI_ID", rank.to_string())
@@ -273,6 +279,33 @@ impl Process {
             }
         }
     }
+
+    /// The number of the last round that it has told of, if it has told of one that was not taken yet.
+    fn last_round(&self) -> Option<u64> {
+        self.said.try_iter().filter_map(|line| round_in(&line)).last()
+    }
+
+    /// Waits until it tells of this round, or a later one.
+    fn reaches(&self, round: u64) {
+        while round_in(&self.says("round")).is_none_or(|reached| reached < round) {}
+    }
+
+    /// Waits until it ends, which must be well.
+    fn ends(&mut self) {
+        let since = Instant::now();
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return assert!(status.success(), "ended with {status}"),
+                None if since.elapsed() > HANG => panic!("does not end"),
+                None => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+}
+
+/// The number in a line that tells of a round.
+fn round_in(line: &str) -> Option<u64> {
+    line.strip_prefix("round ")?.parse().ok()
 }
 
 impl Drop for Process {
@@ -295,13 +328,35 @@ fn job(
         Arc::new(Launcher { board: Mutex::default(), moved: Condvar::new(), fault, streams: Mutex::default() });
     let mut ranks = [0, 1].map(|rank| Process::start(rank, &port, boot_timeout));
     for _ in 0..RANKS {
-        let (stream, _) = listener.accept().unwrap();
+        let stream = accept(&listener, &mut ranks);
         let launcher = launcher.clone();
         std::thread::spawn(move || launcher.serve(stream));
     }
     of(&launcher, &mut ranks);
-    for rank in &mut ranks {
-        assert!(rank.child.wait().unwrap().success());
+    ranks.iter_mut().for_each(Process::ends);
+}
+
+/// The next connection of a rank; a rank that ends before it has called is told.
+fn accept(listener: &TcpListener, ranks: &mut [Process; 2]) -> TcpStream {
+    let since = Instant::now();
+    listener.set_nonblocking(true).unwrap();
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).unwrap();
+                return stream;
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => panic!("{error}"),
+        }
+        for (rank, process) in ranks.iter_mut().enumerate() {
+            // One that has called and is through with its fault may end well.
+            if let Some(status) = process.child.try_wait().unwrap().filter(|status| !status.success()) {
+                panic!("rank {rank} ended with {status} before all had called");
+            }
+        }
+        assert!(since.elapsed() < HANG, "a rank does not call");
+        std::thread::sleep(PAUSE);
     }
 }
 
@@ -330,13 +385,13 @@ fn a_launcher_that_dies_while_messages_flow() {
     job("100s", None, |launcher, ranks| {
         for rank in &mut *ranks {
             rank.says("started");
-            rank.says("round");
+            rank.reaches(0);
         }
         launcher.streams.lock().unwrap().drain().for_each(|(_, stream)| reset(&stream));
-        for _ in 0..5 {
-            for rank in &mut *ranks {
-                rank.says("round");
-            }
+        // What was said before the reset may wait here still; after so many rounds more they were made without a launcher.
+        for rank in &*ranks {
+            let before = rank.last_round().unwrap_or_default();
+            rank.reaches(before + 200);
         }
         writeln!(ranks[0].stdin, "end").unwrap();
         for rank in ranks {

@@ -106,11 +106,12 @@ impl Pmi1 {
 
     fn introduce(mut channel: Channel, id: u32) -> Result<Self, BootError> {
         const DOING: &str = "introduction (initack)";
-        channel.ask(DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
+        let limit = channel.limit();
+        channel.ask_until(limit, DOING, &format!("cmd=initack pmiid={id}"), "initack")?;
         let (mut rank, mut size) = (None, None);
         // Hydra follows up with size, rank and debug level; the last one ends the introduction.
         for _ in 0..8 {
-            let (line, said) = channel.listen(DOING, channel.limit())?;
+            let (line, said) = channel.listen(DOING, limit)?;
             let told = |name| match line.get(name) {
                 None => Ok(None),
                 Some(_) => match line.number(name).map(u32::try_from) {
@@ -185,13 +186,14 @@ impl Pmi1 {
         const DOING: &str = "reading (get)";
         let question = format!("cmd=get kvsname={} key={key}", self.kvsname);
         let (line, said) = self.channel.ask(DOING, &question, "get_result")?;
-        if line.number("rc").map_err(|why| strange(DOING, why, &said))? != 0 {
+        let code = line.number("rc").map_err(|why| strange(DOING, why, &said));
+        if self.channel.sense(code)? != 0 {
             // The protocol has one code for "no such key" and for everything else.
             return Ok(None);
         }
         match line.get("value") {
             Some(value) => Ok(Some(value.into())),
-            None => Err(strange(DOING, "no value".into(), &said)),
+            None => self.channel.sense(Err(strange(DOING, "no value".into(), &said))),
         }
     }
 }
@@ -378,12 +380,15 @@ impl Limit {
     /// Waits until a descriptor is ready (its mode is shared with whoever inherited it, so it stays as it is).
     fn wait(self, fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
         loop {
-            let left = self.left(doing)?.map(|left| Timespec {
+            // The descriptor is asked even where the time is over: a process that was held up may find the answer there.
+            let left = self.left(doing);
+            let span = left.as_ref().map_or(Some(Duration::ZERO), |left| *left).map(|left| Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
                 tv_nsec: left.subsec_nanos().into(),
             });
-            match poll(&mut [PollFd::new(&fd, flags)], left.as_ref()) {
-                Ok(0) | Err(Errno::INTR) => {}
+            match poll(&mut [PollFd::new(&fd, flags)], span.as_ref()) {
+                Ok(0) => drop(left?),
+                Err(Errno::INTR) => {}
                 Ok(_) => return Ok(()),
                 Err(errno) => return Err(BootError::Io { doing, source: errno.into() }),
             }
@@ -414,6 +419,17 @@ impl Channel {
     /// One question, one answer of the kind `expected`, its code checked where only success makes sense.
     fn ask(&mut self, doing: &'static str, question: &str, expected: &str) -> Result<(Line, Vec<u8>), BootError> {
         let limit = self.limit();
+        self.ask_until(limit, doing, question, expected)
+    }
+
+    /// [`ask`](Self::ask) where the time has begun before.
+    fn ask_until(
+        &mut self,
+        limit: Limit,
+        doing: &'static str,
+        question: &str,
+        expected: &str,
+    ) -> Result<(Line, Vec<u8>), BootError> {
         let answered = self.say(doing, question, limit).and_then(|()| {
             let (line, said) = self.listen(doing, limit)?;
             match line.cmd() == expected {
@@ -421,12 +437,17 @@ impl Channel {
                 false => Err(strange(doing, format!("cmd={expected} expected"), &said)),
             }
         });
-        self.is_lost |= answered.is_err();
-        let (line, said) = answered?;
+        let (line, said) = self.sense(answered)?;
         if expected != "get_result" {
-            accepted(doing, &line, &said)?;
+            self.sense(accepted(doing, &line, &said))?;
         }
         Ok((line, said))
+    }
+
+    /// What comes of reading an answer. Unless the launcher refused in so many words, an error is the last one.
+    fn sense<T>(&mut self, read: Result<T, BootError>) -> Result<T, BootError> {
+        self.is_lost |= read.as_ref().is_err_and(|error| !matches!(error, BootError::Refused { .. }));
+        read
     }
 
     fn say(&mut self, doing: &'static str, line: &str, limit: Limit) -> Result<(), BootError> {

@@ -407,6 +407,37 @@ fn after_an_answer_that_is_late_nothing_is_asked_but_an_abort_is_said() {
     assert_eq!(commands, ["cmd=init", "cmd=get_maxes", "cmd=get_my_kvsname", "cmd=barrier_in", "cmd=abort"]);
 }
 
+/// B-1: an answer that can't be read is none, and the next one could be anybody's.
+#[test]
+fn after_an_answer_that_makes_no_sense_nothing_is_asked() {
+    type Ask = fn(&mut Pmi1) -> Result<(), BootError>;
+    let cases: [(&str, Ask); 3] = [
+        ("cmd=put_result rc=fine", |boot| boot.put("k", "v")),
+        ("cmd=get_result rc=fine value=v", |boot| boot.get(0, "k").map(drop)),
+        ("cmd=get_result rc=0", |boot| boot.get(0, "k").map(drop)),
+    ];
+    for (said, ask) in cases {
+        let (client, mut server) = UnixStream::pair().unwrap();
+        answer(&mut server, 3);
+        let mut boot = Pmi1::join(client.into(), 0, 2).unwrap();
+        writeln!(server, "{said}").unwrap();
+        let error = ask(&mut boot).unwrap_err();
+        assert!(matches!(error, BootError::Protocol { .. }), "{said}: {error}");
+        assert!(matches!(boot.fence(), Err(BootError::Over)), "{said}");
+    }
+}
+
+/// B-1: a process that was held up finds the answer that came meanwhile.
+#[test]
+fn an_answer_that_is_there_is_in_time() {
+    let (client, mut server) = UnixStream::pair().unwrap();
+    answer(&mut server, 3);
+    let mut boot = Pmi1::join(client.into(), 0, 2).unwrap();
+    boot.limit(Some(Duration::ZERO));
+    writeln!(server, "cmd=barrier_out").unwrap();
+    boot.fence().unwrap();
+}
+
 /// B-1: the limit is the user's, from the first word on.
 #[test]
 fn the_environment_says_how_long_a_launcher_may_take() {
@@ -422,8 +453,8 @@ fn the_environment_says_how_long_a_launcher_may_take() {
         };
         Pmi1::from_vars(var).unwrap_err()
     };
-    let error = join("20ms");
-    assert!(matches!(error, BootError::Timeout { doing: "introduction (initack)", waited_ms: 20 }), "{error}");
+    let error = join("500ms");
+    assert!(matches!(error, BootError::Timeout { doing: "introduction (initack)", waited_ms: 500 }), "{error}");
     for limit in ["soon", "20"] {
         let error = join(limit).to_string();
         assert!(error.contains(TIMEOUT_VARIABLE) && error.contains(limit), "{error}");

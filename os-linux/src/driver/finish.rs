@@ -1,7 +1,7 @@
 //! Leaving in good order: everything submitted is acknowledged, every peer has heard a goodbye, then the launcher.
 
 use core::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{Event, LossReason};
 use rerail_core::ids::PeerId;
@@ -9,6 +9,10 @@ use rerail_core::time::{Nanos, Time};
 
 use super::{Transport, WaitError, now};
 use crate::bootstrap::BootError;
+
+/// So long the launcher may always take for the goodbye, even where the peers have used up the deadline: one that is well
+/// answers far sooner, and a process that ends without it counts as failed.
+const GOODBYE_MIN: Duration = Duration::from_secs(1);
 
 /// How the peers that this process had to do with were left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -64,20 +68,28 @@ impl Transport {
     /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is acknowledged;
     /// then leaves the job. Events that were not taken are dropped: take the completions that matter before.
     /// A peer that still wants something of this process loses it: where that can be, agree first (a barrier).
-    /// `deadline`: how long to wait for peers at most; `None`: as long as it takes them to answer or to be lost. A peer
-    /// that lives but is not driven does neither, unless `Config::silence_max` is set: give a deadline where that can be.
+    /// `deadline`: how long to wait at most, for peers and then for the launcher, which has a second of its own where the
+    /// peers have left less; `None`: as long as it takes peers to answer or to be lost. A peer that lives but is not driven
+    /// does neither, unless `Config::silence_max` is set: give a deadline where that can be.
     ///
     /// # Errors
     /// Where the system refuses to wait or the launcher refuses the goodbye; a launcher that does not answer is waited for
-    /// as long as the setting `boot_timeout` says, after the peers.
+    /// as long as the setting `boot_timeout` says, or until the deadline, whichever is sooner.
     pub fn finish(mut self, deadline: Option<Duration>) -> Result<Farewell, FinishError> {
+        let since = Instant::now();
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));
         let farewell = self.take_leave(span.map(|span| now() + span)).map_err(FinishError::Wait)?;
         match self.boot.take() {
-            Some(mut boot) => match boot.finalize() {
-                Ok(()) => Ok(farewell),
-                Err(error) => Err(FinishError::Boot { error, farewell }),
-            },
+            Some(mut boot) => {
+                if let Some(deadline) = deadline {
+                    let left = deadline.saturating_sub(since.elapsed()).max(GOODBYE_MIN);
+                    boot.limit(Some(self.boot_limit.map_or(left, |limit| limit.min(left))));
+                }
+                match boot.finalize() {
+                    Ok(()) => Ok(farewell),
+                    Err(error) => Err(FinishError::Boot { error, farewell }),
+                }
+            }
             None => Ok(farewell),
         }
     }

@@ -35,6 +35,7 @@ mod verbs;
 mod wait;
 
 use std::fmt;
+use std::time::Duration;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::Event;
@@ -93,6 +94,8 @@ pub struct Transport {
     /// Something that sends was submitted since the last round.
     submitted: bool,
     boot: Option<Box<dyn Bootstrap>>,
+    /// How long a step of it may take; `None`: as long as it takes.
+    boot_limit: Option<Duration>,
 }
 
 /// When polling gives the processor to others.

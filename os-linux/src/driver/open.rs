@@ -43,7 +43,8 @@ impl Transport {
     /// See [`StartError`].
     pub fn start(options: Options, mut boot: Box<dyn Bootstrap>) -> Result<Transport, StartError> {
         let (rank, size) = (PeerId(boot.rank()), boot.size());
-        boot.limit(options.settings.boot_limit());
+        let boot_limit = options.settings.boot_limit();
+        boot.limit(boot_limit);
         let key = job_key(&mut *boot).map_err(StartError::Boot)?;
         let mut opening = Transport::open(&options, rank, size, &key)?;
         boot.put(CARD_KEY, opening.card()).map_err(StartError::Boot)?;
@@ -55,6 +56,7 @@ impl Transport {
         }
         let mut transport = opening.join()?;
         transport.boot = Some(boot);
+        transport.boot_limit = boot_limit;
         Ok(transport)
     }
 
@@ -114,7 +116,7 @@ impl Opening {
     /// [`StartError::MissingCard`] where one has not.
     pub fn join(self) -> Result<Transport, StartError> {
         let Opening { engine, waiter, spin } = self;
-        Ok(Transport { engine: engine.join()?, waiter, spin, submitted: false, boot: None })
+        Ok(Transport { engine: engine.join()?, waiter, spin, submitted: false, boot: None, boot_limit: None })
     }
 }
 

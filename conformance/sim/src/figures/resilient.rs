@@ -80,7 +80,7 @@ fn at_most(name: impl Into<String>, expected: f64, measured: f64, unit: &'static
     Claim { name: name.into(), expected, relation: Relation::AtMost, tolerance: 0.0, measured, unit }
 }
 
-/// The greatest of some numbers; minus infinity where there is none, which no claim holds of that is about something.
+/// The greatest of some numbers; NaN where there is none, of which no claim holds.
 fn greatest(numbers: impl Iterator<Item = f64>) -> f64 {
     let (count, most) = numbers.fold((0, f64::NEG_INFINITY), |(count, most), number| (count + 1, most.max(number)));
     if count == 0 { f64::NAN } else { most }

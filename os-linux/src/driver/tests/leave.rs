@@ -1,7 +1,9 @@
 //! Leaving: everything arrives before the goodbye, and the launcher hears of it.
 
 use std::cell::Cell;
+use std::io::Write;
 use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use rerail_core::time::Time;
 
 use super::boot::{Board, Seat};
 use super::world::{Fabric, World, on_fabrics, pattern, rails, small, whole};
+use crate::bootstrap::pmi1::Pmi1;
 use crate::bootstrap::{BootError, Bootstrap};
 use crate::driver::{FinishError, Opening, Transport};
 use crate::rail::loopback::Loopback;
@@ -239,6 +242,23 @@ fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
         Err(FinishError::Boot { error: BootError::Timeout { waited_ms: 7, .. }, farewell }) => {
             assert_eq!((farewell.closed, farewell.lost, farewell.abandoned), (1, vec![], vec![]));
         }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// B-3: a launcher that stalls at the end takes no longer than the deadline leaves it, whatever `boot_timeout` says.
+#[test]
+fn a_launcher_that_stalls_at_the_end_is_waited_for_until_the_deadline() {
+    let (mut world, ends) = World::new(Fabric::Tcp);
+    let (client, mut launcher) = UnixStream::pair().unwrap();
+    let answers = "cmd=response_to_init pmi_version=1 pmi_subversion=1 rc=0\n\
+                   cmd=maxes kvsname_max=256 keylen_max=64 vallen_max=1024\ncmd=my_kvsname kvsname=stalls\n";
+    launcher.write_all(answers.as_bytes()).unwrap();
+    let boot = Pmi1::join(client.into(), 0, 2).unwrap();
+    world.at(ends.a).boot = Some(Box::new(boot));
+    let a = world.transports.remove(ends.a);
+    match a.finish(Some(Duration::from_millis(10))) {
+        Err(FinishError::Boot { error: BootError::Timeout { waited_ms, .. }, .. }) => assert_eq!(waited_ms, 1000),
         other => panic!("{other:?}"),
     }
 }

@@ -60,6 +60,18 @@ impl Traffic {
     }
 }
 
+impl Traffic {
+    /// At how many of so many moments something must have been under way that went out again. Less of it is a case that
+    /// measures something else than it says. A get is answered by the device, and what the fault takes along is rarely more
+    /// than the answers.
+    const fn found_min(self, moments: u64) -> u64 {
+        match self {
+            Traffic::Messages | Traffic::Puts | Traffic::Writes => moments.div_ceil(4),
+            Traffic::Gets => 1,
+        }
+    }
+}
+
 /// A way to fail.
 struct Case {
     traffic: Traffic,
@@ -157,13 +169,18 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
     // A fault may find nothing on its way that it could take along.
     let cases: Vec<Vec<Recovery>> =
         found.chunks(moments as usize).map(|moments| moments.iter().flatten().cloned().collect()).collect();
+    for ((case, name), found) in CASES.iter().zip(NAMES).zip(&cases) {
+        if (found.len() as u64) < case.traffic.found_min(moments) {
+            return Err(FigureError::Nothing { what: format!("{name}, {} of {moments} moments", found.len()) });
+        }
+    }
     let drawn = &runs[DRAWN * moments as usize];
     let (history, recovery) = look(drawn)?;
     let drawn = (history, recovery.ok_or_else(|| FigureError::Nothing { what: drawn.what.clone() })?);
     Ok(vec![times(&cases, moments), picture(&drawn)])
 }
 
-/// What is under way, 16 at once, over so many ports, with the faults at a moment.
+/// What a case has under way over its ports, with its faults at a moment.
 fn scenario(case: &Case, at: Span) -> Result<Scenario, FigureError> {
     let mut scenario = testbed(2, 1, case.ports)?;
     // All of them go eagerly: a receiver grants room for a whole window.
@@ -227,6 +244,7 @@ fn times(cases: &[Vec<Recovery>], moments: u64) -> Figure {
         all(5) - REOPEN_MS,
         "ms",
     ));
+    let counts: Vec<String> = NAMES.iter().zip(cases).map(|(name, found)| format!("{name} {}", found.len())).collect();
     let trip = greatest(cases.iter().flat_map(|recoveries| recoveries.iter().map(|one| one.round_trip_us)));
     Figure {
         source: "resilient-2010, VI.D".into(),
@@ -237,13 +255,14 @@ fn times(cases: &[Vec<Recovery>], moments: u64) -> Figure {
         ours: format!(
             "Two nodes of the testbed, messages of 1 KiB, 16 under way, or 64 puts or gets of that size, or one of 1 MiB that is \
              written; the fault at \
-             {moments} moments (those at which something was on its way that had to go out again), the worst of each time. \
+             {moments} moments (those at which something was on its way that had to go out again: {}), the worst of each time. \
              Two ports in use, one of which fails: its link at the sender's or the receiver's end (the device's event \
              comes 3 ms later), a queue pair, a link of which no event tells (the device gives up after 8 time-outs of 4.2 \
              ms); or one port alone: a queue pair, the device (gone for {} ms, opened anew {REOPEN_MS} ms after the fault). A \
              replay is a packet that goes out again under its number, after both ends are fenced, or the first write with \
              fresh keys; a round trip is packets \
              there and back in the same world before the fault, {trip:.1} us at most.",
+            counts.join("; "),
             RELOAD.0 / 1_000_000
         ),
         timeline: None,
