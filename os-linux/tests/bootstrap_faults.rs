@@ -5,12 +5,12 @@
 //! host does; the processes are this program again. Every message is checked byte by byte.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rerail_core::endpoint::{Event, Recv, Send};
 use rerail_core::ids::{OpId, PeerId};
@@ -26,8 +26,6 @@ const RANKS: u32 = 2;
 const BYTES: usize = 300_000;
 /// Nothing here takes so long unless it hangs.
 const HANG: Duration = Duration::from_secs(120);
-/// Between two looks at something that has no wait with a limit.
-const PAUSE: Duration = Duration::from_millis(10);
 
 // ---- a rank
 
@@ -292,14 +290,16 @@ impl Process {
 
     /// Waits until it ends, which must be well.
     fn ends(&mut self) {
-        let since = Instant::now();
+        // Who says nothing more has closed its output: the process is on its way out.
         loop {
-            match self.child.try_wait().unwrap() {
-                Some(status) => return assert!(status.success(), "ended with {status}"),
-                None if since.elapsed() > HANG => panic!("does not end"),
-                None => std::thread::sleep(PAUSE),
+            match self.said.recv_timeout(HANG) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => panic!("does not end"),
             }
         }
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "ended with {status}");
     }
 }
 
@@ -327,37 +327,16 @@ fn job(
     let launcher =
         Arc::new(Launcher { board: Mutex::default(), moved: Condvar::new(), fault, streams: Mutex::default() });
     let mut ranks = [0, 1].map(|rank| Process::start(rank, &port, boot_timeout));
-    for _ in 0..RANKS {
-        let stream = accept(&listener, &mut ranks);
-        let launcher = launcher.clone();
-        std::thread::spawn(move || launcher.serve(stream));
-    }
+    let serving = launcher.clone();
+    // A rank that ends before it calls is noticed by who waits for its words.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().take(RANKS as usize).map_while(Result::ok) {
+            let launcher = serving.clone();
+            std::thread::spawn(move || launcher.serve(stream));
+        }
+    });
     of(&launcher, &mut ranks);
     ranks.iter_mut().for_each(Process::ends);
-}
-
-/// The next connection of a rank; a rank that ends before it has called is told.
-fn accept(listener: &TcpListener, ranks: &mut [Process; 2]) -> TcpStream {
-    let since = Instant::now();
-    listener.set_nonblocking(true).unwrap();
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                stream.set_nonblocking(false).unwrap();
-                return stream;
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => panic!("{error}"),
-        }
-        for (rank, process) in ranks.iter_mut().enumerate() {
-            // One that has called and is through with its fault may end well.
-            if let Some(status) = process.child.try_wait().unwrap().filter(|status| !status.success()) {
-                panic!("rank {rank} ended with {status} before all had called");
-            }
-        }
-        assert!(since.elapsed() < HANG, "a rank does not call");
-        std::thread::sleep(PAUSE);
-    }
 }
 
 /// How a rank has left the other one: it may have heard its goodbye before it said its own.

@@ -6,7 +6,7 @@
 //!
 //! Invariant: whoever has the lock has the file that the name leads to, or looks again.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -50,8 +50,8 @@ impl DomainFile {
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, "it is not this user's alone"));
             }
             flock(&file, FlockOperation::LockShared)?;
-            let id = [found.dev(), found.ino()];
-            if fs::symlink_metadata(&path).is_ok_and(|named| [named.dev(), named.ino()] == id) {
+            let id = id_of(&found);
+            if leads_to(&path, id) {
                 return Ok(DomainFile { file, path, id });
             }
         }
@@ -75,14 +75,20 @@ impl Drop for DomainFile {
     }
 }
 
-/// Removes a file that nobody else has locked, where the name leads to it still: another one of that name may have been
-/// made since, and be in use.
+/// What tells a file from every other of this host: device and inode.
+fn id_of(found: &Metadata) -> [u64; 2] {
+    [found.dev(), found.ino()]
+}
+
+/// Whether this is the name of that file: another one of the name may have been made since.
+fn leads_to(path: &Path, id: [u64; 2]) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|named| id_of(&named) == id)
+}
+
+/// Removes a file that nobody else has locked, where the name leads to it still.
 fn remove_unused(file: &File, path: &Path) {
-    let is_named = || {
-        let (Ok(found), Ok(named)) = (file.metadata(), fs::symlink_metadata(path)) else { return false };
-        (found.dev(), found.ino()) == (named.dev(), named.ino())
-    };
-    if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_named() {
+    let is_alone = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    if is_alone && file.metadata().is_ok_and(|found| leads_to(path, id_of(&found))) {
         let _ = fs::remove_file(path);
     }
 }

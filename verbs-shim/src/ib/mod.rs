@@ -15,7 +15,8 @@
 //!
 //! What the contract promises and a device may not do by itself is done here: names that end with their objects, who
 //! uses what, transitions refused by our own table, limits told before the kernel says `EINVAL`, and completions of
-//! queue pairs that are gone or were reset taken out of the queues ([`sweep`](IbDevice::sweep)).
+//! queue pairs that are gone or were reset taken out of the queues ([`sweep`](IbDevice::sweep)), but for XRC targets, which
+//! name no queue.
 //!
 //! Invariant: all that is made through a device dies with it, before its context does ([`Drop`]).
 

@@ -9,7 +9,7 @@ use rerail_sim::hca::Fault;
 use rerail_sim::net::Direction;
 use rerail_verbs::contract::Status;
 
-use crate::world::{END, World, options};
+use crate::world::{END, World, draws, options};
 
 /// Numbers of queue pairs, in the order in which the software HCA gives them; by XRC, the connection's first is the caller's
 /// initiator.
@@ -342,13 +342,7 @@ fn sever_of_a_failed_one() {
 #[test]
 fn any_order_of_calls_and_ends() {
     for seed in 0..200u64 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut draw = |bound: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % bound
-        };
+        let mut draw = draws(seed);
         let mut world = World::pair(&options(2));
         for _ in 0..60 {
             let at = draw(2) as usize;

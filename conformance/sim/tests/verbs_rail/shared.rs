@@ -10,7 +10,7 @@ use rerail_sim::hca::{Fabric, Fault, HcaOptions, SimDevice};
 use rerail_sim::net::{BusModel, HcaModel, LinkModel, PlaneModel, SubnetModel};
 use rerail_sim::trace::Trace;
 
-use crate::world::{FILE, JOB, World, options};
+use crate::world::{FILE, JOB, World, draws, options};
 
 /// Number of the first connected queue pair that is made on a node where so many processes have opened the device.
 fn first(per_node: u32) -> u32 {
@@ -381,13 +381,7 @@ fn a_device_without_xrc_is_named() {
 #[test]
 fn any_order_of_calls_and_ends_between_nodes() {
     for seed in 0..60u64 {
-        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-        let mut draw = |bound: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % bound
-        };
+        let mut draw = draws(seed);
         let all: Vec<(u32, u32)> = pairs(2).collect();
         let mut world = two_nodes(2, &options(4));
         for round in 0..150 {

@@ -357,3 +357,14 @@ impl World {
         hcas.into_iter().map(|hca| fabric.objects(hca).qps).sum()
     }
 }
+
+/// Draws numbers below a bound, decided by a seed (xorshift).
+pub fn draws(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    move |bound| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % bound
+    }
+}

@@ -23,12 +23,19 @@ fn wait_for_question(lone: &mut Lone<'_>, rail: u8) -> u64 {
     panic!("rail {rail} is not asked")
 }
 
-/// One message is under way over the lone rail, of which nothing is heard; gives the nonce that it is asked with.
-fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, u64) {
-    let mut lone = Lone::connected(region, config, &[TCP]);
+/// One message is under way over rail 0.
+fn under_way<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts]) -> Lone<'m> {
+    let mut lone = Lone::connected(region, config, rails);
+    lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
     lone.send(1, 10);
     lone.sent();
     lone.closed.clear();
+    lone
+}
+
+/// The same, over the lone rail, of which nothing is heard; gives the nonce that it is asked with.
+fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, u64) {
+    let mut lone = under_way(region, config, &[TCP]);
     let nonce = wait_for_question(&mut lone, 0);
     (lone, nonce)
 }
@@ -85,11 +92,7 @@ fn a_post_that_never_ends_is_found_out() {
 fn silence_counts_only_where_others_speak() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
     let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
-    lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
-    lone.send(1, 10);
-    lone.sent();
-    lone.closed.clear();
+    let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
     let first = wait_for_question(&mut lone, 0);
     lone.now += 1;
     lone.feed_on(1, Body::Credit, 0, |_| {});
@@ -105,10 +108,7 @@ fn silence_counts_only_where_others_speak() {
     assert_eq!(lone.closed, [RailId(0)]);
 
     let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
-    lone.send(1, 10);
-    lone.sent();
-    lone.closed.clear();
+    let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
     while lone.closed.is_empty() {
         lone.now += 1_000_000;
         lone.endpoint.handle_timeout(Time(lone.now));
@@ -125,11 +125,7 @@ fn others_are_asked_where_everything_waits_for_one() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(400_000_000), ..small() };
     for answers in [true, false] {
         let mut region = Region::of(&config);
-        let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
-        lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
-        lone.send(1, 10);
-        lone.sent();
-        lone.closed.clear();
+        let mut lone = under_way(&mut region, &config, &[TCP, TCP]);
         // The other rail was heard after this one, and has nothing to say since then.
         lone.now = 3_000_000;
         lone.feed_on(1, Body::Credit, 0, |_| {});
@@ -187,10 +183,7 @@ fn who_computes_and_owes_something_has_so_long() {
     };
     for returns in [false, true] {
         let mut region = Region::of(&config);
-        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-        lone.send(1, 10);
-        lone.sent();
-        lone.closed.clear();
+        let mut lone = under_way(&mut region, &config, &[TCP]);
         let (mut ended_at, mut lost_at) = (None, None);
         while lone.now < 2 * (STALL_LONE + RECOVERY_TIMEOUT) && lost_at.is_none() {
             lone.now += 1_000_000;
@@ -407,10 +400,7 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
     for answers in [true, false] {
         let config = Config { stall_min: Nanos(4_000_000), ..small() };
         let mut region = Region::of(&config);
-        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-        lone.send(1, 10);
-        lone.sent();
-        lone.closed.clear();
+        let mut lone = under_way(&mut region, &config, &[TCP]);
         let mut asked = Vec::new();
         while lone.now < 100_000_000 && lone.closed.is_empty() {
             lone.now += 500_000;
@@ -430,10 +420,7 @@ fn a_rail_that_talks_answers_for_its_packets_too() {
     // One that is late and there is no reason.
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
     let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-    lone.send(1, 10);
-    lone.sent();
-    lone.closed.clear();
+    let mut lone = under_way(&mut region, &config, &[TCP]);
     while lone.now < 100_000_000 {
         lone.now += 500_000;
         lone.feed(Body::Credit, 0);
@@ -451,10 +438,7 @@ fn a_packet_is_old_after_a_minute_too() {
     let config = Config { stall_min: Nanos(4_000_000), stall_max: Nanos(4_000_000), stall_lone: Nanos(0), ..small() };
     for minutes_later in [40_000_000_000u64, 100_000_000_000] {
         let mut region = Region::of(&config);
-        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-        lone.send(1, 10);
-        lone.sent();
-        lone.closed.clear();
+        let mut lone = under_way(&mut region, &config, &[TCP]);
         let nonce = wait_for_question(&mut lone, 0);
         lone.now += minutes_later;
         // The question is old as well, and its answer is late: what it judges is as old.
@@ -462,10 +446,7 @@ fn a_packet_is_old_after_a_minute_too() {
         lone.sent();
         assert_eq!(lone.closed, [RailId(0)]);
         let mut region = Region::of(&config);
-        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
-        lone.send(1, 10);
-        lone.sent();
-        lone.closed.clear();
+        let mut lone = under_way(&mut region, &config, &[TCP]);
         let nonce = wait_for_question(&mut lone, 0);
         lone.now += minutes_later;
         lone.send(2, 10);
