@@ -291,11 +291,11 @@ impl Endpoint<'_> {
                 //
                 let operation = self.t.op_id(op).0.to_bits();
                 let put = wire::Put { window: remote, offset: remote_offset.wrapping_add(offset), operation };
-                self.transmit(now, channel, rail, op, Body::Put(put), payload, is_last, out);
+                self.transmit(now, channel, rail, op, &Body::Put(put), payload, is_last, out);
             }
             _ => {
                 let data = Data { operation: remote, offset };
-                self.transmit(now, channel, rail, op, Body::Data(data), payload, is_last && serves, out);
+                self.transmit(now, channel, rail, op, &Body::Data(data), payload, is_last && serves, out);
             }
         }
         if len > 0 {

@@ -234,11 +234,18 @@ impl Endpoint<'_> {
     }
 
     /// Gives a channel's slot back once it is over, told, disconnected and nothing refers to it.
+    #[inline]
     pub(super) fn free_channel_if_idle(&mut self, channel: u32) {
+        // A slot that is free already is that of a channel that was over.
+        if self.t.channels.last_at(channel).is_over() {
+            self.free_over_channel_if_idle(channel);
+        }
+    }
+
+    fn free_over_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
-        if !slot.is_over()
-            || slot.tell_over
+        if slot.tell_over
             || slot.tell_up
             || slot.unwanted | slot.callers | slot.severed != 0
             || slot.messages > 0

@@ -9,7 +9,7 @@ use super::{Endpoint, PostStatus};
 use crate::ids::{Key, PostId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Fin, Lane, Repr};
+use crate::wire::{Body, Common, Fin, Lane, emit_into};
 
 /// The batch that `poll_actions` fills.
 pub(super) type Actions = heapless::Vec<Action, 16>;
@@ -59,7 +59,7 @@ impl Endpoint<'_> {
         channel: u32,
         rail: RailId,
         op: u32,
-        body: Body,
+        body: &Body,
         payload: Span,
         ack_now: bool,
         out: &mut Actions,
@@ -68,7 +68,7 @@ impl Endpoint<'_> {
             Some(Lane::Ordered) => ORDERED,
             _ => UNORDERED,
         };
-        let (what, offset) = self.packet_record(op, &body);
+        let (what, offset) = self.packet_record(op, body);
         let len = payload.len() as u32;
         let record = Packet {
             op,
@@ -101,7 +101,7 @@ impl Endpoint<'_> {
         self.stats.packets_sent += 1;
         self.watch_silence(now, channel);
         self.watch_rails(now, channel);
-        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+        self.push_packet(channel, rail, PostId(key), &common, body, payload, out);
     }
 
     /// What is kept of a packet to make it anew (F-5).
@@ -136,7 +136,7 @@ impl Endpoint<'_> {
         let want_placed = self.config.recovery;
         let fin = Fin { operation: slot.remote, count, refused: None, want_placed, round, placed_bytes: slot.granted };
         let next = self.t.channels.at(channel).sent[UNORDERED].next();
-        self.transmit(now, channel, rail, op, Body::Fin(fin), Span::EMPTY, false, out);
+        self.transmit(now, channel, rail, op, &Body::Fin(fin), Span::EMPTY, false, out);
         let (slot, slots) = self.t.sent(channel, UNORDERED);
         if let Some(index) = slot.sent[UNORDERED].get(slots, next) {
             let packet = self.t.packets.at_mut(index);
@@ -213,26 +213,31 @@ impl Endpoint<'_> {
         self.stats.packets_sent += 1;
         self.t.figures[usize::from(rail.0)].packets += 1;
         self.watch_rails(now, channel);
-        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+        self.push_packet(channel, rail, PostId(key), &common, &body, payload, out);
         true
     }
 
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn push_packet(
         &mut self,
         channel: u32,
         rail: RailId,
         id: PostId,
-        repr: &Repr,
+        common: &Common,
+        body: &Body,
         payload: Span,
         out: &mut Actions,
     ) {
-        let header = repr.emit_vec();
-        debug_assert!(header.is_ok(), "our own headers are well formed: {repr:?}");
-        let header = header.unwrap_or_default();
         let peer = self.t.channels.at(channel).peer;
+        let header = heapless::Vec::new();
         let post = Post { id, peer, rail, kind: PostKind::Send, header, payload, extent_bytes: payload.len() };
         let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");
+        // Where it stays: a header is longer than all the rest of an action.
+        if let Some(Action::Post(post)) = out.last_mut() {
+            let emitted = emit_into(common, body, &mut post.header);
+            debug_assert!(emitted.is_ok(), "our own headers are well formed: {common:?} {body:?}");
+        }
     }
 
     /// A rail is through with a post. A late or repeated report is counted and dropped.

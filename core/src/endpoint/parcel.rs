@@ -95,7 +95,7 @@ impl Endpoint<'_> {
         slot.allowance.use_messages(count as u32); // C-1
         slot.allowance.use_blocks((bytes as u32).div_ceil(block_bytes)); // C-2
         let payload = Span { of: SpanOf::At(at), offset: 0, len: bytes };
-        self.transmit(now, channel, rail, leader, Body::Aggregate { count: count as u16 }, payload, ack_now, out);
+        self.transmit(now, channel, rail, leader, &Body::Aggregate { count: count as u16 }, payload, ack_now, out);
         let mut op = leader;
         while op != NONE {
             let &Op { together, level, .. } = self.t.ops.at(op);

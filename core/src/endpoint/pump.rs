@@ -214,7 +214,7 @@ impl Endpoint<'_> {
         slot.all_sent |= slot.serves();
         self.begin_serving(channel, op);
         let ack_now = self.t.ops.at(op).serves();
-        self.transmit(now, channel, rail, op, body, Span::EMPTY, ack_now, out);
+        self.transmit(now, channel, rail, op, &body, Span::EMPTY, ack_now, out);
         Step::Sent
     }
 
@@ -304,7 +304,7 @@ impl Endpoint<'_> {
         self.t.channels.at_mut(channel).allowance.use_messages(1); // C-1
         self.t.ops.at_mut(op).phase = Phase::Waiting;
         let body = Body::Rts(Rts { head, message_bytes: len, keys });
-        self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);
+        self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
     }
 
@@ -333,7 +333,7 @@ impl Endpoint<'_> {
         };
         let payload = self.payload(op, 0, len);
         self.note_moved(now, op, rail);
-        self.transmit(now, channel, rail, op, Body::Eager(head), payload, ack_now, out);
+        self.transmit(now, channel, rail, op, &Body::Eager(head), payload, ack_now, out);
         if level == Level::Reusable && buffer_free {
             self.complete(op, None);
         }
@@ -367,7 +367,7 @@ impl Endpoint<'_> {
         self.t.dequeue(op);
         self.t.ops.at_mut(op).phase = Phase::Waiting;
         self.t.channels.at_mut(channel).requests_out += 1;
-        self.transmit(now, channel, rail, op, body, Span::EMPTY, false, out);
+        self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
     }
 

@@ -13,7 +13,7 @@ use crate::ids::{PostId, RailId};
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Repr, Resume, Rts};
+use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Resume, Rts};
 
 impl Endpoint<'_> {
     /// The next thing that goes out again; asked only where the channel is `replaying`.
@@ -110,7 +110,7 @@ impl Endpoint<'_> {
         self.watch_rails(now, channel);
         self.stats.packets_sent += 1;
         self.stats.replayed += 1;
-        self.push_packet(channel, rail, PostId(key), &Repr { common, body }, payload, out);
+        self.push_packet(channel, rail, PostId(key), &common, &body, payload, out);
     }
 
     /// A packet as it was, or as it would be now: what its operation says today has come to be after what it said then, and

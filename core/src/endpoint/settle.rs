@@ -32,7 +32,10 @@ impl Endpoint<'_> {
             return;
         }
         slot.completed = true;
-        slot.error = slot.error.or(error);
+        // Compared by hand: a copy of what is hardly ever there, for every message.
+        if error.is_some() && slot.error.is_none() {
+            slot.error = error;
+        }
         // Once the completion is told the memory is the caller's, and peers must not reach it any more: its registrations
         // are given back before, not when the slot is freed.
         if slot.keys_ours && slot.registering == 0 && slot.to_register == 0 {
@@ -104,8 +107,20 @@ impl Endpoint<'_> {
     }
 
     /// Looks whether an operation is done, and whether its slot is.
+    #[inline]
     pub(super) fn settle(&mut self, op: u32) {
+        let slot = self.t.ops.at(op);
+        // Told, or about to be, and not acknowledged: nothing but the acknowledgment changes anything. What nearly all
+        // completions of sends come to.
+        if slot.completed && slot.unacked > 0 && self.config.recovery && !self.planted(Planted::RetainedEarly) {
+            return;
+        }
+        self.settle_whole(op);
+    }
+
+    fn settle_whole(&mut self, op: u32) {
         let recovers = self.config.recovery;
+        let early = self.planted(Planted::RetainedEarly);
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
         if slot.kind == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
@@ -116,29 +131,30 @@ impl Endpoint<'_> {
             slot.ack.make_due();
             self.activate(channel);
         }
-        let early = self.planted(Planted::RetainedEarly);
         let slot = self.t.ops.at_mut(op);
         if slot.counted && slot.all_sent && slot.unacked == 0 {
             slot.counted = false;
             self.t.channels.at_mut(channel).requests_in -= 1;
         }
-        let is_kept = if recovers && !early { !slot.is_unsent() } else { slot.posts > 0 };
-        if slot.kind == OpKind::Send && slot.phase == Phase::EagerSent && !is_kept && slot.retained != NONE {
-            let place = core::mem::replace(&mut slot.retained, NONE);
-            if !self.planted(Planted::RetainedKept) {
-                self.t.retention.give(place);
-            }
-            self.activate(channel);
-        }
         let slot = self.t.ops.at_mut(op);
-        if !recovers && slot.phase == Phase::Writing && slot.kind == OpKind::Send && slot.all_sent && slot.posts == 0 {
-            slot.fin_seen = true;
+        if slot.kind == OpKind::Send {
+            let is_kept = if recovers && !early { !slot.is_unsent() } else { slot.posts > 0 };
+            if slot.phase == Phase::EagerSent && !is_kept && slot.retained != NONE {
+                let place = core::mem::replace(&mut slot.retained, NONE);
+                if !self.planted(Planted::RetainedKept) {
+                    self.t.retention.give(place);
+                }
+                self.activate(channel);
+            } else if !recovers && slot.phase == Phase::Writing && slot.all_sent && slot.posts == 0 {
+                slot.fin_seen = true;
+            }
         }
         let slot = self.t.ops.at(op);
-        let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
-        let done = !in_doubt && slot.is_done() || self.planted(Planted::CompletionOnCqe) && slot.is_posted();
-        if !slot.completed && done {
-            self.finish(op);
+        if !slot.completed {
+            let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
+            if !in_doubt && slot.is_done() || self.planted(Planted::CompletionOnCqe) && slot.is_posted() {
+                self.finish(op);
+            }
         }
         self.release(op);
     }
@@ -192,12 +208,17 @@ impl Endpoint<'_> {
         if !(slot.completed && slot.told && slot.is_idle() && slot.is_through() && slot.children == 0) {
             return;
         }
-        let (kind, channel, serves, counted_serving) = (slot.kind, slot.channel, slot.serves(), slot.counted_serving);
-        if slot.retained != NONE {
-            self.t.retention.give(slot.retained);
+        let &Op { kind, channel, retained, stripes, keys, counted_serving, .. } = slot;
+        let serves = slot.serves();
+        if retained != NONE {
+            self.t.retention.give(retained);
         }
-        self.drop_stripes(op);
-        self.drop_keys(op);
+        if stripes != NONE {
+            self.drop_stripes(op);
+        }
+        if keys != NONE {
+            self.drop_keys(op);
+        }
         if kind == OpKind::RefusePut {
             self.refusals -= 1;
             if channel != NONE {
@@ -205,15 +226,13 @@ impl Endpoint<'_> {
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
         }
-        if let Some(key) = self.t.ops.key_at(op) {
-            self.t.ops.remove(key);
-        }
+        self.t.ops.remove_at(op);
         self.caller_ops -= u32::from(!serves);
-        if counted_serving && channel != NONE {
-            self.t.channels.at_mut(channel).serving -= 1;
-            self.activate(channel);
-        }
         if channel != NONE {
+            if counted_serving {
+                self.t.channels.at_mut(channel).serving -= 1;
+                self.activate(channel);
+            }
             self.free_channel_if_idle(channel);
         }
     }
@@ -276,7 +295,16 @@ impl Endpoint<'_> {
     }
 
     /// Something the caller wants to know; `None`: nothing more at the moment.
+    // Inlined where it is asked in each round, as far as the answer is no.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
+        if self.op_events.is_empty() && self.channel_events.is_empty() {
+            return None;
+        }
+        self.next_event()
+    }
+
+    fn next_event(&mut self) -> Option<Event> {
         if let Some(event) = self.poll_channel_event() {
             return Some(event);
         }

@@ -81,6 +81,7 @@ impl List {
     }
 
     /// Appends `index`, which must not be in a queue by this link.
+    #[inline]
     pub fn push_back(&mut self, links: &mut impl Links, index: u32) {
         debug_assert!(!links.link(index).linked, "element {index} is in a queue already");
         *links.link(index) = Link { prev: self.tail, next: NONE, linked: true };
@@ -105,6 +106,7 @@ impl List {
     }
 
     /// Takes `index` out, wherever it stands; nothing happens where it is not linked.
+    #[inline]
     pub fn unlink(&mut self, links: &mut impl Links, index: u32) {
         let Link { prev, next, linked } = *links.link(index);
         if !linked {

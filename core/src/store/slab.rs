@@ -86,7 +86,19 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Some(&slot.value)
     }
 
+    /// Frees the slot of an index that the core itself keeps, as [`remove`](Self::remove) does; panics where it is free,
+    /// which would be our bug.
+    pub fn remove_at(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
+        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.next = self.free;
+        self.free = index;
+        self.len -= 1;
+    }
+
     /// The value under a key, if the key is alive.
+    #[inline]
     pub fn get(&self, key: Key) -> Option<&T> {
         match self.slots.get(key.index as usize) {
             Some(slot) if slot.next == OCCUPIED && slot.generation == key.generation => Some(&slot.value),

@@ -83,9 +83,10 @@ impl<'m> Fifos<'m> {
         self.groups.at(index)
     }
 
-    /// The group of `pattern` in the buckets.
-    pub(super) fn find(&self, pattern: &Pattern) -> Option<u32> {
-        self.chain(&self.buckets[self.bucket(pattern)]).find(|&group| self.groups.at(group).pattern() == *pattern)
+    /// The group of `pattern` in its bucket ([`bucket`](Self::bucket)).
+    #[inline]
+    pub(super) fn find(&self, bucket: usize, pattern: &Pattern) -> Option<u32> {
+        self.chain(&self.buckets[bucket]).find(|&group| self.groups.at(group).pattern() == *pattern)
     }
 
     /// The group of `pattern` aside.
@@ -98,12 +99,13 @@ impl<'m> Fifos<'m> {
         self.chain(&self.aside)
     }
 
-    /// A new group with its first entry to be appended at once; `None` where there are no more groups.
-    pub(super) fn open(&mut self, pattern: &Pattern, home: u8) -> Option<u32> {
+    /// A new group with its first entry to be appended at once, in the bucket of its pattern unless it stands aside; `None`
+    /// where there are no more groups.
+    #[inline]
+    pub(super) fn open(&mut self, bucket: usize, pattern: &Pattern, home: u8) -> Option<u32> {
         let Pattern { tag, ignore, source, exact, tagged } = *pattern;
         let group = Group { tag, ignore, source, exact, tagged, home, ..Group::BLANK };
         let index = self.groups.insert(group).ok()?.index;
-        let bucket = self.bucket(pattern);
         let list = if home == ASIDE { &mut self.aside } else { &mut self.buckets[bucket] };
         list.push_back(&mut By(&mut self.groups, chain_link), index);
         Some(index)
@@ -115,23 +117,24 @@ impl<'m> Fifos<'m> {
     }
 
     /// Takes `entry` out of its group. Gives the group's home where that was the last one and the group is gone.
+    #[inline]
     pub(super) fn detach(&mut self, group: u32, links: &mut impl Links, entry: u32) -> Option<u8> {
-        let members = &mut self.groups.at_mut(group).members;
-        members.unlink(links, entry);
-        if !members.is_empty() {
+        let slot = self.groups.at_mut(group);
+        slot.members.unlink(links, entry);
+        if !slot.members.is_empty() {
             return None;
         }
-        let Group { home, .. } = *self.groups.at(group);
-        let bucket = self.bucket(&self.groups.at(group).pattern());
+        let (home, pattern) = (slot.home, slot.pattern());
+        let bucket = self.bucket(&pattern);
         let list = if home == ASIDE { &mut self.aside } else { &mut self.buckets[bucket] };
         list.unlink(&mut By(&mut self.groups, chain_link), group);
-        if let Some(key) = self.groups.key_at(group) {
-            self.groups.remove(key);
-        }
+        self.groups.remove_at(group);
         Some(home)
     }
 
-    fn bucket(&self, pattern: &Pattern) -> usize {
+    /// Where groups of a pattern are.
+    #[inline]
+    pub(super) fn bucket(&self, pattern: &Pattern) -> usize {
         pattern.hash() as usize & (self.buckets.len() - 1)
     }
 

@@ -77,11 +77,27 @@ impl<'m> Posted<'m> {
     }
 
     pub(super) fn find(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
+        if self.entries.is_empty() {
+            return None;
+        }
         let message = Pattern::of_message(source, tag);
-        let hashed = self.shapes.active().filter_map(|shape| self.fifos.find(&shape.project(&message)?));
-        let aside = self.fifos.aside().filter(|&group| self.fifos.group(group).pattern().takes(&message));
-        let oldest_of = |group| self.fifos.group(group).oldest();
-        let oldest = hashed.chain(aside).map(oldest_of).min_by_key(|&entry| self.entries.at(entry).order)?;
+        let (mut first, mut oldest) = (u64::MAX, None);
+        let mut look = |group: u32| {
+            let entry = self.fifos.group(group).oldest();
+            let order = self.entries.at(entry).order;
+            if order < first {
+                (first, oldest) = (order, Some(entry));
+            }
+        };
+        for shape in self.shapes.active() {
+            if let Some(pattern) = shape.project(&message)
+                && let Some(group) = self.fifos.find(self.fifos.bucket(&pattern), &pattern)
+            {
+                look(group);
+            }
+        }
+        self.fifos.aside().filter(|&group| self.fifos.group(group).pattern().takes(&message)).for_each(look);
+        let oldest = oldest?;
         Some((self.entries.key_at(oldest)?, self.entries.at(oldest).recv))
     }
 
@@ -113,12 +129,13 @@ impl<'m> Posted<'m> {
     /// aside. A pattern may have older entries aside that came while there was no place; their numbers keep the order.
     fn group_of(&mut self, pattern: &Pattern) -> Option<u32> {
         let Some(place) = self.shapes.place_for(pattern.shape()) else {
-            return self.fifos.find_aside(pattern).or_else(|| self.fifos.open(pattern, ASIDE));
+            return self.fifos.find_aside(pattern).or_else(|| self.fifos.open(0, pattern, ASIDE));
         };
-        if let Some(group) = self.fifos.find(pattern) {
+        let bucket = self.fifos.bucket(pattern);
+        if let Some(group) = self.fifos.find(bucket, pattern) {
             return Some(group);
         }
-        let group = self.fifos.open(pattern, place)?;
+        let group = self.fifos.open(bucket, pattern, place)?;
         self.shapes.hold(place, pattern.shape());
         Some(group)
     }

@@ -14,34 +14,57 @@ pub(super) struct Shapes {
     shapes: [Shape; SHAPES_MAX],
     /// Groups of each shape; 0: the place is free.
     users: [u32; SHAPES_MAX],
+    /// The places with users: bit per place, so that those without cost nothing.
+    used: u16,
 }
+
+const _: () = assert!(SHAPES_MAX == u16::BITS as usize);
 
 impl Shapes {
     pub(super) const fn new() -> Self {
-        Shapes { shapes: [Shape::BLANK; SHAPES_MAX], users: [0; SHAPES_MAX] }
+        Shapes { shapes: [Shape::BLANK; SHAPES_MAX], users: [0; SHAPES_MAX], used: 0 }
     }
 
     /// The place that the shape has, or could be given.
+    #[inline]
     pub(super) fn place_for(&self, shape: Shape) -> Option<u8> {
-        let has = (0..SHAPES_MAX).find(|&place| self.users[place] > 0 && self.shapes[place] == shape);
-        has.or_else(|| self.users.iter().position(|&users| users == 0)).map(|place| place as u8)
+        let mut used = self.used;
+        while used != 0 {
+            let place = used.trailing_zeros() as u8;
+            if self.shapes[usize::from(place) % SHAPES_MAX] == shape {
+                return Some(place);
+            }
+            used &= used - 1;
+        }
+        (self.used != u16::MAX).then(|| self.used.trailing_ones() as u8)
     }
 
     /// One more group of the shape, at the place that was named for it.
     pub(super) fn hold(&mut self, place: u8, shape: Shape) {
-        let place = usize::from(place);
-        debug_assert!(self.users[place] == 0 || self.shapes[place] == shape);
-        self.shapes[place] = shape;
-        self.users[place] += 1;
+        let index = usize::from(place);
+        debug_assert!(self.users[index] == 0 || self.shapes[index] == shape);
+        self.shapes[index] = shape;
+        self.users[index] += 1;
+        self.used |= 1 << place;
     }
 
     /// One group less.
     pub(super) fn release(&mut self, place: u8) {
-        self.users[usize::from(place)] -= 1;
+        let users = &mut self.users[usize::from(place)];
+        *users -= 1;
+        if *users == 0 {
+            self.used &= !(1 << place);
+        }
     }
 
     /// All in use.
+    #[inline]
     pub(super) fn active(&self) -> impl Iterator<Item = &Shape> {
-        self.shapes.iter().zip(&self.users).filter(|&(_, &users)| users > 0).map(|(shape, _)| shape)
+        let mut used = self.used;
+        core::iter::from_fn(move || {
+            let place = used.trailing_zeros() as usize;
+            used &= used.wrapping_sub(1);
+            self.shapes.get(place)
+        })
     }
 }

@@ -54,9 +54,10 @@ impl<'m> Unexpected<'m> {
             return Err(full);
         }
         let pattern = Pattern::of_message(source, tag);
-        let group = match self.fifos.find(&pattern) {
+        let bucket = self.fifos.bucket(&pattern);
+        let group = match self.fifos.find(bucket, &pattern) {
             Some(group) => group,
-            None => self.fifos.open(&pattern, HASHED).ok_or(full)?,
+            None => self.fifos.open(bucket, &pattern, HASHED).ok_or(full)?,
         };
         let key = self.entries.insert(Entry { group, message, ..Entry::BLANK }).map_err(|_| full)?;
         self.fifos.append(group, &mut By(&mut self.entries, entry_link), key.index);
@@ -65,9 +66,12 @@ impl<'m> Unexpected<'m> {
     }
 
     pub(super) fn find(&self, selector: &Selector) -> Option<(Key, u32)> {
+        if self.entries.is_empty() {
+            return None;
+        }
         let pattern = Pattern::of_selector(selector);
         let oldest = if pattern.is_exact() {
-            self.fifos.group(self.fifos.find(&pattern)?).oldest()
+            self.fifos.group(self.fifos.find(self.fifos.bucket(&pattern), &pattern)?).oldest()
         } else {
             self.by_arrival().find(|&entry| pattern.takes(&self.pattern(entry)))?
         };

@@ -44,58 +44,88 @@ impl Repr {
     /// Bytes of the header: common part and body, without payload.
     #[inline]
     pub fn header_bytes(&self) -> usize {
-        let kind = self.body.kind();
-        let keys = match &self.body {
-            Body::Rts(rts) => key_table_bytes(rts.keys.len()),
-            Body::Cts(cts) => key_table_bytes(cts.keys.len()),
-            _ => 0,
-        };
-        COMMON_BYTES + kind.fixed_bytes() + keys
+        self.body.header_bytes()
     }
 
     /// Writes the header to the front of `out` and returns its length. On an error, what stands in `out` is undefined.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
-        let header_bytes = self.header_bytes();
-        let room = out.len();
-        let header = out.get_mut(..header_bytes).ok_or(EmitError::NoRoom { needed: header_bytes, room })?;
-        let common = CommonLayout::new(&self.common, self.body.kind(), self.body.flags(), header_bytes)?;
-        let body = write(common, header);
-        match &self.body {
-            Body::Eager(head) => head.emit(body),
-            Body::Aggregate { count } => aggregate::emit(*count, self.common.payload_bytes, body)?,
-            Body::Rts(rts) => rts.emit(body),
-            Body::Cts(cts) => cts.emit(body),
-            Body::Fin(fin) => fin.emit(body)?,
-            Body::Data(data) => data.emit(body),
-            Body::Put(put) => put.emit(body),
-            Body::Get(get) => get.emit(body),
-            Body::Atomic(atomic) => atomic.emit(body),
-            Body::AtomicReply(reply) => reply.emit(body),
-            Body::Resume(resume) => resume.emit(body),
-            Body::Ack(ack) => ack.emit(body),
-            Body::Connect(connect) => connect.emit(body),
-            Body::Fence(fence) => fence.emit(body),
-            Body::Probe(probe) => probe.emit(body),
-            Body::Address(address) => address.emit(body)?,
-            Body::Credit | Body::Bye => {}
-        }
-        Ok(header_bytes)
+        emit(&self.common, &self.body, out)
     }
 
     /// As [`emit`](Self::emit), into a buffer of its own; there is always room.
     #[inline]
     pub fn emit_vec(&self) -> Result<Vec<u8, HEADER_BYTES_MAX>, EmitError> {
-        let needed = self.header_bytes();
         let mut header = Vec::new();
-        // Only as many bytes are touched as the header has.
-        header.resize(needed, 0).map_err(|_| EmitError::NoRoom { needed, room: HEADER_BYTES_MAX })?;
-        self.emit(&mut header)?;
+        emit_into(&self.common, &self.body, &mut header)?;
         Ok(header)
     }
 }
 
+/// As [`Repr::emit`], of the parts.
+#[inline]
+fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError> {
+    let header_bytes = body.header_bytes();
+    let room = out.len();
+    let header = out.get_mut(..header_bytes).ok_or(EmitError::NoRoom { needed: header_bytes, room })?;
+    let layout = CommonLayout::new(common, body.kind(), body.flags(), header_bytes)?;
+    let out = write(layout, header);
+    match body {
+        Body::Eager(head) => head.emit(out),
+        Body::Aggregate { count } => aggregate::emit(*count, common.payload_bytes, out)?,
+        Body::Rts(rts) => rts.emit(out),
+        Body::Cts(cts) => cts.emit(out),
+        Body::Fin(fin) => fin.emit(out)?,
+        Body::Data(data) => data.emit(out),
+        Body::Put(put) => put.emit(out),
+        Body::Get(get) => get.emit(out),
+        Body::Atomic(atomic) => atomic.emit(out),
+        Body::AtomicReply(reply) => reply.emit(out),
+        Body::Resume(resume) => resume.emit(out),
+        Body::Ack(ack) => ack.emit(out),
+        Body::Connect(connect) => connect.emit(out),
+        Body::Fence(fence) => fence.emit(out),
+        Body::Probe(probe) => probe.emit(out),
+        Body::Address(address) => address.emit(out)?,
+        Body::Credit | Body::Bye => {}
+    }
+    Ok(header_bytes)
+}
+
+/// The header of a packet, into a buffer that is empty; there is always room. On an error, what stands in it is undefined.
+#[inline]
+pub(crate) fn emit_into(
+    common: &Common,
+    body: &Body,
+    header: &mut Vec<u8, HEADER_BYTES_MAX>,
+) -> Result<(), EmitError> {
+    if let Body::Eager(head) = body {
+        // The header of most packets is of one size: it is written as a whole, not cleared and written.
+        let mut bytes = [0; COMMON_BYTES + Kind::Eager.fixed_bytes()];
+        let layout = CommonLayout::new(common, Kind::Eager, head.flags(), bytes.len())?;
+        head.emit(write(layout, &mut bytes));
+        let _ = header.extend_from_slice(&bytes);
+        return Ok(());
+    }
+    let needed = body.header_bytes();
+    // Only as many bytes are touched as the header has.
+    header.resize(needed, 0).map_err(|_| EmitError::NoRoom { needed, room: HEADER_BYTES_MAX })?;
+    emit(common, body, header)?;
+    Ok(())
+}
+
 impl Body {
+    /// Bytes of the header of a packet with this body.
+    #[inline]
+    fn header_bytes(&self) -> usize {
+        let keys = match self {
+            Body::Rts(rts) => key_table_bytes(rts.keys.len()),
+            Body::Cts(cts) => key_table_bytes(cts.keys.len()),
+            _ => 0,
+        };
+        COMMON_BYTES + self.kind().fixed_bytes() + keys
+    }
+
     /// The kind.
     #[inline]
     pub const fn kind(&self) -> Kind {

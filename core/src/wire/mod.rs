@@ -45,6 +45,8 @@ pub mod stream;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use codec::emit_into;
+
 pub use address::{ADDRESS_BYTES_MAX, AddressError, AddressText};
 pub use common::{Kind, Packet};
 pub use repr::*;
