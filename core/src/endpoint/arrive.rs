@@ -13,7 +13,7 @@ use crate::rel::link::State;
 use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Connect, Data, MessageHead, Probe, Repr, Rts};
+use crate::wire::{Body, Common, Connect, Data, MessageHead, Packet, Probe, Rts};
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
@@ -36,13 +36,14 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return Arrival::Discard;
         }
-        if self.t.sub(channel, rail).place.is_some() {
+        let sub = self.t.sub_index(channel, rail);
+        if self.t.subs[sub].place.is_some() {
             // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
             let fault = RailFault::Corrupt;
             self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
             return Arrival::Close;
         }
-        match self.arrive(now, channel, rail, header) {
+        match self.arrive(now, channel, rail, sub, header) {
             Ok(arrival) => arrival,
             Err(error) => {
                 self.offend(channel, error); // G-8
@@ -51,17 +52,28 @@ impl Endpoint<'_> {
         }
     }
 
-    fn arrive(&mut self, now: Time, channel: u32, rail: RailId, header: &[u8]) -> Result<Arrival, ProtocolError> {
-        let Repr { common, body } = Repr::parse(header).map_err(ProtocolError::Wire)?;
+    // Inlined, as its result is large.
+    #[inline]
+    fn arrive(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        sub: usize,
+        header: &[u8],
+    ) -> Result<Arrival, ProtocolError> {
+        let packet = Packet::new_checked(header).map_err(ProtocolError::Wire)?;
+        let body = packet.body().map_err(ProtocolError::Wire)?;
+        let common = packet.common();
         let slot = self.t.channels.at_mut(channel);
         if common.source != slot.peer.0 {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
         }
         slot.heard = now;
         let is_old = common.epoch != slot.epoch;
-        let sub = self.t.sub(channel, rail);
-        sub.heard = now;
-        let state = sub.link.state();
+        let at = &mut self.t.subs[sub];
+        at.heard = now;
+        let (state, mut yours) = (at.link.state(), at.link.pair().yours);
         if is_old {
             self.stats.stale_dropped += 1;
             return Ok(Arrival::Discard); // G-5
@@ -73,11 +85,12 @@ impl Endpoint<'_> {
         }
         if let Body::Connect(connect) = &body {
             self.arrive_connect(now, channel, rail, connect)?;
+            yours = self.t.subs[sub].link.pair().yours;
         } else if state != State::Ready {
             return Err(ProtocolError::NotConnected); // G-1
         }
         // Who only says goodbye has forgotten what it had (G-10).
-        if self.t.sub(channel, rail).link.pair().yours < FAREWELLS {
+        if yours < FAREWELLS {
             self.arrive_acks(channel, &common)?;
         }
         let carries = matches!(
@@ -172,10 +185,27 @@ impl Endpoint<'_> {
     }
 
     /// Acknowledgments and limits that ride on every packet (A-1, C-1).
+    #[inline]
     fn arrive_acks(&mut self, channel: u32, common: &Common) -> Result<(), ProtocolError> {
+        let slot = self.t.channels.at_mut(channel);
+        let known = [ORDERED, UNORDERED].map(|lane| slot.sent[lane].acked());
+        // Nothing is acknowledged that was not before, and no limit has moved: so it is in streams one way.
+        if known == [Seq(common.ack_ordered), Seq(common.ack_unordered)]
+            && !slot.in_doubt
+            && slot.allowance.is_known(common.message_limit, common.block_limit)
+        {
+            return Ok(());
+        }
+        self.arrive_news(channel, common)
+    }
+
+    fn arrive_news(&mut self, channel: u32, common: &Common) -> Result<(), ProtocolError> {
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);
+            if Seq(cumulative) == slot.sent[lane].acked() {
+                continue;
+            }
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;

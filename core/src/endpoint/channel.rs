@@ -249,6 +249,16 @@ impl Channel {
         !idle || self.replaying != 0 || !matches!(self.state, ChannelState::Open)
     }
 
+    /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and limits: connections,
+    /// questions, addresses, a goodbye. What is rare, asked at once.
+    pub(crate) const fn has_chores(&self) -> bool {
+        let masks = self.wanted | self.unwanted | self.unsaid | self.severed | self.fences | self.questions | self.tellers;
+        masks | self.probe_answers != 0
+            || self.probe_due
+            || self.terms.is_none()
+            || !matches!(self.state, ChannelState::Open)
+    }
+
     /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their places.
     pub(crate) fn answers_are_acknowledged(&self) -> bool {
         self.answered > 0 && !self.received[UNORDERED].expected().is_before(self.answered_until)

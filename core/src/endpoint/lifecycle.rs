@@ -62,7 +62,15 @@ impl Endpoint<'_> {
 
     /// Something of a shared table may have come free: the channel that has waited longest has its turn. It wakes the
     /// next one where it leaves something over.
+    #[inline]
     pub(super) fn wake(&mut self, shortage: Shortage) {
+        if !self.waiting[shortage as usize].is_empty() {
+            self.wake_next(shortage);
+        }
+    }
+
+    #[cold]
+    fn wake_next(&mut self, shortage: Shortage) {
         let free = match shortage {
             Shortage::Packets => self.t.packets.room(),
             Shortage::Stripes => self.t.stripe_sets.room(),

@@ -100,10 +100,15 @@ impl Endpoint<'_> {
 
     /// Where messages wait because a multi-receive had no slot for a part, and one has come free: the oldest of them
     /// meet their receives, each the oldest that takes it, as if they came now (M-1).
+    #[inline]
     pub(super) fn feed_starved(&mut self, now: Time) {
-        if !self.parts_starved || self.caller_ops >= self.config.operations_max {
-            return;
+        if self.parts_starved && self.caller_ops < self.config.operations_max {
+            self.feed_starved_parts(now);
         }
+    }
+
+    #[cold]
+    fn feed_starved_parts(&mut self, now: Time) {
         self.parts_starved = false;
         loop {
             let wanted = |&(_, message): &(Key, u32)| self.is_wanted(message);

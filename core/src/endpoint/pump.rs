@@ -33,20 +33,42 @@ pub(super) enum Step {
 impl Endpoint<'_> {
     /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in order,
     /// before the next call that changes the endpoint.
+    // Inlined where it is asked in each round, as far as the answer is that there is nothing.
+    #[inline]
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
         // The batch before has been carried out: slots that it named may be used again.
         self.feed_starved(now);
-        while let Some(action) = self.next_loose_action() {
-            let _ = actions.push(action);
-            if actions.len() + STEP > actions.capacity() {
-                return actions.len();
+        if self.active.is_empty() && !self.has_loose_actions() {
+            return 0;
+        }
+        self.next_actions(now, actions);
+        actions.len()
+    }
+
+    /// Whether there are actions that belong to no channel's order.
+    #[inline]
+    fn has_loose_actions(&self) -> bool {
+        !(self.copies.is_empty()
+            && self.atomics.is_empty()
+            && self.dying_keys.is_empty()
+            && self.late_keys.is_empty()
+            && self.refused.is_empty())
+    }
+
+    fn next_actions(&mut self, now: Time, actions: &mut Actions) {
+        if self.has_loose_actions() {
+            while let Some(action) = self.next_loose_action() {
+                let _ = actions.push(action);
+                if actions.len() + STEP > actions.capacity() {
+                    return;
+                }
             }
         }
         loop {
             let channel = self.active.head();
             if channel == NONE || actions.len() + STEP > actions.capacity() {
-                return actions.len();
+                return;
             }
             // Off the list first: what it sets in motion may put it back.
             self.active.unlink(&mut By(&mut self.t.channels, channel_active), channel);
@@ -105,57 +127,84 @@ impl Endpoint<'_> {
 
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
         debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
+        let mut has_chores = self.t.channels.at(channel).has_chores();
+        if has_chores && !self.pump_connected(now, channel, out) {
+            return;
+        }
+        // Nothing sequenced follows the goodbye (G-7).
+        let leaves = has_chores && matches!(self.t.channels.at(channel).state, ChannelState::Leaving);
+        let mut is_only_messages = true;
+        while !leaves {
+            if out.len() + STEP > out.capacity() {
+                self.activate(channel);
+                return;
+            }
+            let slot = self.t.channels.at(channel);
+            let (has_lost, has_control, has_bulk) =
+                (slot.replaying != 0, !slot.control.is_empty(), !slot.bulk.is_empty());
+            let (has_message, has_request) =
+                (!slot.ordered.is_empty(), !slot.requests.is_empty() || slot.answered != 0);
+            is_only_messages &= !(has_lost || has_control || has_request || has_bulk);
+            let sent = has_lost && self.pump_replay(now, channel, out) == Step::Sent
+                || has_control && self.pump_control(now, channel, out) == Step::Sent
+                || has_message && self.pump_message(now, channel, out) == Step::Sent
+                || has_request && self.pump_request(now, channel, out) == Step::Sent
+                || has_bulk && self.pump_bulk(now, channel, out) == Step::Sent;
+            if !sent {
+                break;
+            }
+        }
+        let slot = self.t.channels.at(channel);
+        let is_ack_due = slot.ack.is_due();
+        // Messages alone bring no chores.
+        has_chores |= !is_only_messages && slot.has_chores();
+        if has_chores {
+            if !leaves {
+                self.pump_fences(now, channel, out);
+                self.pump_questions(now, channel, out);
+            }
+            self.pump_addresses(now, channel, out);
+        }
+        self.pump_samples(now, channel, out);
+        if has_chores || is_ack_due {
+            self.pump_frames(now, channel, out);
+        }
+        // What this channel leaves over, the next one that waits may have.
+        self.wake(Shortage::Packets);
+        self.wake(Shortage::Stripes);
+        if has_chores {
+            self.pump_goodbye(now, channel, out);
+        }
+    }
+
+    /// What comes before everything else: connections, and for a channel that is over nothing else comes. `false`: no
+    /// packet can be sent.
+    #[cold]
+    fn pump_connected(&mut self, now: Time, channel: u32, out: &mut Actions) -> bool {
         if self.pump_connections(now, channel, out) == Step::Sent {
             self.activate(channel);
-            return;
+            return false;
         }
         let slot = self.t.channels.at(channel);
         if slot.is_over() {
             self.pump_late_callers(now, channel, out);
             self.free_channel_if_idle(channel);
-            return;
+            return false;
         }
-        if slot.terms.is_some() {
-            // Nothing sequenced follows the goodbye (G-7).
-            loop {
-                let slot = self.t.channels.at(channel);
-                // Compared by hand: the derived comparison is a call, once for every packet.
-                if matches!(slot.state, ChannelState::Leaving) {
-                    break;
-                }
-                let has_lost = slot.replaying != 0;
-                if out.len() + STEP > out.capacity() {
-                    self.activate(channel);
-                    return;
-                }
-                let sent = has_lost && self.pump_replay(now, channel, out) == Step::Sent
-                    || self.pump_control(now, channel, out) == Step::Sent
-                    || self.pump_message(now, channel, out) == Step::Sent
-                    || self.pump_request(now, channel, out) == Step::Sent
-                    || self.pump_bulk(now, channel, out) == Step::Sent;
-                if !sent {
-                    break;
-                }
-            }
-            let slot = self.t.channels.at(channel);
-            if slot.fences | slot.questions != 0 && !matches!(slot.state, ChannelState::Leaving) {
-                self.pump_fences(now, channel, out);
-                self.pump_questions(now, channel, out);
-            }
-            if self.t.channels.at(channel).tellers != 0 {
-                self.pump_addresses(now, channel, out);
-            }
-            self.pump_samples(now, channel, out);
-            self.pump_frames(now, channel, out);
-            // What this channel leaves over, the next one that waits may have.
-            self.wake(Shortage::Packets);
-            self.wake(Shortage::Stripes);
+        if slot.terms.is_none() {
+            self.pump_goodbye(now, channel, out);
+            return false;
         }
-        self.pump_goodbye(now, channel, out);
+        true
     }
 
     fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
-        self.multiplex(Choice { now, channel, class, bytes, rails: self.candidates(channel) })
+        let rails = self.candidates(channel);
+        if rails.up.is_power_of_two() && self.class_policy(class).multiplex == Multiplex::Balanced {
+            // Nothing to choose from (P-6: better over another rail than not at all).
+            return (rails.room & rails.up != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
+        }
+        self.multiplex(Choice { now, channel, class, bytes, rails })
     }
 
     /// The rail for a control packet (P-5): by `balanced` the one that delivers it soonest, as the sender of a message knows
@@ -247,23 +296,23 @@ impl Endpoint<'_> {
             return Step::Idle; // C-1
         }
         let send = self.t.ops.at(op);
+        let len = send.len;
         if send.registering != 0 && send.to_register == 0 {
             return Step::Idle;
         }
         let turns = self.t.channels.at(channel).turns;
         // What is too large to go eagerly is only announced.
-        let len = if send.len <= self.config.eager_bytes_max.into() { send.len } else { 0 };
-        let Some(rail) = self.choose(now, channel, MessageClass::Small, len) else { return Step::Idle };
+        let bytes = if len <= self.config.eager_bytes_max.into() { len } else { 0 };
+        let Some(rail) = self.choose(now, channel, MessageClass::Small, bytes) else { return Step::Idle };
         if let Some(strategy) = self.gathering(channel, rail)
             && self.gather(now, channel, rail, strategy, out) == Step::Sent
         {
             return Step::Sent;
         }
         let eager_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max);
+        let blocks = len.div_ceil(terms.block_bytes.into());
         let operation = self.t.op_id(op).0.to_bits();
         let send = self.t.ops.at(op);
-        let len = send.len;
-        let blocks = len.div_ceil(terms.block_bytes.into());
         let want_placed = send.level == Level::Placed;
         let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
         let slot = self.t.channels.at_mut(channel);

@@ -78,10 +78,14 @@ impl Sampler {
 
 impl Endpoint<'_> {
     /// Asks the next rail of a channel, where nobody is being asked; sends the probe that is due.
+    #[inline]
     pub(super) fn pump_samples(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        if self.sampler.is_done() {
-            return;
+        if !self.sampler.is_done() {
+            self.pump_next_sample(now, channel, out);
         }
+    }
+
+    fn pump_next_sample(&mut self, now: Time, channel: u32, out: &mut Actions) {
         if self.sampler.exchange.is_none() && self.sampler.deferred.is_none() {
             let ready = self.ready(channel);
             let wanted = self.sampler.wanted & ready;

@@ -41,8 +41,7 @@ impl Endpoint<'_> {
         if slot.keys_ours && slot.registering == 0 && slot.to_register == 0 {
             self.drop_keys(op);
         }
-        let slot = self.t.ops.at_mut(op);
-        if slot.owes_fin {
+        if self.t.ops.at(op).owes_fin {
             self.set_owing(op, false);
         }
         let slot = self.t.ops.at_mut(op);
@@ -62,31 +61,34 @@ impl Endpoint<'_> {
             *counter = counter.wrapping_add(1);
         }
         slot.told = told;
-        let channel = slot.channel;
-        let answered = matches!(slot.kind, OpKind::Get | OpKind::Atomic) && slot.phase != Phase::Queued;
-        let (one_sided, flush) = (slot.is_one_sided(), slot.kind == OpKind::Flush);
+        let &mut Op { channel, kind, phase, .. } = slot;
+        let one_sided = slot.is_one_sided();
         if !told {
             self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
         }
         if channel == NONE {
             return;
         }
-        if self.t.channels.at(channel).state == ChannelState::Closing {
+        if matches!(self.t.channels.at(channel).state, ChannelState::Closing) {
             self.activate(channel);
         }
-        if answered {
+        if one_sided {
+            self.complete_one_sided(channel, op, kind, phase);
+        }
+    }
+
+    fn complete_one_sided(&mut self, channel: u32, op: u32, kind: OpKind, phase: Phase) {
+        if matches!(kind, OpKind::Get | OpKind::Atomic) && phase != Phase::Queued {
             let slot = self.t.channels.at_mut(channel);
             slot.answered += 1;
             slot.answered_until = slot.unordered_high;
             self.activate(channel);
         }
-        if one_sided {
-            let list = &mut self.t.channels.at_mut(channel).one_sided;
-            list.unlink(&mut By(&mut self.t.ops, op_rma), op);
-            // Flushes are completed by the loop there, not by each other.
-            if !flush {
-                self.finish_flushes(channel);
-            }
+        let list = &mut self.t.channels.at_mut(channel).one_sided;
+        list.unlink(&mut By(&mut self.t.ops, op_rma), op);
+        // Flushes are completed by the loop there, not by each other.
+        if kind != OpKind::Flush {
+            self.finish_flushes(channel);
         }
     }
 
@@ -203,11 +205,16 @@ impl Endpoint<'_> {
     }
 
     /// Frees an operation's slot where nothing refers to it any more.
+    #[inline]
     pub(super) fn release(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        if !(slot.completed && slot.told && slot.is_idle() && slot.is_through() && slot.children == 0) {
-            return;
+        if slot.completed && slot.told && slot.is_idle() && slot.is_through() && slot.children == 0 {
+            self.free_op(op);
         }
+    }
+
+    fn free_op(&mut self, op: u32) {
+        let slot = self.t.ops.at(op);
         let &Op { kind, channel, retained, stripes, keys, counted_serving, .. } = slot;
         let serves = slot.serves();
         if retained != NONE {
@@ -311,38 +318,50 @@ impl Endpoint<'_> {
         let op = self.op_events.pop_front(&mut By(&mut self.t.ops, op_event))?;
         let slot = self.t.ops.at_mut(op);
         slot.told = true;
-        let (cookie, error, parent) = (slot.cookie, slot.error, slot.parent);
-        let mut done = Done {
-            bytes: slot.bytes_done(),
-            peer: slot.peer,
-            tag: slot.tag,
-            immediate: slot.immediate,
-            old: slot.old,
-            offset: if slot.kind == OpKind::Part { slot.remote_offset } else { 0 },
-            released: slot.kind == OpKind::MultiRecv,
-        };
+        let parent = slot.parent;
         let mut operation = self.t.op_id(op);
-        let mut last = true;
+        let (mut last, mut released) = (true, self.t.ops.at(op).kind == OpKind::MultiRecv);
         if parent != NONE {
             operation = self.t.op_id(parent);
-            let slot = self.t.ops.at_mut(parent);
-            slot.children -= 1;
-            last = slot.closing && slot.children == 0 && slot.error.is_none() && error.is_none();
-            done.released = last;
-            if last {
-                slot.completed = true;
-                slot.told = true;
-            } else if slot.closing && slot.children == 0 {
-                // An error has no place for it: the release has an event of its own, and so has the end of a
-                // multi-receive that failed.
-                let error = slot.error;
-                self.complete(parent, error);
-            }
-            self.release(parent);
+            last = self.tell_part(op, parent);
+            released = last;
         }
         self.release(op);
-        let result = error.map_or(Ok(done), Err);
-        Some(Event::Completed(Completion { operation, cookie, result, last }))
+        // What it was stays to be looked at in its slot.
+        let slot = self.t.ops.last_at(op);
+        let result = match slot.error {
+            Some(error) => Err(error),
+            None => Ok(Done {
+                bytes: slot.bytes_done(),
+                peer: slot.peer,
+                tag: slot.tag,
+                immediate: slot.immediate,
+                old: slot.old,
+                offset: if slot.kind == OpKind::Part { slot.remote_offset } else { 0 },
+                released,
+            }),
+        };
+        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last }))
+    }
+
+    /// A message in a multi-receive is told; says whether its buffer is released with it.
+    fn tell_part(&mut self, op: u32, parent: u32) -> bool {
+        let is_well = self.t.ops.at(op).error.is_none();
+        let slot = self.t.ops.at_mut(parent);
+        slot.children -= 1;
+        let is_over = slot.closing && slot.children == 0;
+        let is_last = is_over && slot.error.is_none() && is_well;
+        if is_last {
+            slot.completed = true;
+            slot.told = true;
+        } else if is_over {
+            // An error has no place for it: the release has an event of its own, and so has the end of a multi-receive
+            // that failed.
+            let error = slot.error;
+            self.complete(parent, error);
+        }
+        self.release(parent);
+        is_last
     }
 
     fn poll_channel_event(&mut self) -> Option<Event> {

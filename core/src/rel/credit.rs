@@ -112,6 +112,11 @@ impl Allowance {
         }
     }
 
+    /// Whether these limits are those that were heard last: [`update`](Self::update) would change nothing.
+    pub const fn is_known(&self, message_limit: u16, block_limit: u16) -> bool {
+        self.message_limit.0 as u16 == message_limit && self.block_limit.0 as u16 == block_limit
+    }
+
     /// Takes the limits of a packet that came; says whether one grew. The messages that it acknowledges are counted
     /// before ([`acked`](Self::acked)); the caller drops limits of packets that acknowledge less than was acknowledged
     /// before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind what is acknowledged, so a

@@ -85,8 +85,19 @@ impl RecvWindow {
         if claimed[word] & bit == 0 {
             return 0;
         }
+        if seq != self.expected {
+            received[word] |= bit;
+            return 0;
+        }
+        let (next, next_bit) = place(window, seq.next());
+        if received[next] & next_bit == 0 {
+            // In order, and nothing waits behind it: so most come.
+            claimed[word] &= !bit;
+            self.expected = seq.next();
+            return 1;
+        }
         received[word] |= bit;
-        if seq == self.expected { self.advance(claimed, received, window) } else { 0 }
+        self.advance(claimed, received, window)
     }
 
     /// The claim on `seq` is given back: its payload was not placed, and the next copy is new. Says whether there was

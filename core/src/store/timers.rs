@@ -30,17 +30,14 @@ impl<'m> Timers<'m> {
     /// Sets timer `id` to `at`, whether it ran or not.
     pub fn set(&mut self, id: u32, at: Time) {
         self.at[id as usize] = at;
-        let place = match self.place[id as usize] {
+        match self.place[id as usize] {
             NONE => {
-                self.heap[self.len] = id;
-                self.place[id as usize] = self.len as u32;
+                let last = self.len;
                 self.len += 1;
-                self.len - 1
+                self.up(last, id);
             }
-            place => place as usize,
-        };
-        let place = self.up(place);
-        self.down(place);
+            place => self.settle(place as usize, id),
+        }
     }
 
     /// Stops timer `id`, if it runs.
@@ -54,10 +51,7 @@ impl<'m> Timers<'m> {
         self.place[id as usize] = NONE;
         if place < self.len {
             let moved = self.heap[self.len];
-            self.heap[place] = moved;
-            self.place[moved as usize] = place as u32;
-            let place = self.up(place);
-            self.down(place);
+            self.settle(place, moved);
         }
     }
 
@@ -91,39 +85,58 @@ impl<'m> Timers<'m> {
         Some(id)
     }
 
-    fn key(&self, place: usize) -> (Time, u32) {
-        let id = self.heap[place];
+    fn key(&self, id: u32) -> (Time, u32) {
         (self.at[id as usize], id)
     }
 
-    fn swap(&mut self, a: usize, b: usize) {
-        self.heap.swap(a, b);
-        self.place[self.heap[a] as usize] = a as u32;
-        self.place[self.heap[b] as usize] = b as u32;
+    fn put(&mut self, place: usize, id: u32) {
+        self.heap[place] = id;
+        self.place[id as usize] = place as u32;
     }
 
-    fn up(&mut self, mut place: usize) -> usize {
-        while place > 0 && self.key(place) < self.key((place - 1) / 2) {
-            self.swap(place, (place - 1) / 2);
+    /// Puts a timer where it belongs, above or below a place that is free.
+    fn settle(&mut self, place: usize, id: u32) {
+        if place > 0 && self.key(id) < self.key(self.heap[(place - 1) / 2]) {
+            self.up(place, id);
+        } else {
+            self.down(place, id);
+        }
+    }
+
+    /// Puts a timer at a free place or above it: those that are due later come down.
+    fn up(&mut self, mut place: usize, id: u32) {
+        let key = self.key(id);
+        while place > 0 {
+            let above = self.heap[(place - 1) / 2];
+            if self.key(above) < key {
+                break;
+            }
+            self.put(place, above);
             place = (place - 1) / 2;
         }
-        place
+        self.put(place, id);
     }
 
-    fn down(&mut self, mut place: usize) {
+    /// Puts a timer at a free place or below it: those that are due earlier come up.
+    fn down(&mut self, mut place: usize, id: u32) {
+        let key = self.key(id);
         loop {
-            let mut least = place;
-            for child in [2 * place + 1, 2 * place + 2] {
-                if child < self.len && self.key(child) < self.key(least) {
-                    least = child;
-                }
+            let mut child = 2 * place + 1;
+            if child >= self.len {
+                break;
             }
-            if least == place {
-                return;
+            let mut below = self.heap[child];
+            if child + 1 < self.len && self.key(self.heap[child + 1]) < self.key(below) {
+                child += 1;
+                below = self.heap[child];
             }
-            self.swap(place, least);
-            place = least;
+            if key < self.key(below) {
+                break;
+            }
+            self.put(place, below);
+            place = child;
         }
+        self.put(place, id);
     }
 }
 

@@ -18,26 +18,7 @@ impl Repr {
     #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Result<Repr, WireError> {
         let packet = Packet::new_checked(bytes)?;
-        let body = match packet.kind() {
-            Kind::Eager => Body::Eager(MessageHead::parse(&packet)?),
-            Kind::Aggregate => Body::Aggregate { count: aggregate::parse(&packet)? },
-            Kind::Rts => Body::Rts(Rts::parse(&packet)?),
-            Kind::Cts => Body::Cts(Cts::parse(&packet)?),
-            Kind::Fin => Body::Fin(Fin::parse(&packet)?),
-            Kind::Data => Body::Data(Data::parse(&packet)?),
-            Kind::Put => Body::Put(Put::parse(&packet)?),
-            Kind::Get => Body::Get(Get::parse(&packet)?),
-            Kind::Atomic => Body::Atomic(Atomic::parse(&packet)?),
-            Kind::AtomicReply => Body::AtomicReply(AtomicReply::parse(&packet)?),
-            Kind::Resume => Body::Resume(Resume::parse(&packet)?),
-            Kind::Ack => Body::Ack(Ack::parse(&packet)?),
-            Kind::Credit => Body::Credit,
-            Kind::Connect => Body::Connect(Connect::parse(&packet)?),
-            Kind::Fence => Body::Fence(Fence::parse(&packet)?),
-            Kind::Probe => Body::Probe(Probe::parse(&packet)?),
-            Kind::Bye => Body::Bye,
-            Kind::Address => Body::Address(Address::parse(&packet)?),
-        };
+        let body = packet.body()?;
         Ok(Repr { common: packet.common(), body })
     }
 
@@ -112,6 +93,34 @@ pub(crate) fn emit_into(
     header.resize(needed, 0).map_err(|_| EmitError::NoRoom { needed, room: HEADER_BYTES_MAX })?;
     emit(common, body, header)?;
     Ok(())
+}
+
+impl Packet<'_> {
+    /// What it says beside the common header, with the rules of its kind checked.
+    #[inline(always)]
+    pub(crate) fn body(&self) -> Result<Body, WireError> {
+        let packet = self;
+        Ok(match packet.kind() {
+            Kind::Eager => Body::Eager(MessageHead::parse(packet)?),
+            Kind::Aggregate => Body::Aggregate { count: aggregate::parse(packet)? },
+            Kind::Rts => Body::Rts(Rts::parse(packet)?),
+            Kind::Cts => Body::Cts(Cts::parse(packet)?),
+            Kind::Fin => Body::Fin(Fin::parse(packet)?),
+            Kind::Data => Body::Data(Data::parse(packet)?),
+            Kind::Put => Body::Put(Put::parse(packet)?),
+            Kind::Get => Body::Get(Get::parse(packet)?),
+            Kind::Atomic => Body::Atomic(Atomic::parse(packet)?),
+            Kind::AtomicReply => Body::AtomicReply(AtomicReply::parse(packet)?),
+            Kind::Resume => Body::Resume(Resume::parse(packet)?),
+            Kind::Ack => Body::Ack(Ack::parse(packet)?),
+            Kind::Credit => Body::Credit,
+            Kind::Connect => Body::Connect(Connect::parse(packet)?),
+            Kind::Fence => Body::Fence(Fence::parse(packet)?),
+            Kind::Probe => Body::Probe(Probe::parse(packet)?),
+            Kind::Bye => Body::Bye,
+            Kind::Address => Body::Address(Address::parse(packet)?),
+        })
+    }
 }
 
 impl Body {

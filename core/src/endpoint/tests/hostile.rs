@@ -16,15 +16,13 @@ fn met<'m>(regions: &'m mut [Region], config: &Config, rails: &[RailFacts]) -> W
 /// Rank 1 gets a packet as if from rank 0.
 fn feed(world: &mut World<'_>, rail: u8, psn: u32, payload_bytes: u32, body: Body) -> Arrival {
     let channel = world.nodes[1].endpoint.t.channel_of(PeerId(0)).expect("open");
-    let sent = world.nodes[1].endpoint.t.channels.at(channel).sent;
-    let common = Common {
-        source: 0,
-        psn,
-        payload_bytes,
-        ack_ordered: sent[0].acked().0,
-        ack_unordered: sent[1].acked().0,
-        ..Common::default()
-    };
+    let acked = world.nodes[1].endpoint.t.channels.at(channel).sent.map(|lane| lane.acked());
+    feed_with(world, rail, Common { psn, payload_bytes, ..Common::default() }, acked, body)
+}
+
+/// As [`feed`], with acknowledgments of the peer's.
+fn feed_with(world: &mut World<'_>, rail: u8, common: Common, acked: [Seq; 2], body: Body) -> Arrival {
+    let common = Common { source: 0, ack_ordered: acked[0].0, ack_unordered: acked[1].0, ..common };
     let header = Repr { common, body }.emit_vec().expect("emits");
     world.nodes[1].endpoint.handle_arrival(Time(world.now), PeerId(0), RailId(rail), &header)
 }
@@ -213,13 +211,11 @@ fn answers_that_a_rail_keeps_are_limited() {
     let mut psn = 0;
     while lost_by(&mut world).is_none() {
         let get = crate::wire::Get { window: 9, offset: 0, bytes: 8, operation: u64::from(psn) };
-        feed(&mut world, 0, psn, 0, Body::Get(get));
-        psn += 1;
-        let slot = world.nodes[1].endpoint.t.channels.at(channel);
-        assert!(slot.serving <= 4);
         // The peer acknowledges all answers that are with the rail.
-        let next = slot.sent[1].next();
-        world.nodes[1].endpoint.t.channels.at_mut(channel).sent[1].ack(next).unwrap();
+        let next = world.nodes[1].endpoint.t.channels.at(channel).sent.map(|lane| lane.next());
+        feed_with(&mut world, 0, Common { psn, ..Common::default() }, next, Body::Get(get));
+        psn += 1;
+        assert!(world.nodes[1].endpoint.t.channels.at(channel).serving <= 4);
         assert!(psn < 20);
     }
     assert_eq!(psn, 9, "four with the rail, four that wait, one too many");
