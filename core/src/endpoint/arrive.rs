@@ -4,8 +4,8 @@
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
 use super::farewell::FAREWELLS;
-use super::op::{Control, Message, MessageState, OpKind, Phase};
-use super::tables::{KeySet, Tables};
+use super::op::{Control, MessageState, OpKind, Phase};
+use super::tables::Tables;
 use super::{Endpoint, LossReason, Peek, Planted, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
@@ -13,7 +13,7 @@ use crate::rel::link::State;
 use crate::seq::{Claim, Seq, window_is_valid};
 use crate::store::NONE;
 use crate::time::Time;
-use crate::wire::{Body, Common, Connect, Data, MessageHead, Packet, Probe, Rts};
+use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe};
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
@@ -63,36 +63,28 @@ impl Endpoint<'_> {
         header: &[u8],
     ) -> Result<Arrival, ProtocolError> {
         let packet = Packet::new_checked(header).map_err(ProtocolError::Wire)?;
+        if packet.kind() == Kind::Eager {
+            // What most packets are, without what other kinds have room for.
+            let head = MessageHead::parse(&packet).map_err(ProtocolError::Wire)?;
+            let common = packet.common();
+            return match self.let_in(now, channel, sub, &common)? {
+                Some(State::Ready) => {
+                    self.arrive_acks_of(channel, sub, &common)?;
+                    self.arrive_message(now, channel, rail, &common, &head, None)
+                }
+                Some(_) => Err(ProtocolError::NotConnected), // G-1
+                None => Ok(Arrival::Discard),
+            };
+        }
         let body = packet.body().map_err(ProtocolError::Wire)?;
         let common = packet.common();
-        let slot = self.t.channels.at_mut(channel);
-        if common.source != slot.peer.0 {
-            return Err(ProtocolError::WrongSource { named: common.source }); // S-11
-        }
-        slot.heard = now;
-        let is_old = common.epoch != slot.epoch;
-        let at = &mut self.t.subs[sub];
-        at.heard = now;
-        let (state, mut yours) = (at.link.state(), at.link.pair().yours);
-        if is_old {
-            self.stats.stale_dropped += 1;
-            return Ok(Arrival::Discard); // G-5
-        }
-        if matches!(state, State::Down | State::Connecting) {
-            // Of a connection that was ended from here.
-            self.stats.stale_dropped += 1;
-            return Ok(Arrival::Discard);
-        }
+        let Some(state) = self.let_in(now, channel, sub, &common)? else { return Ok(Arrival::Discard) };
         if let Body::Connect(connect) = &body {
             self.arrive_connect(now, channel, rail, connect)?;
-            yours = self.t.subs[sub].link.pair().yours;
         } else if state != State::Ready {
             return Err(ProtocolError::NotConnected); // G-1
         }
-        // Who only says goodbye has forgotten what it had (G-10).
-        if yours < FAREWELLS {
-            self.arrive_acks(channel, &common)?;
-        }
+        self.arrive_acks_of(channel, sub, &common)?;
         let carries = matches!(
             body,
             Body::Eager(_)
@@ -105,7 +97,7 @@ impl Endpoint<'_> {
             return Err(ProtocolError::TooLong { bytes: common.payload_bytes.into() });
         }
         let arrival = match body {
-            Body::Eager(head) => return self.arrive_message(now, channel, rail, &common, &head, None),
+            Body::Eager(_) => unreachable!("taken above"),
             Body::Rts(rts) => return self.arrive_message(now, channel, rail, &common, &rts.head, Some(&rts)),
             Body::Aggregate { count } => return self.arrive_parcel(now, channel, rail, &common, count),
             Body::Connect(_) | Body::Credit | Body::Ack(_) => Arrival::Done, // A-8, S-10
@@ -141,6 +133,27 @@ impl Endpoint<'_> {
             | Body::Resume(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
         };
         Ok(arrival)
+    }
+
+    /// Whether a packet comes from whom it should, over a connection that stands; the state of this end. `None`: it is of
+    /// the past.
+    #[inline]
+    fn let_in(&mut self, now: Time, channel: u32, sub: usize, common: &Common) -> Result<Option<State>, ProtocolError> {
+        let slot = self.t.channels.at_mut(channel);
+        if common.source != slot.peer.0 {
+            return Err(ProtocolError::WrongSource { named: common.source }); // S-11
+        }
+        slot.heard = now;
+        let is_old = common.epoch != slot.epoch; // G-5
+        let sub = &mut self.t.subs[sub];
+        sub.heard = now;
+        let state = sub.link.state();
+        // Or of a connection that was ended from here.
+        if is_old || matches!(state, State::Down | State::Connecting) {
+            self.stats.stale_dropped += 1;
+            return Ok(None);
+        }
+        Ok(Some(state))
     }
 
     fn arrive_connect(
@@ -186,7 +199,11 @@ impl Endpoint<'_> {
 
     /// Acknowledgments and limits that ride on every packet (A-1, C-1).
     #[inline]
-    fn arrive_acks(&mut self, channel: u32, common: &Common) -> Result<(), ProtocolError> {
+    fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
+        // Who only says goodbye has forgotten what it had (G-10).
+        if self.t.subs[sub].link.pair().yours >= FAREWELLS {
+            return Ok(());
+        }
         let slot = self.t.channels.at_mut(channel);
         let known = [ORDERED, UNORDERED].map(|lane| slot.sent[lane].acked());
         // Nothing is acknowledged that was not before, and no limit has moved: so it is in streams one way.
@@ -279,174 +296,6 @@ impl Endpoint<'_> {
                 Ok(false)
             }
             Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
-        }
-    }
-
-    /// An eager message or an RTS: in order it meets its receive at once (M-7); else it waits in blocks for its turn (S-8).
-    fn arrive_message(
-        &mut self,
-        now: Time,
-        channel: u32,
-        rail: RailId,
-        common: &Common,
-        head: &MessageHead,
-        rts: Option<&Rts>,
-    ) -> Result<Arrival, ProtocolError> {
-        let psn = Seq(common.psn);
-        let bytes = common.payload_bytes;
-        if bytes > self.config.eager_bytes_max {
-            return Err(ProtocolError::TooLong { bytes: bytes.into() });
-        }
-        if !self.claim_psn(now, channel, ORDERED, psn)? {
-            return Ok(Arrival::Discard);
-        }
-        if self.t.channels.at(channel).voids != 0
-            && let Some(arrival) = self.arrive_again(channel, rail, common, psn)?
-        {
-            return Ok(arrival); // F-6
-        }
-        let blocks = bytes.div_ceil(self.config.block_bytes);
-        let any_turn = self.planted(Planted::ArrivalOrder);
-        let slot = self.t.channels.at_mut(channel);
-        slot.grants.received(1, blocks).map_err(|_| ProtocolError::Credit)?; // C-3
-        let peer = slot.peer;
-        let in_turn = psn == slot.reorder.esn() || any_turn;
-        let mut message = Message {
-            channel,
-            state: MessageState::Placing,
-            rendezvous: rts.is_some(),
-            want_placed: head.want_placed,
-            tag: head.tag,
-            immediate: head.immediate,
-            len: rts.map_or(bytes.into(), |rts| rts.message_bytes),
-            remote: head.operation,
-            via: rail,
-            blocks: NONE,
-            block_count: blocks as u16,
-            keys: NONE,
-            recv: NONE,
-            together: NONE,
-            ..Message::default()
-        };
-        if let Some(rts) = rts {
-            if !rts.keys.is_empty()
-                && let Ok(set) = self.t.key_sets.insert(KeySet::of(&rts.keys))
-            {
-                // Without room for its keys the message goes by put or data segments.
-                message.keys = set.index;
-            }
-            message.state = MessageState::Stored;
-        } else if bytes == 0 {
-            message.state = MessageState::Stored;
-        }
-        let mut matched = None;
-        if in_turn {
-            let (slot, slots) = self.t.reorder(channel);
-            slot.reorder.advance(slots);
-            matched = self.match_posted(peer, message.tag, message.len);
-        } else {
-            self.stats.out_of_order += 1;
-        }
-        let sub = self.t.sub_index(channel, rail);
-        let place =
-            |to, len| Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes: bytes, ack_now: common.ack_now };
-        let arrival = if let Some(op) = matched {
-            // Straight into the buffer: nothing is held here (C-4).
-            self.address(op, &message);
-            self.grant(channel, 1, blocks);
-            if message.rendezvous {
-                self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
-                self.begin_rendezvous(op, message.keys);
-                Arrival::Done
-            } else {
-                let slot = self.t.ops.at_mut(op);
-                slot.phase = Phase::Data;
-                let granted = slot.granted;
-                if granted == 0 {
-                    self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
-                    self.settle(op);
-                    Arrival::Discard
-                } else {
-                    slot.places += 1;
-                    let id = self.t.open_place(sub, place(PlaceTo::Op(op), granted));
-                    Place::arrival(self, id)
-                }
-            }
-        } else {
-            // What was granted has room: the tables are sized for it.
-            message.blocks = self.t.blocks.take(blocks).ok_or(ProtocolError::Credit)?;
-            let index = self.t.messages.insert(message).map_err(|_| ProtocolError::Credit)?.index;
-            self.t.channels.at_mut(channel).messages += 1;
-            let arrival = if message.state == MessageState::Stored {
-                self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
-                Arrival::Done
-            } else {
-                self.stats.bytes_copied += u64::from(bytes);
-                let id = self.t.open_place(sub, place(PlaceTo::Message(index), bytes.into()));
-                Place::arrival(self, id)
-            };
-            if in_turn {
-                self.stats.unexpected += 1; // M-5
-                if let Ok(key) = self.t.matcher.store(peer, message.tag, index) {
-                    let slot = self.t.messages.at_mut(index);
-                    slot.unexpected = key;
-                    slot.matchable = true;
-                }
-            } else {
-                let (slot, slots) = self.t.reorder(channel);
-                slot.reorder.enqueue(slots, psn, index).map_err(|_| ProtocolError::Sequence { psn: psn.0 })?;
-            }
-            arrival
-        };
-        if in_turn {
-            self.deliver_due(now, channel);
-        }
-        Ok(arrival)
-    }
-
-    /// The copy of an ordered packet whose payload was on its way here when its rail died: its header has had its effect,
-    /// the payload goes where that one was to go (F-6).
-    #[cold]
-    pub(super) fn arrive_again(
-        &mut self,
-        channel: u32,
-        rail: RailId,
-        common: &Common,
-        psn: Seq,
-    ) -> Result<Option<Arrival>, ProtocolError> {
-        let payload_bytes = common.payload_bytes;
-        let Some((to, takes)) = self.take_void(channel, psn) else { return Ok(None) };
-        let (len, fits) = match to {
-            PlaceTo::Message(message) => {
-                let is_sealed = self.t.messages.at(message).state == MessageState::Sealed;
-                let blocks = payload_bytes.div_ceil(self.config.block_bytes);
-                (payload_bytes.into(), takes == u64::from(if is_sealed { blocks } else { payload_bytes }))
-            }
-            _ => (takes, takes <= payload_bytes.into()),
-        };
-        if !fits {
-            // A copy is as long as the packet was.
-            return Err(ProtocolError::TooLong { bytes: payload_bytes.into() });
-        }
-        let place = Place { to, offset: 0, len, lane: ORDERED, psn, payload_bytes, ack_now: common.ack_now };
-        let id = self.t.open_place(self.t.sub_index(channel, rail), place);
-        Ok(Some(Place::arrival(self, id)))
-    }
-
-    /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it waiting.
-    pub(super) fn deliver_due(&mut self, now: Time, channel: u32) {
-        while !self.t.channels.at(channel).reorder.is_empty() {
-            let (slot, slots) = self.t.reorder(channel);
-            let first = slot.reorder.search(slots, slot.reorder.esn());
-            let sealed = |&message: &u32| self.t.messages.at(message).state == MessageState::Sealed;
-            let Some(mut message) = first.filter(|message| !sealed(message)) else { return };
-            let (slot, slots) = self.t.reorder(channel);
-            slot.reorder.dequeue(slots);
-            while message != NONE {
-                let next = core::mem::replace(&mut self.t.messages.at_mut(message).together, NONE);
-                self.deliver(now, message);
-                message = next;
-            }
         }
     }
 

@@ -252,7 +252,8 @@ impl Channel {
     /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and limits: connections,
     /// questions, addresses, a goodbye. What is rare, asked at once.
     pub(crate) const fn has_chores(&self) -> bool {
-        let masks = self.wanted | self.unwanted | self.unsaid | self.severed | self.fences | self.questions | self.tellers;
+        let masks =
+            self.wanted | self.unwanted | self.unsaid | self.severed | self.fences | self.questions | self.tellers;
         masks | self.probe_answers != 0
             || self.probe_due
             || self.terms.is_none()

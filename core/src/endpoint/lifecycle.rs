@@ -253,11 +253,7 @@ impl Endpoint<'_> {
     fn free_over_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
-        if slot.tell_over
-            || slot.tell_up
-            || slot.unwanted | slot.callers | slot.severed != 0
-            || slot.messages > 0
-        {
+        if slot.tell_over || slot.tell_up || slot.unwanted | slot.callers | slot.severed != 0 || slot.messages > 0 {
             return;
         }
         let peer = slot.peer;

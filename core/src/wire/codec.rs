@@ -75,11 +75,7 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
 
 /// The header of a packet, into a buffer that is empty; there is always room. On an error, what stands in it is undefined.
 #[inline]
-pub(crate) fn emit_into(
-    common: &Common,
-    body: &Body,
-    header: &mut Vec<u8, HEADER_BYTES_MAX>,
-) -> Result<(), EmitError> {
+pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADER_BYTES_MAX>) -> Result<(), EmitError> {
     if let Body::Eager(head) = body {
         // The header of most packets is of one size: it is written as a whole, not cleared and written.
         let mut bytes = [0; COMMON_BYTES + Kind::Eager.fixed_bytes()];

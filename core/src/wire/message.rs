@@ -105,7 +105,7 @@ impl MessageHead {
     }
 
     #[inline]
-    pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
+    pub(crate) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         packet.body_as::<HeadLayout>()?.meaning(packet.flags())
     }
 
