@@ -17,8 +17,10 @@ use std::process::ExitCode;
 use rerail_core::endpoint::Policy;
 use support::pair::{Pair, Regions};
 
-/// Messages before those that count.
+/// Large messages before those that count.
 const WARM_UP: u64 = 16;
+/// Small ones: as many as it takes until all rails have answered how fast they are (P-12).
+const WARM_UP_SMALL: u64 = 1024;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -46,8 +48,9 @@ fn main() -> ExitCode {
     };
     let mut regions = Regions::new();
     let mut pair = Pair::connect(&mut regions, lossless, rails, policy, recovery);
-    for round in 0..WARM_UP + count {
-        if round == WARM_UP {
+    let warm_up = if bytes > 8 { WARM_UP } else { WARM_UP_SMALL };
+    for round in 0..warm_up + count {
+        if round == warm_up {
             pair.count();
         }
         if both { pair.round_trip(bytes) } else { pair.one_way(0, bytes) }

@@ -183,6 +183,11 @@ impl Policies {
 }
 
 impl Policies {
+    /// How messages of a class find their rails.
+    pub(super) const fn class(&self, class: MessageClass) -> &ClassPolicy {
+        &self.classes[class as usize]
+    }
+
     /// How large messages of a class are cut.
     pub(super) const fn striping(&self, class: MessageClass) -> Striping {
         self.classes[class as usize].striping
@@ -312,7 +317,7 @@ impl Endpoint<'_> {
     /// The rail for a packet; `None`: wait for room (P-5).
     pub(super) fn multiplex(&mut self, choice: Choice) -> Option<RailId> {
         let Choice { channel, class, .. } = choice;
-        if self.policies.classes[class as usize].multiplex == Multiplex::Balanced {
+        if self.policies.class(class).multiplex == Multiplex::Balanced {
             let choice = self.within_usable(choice);
             let rail = self.soonest(&choice)?;
             let is_only = choice.rails.up.is_power_of_two();

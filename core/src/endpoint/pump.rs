@@ -198,11 +198,17 @@ impl Endpoint<'_> {
         true
     }
 
+    #[inline(always)]
     fn choose(&mut self, now: Time, channel: u32, class: MessageClass, bytes: u64) -> Option<RailId> {
         let rails = self.candidates(channel);
-        if rails.up.is_power_of_two() && self.class_policy(class).multiplex == Multiplex::Balanced {
-            // Nothing to choose from (P-6: better over another rail than not at all).
-            return (rails.room & rails.up != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
+        if self.policies.class(class).multiplex == Multiplex::Balanced {
+            if rails.up.is_power_of_two() {
+                // Better over another rail than not at all (P-6).
+                return (rails.up & rails.room != 0).then(|| RailId(rails.up.trailing_zeros() as u8));
+            }
+            if let Some(rail) = self.nearest_idle(channel, class, bytes, rails) {
+                return Some(rail);
+            }
         }
         self.multiplex(Choice { now, channel, class, bytes, rails })
     }
