@@ -134,25 +134,12 @@ impl Endpoint<'_> {
         // Nothing sequenced follows the goodbye (G-7).
         let leaves = has_chores && matches!(self.t.channels.at(channel).state, ChannelState::Leaving);
         let mut is_only_messages = true;
-        while !leaves {
-            if out.len() + STEP > out.capacity() {
+        if !leaves {
+            let Some(only) = self.pump_packets(now, channel, out) else {
                 self.activate(channel);
                 return;
-            }
-            let slot = self.t.channels.at(channel);
-            let (has_lost, has_control, has_bulk) =
-                (slot.replaying != 0, !slot.control.is_empty(), !slot.bulk.is_empty());
-            let (has_message, has_request) =
-                (!slot.ordered.is_empty(), !slot.requests.is_empty() || slot.answered != 0);
-            is_only_messages &= !(has_lost || has_control || has_request || has_bulk);
-            let sent = has_lost && self.pump_replay(now, channel, out) == Step::Sent
-                || has_control && self.pump_control(now, channel, out) == Step::Sent
-                || has_message && self.pump_message(now, channel, out) == Step::Sent
-                || has_request && self.pump_request(now, channel, out) == Step::Sent
-                || has_bulk && self.pump_bulk(now, channel, out) == Step::Sent;
-            if !sent {
-                break;
-            }
+            };
+            is_only_messages = only;
         }
         let slot = self.t.channels.at(channel);
         let is_ack_due = slot.ack.is_due();
@@ -174,6 +161,32 @@ impl Endpoint<'_> {
         self.wake(Shortage::Stripes);
         if has_chores {
             self.pump_goodbye(now, channel, out);
+        }
+    }
+
+    /// Sequenced packets, as long as there is something to send and room for it: says whether only messages came into
+    /// question. `None`: the batch is full.
+    #[inline]
+    fn pump_packets(&mut self, now: Time, channel: u32, out: &mut Actions) -> Option<bool> {
+        let mut is_only_messages = true;
+        loop {
+            if out.len() + STEP > out.capacity() {
+                return None;
+            }
+            let slot = self.t.channels.at(channel);
+            let (has_lost, has_control, has_bulk) =
+                (slot.replaying != 0, !slot.control.is_empty(), !slot.bulk.is_empty());
+            let (has_message, has_request) =
+                (!slot.ordered.is_empty(), !slot.requests.is_empty() || slot.answered != 0);
+            is_only_messages &= !(has_lost || has_control || has_request || has_bulk);
+            let sent = has_lost && self.pump_replay(now, channel, out) == Step::Sent
+                || has_control && self.pump_control(now, channel, out) == Step::Sent
+                || has_message && self.pump_message(now, channel, out) == Step::Sent
+                || has_request && self.pump_request(now, channel, out) == Step::Sent
+                || has_bulk && self.pump_bulk(now, channel, out) == Step::Sent;
+            if !sent {
+                return Some(is_only_messages);
+            }
         }
     }
 
