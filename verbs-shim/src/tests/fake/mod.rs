@@ -175,6 +175,7 @@ unsafe extern "C" fn query_device_ex(
     assert_eq!((attr_size, input.comp_mask), (size_of::<ibv_device_attr_ex>(), 0));
     attr.odp_caps.general_caps = IBV_ODP_SUPPORT;
     attr.odp_caps.per_transport_caps.rc_odp_caps = world().on_demand;
+    attr.xrc_odp_caps = world().on_demand & IBV_ODP_SUPPORT_WRITE;
     attr.cq_mod_caps = ibv_cq_moderation_caps { max_cq_count: 128, max_cq_period: 16 };
     // SAFETY: the caller's promise.
     unsafe { query_device(context, &mut attr.orig_attr) }
