@@ -1,4 +1,5 @@
-//! A rank that dies by SIGKILL in the middle of an exchange: reported by name, survived, nothing left behind.
+//! A rank that dies by SIGKILL in the middle of an exchange: reported by name, with all that was tried (F-9), survived,
+//! nothing left behind.
 //!
 //! The launcher itself judges that (`exchange --kill-rank`) and exits with 0 only if exactly this happened.
 
@@ -17,7 +18,17 @@ fn kill(rank: u32, round: u32) {
     let host = if rank < 2 { "host0" } else { "host1" };
     for survivor in (0..4).filter(|&other| other != rank) {
         let told = format!("rank {survivor} reports: rank {rank} ({host}, pid ");
-        assert!(stderr.contains(&told), "{told:?} is not in\n{stderr}");
+        let line = stderr.lines().find(|line| line.starts_with(&told));
+        let line = line.unwrap_or_else(|| panic!("{told:?} is not in\n{stderr}"));
+        let (_, tried) = line.split_once("; connections that failed: ").unwrap_or_else(|| panic!("{line:?}"));
+        let rails: &[_] = if rank / 2 == survivor / 2 { &["shm"] } else { &["tcp:127.0.0.1", "tcp:127.0.0.2"] };
+        let mut parts = tried.split(", ");
+        for rail in rails {
+            let (failed, of) =
+                parts.next().and_then(|part| part.split_once(" over ")).unwrap_or_else(|| panic!("{line:?}"));
+            assert!(of == *rail && failed.parse().is_ok_and(|failed: u32| failed > 0), "{line:?}");
+        }
+        assert_eq!(parts.next(), None, "{line:?}");
     }
     assert!(stdout.contains("PEER LOST"), "{stdout}");
 }

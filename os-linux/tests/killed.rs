@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Done, Event, LossReason, OpError, RailFault, Recv, Selector, Send};
+use rerail_core::endpoint::{Completion, Done, Event, Loss, LossReason, OpError, RailFault, Recv, Selector, Send};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::Seg;
 use rerail_linux::auth::JobKey;
@@ -79,7 +79,7 @@ fn census() -> [(&'static str, usize); 3] {
 struct World {
     ranks: [Transport; 2],
     done: HashMap<(usize, u64), Result<Done, OpError>>,
-    lost: Vec<(usize, PeerId, LossReason)>,
+    lost: Vec<(usize, PeerId, Loss)>,
 }
 
 impl World {
@@ -166,7 +166,7 @@ fn a_killed_rank_leaves_nothing(fabric: &str) {
     world.ranks[0].free(doomed).unwrap();
     for &(rank, peer, why) in &world.lost {
         assert_eq!(peer, KILLED);
-        let LossReason::RailFailed { rail, fault } = why else { panic!("{why:?} names no rail") };
+        let LossReason::RailFailed { rail, fault } = why.reason else { panic!("{why:?} names no rail") };
         assert!(matches!(fault, RailFault::Closed | RailFault::Gone | RailFault::Device { .. }), "{fault:?}");
         let name = world.ranks[rank].rails().find(|info| info.id == rail).unwrap().name;
         assert!(name.starts_with(fabric), "{name}");

@@ -69,7 +69,7 @@ fn a_killed_peer_is_named_and_the_others_go_on(fabric: &str) {
     rank.until("the loss", |rank| !rank.lost.is_empty());
     let (peer, why) = rank.lost[0];
     assert_eq!(peer, PeerId(DOOMED));
-    let LossReason::RailFailed { rail, fault } = why else { panic!("{why:?} names no rail") };
+    let LossReason::RailFailed { rail, fault } = why.reason else { panic!("{why:?} names no rail") };
     let faults = [RailFault::Closed, RailFault::Gone, RailFault::Device { code: 104 }];
     assert!(faults.contains(&fault), "{fault:?}");
     let kind = rank.transport.rails().find(|info| info.id == rail).unwrap().kind;

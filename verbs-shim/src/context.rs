@@ -10,6 +10,9 @@ use crate::gid::{GidEntry, Guid};
 use crate::offers::Offers;
 use crate::port::{LinkLayer, Port};
 
+/// No device has tables of more entries.
+const GIDS_MAX: usize = 1 << 20;
+
 /// An open device. Closed when dropped.
 pub struct Context {
     name: String,
@@ -59,8 +62,11 @@ impl Context {
         (1..=self.attributes()?.ports).map(|number| self.port(number)).collect()
     }
 
-    /// The entries of a port's GID table that are in use.
+    /// The entries of a port's GID table that are in use, in ascending order.
     pub fn gids(&self, port: &Port) -> Result<Vec<GidEntry>, QueryError> {
+        if let Some(entries) = self.gid_table(port) {
+            return Ok(entries);
+        }
         let mut entries = Vec::new();
         for index in 0..port.gid_table_len {
             match self.handle.query_gid(port.number, index) {
@@ -73,6 +79,23 @@ impl Context {
             }
         }
         Ok(entries)
+    }
+
+    /// The same for the whole device at once, where library, kernel and device go along; a table has a thousand entries,
+    /// and asking for each is a system call. What does not work here is told by asking for each.
+    fn gid_table(&self, port: &Port) -> Option<Vec<GidEntry>> {
+        let ports = self.handle.query_device().ok()?.phys_port_cnt;
+        // Of a port that does not answer nothing is known; if it has entries in use, there is no room for them.
+        let answers = (1..=ports).filter(|number| *number != port.number).map(|number| self.handle.query_port(number));
+        let others = answers.filter_map(|attr| u32::try_from(attr.ok()?.gid_tbl_len).ok());
+        let room = others.fold(u64::from(port.gid_table_len), |room, entries| room + u64::from(entries));
+        let room = usize::try_from(room).ok().filter(|room| (1..=GIDS_MAX).contains(room))?;
+        let table = self.handle.query_gid_table(room)?.ok()?;
+        let of_port =
+            table.iter().filter(|entry| entry.port_num == u32::from(port.number) && entry.gid != Default::default());
+        let mut entries: Vec<_> = of_port.map(|entry| GidEntry::new(entry.gid_index, entry, true)).collect();
+        entries.sort_by_key(|entry| entry.index);
+        Some(entries)
     }
 
     fn failed(&self, what: Query, error: std::io::Error) -> QueryError {

@@ -2,11 +2,15 @@
 
 use rdma_core_sys as sys;
 
+use crate::contract::ModifyError;
+
 /// What a device offers beside what all have. A device that can't be asked offers nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offers {
-    /// Requests of reliable connections that can use memory which is registered on demand.
+    /// Requests of reliable connections (RC) that can use memory which is registered on demand.
     pub on_demand: OnDemand,
+    /// The same of XRC.
+    pub on_demand_xrc: OnDemand,
     /// The most that interrupts of completion queues can be put off; `None`: not at all.
     pub moderation: Option<Moderation>,
 }
@@ -28,15 +32,37 @@ pub struct OnDemand {
 }
 
 impl OnDemand {
-    /// Whether it can be used for everything that all registered memory can.
-    pub fn is_whole(&self) -> bool {
-        self.send && self.receive && self.shared_receive && self.write && self.read
+    /// For everything that all registered memory can be used for.
+    pub const WHOLE: OnDemand = OnDemand { send: true, receive: true, shared_receive: true, write: true, read: true };
+
+    /// What of `wanted` is not there, by name.
+    pub fn lacks(&self, wanted: &OnDemand) -> impl Iterator<Item = &'static str> {
+        [
+            ("sends", self.send, wanted.send),
+            ("receives", self.receive, wanted.receive),
+            ("receives of shared queues", self.shared_receive, wanted.shared_receive),
+            ("remote writes", self.write, wanted.write),
+            ("remote reads", self.read, wanted.read),
+        ]
+        .into_iter()
+        .filter_map(|(name, has, wants)| (wants && !has).then_some(name))
+    }
+
+    fn of(caps: u32) -> OnDemand {
+        let can = |bit| caps & bit != 0;
+        OnDemand {
+            send: can(sys::IBV_ODP_SUPPORT_SEND),
+            receive: can(sys::IBV_ODP_SUPPORT_RECV),
+            shared_receive: can(sys::IBV_ODP_SUPPORT_SRQ_RECV),
+            write: can(sys::IBV_ODP_SUPPORT_WRITE),
+            read: can(sys::IBV_ODP_SUPPORT_READ),
+        }
     }
 }
 
-/// When a completion queue tells of what is in it: after so many completions, or so long after the first
-/// (`ibv_modify_cq(3)`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// When a completion queue tells of what is in it: after so many completions, or so long after the first, whichever is
+/// sooner (`ibv_modify_cq(3)`). Both 0: at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// Completions.
     pub count: u16,
@@ -44,19 +70,47 @@ pub struct Moderation {
     pub period_us: u16,
 }
 
+impl Moderation {
+    /// Nothing is put off.
+    pub const NONE: Moderation = Moderation { count: 0, period_us: 0 };
+
+    /// Whether it is no more than `most`, which is [`Offers::moderation`].
+    ///
+    /// # Errors
+    /// [`ModifyError::OutOfRange`] names the field, and the greatest value allowed: 0 where nothing is offered.
+    pub fn check(self, most: Option<Moderation>) -> Result<(), ModifyError> {
+        let most = most.unwrap_or(Moderation::NONE);
+        for (field, value, max) in [("count", self.count, most.count), ("period_us", self.period_us, most.period_us)] {
+            if value > max {
+                return Err(ModifyError::OutOfRange { field, value: value.into(), min: 0, max: max.into() });
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Offers {
+    /// Everything, for devices that are made up; moderation as of mlx5.
+    pub const WHOLE: Offers = Offers {
+        on_demand: OnDemand::WHOLE,
+        on_demand_xrc: OnDemand::WHOLE,
+        moderation: Some(Moderation { count: u16::MAX, period_us: 4095 }),
+    };
+
+    /// Whether memory can be registered on demand at all.
+    pub fn has_on_demand(&self) -> bool {
+        self.on_demand != OnDemand::default() || self.on_demand_xrc != OnDemand::default()
+    }
+
     pub(crate) fn of(attr: &sys::ibv_device_attr_ex) -> Offers {
         let caps = &attr.odp_caps;
-        let can = |bit| caps.general_caps & sys::IBV_ODP_SUPPORT != 0 && caps.per_transport_caps.rc_odp_caps & bit != 0;
+        let of = |caps_of| {
+            if caps.general_caps & sys::IBV_ODP_SUPPORT != 0 { OnDemand::of(caps_of) } else { OnDemand::default() }
+        };
         let sys::ibv_cq_moderation_caps { max_cq_count: count, max_cq_period: period_us } = attr.cq_mod_caps;
         Offers {
-            on_demand: OnDemand {
-                send: can(sys::IBV_ODP_SUPPORT_SEND),
-                receive: can(sys::IBV_ODP_SUPPORT_RECV),
-                shared_receive: can(sys::IBV_ODP_SUPPORT_SRQ_RECV),
-                write: can(sys::IBV_ODP_SUPPORT_WRITE),
-                read: can(sys::IBV_ODP_SUPPORT_READ),
-            },
+            on_demand: of(caps.per_transport_caps.rc_odp_caps),
+            on_demand_xrc: of(attr.xrc_odp_caps),
             moderation: (count > 0 || period_us > 0).then_some(Moderation { count, period_us }),
         }
     }

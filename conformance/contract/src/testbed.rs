@@ -124,6 +124,10 @@ pub enum Need {
     Atomics,
     /// Registration under any address.
     Iova,
+    /// Registration on demand, for all requests of RC.
+    OnDemand,
+    /// Moderation of completion queues, by 2 completions and 1 us at least.
+    Moderation,
     /// Inline sends of 16 bytes at least.
     Inline,
     /// Two pieces of memory in a request, at least.
@@ -149,6 +153,8 @@ impl fmt::Display for Need {
             Need::Xrc => "XRC",
             Need::Atomics => "atomics",
             Need::Iova => "registration under any address",
+            Need::OnDemand => "registration on demand",
+            Need::Moderation => "moderation of completion queues",
             Need::Inline => "inline sends",
             Need::Gather => "two pieces of memory in a request",
             Need::Paths => "several LIDs at a port",

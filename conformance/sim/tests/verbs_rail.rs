@@ -2,6 +2,8 @@
 
 /// Whether the rails of these tests connect by XRC; those of `verbs_rail_xrc.rs` do.
 const XRC: bool = false;
+/// Whether they register payload on demand and moderate their completion queues; those of `verbs_rail_on_demand.rs` do.
+const ON_DEMAND: bool = false;
 
 #[path = "verbs_rail/world.rs"]
 mod world;

@@ -142,6 +142,8 @@ fn losses(session: &Session) -> Vec<Loss> {
             pid: person.pid,
             path: session.path(rank),
             why: describe_loss(session.transport(), why),
+            unready_ns: why.time.0,
+            attempts: session::attempts(session.transport(), why),
         }
     });
     lost.collect()

@@ -11,7 +11,7 @@ use super::verify::{Count, Problem, Tally};
 use crate::exit::Exit;
 use crate::output::stats::Latency;
 use crate::output::{Align, Table, bad, bold, bytes, good, microseconds, rate};
-use crate::session::{Path, Session};
+use crate::session::{Attempts, Path, Session};
 
 /// What one rank brings.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,8 +60,12 @@ pub struct Loss {
     pub pid: u32,
     /// The way to it.
     pub path: Path,
-    /// What was reported.
+    /// What was reported, in words.
     pub why: String,
+    /// How long no rail to it had been ready before it was given up; 0: one was until then.
+    pub unready_ns: u64,
+    /// What had been tried by then.
+    pub attempts: Vec<Attempts>,
 }
 
 impl Loss {

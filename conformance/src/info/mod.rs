@@ -136,7 +136,14 @@ impl Info {
         lines.extend(self.verbs.obstacle.iter().flat_map(obstacle));
         for device in &self.verbs.devices {
             let xrc = if device.xrc { "XRC" } else { "no XRC" };
-            lines.push(format!("  {} ({}, guid {}, {xrc})", device.name, device.firmware, device.guid));
+            let mut offers = xrc.to_owned();
+            if device.on_demand {
+                offers.push_str(", memory on demand");
+            }
+            if let Some((count, us)) = device.moderation {
+                offers.push_str(&format!(", moderation up to {count} completions and {us} us"));
+            }
+            lines.push(format!("  {} ({}, guid {}, {offers})", device.name, device.firmware, device.guid));
             lines.extend(device.obstacle.iter().flat_map(obstacle));
             for port in &device.ports {
                 lines.push(format!(

@@ -28,6 +28,10 @@ pub struct Device {
     pub firmware: String,
     /// Whether it can do XRC: rails connect by it where `verbs_xrc` is on or auto.
     pub xrc: bool,
+    /// Whether RC can read and write remote memory that is registered on demand (`verbs_on_demand`).
+    pub on_demand: bool,
+    /// The most that it puts completion events off: completions, microseconds (`verbs_moderation_count`).
+    pub moderation: Option<(u16, u16)>,
     /// Its ports.
     pub ports: Vec<Port>,
     /// The port and the index of the GID that would be used.
@@ -93,6 +97,8 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         guid: device.guid().to_string(),
         firmware: "firmware unknown".to_owned(),
         xrc: false,
+        on_demand: false,
+        moderation: None,
         ports: Vec::new(),
         used: None,
         obstacle: None,
@@ -117,6 +123,9 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         Ok(attributes) => {
             seen.firmware = format!("firmware {}", attributes.firmware);
             seen.xrc = attributes.xrc;
+            let offers = context.offers();
+            seen.on_demand = offers.on_demand.read && offers.on_demand.write;
+            seen.moderation = offers.moderation.map(|most| (most.count, most.period_us));
         }
         Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
     }

@@ -52,7 +52,7 @@ pub struct RegisteredMemory {
     pub hit_rate: Option<f64>,
     /// Registrations that went to make room for others.
     pub evictions: u64,
-    /// Bytes that are pinned at the moment.
+    /// Bytes that are registered at the moment: pinned, but for rails with `verbs_on_demand`.
     pub pinned_bytes: u64,
     /// What a registration of 1 MiB that has to be made is taken to cost, in nanoseconds; 0: not measured.
     pub miss_1m_ns: u64,

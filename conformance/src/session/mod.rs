@@ -15,8 +15,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, Event, Flush, Found, Full, Get, LossReason, OpError, Put, Recv, Selector, Send, SubmitError,
-    Window,
+    Atomic, CancelError, Event, Flush, Found, Full, Get, Loss, OpError, Put, Recv, Selector, Send, SubmitError, Window,
 };
 use rerail_core::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -27,7 +26,7 @@ use crate::exit::Failure;
 
 pub use collective::Hearing;
 pub use join::{dial, join, patiently, start};
-pub use people::{Path, Person, describe_fault, describe_loss, host_name};
+pub use people::{Attempts, Path, Person, attempts, describe_fault, describe_loss, host_name};
 
 /// What a request came to.
 pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
@@ -100,7 +99,7 @@ pub struct Session {
     people: Vec<Person>,
     cookies: u64,
     outcomes: HashMap<u64, Outcomes, ByCookie>,
-    lost: BTreeMap<u32, LossReason>,
+    lost: BTreeMap<u32, Loss>,
     /// Lost or closed.
     gone: BTreeSet<u32>,
     barriers: u64,
@@ -252,14 +251,14 @@ impl Session {
     }
 
     /// Who a lost peer is, and why it counts as lost.
-    pub fn describe_lost(&self, rank: u32, why: LossReason) -> String {
+    pub fn describe_lost(&self, rank: u32, why: Loss) -> String {
         let Person { host, pid } = self.person(rank);
         let why = describe_loss(&self.transport, why);
         format!("rank {rank} ({host}, pid {pid}, over {}) is lost: {why}", self.path(rank))
     }
 
     /// Peers that are lost, and why.
-    pub fn lost(&self) -> &BTreeMap<u32, LossReason> {
+    pub fn lost(&self) -> &BTreeMap<u32, Loss> {
         &self.lost
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use rerail_core::endpoint::{LossReason, ProtocolError, RailFault};
+use rerail_core::endpoint::{Loss, LossReason, ProtocolError, RailFault};
 use rerail_core::ids::RailId;
 use rerail_linux::driver::Transport;
 use rerail_linux::rail::verbs::status_of;
@@ -70,32 +70,58 @@ pub fn host_name() -> String {
     if name.trim().is_empty() { "localhost".to_owned() } else { name.trim().to_owned() }
 }
 
-/// Why a peer is lost, with the rail by its name.
-pub fn describe_loss(transport: &Transport, why: LossReason) -> String {
-    loss(why, |id| transport.rails().find(|rail| rail.id == id).map(|rail| rail.name.to_owned()))
+/// Connections that failed before a peer was lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempts {
+    /// The rail by its name; where a loss does not tell them apart, several.
+    pub rails: Vec<String>,
+    /// Connections over it that failed since it carried packets last; [`Loss::ATTEMPTS_MAX`]: so many or more.
+    pub failed: u8,
+}
+
+/// Why a peer is lost, over which rails, and what was tried, with the rails by their names.
+pub fn describe_loss(transport: &Transport, why: Loss) -> String {
+    loss(why, names(transport))
+}
+
+/// Connections that failed before a peer was lost, by the rails that led to it.
+pub fn attempts(transport: &Transport, why: Loss) -> Vec<Attempts> {
+    attempts_by(why, names(transport))
+}
+
+fn names(transport: &Transport) -> impl Fn(RailId) -> String {
+    |id| transport.rails().find(|rail| rail.id == id).map_or_else(|| id.0.to_string(), |rail| rail.name.to_owned())
+}
+
+fn attempts_by(why: Loss, name: impl Fn(RailId) -> String) -> Vec<Attempts> {
+    let names = |rails: u64| (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| name(RailId(bit))).collect();
+    why.attempts().map(|(rails, failed)| Attempts { rails: names(rails), failed }).collect()
 }
 
 /// As [`describe_loss`], by the names of rails.
-fn loss(why: LossReason, name: impl Fn(RailId) -> Option<String>) -> String {
-    let rail = |id: RailId| format!("rail {}", name(id).unwrap_or_else(|| id.0.to_string()));
-    match why {
-        LossReason::NoRail => "no rail reaches it".to_owned(),
-        LossReason::RailFailed { rail: id, fault } => format!("{}: {}", rail(id), describe_fault(fault)),
+fn loss(why: Loss, name: impl Fn(RailId) -> String) -> String {
+    let rail = |id: RailId, fault| format!("rail {}: {}", name(id), describe_fault(fault));
+    let reason = match why.reason {
+        LossReason::RailFailed { rail: id, fault } => rail(id, fault),
         LossReason::ConnectTimeout => "no connection on any rail within the configured time".to_owned(),
-        LossReason::Unreachable { rails, attempts, time, rail: last, fault } => {
-            let tried: Vec<_> = (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| rail(RailId(bit))).collect();
-            format!(
-                "no rail leads to it for {:.1} s: {attempts} attempts over {}, the last over {}: {}",
-                time.0 as f64 / 1e9,
-                tried.join(", "),
-                rail(last),
-                describe_fault(fault)
-            )
-        }
+        LossReason::Unreachable { rail: last, fault } => format!("no rail leads to it, at last {}", rail(last, fault)),
         LossReason::Silent => "nothing heard from it for the configured time".to_owned(),
         LossReason::Protocol(error) => format!("it broke the protocol: {}", describe_protocol(error)),
-        LossReason::Removed => "removed by this process".to_owned(),
-    }
+    };
+    let time = match why.time.0 {
+        0 => String::new(),
+        time @ ..1_000_000_000 => format!("; no rail was ready for {:.1} ms", time as f64 / 1e6),
+        time => format!("; no rail was ready for {:.1} s", time as f64 / 1e9),
+    };
+    let tried = attempts_by(why, name).into_iter().map(|Attempts { rails, failed }| {
+        let number = match failed {
+            0 => "none".to_owned(),
+            Loss::ATTEMPTS_MAX => format!("{failed} or more"),
+            _ => failed.to_string(),
+        };
+        format!("{number} over {}", rails.join(" and "))
+    });
+    format!("{reason}{time}; connections that failed: {}", tried.collect::<Vec<_>>().join(", "))
 }
 
 /// What a rail reported of a connection, in words.
@@ -142,22 +168,31 @@ mod tests {
     use rerail_core::time::Nanos;
 
     #[test]
-    fn an_unreachable_peer_is_told_with_all_that_was_tried() {
-        let name = |id: RailId| ["loop", "tcp:eth0", "tcp:eth1"].get(usize::from(id.0)).map(|name| name.to_string());
-        let why = LossReason::Unreachable {
-            rails: 0b1110,
-            attempts: 17,
-            time: Nanos::from_millis(12_340),
-            rail: RailId(2),
-            fault: RailFault::Device { code: 113 },
+    fn a_lost_peer_is_told_with_all_that_was_tried() {
+        let name = |id: RailId| {
+            let names = ["loop", "tcp:eth0", "tcp:eth1"];
+            names.get(usize::from(id.0)).map_or_else(|| id.0.to_string(), |name| name.to_string())
+        };
+        let fault = RailFault::Device { code: 113 };
+        let told = |reason, rails, millis, failed: &[u32]| {
+            loss(Loss::new(reason, rails, Nanos::from_millis(millis), failed.iter().copied()), name)
         };
         assert_eq!(
-            loss(why, name),
-            "no rail leads to it for 12.3 s: 17 attempts over rail tcp:eth0, rail tcp:eth1, rail 3, the last over rail \
-             tcp:eth1: the link failed: No route to host (os error 113)"
+            told(LossReason::Unreachable { rail: RailId(2), fault }, 0b1110, 12_340, &[9, 700, 0]),
+            "no rail leads to it, at last rail tcp:eth1: the link failed: No route to host (os error 113); no rail was \
+             ready for 12.3 s; connections that failed: 9 over tcp:eth0, 255 or more over tcp:eth1, none over 3"
         );
-        let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
-        assert_eq!(loss(why, name), "rail tcp:eth0: nobody listens any more: its process is gone");
+        let gone = RailFault::Gone;
+        assert_eq!(
+            told(LossReason::RailFailed { rail: RailId(1), fault: gone }, 0b110, 2, &[2, 1]),
+            "rail tcp:eth0: nobody listens any more: its process is gone; no rail was ready for 2.0 ms; connections that \
+             failed: 2 over tcp:eth0, 1 over tcp:eth1"
+        );
+        assert_eq!(
+            told(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 0, &[1, 0, 0, 0, 0, 0, 0, 3, 4]),
+            "it broke the protocol: it sent more than was granted; connections that failed: 1 over tcp:eth0, none over \
+             tcp:eth1, none over 3, none over 4, none over 5, none over 6, none over 7, 7 over 8 and 9"
+        );
     }
 
     /// What a verbs device says is no errno, and an unplugged one is told as such.

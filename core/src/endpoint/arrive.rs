@@ -40,13 +40,14 @@ impl Endpoint<'_> {
         if self.t.subs[sub].place.is_some() {
             // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
             let fault = RailFault::Corrupt;
-            self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+            self.t.sub(channel, rail).history.down(now, fault, true);
+            self.give_up(now, channel, LossReason::RailFailed { rail, fault });
             return Arrival::Close;
         }
         match self.arrive(now, channel, rail, sub, header) {
             Ok(arrival) => arrival,
             Err(error) => {
-                self.offend(channel, error); // G-8
+                self.offend(now, channel, error); // G-8
                 Arrival::Close
             }
         }

@@ -11,7 +11,7 @@ use crate::store::{Link, List};
 use crate::time::Time;
 use crate::wire::Connect;
 
-use super::event::{LossReason, RailFault};
+use super::event::{Loss, RailFault};
 use super::health::History;
 use super::path::Path;
 use super::policy::Turn;
@@ -44,7 +44,7 @@ pub(crate) enum Ending {
     /// By a goodbye of either side.
     Closed,
     /// Badly.
-    Lost(LossReason),
+    Lost(Loss),
 }
 
 /// The channel's timers.
@@ -274,11 +274,7 @@ impl Channel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stranded {
     pub since: Time,
-    /// Connections tried since then.
-    pub attempts: u32,
-    /// Rails on which they were: bit per rail.
-    pub tried: u64,
-    /// The last that failed, and how.
+    /// The rail that failed last, and how.
     pub rail: RailId,
     pub fault: RailFault,
 }

@@ -23,8 +23,8 @@ pub enum Event {
     PeerLost {
         /// The peer.
         peer: PeerId,
-        /// Why.
-        why: LossReason,
+        /// Why, and what was tried before.
+        why: Loss,
     },
 }
 
@@ -82,8 +82,8 @@ pub enum OpError {
     PeerLost {
         /// The peer.
         peer: PeerId,
-        /// Why.
-        why: LossReason,
+        /// Why, and what was tried before.
+        why: Loss,
     },
     /// The peer closed before the request was done.
     PeerClosed {
@@ -104,12 +104,55 @@ pub enum OpError {
     },
 }
 
+/// A peer that is lost: why, over which rails, and what was tried before it was given up (F-9).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Loss {
+    /// Why.
+    pub reason: LossReason,
+    /// The rails that led to it: bit per rail.
+    pub rails: u64,
+    /// How long, before it was given up, no rail to it had been ready; `Nanos(0)`: one was until then.
+    pub time: Nanos,
+    /// Connections that failed, by the place of their rail among [`rails`](Self::rails).
+    attempts: [u8; Self::COUNTED],
+}
+
+impl Loss {
+    /// Of so many rails attempts are counted: of the last one and those behind it together. So a loss is no larger than
+    /// what else a completion may say.
+    const COUNTED: usize = 8;
+    /// Counts end here: so many, or more.
+    pub const ATTEMPTS_MAX: u8 = u8::MAX;
+
+    /// A loss of a peer to which `rails` led. `failed`: connections over each of them, in ascending order, that failed or
+    /// could not be had.
+    pub fn new(reason: LossReason, rails: u64, time: Nanos, failed: impl IntoIterator<Item = u32>) -> Loss {
+        let mut attempts = [0; Self::COUNTED];
+        for (at, failed) in failed.into_iter().enumerate() {
+            let counter: &mut u8 = &mut attempts[at.min(Self::COUNTED - 1)];
+            *counter = counter.saturating_add(u8::try_from(failed).unwrap_or(u8::MAX));
+        }
+        Loss { reason, rails, time, attempts }
+    }
+
+    /// What was tried: rails (bit per rail), and connections over them that failed or could not be had since they
+    /// carried packets last, the one that carried them included; [`ATTEMPTS_MAX`](Self::ATTEMPTS_MAX): so many or more.
+    /// One rail each time; the eighth and those behind it together.
+    pub fn attempts(&self) -> impl Iterator<Item = (u64, u8)> {
+        let mut left = self.rails;
+        self.attempts.into_iter().enumerate().map_while(move |(at, attempts)| {
+            let rails = if at + 1 < Self::COUNTED { left & left.wrapping_neg() } else { left };
+            left &= !rails;
+            (rails != 0).then_some((rails, attempts))
+        })
+    }
+}
+
 /// Why a peer counts as lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LossReason {
-    /// No rail reaches it.
-    NoRail,
     /// Rail `rail` failed, and recovery was not possible.
     RailFailed {
         /// The rail.
@@ -121,12 +164,6 @@ pub enum LossReason {
     ConnectTimeout,
     /// All rails to it have failed, and none could be had again within `recovery_timeout`.
     Unreachable {
-        /// The rails that failed: bit per rail.
-        rails: u64,
-        /// Connections that were tried.
-        attempts: u32,
-        /// Since when, before now, no rail had been ready.
-        time: Nanos,
         /// The rail that failed last.
         rail: RailId,
         /// How.
@@ -136,8 +173,6 @@ pub enum LossReason {
     Silent,
     /// It broke a rule of the protocol.
     Protocol(ProtocolError),
-    /// The caller removed it.
-    Removed,
 }
 
 /// What a rail reports of a subchannel that went down.

@@ -1,6 +1,6 @@
 //! Feed: subchannels that come and go, and time.
 
-use super::channel::{Ending, TIMERS, Timer};
+use super::channel::{TIMERS, Timer};
 use super::tables::Tables;
 use super::{Endpoint, LossReason, RailEvent, RailFault};
 use crate::ids::{PeerId, RailId};
@@ -115,7 +115,7 @@ impl Endpoint<'_> {
         let (probe, max) = (self.config.probe_after, self.config.silence_max);
         let lost_at = slot.heard + max;
         if max.0 > 0 && now >= lost_at {
-            self.end_channel(channel, Ending::Lost(LossReason::Silent));
+            self.give_up(now, channel, LossReason::Silent);
             return;
         }
         let mut next = if max.0 > 0 { lost_at } else { Time(u64::MAX) };

@@ -47,6 +47,8 @@ pub(crate) struct History {
     ups: u32,
     failures: u32,
     refusals: u32,
+    /// Connections that failed, whether they had carried packets or not, since one carried packets last.
+    in_a_row: u32,
     fault: Option<RailFault>,
 }
 
@@ -54,6 +56,7 @@ impl History {
     /// It carries packets from now on.
     pub(super) fn up(&mut self, now: Time) {
         self.ups = self.ups.saturating_add(1);
+        self.in_a_row = 0;
         self.since = now;
     }
 
@@ -61,10 +64,16 @@ impl History {
     pub(super) fn down(&mut self, now: Time, fault: RailFault, was_up: bool) {
         let count = if was_up { &mut self.failures } else { &mut self.refusals };
         *count = count.saturating_add(1);
+        self.in_a_row = self.in_a_row.saturating_add(1);
         self.fault = Some(fault);
         if was_up {
             self.since = now;
         }
+    }
+
+    /// Connections that failed since one became ready last, that one included.
+    pub(super) const fn failed_in_a_row(&self) -> u32 {
+        self.in_a_row
     }
 }
 
@@ -83,7 +92,7 @@ impl Endpoint<'_> {
             State::Down if slot.wanted >> rail.0 & 1 == 0 => RailState::Idle,
             _ => RailState::Opening,
         };
-        let History { since, ups, failures, refusals, fault } = sub.history;
+        let History { since, ups, failures, refusals, fault, .. } = sub.history;
         Some(RailHealth { state, since, failures, returns: ups.saturating_sub(1), refusals, fault })
     }
 }

@@ -4,14 +4,14 @@ use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, 
 use super::op::{MessageState, OpKind, Phase, Queue};
 use super::room::{Rooms, rails_of};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
-use super::{Endpoint, LossReason, OpError, ProtocolError};
+use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::rel::credit::Grants;
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::store::list::By;
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 
 impl Endpoint<'_> {
     /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the others (L-1).
@@ -92,9 +92,25 @@ impl Endpoint<'_> {
     }
 
     /// The peer broke a rule (G-8).
-    pub(super) fn offend(&mut self, channel: u32, error: ProtocolError) {
+    pub(super) fn offend(&mut self, now: Time, channel: u32, error: ProtocolError) {
         self.stats.malformed_dropped += 1;
-        self.end_channel(channel, Ending::Lost(LossReason::Protocol(error)));
+        self.give_up(now, channel, LossReason::Protocol(error));
+    }
+
+    /// The peer is lost: notes what was tried, and ends its channel (F-9).
+    #[cold]
+    pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
+        let slot = self.t.channels.at(channel);
+        let time = match (slot.stranded, reason) {
+            (_, LossReason::ConnectTimeout) => self.config.connect_timeout,
+            (Some(stranded), _) => now - stranded.since,
+            (None, _) => Nanos(0),
+        };
+        let rails = self.t.peers[slot.peer.0 as usize].rails;
+        let subs = self.t.subs_of(channel);
+        let failed = rails_of(rails).map(|rail| subs[usize::from(rail.0)].history.failed_in_a_row());
+        let loss = Loss::new(reason, rails, time, failed);
+        self.end_channel(channel, Ending::Lost(loss));
     }
 
     /// Ends a channel: everything bound to its peer completes with an error, everything else goes on.

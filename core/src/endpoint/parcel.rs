@@ -189,7 +189,7 @@ impl Endpoint<'_> {
     /// The payload of an aggregate is here: opens it, and lets what has its turn have it.
     pub(super) fn parcel_placed(&mut self, now: Time, channel: u32, parcel: u32, place: &Place, peek: Peek<'_>) {
         if let Err(error) = self.inspect(parcel, place.payload_bytes, peek) {
-            self.offend(channel, ProtocolError::Wire(error)); // W-11, G-8
+            self.offend(now, channel, ProtocolError::Wire(error)); // W-11, G-8
             return;
         }
         self.open_parcel(channel, parcel, peek);

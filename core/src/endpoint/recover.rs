@@ -55,7 +55,7 @@ impl Endpoint<'_> {
             // rail had was not kept.
             let lossless = self.rails[usize::from(rail.0)].caps.lossless;
             if lossless || fault == RailFault::Corrupt || !self.config.recovery {
-                return self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+                return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
             }
             self.lose(channel, rail);
             if self.planted(Planted::ReplayUnfenced) {
@@ -123,19 +123,18 @@ impl Endpoint<'_> {
             self.strand(now, channel, rail, fault);
         }
         if self.is_gone_for_good(channel, rail, fault) {
-            return self.end_channel(channel, Ending::Lost(LossReason::RailFailed { rail, fault }));
+            return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
         }
         self.set_redial_timer(channel);
         self.activate(channel);
     }
 
-    /// No rail is ready: from the first time on the peer has `recovery_timeout`, and what was tried is noted.
+    /// No rail is ready: from the first time on the peer has `recovery_timeout`.
     fn strand(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault) {
         let slot = self.t.channels.at_mut(channel);
         let is_first = slot.stranded.is_none();
-        let before = slot.stranded.unwrap_or(Stranded { since: now, attempts: 0, tried: 0, rail, fault });
-        let (attempts, tried) = (before.attempts + 1, before.tried | 1 << rail.0);
-        slot.stranded = Some(Stranded { since: before.since, attempts, tried, rail, fault });
+        let since = slot.stranded.map_or(now, |before| before.since);
+        slot.stranded = Some(Stranded { since, rail, fault });
         // Before the peer's terms are known, `connect_timeout` runs (G-4).
         if is_first && slot.terms.is_some() && self.config.recovery_timeout.0 > 0 {
             self.t.timers.set(Tables::timer(channel, Timer::Connect), now + self.config.recovery_timeout);
@@ -218,13 +217,11 @@ impl Endpoint<'_> {
     pub(super) fn stranded_too_long(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
         let why = match slot.stranded {
-            Some(Stranded { since, attempts, tried, rail, fault }) if slot.terms.is_some() => {
-                LossReason::Unreachable { rails: tried, attempts, time: now - since, rail, fault }
-            }
+            Some(Stranded { rail, fault, .. }) if slot.terms.is_some() => LossReason::Unreachable { rail, fault },
             Some(Stranded { rail, fault, .. }) => LossReason::RailFailed { rail, fault },
             None => LossReason::ConnectTimeout, // G-4
         };
-        self.end_channel(channel, Ending::Lost(why));
+        self.give_up(now, channel, why);
     }
 
     /// A rail that comes back gets little at first, and more as it is seen to carry it (F-8).

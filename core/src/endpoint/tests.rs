@@ -16,6 +16,7 @@ mod addresses;
 mod balanced;
 mod corners;
 mod deadlines;
+mod given_up;
 mod hostile;
 mod keys;
 mod lanes;

@@ -3,7 +3,7 @@
 use core::fmt;
 use std::time::{Duration, Instant};
 
-use rerail_core::endpoint::{Event, LossReason};
+use rerail_core::endpoint::{Event, Loss};
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
 
@@ -20,7 +20,7 @@ pub struct Farewell {
     /// Peers that were left in good order.
     pub closed: u32,
     /// Peers that were lost on the way.
-    pub lost: Vec<(PeerId, LossReason)>,
+    pub lost: Vec<(PeerId, Loss)>,
     /// Peers that had not acknowledged everything when the deadline came.
     pub abandoned: Vec<PeerId>,
 }

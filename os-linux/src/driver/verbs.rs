@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{CreateError, Device as _};
-use rerail_verbs::{ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, OpenError, QueryError, Verbs};
+use rerail_verbs::{
+    ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, Moderation, OpenError, QueryError, Verbs,
+};
 use rustix::io::Errno;
 
 use super::StartError;
@@ -182,6 +184,8 @@ fn open_one(
         write: settings.verbs_write,
         read: settings.verbs_read,
         registrations_max: settings.verbs_registrations,
+        on_demand: settings.verbs_on_demand,
+        moderation: moderation(settings),
         ack_timeout: settings.verbs_ack_timeout,
         retry_count: settings.verbs_retries,
         handshake_timeout: settings.handshake_timeout,
@@ -227,6 +231,13 @@ fn domain_for<F>(
         }
     }
     Ok(domain.clone())
+}
+
+/// A period that is no whole number of microseconds is a little longer.
+fn moderation(settings: &Settings) -> Moderation {
+    let period_us = settings.verbs_moderation_period.0.div_ceil(1_000);
+    let period_us = u16::try_from(period_us).unwrap_or(u16::MAX);
+    Moderation { count: settings.verbs_moderation_count, period_us }
 }
 
 /// A device as rails use it.

@@ -7,7 +7,7 @@ use rerail_core::endpoint::Policy;
 use rerail_core::time::Nanos;
 
 use super::value::{Also, Kind, Value};
-use super::{Settings, Xrc};
+use super::{OnDemandUse, Settings, Xrc};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -67,6 +67,10 @@ const POLICY: [Option<Policy>; 13] = {
 /// Names of [`Xrc`], in the order of [`XRC`].
 const XRC_NAMES: &[&str] = &["off", "on", "auto"];
 const XRC: [Xrc; 3] = [Xrc::Off, Xrc::On, Xrc::Auto];
+
+/// Names of [`OnDemandUse`], in the order of [`ON_DEMAND`].
+const ON_DEMAND_NAMES: &[&str] = &["off", "on", "auto"];
+const ON_DEMAND: [OnDemandUse; 3] = [OnDemandUse::Never, OnDemandUse::Always, OnDemandUse::WhereOffered];
 
 /// The kinds of rails that can be asked for.
 pub(super) const RAIL_KINDS: &[&str] = &["shm", "verbs", "tcp"];
@@ -198,6 +202,12 @@ pub(super) static KNOBS: &[Knob] = &[
         "How often a verbs device sends again what was not acknowledged."),
     knob!(verbs_relaxed_ordering: switch,
         "Whether a verbs device's writes to memory may pass each other on the bus, where it knows that."),
+    knob!(verbs_on_demand: choice ON_DEMAND_NAMES, ON_DEMAND,
+        "Whether a verbs rail registers payload memory on demand: not pinned, its pages brought in as the device needs them. On: a device that does not offer what the rail does with it is an error. Auto: with such devices memory is pinned."),
+    knob!(verbs_moderation_count: number u16, count(0, 65_535),
+        "Completions after which a verbs device interrupts who sleeps, as far as it offers that; 0: at once, and then verbs_moderation_period is 0 too."),
+    knob!(verbs_moderation_period: time Kind::Span { min: 0, max: 65_535_000 },
+        "... or so long after the first of them, in whole us."),
     knob!(verbs_xrc: choice XRC_NAMES, XRC,
         "Whether verbs rails connect by XRC, by which the processes of a node share what leads to another node; the same in all processes. On: a device that has none is an error. Auto: over such devices, and where /dev/shm can't be used, rails connect by RC; the devices of all processes must be alike."),
     knob!(shm_slots: number u32, count(2, 65_536),

@@ -22,6 +22,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 
 use crate::bootstrap::ANSWER_MAX;
+use crate::rail::verbs::OnDemandUse;
 
 /// What all our variables start with.
 const PREFIX: &str = "RERAIL_";
@@ -74,6 +75,9 @@ pub struct Settings {
     pub verbs_ack_timeout: u8,
     pub verbs_retries: u8,
     pub verbs_relaxed_ordering: bool,
+    pub verbs_on_demand: OnDemandUse,
+    pub verbs_moderation_count: u16,
+    pub verbs_moderation_period: Nanos,
     pub verbs_xrc: Xrc,
     pub shm_slots: u32,
     pub shm_slot_bytes: u32,
@@ -160,6 +164,9 @@ impl Default for Settings {
             verbs_ack_timeout: 14,
             verbs_retries: 7,
             verbs_relaxed_ordering: true,
+            verbs_on_demand: OnDemandUse::Never,
+            verbs_moderation_count: 0,
+            verbs_moderation_period: Nanos(0),
             verbs_xrc: Xrc::Off,
             shm_slots: 64,
             shm_slot_bytes: 8 * 1024,

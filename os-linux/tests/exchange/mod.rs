@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Completion, Event, LossReason, OpError, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Completion, Event, Loss, OpError, Recv, Selector, Send, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::auth::JobKey;
@@ -82,9 +82,9 @@ pub struct Rank {
     pattern: Vec<u8>,
     is_ending: bool,
     /// Peers that were lost, and why.
-    pub lost: Vec<(PeerId, LossReason)>,
+    pub lost: Vec<(PeerId, Loss)>,
     /// Requests that ended in a peer's loss: which peer, and why.
-    pub failed: Vec<(PeerId, LossReason)>,
+    pub failed: Vec<(PeerId, Loss)>,
 }
 
 fn size(number: u64) -> u64 {
@@ -318,7 +318,7 @@ pub fn is_other() -> bool {
         rank.step();
         // Once all is over, who leaves first is no loss.
         for (peer, why) in rank.lost.iter().skip(told).filter(|_| !is_over) {
-            println!("\nlost {} {why:?}", peer.0);
+            println!("\nlost {} {:?}", peer.0, why.reason);
         }
         told = rank.lost.len();
         match words.try_recv() {

@@ -6,7 +6,7 @@ use core::mem::MaybeUninit;
 use heapless::Vec;
 use rerail_core::config::{Config, ConfigError};
 use rerail_core::endpoint::{
-    Action, Arrival, AtomicAction, Completion, Endpoint, Event, LossReason, OpError, PostKind, PostStatus, RailEvent,
+    Action, Arrival, AtomicAction, Completion, Endpoint, Event, Loss, OpError, PostKind, PostStatus, RailEvent,
     Span, StartError,
 };
 use rerail_core::ids::{Cookie, PeerId, PlaceId, RailId};
@@ -57,7 +57,7 @@ pub enum Failure {
     /// A request failed.
     Failed(Cookie, OpError),
     /// A peer was lost.
-    Lost(PeerId, LossReason),
+    Lost(PeerId, Loss),
     /// A peer left.
     Left(PeerId),
     /// The core asked for what no rail of this program has told that it can do.

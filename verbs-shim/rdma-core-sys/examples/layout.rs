@@ -126,7 +126,7 @@ fn main() {
     closed!(ibv_odp_caps: general_caps per_transport_caps);
     closed!(ibv_cq_moderation_caps: max_cq_count max_cq_period);
     open!(ibv_device_attr_ex: orig_attr comp_mask odp_caps completion_timestamp_mask hca_core_clock device_cap_flags_ex
-        cq_mod_caps);
+        cq_mod_caps max_dm_size xrc_odp_caps);
     closed!(ibv_moderate_cq: cq_count cq_period);
     closed!(ibv_modify_cq_attr: attr_mask moderate);
     constants!(

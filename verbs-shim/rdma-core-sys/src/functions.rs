@@ -56,6 +56,17 @@ pub struct Functions {
             entry_size: usize,
         ) -> c_int,
     >,
+    /// `_ibv_query_gid_table`: the entries in use of all ports, how many; or a negative error number, `EINVAL` where
+    /// `max_entries` is too small. Absent before rdma-core 33.
+    pub query_gid_table: Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            entries: *mut ibv_gid_entry,
+            max_entries: usize,
+            flags: u32,
+            entry_size: usize,
+        ) -> isize,
+    >,
     /// `ibv_alloc_pd`: NULL with `errno` on failure, as all that makes something.
     pub alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
     /// `ibv_dealloc_pd`: errno.
@@ -190,6 +201,7 @@ impl Functions {
                 query_port: required(handle, c"ibv_query_port", V1_1)?,
                 query_gid: required(handle, c"ibv_query_gid", V1_1)?,
                 query_gid_ex: find(handle, c"_ibv_query_gid_ex", V1_11),
+                query_gid_table: find(handle, c"_ibv_query_gid_table", V1_11),
                 alloc_pd: required(handle, c"ibv_alloc_pd", V1_1)?,
                 dealloc_pd: required(handle, c"ibv_dealloc_pd", V1_1)?,
                 reg_mr: required(handle, c"ibv_reg_mr", V1_1)?,

@@ -78,6 +78,12 @@ pub struct ibv_device_attr_ex {
     pub _before_cq_mod_caps: [u64; 10],
     /// Moderation of completion queues.
     pub cq_mod_caps: ibv_cq_moderation_caps,
+    /// Bytes of device memory.
+    pub max_dm_size: u64,
+    /// `ibv_pci_atomic_caps`.
+    pub _pci_atomic_caps: [u16; 3],
+    /// XRC's part of the on-demand paging: `IBV_ODP_SUPPORT_*`.
+    pub xrc_odp_caps: u32,
 }
 
 /// How events of a completion queue are put off.

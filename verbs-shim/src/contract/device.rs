@@ -8,7 +8,7 @@ use super::{
     Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError, SendRequest,
     Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
-use crate::{Gid, Port};
+use crate::{Gid, Moderation, Offers, Port};
 
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made with it.
 pub trait Device {
@@ -16,6 +16,10 @@ pub trait Device {
     fn name(&self) -> &str;
     /// What it can do.
     fn limits(&self) -> Limits;
+    /// What it offers beside what all have; nothing, unless it says otherwise.
+    fn offers(&self) -> Offers {
+        Offers::default()
+    }
     /// A port as it is now; ports count from 1.
     fn port(&self, port: u8) -> Result<Port, CreateError>;
     /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
@@ -59,6 +63,15 @@ pub trait Device {
     /// Asks for one completion event ([`cq_event`](Self::cq_event)) at the next completion that comes from now on; with
     /// `solicited`, at the next solicited or failed one.
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError>;
+    /// Puts the completion events of a queue off: each comes after so many completions, or so long after the first of them.
+    /// Fewer interrupts for who sleeps; who polls sees completions at once in any case. [`Moderation::NONE`] ends it.
+    ///
+    /// # Errors
+    /// [`ModifyError::OutOfRange`] beyond what the device [offers](Self::offers); no such queue.
+    fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        let _ = cq;
+        moderation.check(None)
+    }
     /// The next completion event: which queue has something.
     fn cq_event(&mut self) -> Option<CqId>;
 

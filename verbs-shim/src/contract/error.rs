@@ -107,6 +107,8 @@ pub enum RegisterError {
     Access,
     /// The device can't register under an address of the caller's choice.
     NoIova,
+    /// The device can't register on demand.
+    NoOnDemand,
     /// The device had a fatal error: open it again.
     DeviceGone,
     /// The system refused: `ENOMEM` is too small a limit of locked memory (`ulimit -l`).
@@ -294,6 +296,7 @@ impl fmt::Display for RegisterError {
             RegisterError::Length { bytes, max } => write!(f, "{bytes} bytes can't be registered: 1 to {max} can"),
             RegisterError::Access => f.write_str("remote writes and atomics need local writes to be allowed"),
             RegisterError::NoIova => f.write_str("the device registers memory under its own addresses only"),
+            RegisterError::NoOnDemand => f.write_str("the device registers no memory on demand"),
             RegisterError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
             RegisterError::System { code } => {
                 write!(f, "refused by the system with error {code} (12: raise the limit of locked memory, ulimit -l)")

@@ -89,14 +89,19 @@ pub struct Access {
     pub remote_read: bool,
     /// Peers may do atomics on it; needs `local_write`.
     pub remote_atomic: bool,
+    /// No right, but how: without pinning the memory. Pages are brought in when the device needs them, and requests fail
+    /// that name what was unmapped meanwhile (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`). Requests that the device does not
+    /// [offer](crate::OnDemand) that for fail, too. Of a queue pair it means nothing.
+    pub on_demand: bool,
 }
 
 impl Access {
-    /// Everything.
-    pub const ALL: Access = Access { local_write: true, remote_write: true, remote_read: true, remote_atomic: true };
+    /// Every right.
+    pub const ALL: Access =
+        Access { local_write: true, remote_write: true, remote_read: true, remote_atomic: true, on_demand: false };
     /// Local reads and writes.
     pub const LOCAL: Access =
-        Access { local_write: true, remote_write: false, remote_read: false, remote_atomic: false };
+        Access { local_write: true, remote_write: false, remote_read: false, remote_atomic: false, on_demand: false };
 }
 
 /// A registered piece of memory.

@@ -162,6 +162,22 @@ impl Handle {
         self.functions.query_gid_ex.is_some()
     }
 
+    /// The entries in use of all ports' GID tables, up to `most`, by one system call; `None`: the library can't do that.
+    pub(crate) fn query_gid_table(&self, most: usize) -> Option<io::Result<Vec<ibv_gid_entry>>> {
+        let query_gid_table = self.functions.query_gid_table?;
+        let mut entries = vec![ibv_gid_entry::default(); most];
+        let (context, size) = (self.context.as_ptr(), size_of::<ibv_gid_entry>());
+        // SAFETY: the context is open; there is room for `most` entries of the size told, which the function does not exceed.
+        let found = unsafe { query_gid_table(context, entries.as_mut_ptr(), most, 0, size) };
+        Some(match usize::try_from(found) {
+            Ok(count) => {
+                entries.truncate(count);
+                Ok(entries)
+            }
+            Err(_) => Err(io::Error::from_raw_os_error(i32::try_from(-found).unwrap_or(libc::EIO))),
+        })
+    }
+
     /// One entry of a port's GID table; `None`: it is empty. Before rdma-core 33 an entry's type is not told: 0.
     pub(crate) fn query_gid(&self, port: u8, index: u32) -> io::Result<Option<ibv_gid_entry>> {
         let mut entry = ibv_gid_entry { gid_index: index, port_num: port.into(), ..Default::default() };

@@ -166,6 +166,7 @@ fn access(bits: u32) -> Access {
         remote_write: bits & IBV_ACCESS_REMOTE_WRITE != 0,
         remote_read: bits & IBV_ACCESS_REMOTE_READ != 0,
         remote_atomic: bits & IBV_ACCESS_REMOTE_ATOMIC != 0,
+        on_demand: false,
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::attributes::access_bits;
 use super::{IbDevice, code, create_error, in_range, means_gone};
 use crate::contract::*;
-use crate::{Gid, Port};
+use crate::{Gid, Moderation, Offers, Port};
 
 /// The kernel maps whole pages: an address of our choice must lie in its page where the memory does
 /// (`ib_uverbs_reg_mr`).
@@ -20,6 +20,10 @@ impl Device for IbDevice {
 
     fn limits(&self) -> Limits {
         self.limits
+    }
+
+    fn offers(&self) -> Offers {
+        self.offers
     }
 
     fn port(&self, port: u8) -> Result<Port, CreateError> {
@@ -66,12 +70,16 @@ impl Device for IbDevice {
         if (access.remote_write || access.remote_atomic) && !access.local_write {
             return Err(RegisterError::Access);
         }
+        if access.on_demand && !self.offers.has_on_demand() {
+            return Err(RegisterError::NoOnDemand);
+        }
         let own = iova == address;
         if !own && (!self.limits.iova || iova % PAGE_BYTES != address % PAGE_BYTES) {
             return Err(RegisterError::NoIova);
         }
         let Some(name) = self.mrs.reserve() else { return Err(RegisterError::Exhausted { limit: self.limits.mrs }) };
-        let flags = access_bits(access) | self.registration_flags;
+        let on_demand = if access.on_demand { rdma_core_sys::IBV_ACCESS_ON_DEMAND } else { 0 };
+        let flags = access_bits(access) | on_demand | self.registration_flags;
         let begun = Instant::now();
         // SAFETY: the memory is this function's caller's promise.
         let registered = unsafe { self.handle.reg_mr(raw, start, length, iova, flags) };
@@ -114,6 +122,10 @@ impl Device for IbDevice {
 
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
         self.notify(cq, solicited)
+    }
+
+    fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        self.moderate(cq, moderation)
     }
 
     fn cq_event(&mut self) -> Option<CqId> {

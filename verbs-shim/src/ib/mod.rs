@@ -51,7 +51,7 @@ pub struct IbDevice {
     name: String,
     limits: Limits,
     offers: Offers,
-    /// Flags of every registration: relaxed ordering, on demand.
+    /// Flags of every registration: relaxed ordering.
     registration_flags: u32,
     /// It had a fatal error, or was unplugged.
     gone: bool,
@@ -171,48 +171,19 @@ impl IbDevice {
     /// (`IBV_ACCESS_RELAXED_ORDERING`): faster on some machines, harmless where only completions are relied on, ignored
     /// where it isn't known.
     pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
-        self.set_registration_flag(rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING, relaxed);
+        self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
     }
 
-    /// Registers memory from now on without pinning it (`IBV_ACCESS_ON_DEMAND`): registering is cheap then, memory that is
-    /// unmapped takes its registration along, and the first use of a page is slow. Where the device doesn't
-    /// [offer](Self::offers) that for all that memory is used for, nothing changes, and the answer is `false`.
-    pub fn set_on_demand(&mut self, on_demand: bool) -> bool {
-        let can = on_demand && self.offers.on_demand.is_whole();
-        self.set_registration_flag(rdma_core_sys::IBV_ACCESS_ON_DEMAND, can);
-        can
-    }
-
-    fn set_registration_flag(&mut self, flag: u32, on: bool) {
-        self.registration_flags = if on { self.registration_flags | flag } else { self.registration_flags & !flag };
-    }
-
-    /// What the device offers beside what all have.
-    pub fn offers(&self) -> Offers {
-        self.offers
-    }
-
-    /// Has a completion queue tell of its completions late: after so many, or so long after the first of them. Fewer
-    /// interrupts for who sleeps; who polls sees them at once in any case.
-    ///
-    /// # Errors
-    /// [`ModifyError::OutOfRange`] beyond what the device [offers](Self::offers), which may be nothing (then the greatest value
-    /// allowed is 0); no such queue; the device is gone.
-    pub fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+    pub(super) fn moderate(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
         if self.gone {
             return Err(ModifyError::DeviceGone);
         }
         let Some(entry) = self.cqs.get(cq.0) else { return Err(ModifyError::Unknown { what: Kind::Cq, name: cq.0 }) };
-        let most = self.offers.moderation.unwrap_or(Moderation { count: 0, period_us: 0 });
-        let Moderation { count, period_us } = moderation;
-        for (field, value, max) in [("count", count, most.count), ("period_us", period_us, most.period_us)] {
-            if value > max {
-                return Err(ModifyError::OutOfRange { field, value: value.into(), min: 0, max: max.into() });
-            }
-        }
+        moderation.check(self.offers.moderation)?;
         if self.offers.moderation.is_none() {
             return Ok(());
         }
+        let Moderation { count, period_us } = moderation;
         entry.raw.moderate(count, period_us).map_err(|code| modify_error(&io::Error::from_raw_os_error(code)))
     }
 

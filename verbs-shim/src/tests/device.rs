@@ -294,13 +294,20 @@ fn what_a_device_has_not_is_not_asked_of_it() {
 
 /// Flags of a registration.
 pub(super) fn registered(device: &mut IbDevice) -> u32 {
+    registered_as(device, Access::LOCAL).unwrap()
+}
+
+/// The same of one with this access.
+pub(super) fn registered_as(device: &mut IbDevice, access: Access) -> Result<u32, RegisterError> {
     let pd = device.alloc_pd().unwrap();
     let mut memory = [0u8; 64];
     let start = memory.as_mut_ptr();
     let at = start.addr() as u64;
     // SAFETY: the fake library touches no memory, and the registration ends before this memory does.
-    let mr = unsafe { device.register(pd, start, 64, at, Access::LOCAL) }.unwrap();
-    device.deregister(mr.id).unwrap();
+    let mr = unsafe { device.register(pd, start, 64, at, access) };
+    if let Ok(mr) = &mr {
+        device.deregister(mr.id).unwrap();
+    }
     device.dealloc_pd(pd).unwrap();
-    script(|script| script.access)
+    mr.map(|_| script(|script| script.access))
 }

@@ -142,24 +142,40 @@ fn a_port_that_cannot_be_queried_is_named() {
     assert_eq!(context.port(3).unwrap_err().errno(), Some(libc::EINVAL));
 }
 
+/// By one call for the whole table, or one for each entry where that is not to be had: the same entries.
 #[test]
 fn only_gids_in_use_are_told() {
-    let context = open("mlx9_0");
+    for (table, errno, calls) in [(true, 0, [1, 1]), (false, 0, [3, 4]), (true, libc::EOPNOTSUPP, [4, 5])] {
+        fake::set(|world| world.gid_table_errno = errno);
+        let functions = if table { fake::FUNCTIONS } else { Functions { query_gid_table: None, ..fake::FUNCTIONS } };
+        let library = Verbs::over(functions);
+        let devices = library.devices().unwrap();
+        let device = |name: &str| devices.find(name).unwrap().open().unwrap();
+        gids_in_use(&[device("mlx9_0"), device("rxe9")], calls);
+    }
+}
+
+fn gids_in_use([infiniband, roce]: &[Context; 2], calls: [u32; 2]) {
+    let before = fake::world().gid_calls;
+    let context = infiniband;
     let gids = context.gids(&context.port(1).unwrap()).unwrap();
     let gid = Gid(fake::INFINIBAND_GID);
     assert_eq!(gids, [GidEntry { index: 0, gid, kind: Some(GidKind::InfiniBand), interface: None }]);
     assert_eq!((gid.to_string().as_str(), gid.ipv4()), ("fe80::2:c903:0:1234", None));
 
-    let context = open("rxe9");
+    assert_eq!(fake::world().gid_calls - before, calls[0]);
+
+    let context = roce;
     let gids = context.gids(&context.port(1).unwrap()).unwrap();
     let gid = Gid(fake::ROCE_GID);
     assert_eq!(gids, [GidEntry { index: 2, gid, kind: Some(GidKind::RoceV2), interface: Some(5) }]);
     assert_eq!(gid.ipv4(), Some([192, 0, 2, 7].into()));
+    assert_eq!(fake::world().gid_calls - before - calls[0], calls[1]);
 }
 
 #[test]
 fn an_old_library_tells_gids_without_their_kind() {
-    let old = Verbs::over(Functions { query_gid_ex: None, ..fake::FUNCTIONS });
+    let old = Verbs::over(Functions { query_gid_ex: None, query_gid_table: None, ..fake::FUNCTIONS });
     let devices = old.devices().unwrap();
     let kinds = |name: &str| {
         let context = devices.find(name).unwrap().open().unwrap();
@@ -172,7 +188,7 @@ fn an_old_library_tells_gids_without_their_kind() {
 
 #[test]
 fn a_gid_that_cannot_be_read_is_named() {
-    fake::set(|world| world.gid_errno = libc::EIO);
+    fake::set(|world| (world.gid_errno, world.gid_table_errno) = (libc::EIO, libc::EIO));
     let context = open("rxe9");
     let error = context.gids(&context.port(1).unwrap()).unwrap_err();
     assert_eq!((error.port(), error.errno()), (Some(1), Some(libc::EIO)));

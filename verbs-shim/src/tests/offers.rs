@@ -2,7 +2,7 @@
 
 use rdma_core_sys::*;
 
-use super::device::registered;
+use super::device::{registered, registered_as};
 use super::fake::objects::{reset, script};
 use super::fake::{set, world};
 use super::open;
@@ -22,24 +22,23 @@ fn device(name: &str, on_demand: u32) -> IbDevice {
 }
 
 #[test]
-fn memory_is_registered_on_demand_where_all_uses_are_offered() {
+fn memory_is_registered_on_demand_where_that_is_offered() {
     let flags = IBV_ACCESS_ON_DEMAND | IBV_ACCESS_RELAXED_ORDERING;
+    let on_demand = Access { on_demand: true, ..Access::LOCAL };
     let mut device = device("mlx9_0", ALL);
-    assert_eq!(
-        device.offers().on_demand,
-        OnDemand { send: true, receive: true, shared_receive: true, write: true, read: true }
-    );
-    assert!(device.set_on_demand(true));
+    let xrc = OnDemand { write: true, ..OnDemand::default() };
+    assert_eq!((device.offers().on_demand, device.offers().on_demand_xrc), (OnDemand::WHOLE, xrc));
     device.set_relaxed_ordering(true);
-    assert_eq!(registered(&mut device) & flags, flags);
-    assert!(!device.set_on_demand(false));
+    assert_eq!(registered_as(&mut device, on_demand).unwrap() & flags, flags);
+    // One by one: the rail's own buffers are pinned.
     assert_eq!(registered(&mut device) & flags, IBV_ACCESS_RELAXED_ORDERING);
+    device.set_relaxed_ordering(false);
+    assert_eq!(registered(&mut device) & flags, 0);
     drop(device);
-    for missing in [IBV_ODP_SUPPORT_SEND, IBV_ODP_SUPPORT_READ, IBV_ODP_SUPPORT_SRQ_RECV] {
-        let mut device = self::device("mlx9_0", ALL & !missing);
-        assert!(!device.offers().on_demand.is_whole() && !device.set_on_demand(true));
-        assert_eq!(registered(&mut device) & flags, 0);
-    }
+    let device = self::device("mlx9_0", ALL & !IBV_ODP_SUPPORT_SEND & !IBV_ODP_SUPPORT_READ);
+    let lacks: Vec<_> = device.offers().on_demand.lacks(&OnDemand::WHOLE).collect();
+    assert_eq!(lacks, ["sends", "remote reads"]);
+    assert_eq!(device.offers().on_demand.lacks(&OnDemand { write: true, ..OnDemand::default() }).count(), 0);
     set(|world| world.on_demand = 0);
 }
 
@@ -64,7 +63,8 @@ fn completion_queues_are_moderated_as_far_as_is_offered() {
 fn what_is_not_offered_is_refused_by_name() {
     let mut device = device("rxe9", ALL);
     assert_eq!((device.offers(), world().on_demand), (Offers::default(), ALL));
-    assert!(!device.set_on_demand(true));
+    let on_demand = Access { on_demand: true, ..Access::LOCAL };
+    assert_eq!(registered_as(&mut device, on_demand), Err(RegisterError::NoOnDemand));
     let cq = device.create_cq(&CqInit { depth: 8 }).unwrap();
     let refused = device.moderate_cq(cq, Moderation { count: 4, period_us: 0 });
     assert_eq!(refused, Err(ModifyError::OutOfRange { field: "count", value: 4, min: 0, max: 0 }));

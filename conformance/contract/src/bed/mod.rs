@@ -11,10 +11,10 @@ pub(crate) mod expect;
 pub(crate) mod queue;
 pub(crate) mod request;
 
-use rerail_verbs::LinkLayer;
 use rerail_verbs::contract::{
     Access, AddressVector, AsyncEvent, CqId, CqInit, DestroyError, Device, Limits, Mr, PdId, RegisterError, Remote, Sge,
 };
+use rerail_verbs::{LinkLayer, Offers, OnDemand};
 
 use crate::failure::{Check, Failure};
 use crate::memory::Memory;
@@ -87,6 +87,10 @@ impl<'t> Bed<'t> {
             Need::Xrc => both.iter().all(|limits| limits.xrc),
             Need::Atomics => both.iter().all(|limits| limits.atomics),
             Need::Iova => both.iter().all(|limits| limits.iova),
+            Need::OnDemand => self.both_offer(|offers| offers.on_demand == OnDemand::WHOLE),
+            Need::Moderation => {
+                self.both_offer(|offers| offers.moderation.is_some_and(|most| most.count >= 2 && most.period_us >= 1))
+            }
             Need::Inline => both.iter().all(|limits| limits.inline_bytes >= 16),
             Need::Gather => both.iter().all(|limits| limits.sges >= 2),
             Need::Paths => self.both_ports(|port| port.lmc > 0),
@@ -99,6 +103,10 @@ impl<'t> Bed<'t> {
             Need::Fault(fault) => self.testbed.offers(fault),
             Need::Other(_) => true,
         }
+    }
+
+    fn both_offer(&mut self, holds: impl Fn(&Offers) -> bool) -> bool {
+        [End::A, End::B].into_iter().all(|end| holds(&self.device(end).offers()))
     }
 
     fn both_ports(&mut self, holds: impl Fn(&rerail_verbs::Port) -> bool) -> bool {

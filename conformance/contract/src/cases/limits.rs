@@ -1,7 +1,8 @@
 //! Limits: what a device promises it keeps, and what goes beyond is refused.
 
+use rerail_verbs::Moderation;
 use rerail_verbs::contract::{
-    AsyncEvent, CqInit, CreateError, Kind, PollError, PostReason, QpCaps, QpInit, QpState, SrqInit, Status,
+    AsyncEvent, CqInit, CreateError, Kind, ModifyError, PollError, PostReason, QpCaps, QpInit, QpState, SrqInit, Status,
 };
 
 use super::{Case, case, case_if};
@@ -28,6 +29,7 @@ pub(super) const CASES: &[Case] = &[
         srq_sizes,
     ),
     case("limits/largest-queue", "IBA 11.2.5.1; ibv_query_device(3) (max_qp_wr)", largest_queue),
+    case("limits/moderation", "ibv_modify_cq(3); ibv_query_device_ex(3) (cq_mod_caps)", moderation),
     case("limits/message-of-a-megabyte", "IBA 9.7 and 11.4.1.1 (message length); ibv_query_port(3)", a_megabyte),
 ];
 
@@ -256,4 +258,32 @@ fn a_megabyte(bed: &mut Bed<'_>) -> Check {
     bed.sent(a, 2)?;
     bed.received(b, 1, len)?;
     crate::failure::same_bytes("message", &bed.read(&into, 0, len), &bytes)
+}
+
+/// What is offered is taken, what is more is refused by name; to put nothing off is always taken.
+fn moderation(bed: &mut Bed<'_>) -> Check {
+    let cq = bed.cq(End::A, 8)?;
+    let most = bed.device(End::A).offers().moderation.unwrap_or_default();
+    for moderation in [most, Moderation::NONE] {
+        bed.device(End::A).moderate_cq(cq, moderation)?;
+    }
+    let more = |value: u16| value.checked_add(1);
+    for (named, beyond) in [
+        ("count", more(most.count).map(|count| Moderation { count, ..most })),
+        ("period_us", more(most.period_us).map(|period_us| Moderation { period_us, ..most })),
+    ] {
+        let Some(beyond) = beyond else { continue };
+        let result = bed.device(End::A).moderate_cq(cq, beyond);
+        refuses(
+            format!("{beyond:?}"),
+            result,
+            "OutOfRange",
+            |error| matches!(error, ModifyError::OutOfRange { field, min: 0, .. } if *field == named),
+        )?;
+    }
+    bed.device(End::A).destroy_cq(cq)?;
+    let result = bed.device(End::A).moderate_cq(cq, Moderation::NONE);
+    refuses("a queue that is gone", result, "Unknown", |error| {
+        matches!(error, ModifyError::Unknown { what: Kind::Cq, .. })
+    })
 }

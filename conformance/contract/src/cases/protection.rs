@@ -17,6 +17,9 @@ use crate::testbed::{End, Fault, Need};
 const LOCAL: &str = "IBA 10.6 (memory management) and 11.6.2 (local protection error); ibv_poll_cq(3)";
 const REMOTE: &str = "IBA 9.9.3 (responder errors) and 10.6; ibv_poll_cq(3), ibv_get_async_event(3)";
 const RIGHTS: &str = "IBA 9.9.3 (responder errors) and 10.6.3.1; ibv_reg_mr(3)";
+const ON_DEMAND: &str = "ibv_reg_mr(3) (IBV_ACCESS_ON_DEMAND); ibv_query_device_ex(3) (odp_caps)";
+/// Bytes of two pages, and a little more.
+const PAGES: usize = 8195;
 
 pub(super) const CASES: &[Case] = &[
     case("protection/lkey-of-nothing", LOCAL, lkey_of_nothing),
@@ -51,6 +54,8 @@ pub(super) const CASES: &[Case] = &[
     ),
     case("protection/error-event-at-the-peer", "IBA 11.6.3 (local access violation); ibv_get_async_event(3)", event),
     case("protection/both-ends-fail", "IBA 9.9.2 and 9.9.3", both_ends_fail),
+    case_if(&[Need::OnDemand], "protection/on-demand", ON_DEMAND, on_demand),
+    case("protection/on-demand-as-offered", ON_DEMAND, on_demand_as_offered),
     case("protection/remote-writes-need-local-ones", "IBA 10.6.3.1; ibv_reg_mr(3)", needs_local_write),
     case(
         "protection/registering-nothing",
@@ -348,4 +353,38 @@ fn registration_fails(bed: &mut Bed<'_>) -> Check {
         matches!(error, RegisterError::System { .. } | RegisterError::Exhausted { .. })
     })?;
     same("the next one", bed.try_register(End::A, pd, 64, Access::LOCAL).map(drop), Ok(()))
+}
+
+/// Memory that is not pinned does all that pinned memory does.
+fn on_demand(bed: &mut Bed<'_>) -> Check {
+    let [a, b] = bed.rc()?;
+    let unpinned = |bed: &mut Bed<'_>, end| {
+        let (pd, access) = (bed.pd(end)?, Access { on_demand: true, ..bed.every_access(end) });
+        bed.region_with(end, pd, 3 * PAGES, access)
+    };
+    let (from, into) = (unpinned(bed, End::A)?, unpinned(bed, End::B)?);
+    let bytes: Vec<u8> = (0..PAGES).map(|at| (at % 251) as u8).collect();
+    bed.write(&from, 0, &bytes);
+    bed.recv(b, 1, &[into.part(0, PAGES)])?;
+    bed.post(a, send(1, &[from.part(0, PAGES)]))?;
+    bed.sent(a, 1)?;
+    bed.received(b, 1, PAGES)?;
+    bed.post(a, write(2, &[from.part(0, PAGES)], into.remote(PAGES)))?;
+    bed.sent(a, 2)?;
+    bed.post(a, read(3, &[from.part(2 * PAGES, PAGES)], into.remote(PAGES)))?;
+    bed.sent(a, 3)?;
+    for (what, region, at) in [("received", &into, 0), ("written", &into, PAGES), ("read", &from, 2 * PAGES)] {
+        same(what, bed.read(region, at, PAGES), bytes.clone())?;
+    }
+    Ok(())
+}
+
+/// Where nothing is offered, it is refused by name and nothing is pinned in its stead.
+fn on_demand_as_offered(bed: &mut Bed<'_>) -> Check {
+    let pd = bed.pd(End::A)?;
+    let result = bed.try_register(End::A, pd, 64, Access { on_demand: true, ..Access::LOCAL });
+    if bed.device(End::A).offers().has_on_demand() {
+        return same("registration on demand", result.map(drop), Ok(()));
+    }
+    refuses("registration on demand", result, "NoOnDemand", |error| *error == RegisterError::NoOnDemand)
 }

@@ -1,5 +1,6 @@
 //! Which completions are made, what inline means, and who is told.
 
+use rerail_verbs::Moderation;
 use rerail_verbs::contract::{PostReason, SendRequest, Status};
 
 use super::{Case, case, case_if};
@@ -10,6 +11,7 @@ use crate::failure::{Check, refuses, same_bytes};
 use crate::testbed::{End, Need};
 
 const NOTIFY: &str = "IBA 11.4.2.2 (request completion notification); ibv_req_notify_cq(3)";
+const MODERATE: &str = "ibv_modify_cq(3) (IBV_CQ_ATTR_MODERATE)";
 const INLINE: &str = "ibv_post_send(3) (IBV_SEND_INLINE)";
 
 pub(super) const CASES: &[Case] = &[
@@ -28,6 +30,8 @@ pub(super) const CASES: &[Case] = &[
     case("signal/solicited-only", NOTIFY, solicited_only),
     case("signal/failure-is-solicited", NOTIFY, failure_is_solicited),
     case("signal/notify-next-includes-solicited", NOTIFY, next_includes_solicited),
+    case_if(&[Need::Moderation], "signal/moderated-polls-at-once", MODERATE, moderated_polls),
+    case_if(&[Need::Moderation], "signal/moderated-notice-comes", MODERATE, moderated_notice),
 ];
 
 fn unsignaled_makes_none(bed: &mut Bed<'_>) -> Check {
@@ -214,4 +218,43 @@ fn next_includes_solicited(bed: &mut Bed<'_>) -> Check {
     bed.device(End::B).request_notify(cq, true)?;
     bed.post(a, send(1, &[]))?;
     bed.notified(End::B, cq)
+}
+
+/// Events are put off, completions are not.
+fn moderated_polls(bed: &mut Bed<'_>) -> Check {
+    let [a, b] = bed.rc()?;
+    let cq = b.recv_cq()?;
+    let most = bed.device(End::B).offers().moderation.unwrap_or_default();
+    bed.device(End::B).moderate_cq(cq, most)?;
+    for id in 1..4 {
+        bed.recv(b, id, &[])?;
+        bed.post(a, send(id, &[]))?;
+        bed.received(b, id, 0)?;
+    }
+    bed.not_notified(End::B)
+}
+
+/// Fewer completions than are waited for: the event comes after the period. As many: it comes. Then it is as at first.
+fn moderated_notice(bed: &mut Bed<'_>) -> Check {
+    let [a, b] = bed.rc()?;
+    let cq = b.recv_cq()?;
+    let mut next = 0;
+    for (moderation, sends) in
+        [(Moderation { count: 2, period_us: 1 }, 1), (Moderation { count: 2, period_us: 1 }, 2), (Moderation::NONE, 1)]
+    {
+        bed.device(End::B).moderate_cq(cq, moderation)?;
+        bed.device(End::B).request_notify(cq, false)?;
+        bed.not_notified(End::B)?;
+        for id in next..next + sends {
+            bed.recv(b, id, &[])?;
+            bed.post(a, send(id, &[]))?;
+        }
+        bed.notified(End::B, cq)?;
+        for id in next..next + sends {
+            bed.received(b, id, 0)?;
+        }
+        next += sends;
+        bed.not_notified(End::B)?;
+    }
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use rerail_verbs::contract::*;
-use rerail_verbs::{Gid, Port};
+use rerail_verbs::{Gid, Moderation, Offers, Port};
 
 /// What is wrong with the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub enum Flaw {
     EverythingIsSolicited,
     NoticesRepeat,
     NoNotices,
+    ModeratedForEver,
+    OnDemandIsLost,
     FlushBackwards,
     FlushOfUnsignaledIsSilent,
     FlushedInsteadOfCause,
@@ -75,12 +77,14 @@ pub struct Flawed<D> {
     first_pd: Option<PdId>,
     first_srq: Option<u32>,
     told: bool,
+    is_moderated: bool,
 }
 
 impl<D: Device> Flawed<D> {
     pub fn new(inner: D, flaw: Flaw) -> Self {
         let (held, silent) = (Vec::new(), Vec::new());
-        Flawed { inner, flaw, held, silent, last_notice: None, first_pd: None, first_srq: None, told: false }
+        let (last_notice, first_pd, first_srq) = (None, None, None);
+        Flawed { inner, flaw, held, silent, last_notice, first_pd, first_srq, told: false, is_moderated: false }
     }
 
     fn has(&self, flaw: Flaw) -> bool {
@@ -160,6 +164,10 @@ impl<D: Device> Device for Flawed<D> {
         self.inner.limits()
     }
 
+    fn offers(&self) -> Offers {
+        self.inner.offers()
+    }
+
     fn port(&self, port: u8) -> Result<Port, CreateError> {
         self.inner.port(port)
     }
@@ -188,7 +196,11 @@ impl<D: Device> Device for Flawed<D> {
         access: Access,
     ) -> Result<Mr, RegisterError> {
         let more = if self.has(Flaw::RangesAreLonger) { 64 } else { 0 };
-        let access = if self.has(Flaw::EveryRightIsGiven) { Access::ALL } else { access };
+        let access = match self.flaw {
+            Flaw::EveryRightIsGiven => Access::ALL,
+            Flaw::OnDemandIsLost if access.on_demand => Access { remote_write: false, ..access },
+            _ => access,
+        };
         // SAFETY: the caller's promise; the suite's buffers have more than 64 bytes of slack (`SLACK_BYTES`).
         unsafe { self.inner.register(self.pd_for(pd), start, bytes + more, iova, access) }
     }
@@ -240,10 +252,19 @@ impl<D: Device> Device for Flawed<D> {
         self.inner.request_notify(cq, solicited)
     }
 
+    fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        self.is_moderated |= moderation != Moderation::NONE;
+        match self.inner.moderate_cq(cq, moderation) {
+            Err(ModifyError::OutOfRange { .. }) if self.has(Flaw::ValuesAreNotChecked) => Ok(()),
+            result => result,
+        }
+    }
+
     fn cq_event(&mut self) -> Option<CqId> {
         let event = self.inner.cq_event();
         match self.flaw {
             Flaw::NoNotices => None,
+            Flaw::ModeratedForEver if self.is_moderated => None,
             Flaw::NoticesRepeat => {
                 let again = self.last_notice.take();
                 self.last_notice = event;

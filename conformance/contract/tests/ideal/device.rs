@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use rerail_verbs::contract::*;
-use rerail_verbs::{Gid, LinkLayer, Port, PortState as State};
+use rerail_verbs::{Gid, LinkLayer, Moderation, Offers, Port, PortState as State};
 
 use super::memory::Start;
 use super::objects::*;
@@ -207,6 +207,10 @@ impl Device for Ideal {
         LIMITS
     }
 
+    fn offers(&self) -> Offers {
+        Offers { moderation: Some(Moderation { count: 16, period_us: 100 }), ..Offers::WHOLE }
+    }
+
     fn port(&self, port: u8) -> Result<Port, CreateError> {
         self.has_port(port)?;
         let at = &self.world.borrow().ports[self.hca];
@@ -284,7 +288,8 @@ impl Device for Ideal {
         let mut world = self.world.borrow_mut();
         let name = world.name();
         let (owner, depth, queue) = (self.process, init.depth, VecDeque::new());
-        world.cqs.insert(name, CqObject { owner, depth, queue, broken: false, armed: [false; 2] });
+        let (moderation, owed) = (Moderation::NONE, 0);
+        world.cqs.insert(name, CqObject { owner, depth, queue, broken: false, armed: [false; 2], moderation, owed });
         Ok(CqId(name))
     }
 
@@ -316,6 +321,14 @@ impl Device for Ideal {
         self.exists(Kind::Cq, cq.0).map_err(|_| PollError::Unknown { name: cq.0 })?;
         let mut world = self.world.borrow_mut();
         world.cqs.get_mut(&cq.0).into_iter().for_each(|it| it.armed[usize::from(solicited)] = true);
+        Ok(())
+    }
+
+    fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        self.exists(Kind::Cq, cq.0).map_err(|_| ModifyError::Unknown { what: Kind::Cq, name: cq.0 })?;
+        moderation.check(self.offers().moderation)?;
+        let mut world = self.world.borrow_mut();
+        world.cqs.get_mut(&cq.0).into_iter().for_each(|it| it.moderation = moderation);
         Ok(())
     }
 

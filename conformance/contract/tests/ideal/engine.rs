@@ -15,6 +15,9 @@ enum Attempt {
 impl World {
     /// Every queue pair does at most one request.
     pub fn tick(&mut self) {
+        // Every period is over with the tick in which it began.
+        let due: Vec<u32> = self.cqs.iter().filter(|(_, cq)| cq.owed > 0).map(|(name, _)| *name).collect();
+        due.into_iter().for_each(|name| self.tell(CqId(name)));
         let numbers: Vec<u32> = self.qps.keys().copied().collect();
         for number in numbers {
             self.work(number);
@@ -132,9 +135,17 @@ impl World {
         let urgent = solicited || completion.status != Status::Success;
         cq.queue.push_back((completion, frees));
         if cq.armed[0] || (cq.armed[1] && urgent) {
-            cq.armed = [false; 2];
-            self.cq_events[cq.owner].push_back(name);
+            cq.owed += 1;
+            if cq.owed >= cq.moderation.count.max(1) {
+                self.tell(name);
+            }
         }
+    }
+
+    fn tell(&mut self, name: CqId) {
+        let Some(cq) = self.cqs.get_mut(&name.0) else { return };
+        (cq.armed, cq.owed) = ([false; 2], 0);
+        self.cq_events[cq.owner].push_back(name);
     }
 
     /// The bytes of local memory, or why not.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use rerail_verbs::Moderation;
 use rerail_verbs::contract::*;
 
 use super::memory::Start;
@@ -32,6 +33,9 @@ pub struct CqObject {
     pub broken: bool,
     /// Any completion, and solicited ones.
     pub armed: [bool; 2],
+    pub moderation: Moderation,
+    /// Completions that an event is to tell of, which is put off.
+    pub owed: u16,
 }
 
 #[derive(Clone)]

@@ -131,7 +131,7 @@ fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
         let error = result.err()?;
         let explained = match error {
             OpError::PeerLost { peer, why } => {
-                let names_it = |loss: &PeerLoss| loss.peer == peer.0 && loss.why == why && names_cause(why);
+                let names_it = |loss: &PeerLoss| loss.peer == peer.0 && loss.why == why && names_cause(why.reason);
                 book.losses.iter().any(names_it)
             }
             OpError::PeerClosed { peer } => book.closed.contains(&peer.0),
@@ -144,14 +144,13 @@ fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
 
 /// Whether a reason says what happened to the rails; what a peer did against the protocol is never a reason among honest
 /// peers.
-fn names_cause(why: LossReason) -> bool {
-    match why {
+fn names_cause(reason: LossReason) -> bool {
+    match reason {
         LossReason::RailFailed { .. }
-        | LossReason::NoRail
         | LossReason::ConnectTimeout
         | LossReason::Silent
         | LossReason::Unreachable { .. } => true,
-        LossReason::Protocol(_) | LossReason::Removed => false,
+        LossReason::Protocol(_) => false,
     }
 }
 

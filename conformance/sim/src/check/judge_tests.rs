@@ -5,7 +5,7 @@ use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::super::identity::{BLANK, Content, POISON};
 use super::super::ledger::Ask;
-use super::super::story::{Story, WHY, tagged};
+use super::super::story::{Story, tagged, why};
 use super::super::verdict::{Doubled, Stuck};
 use super::super::{Operation, Rule};
 use super::*;
@@ -36,7 +36,7 @@ fn exit_codes_differ_and_verdicts_speak() {
     let name = super::super::Name::new(0, 1, 0);
     let at = Time(9);
     let facts = story.ledger.facts(0, 0);
-    let loss = PeerLoss { rank: 0, peer: 1, why: WHY, at, requests: 2 };
+    let loss = PeerLoss { rank: 0, peer: 1, why: why(), at, requests: 2 };
     let all = [
         Verdict::Clean,
         Verdict::Crash(Crash { rank: Some(3), at, message: "out of bounds".into() }),
@@ -223,7 +223,7 @@ fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     let (lost, cut) = (story.send_at(0, 2, None, 16, Level::Placed).1, story.send_at(0, 2, None, 8, Level::Placed).1);
     let (name, sent) = story.send_at(1, 2, None, 8, Level::Reusable);
     story.sent(1, sent, name, 8);
-    let error = Err(OpError::PeerLost { peer: PeerId(0), why: WHY });
+    let error = Err(OpError::PeerLost { peer: PeerId(0), why: why() });
     for _ in 0..failed {
         story.part_told(2, multi, error, &[BLANK; 64]);
     }
@@ -234,11 +234,11 @@ fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     story.part_told(2, multi, Ok(done), &memory);
     written.iter().for_each(|at| memory[*at] = 1);
     for request in [lost, cut] {
-        story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(2), why: WHY }), &[]);
+        story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(2), why: why() }), &[]);
     }
     let now = story.time();
-    story.ledger.peer_lost(0, now, 2, WHY);
-    story.ledger.peer_lost(2, now, 0, WHY);
+    story.ledger.peer_lost(0, now, 2, why());
+    story.ledger.peer_lost(2, now, 0, why());
     story.ledger.cancelled(2, now, multi);
     story.tell(2, multi, Err(OpError::Cancelled), &memory);
     judge(&story.ledger, &Ending { cuts: all_cut(), ..story.ending() }, &NoMemory)
@@ -443,14 +443,14 @@ fn memory_that_nobody_may_write_is_looked_at() {
 
 #[test]
 fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along() {
-    let lost = |peer| Err(OpError::PeerLost { peer: PeerId(peer), why: WHY });
+    let lost = |peer| Err(OpError::PeerLost { peer: PeerId(peer), why: why() });
     let mut story = good();
     let (_, request) = story.send_at(0, 1, Some(5), 16, Level::Reusable);
     story.tell(0, request, lost(1), &[0; 16]);
     let excused = Ending { cuts: all_cut(), ..story.ending() };
     assert!(matches!(damage(judge(&story.ledger, &excused, &NoMemory)), Damage::Error { .. }), "not heard of");
     let at = story.time();
-    story.ledger.peer_lost(0, at, 1, WHY);
+    story.ledger.peer_lost(0, at, 1, why());
     assert!(matches!(story.verdict(), Verdict::Lost(Lost::Peer(PeerLoss { rank: 0, peer: 1, requests: 1, .. }))));
     assert_eq!(judge(&story.ledger, &excused, &NoMemory), Verdict::Clean);
     for cut in [Cut { ranks: [0, 2], since: Time(0) }, Cut { ranks: [0, 1], since: Time(at.0 + 1) }] {
@@ -460,13 +460,13 @@ fn peers_are_lost_only_where_nothing_leads_to_them_and_take_only_their_own_along
     // Who was killed is lost from then on.
     let mut before = good();
     let at = before.time();
-    before.ledger.peer_lost(0, at, 1, WHY);
+    before.ledger.peer_lost(0, at, 1, why());
     before.ledger.killed(1, Time(at.0 + 1));
     assert!(matches!(before.verdict(), Verdict::Lost(Lost::Peer(_))));
     let mut after = good();
     let at = after.time();
     after.ledger.killed(1, at);
-    after.ledger.peer_lost(0, at, 1, WHY);
+    after.ledger.peer_lost(0, at, 1, why());
     assert_eq!(after.verdict(), Verdict::Clean);
     // Somebody else's request.
     let mut story = Story::new(3);
@@ -495,7 +495,7 @@ fn acknowledged_outlives_the_sender() {
         }
         story.sent(0, request, name, 16);
         let at = story.time();
-        story.ledger.peer_lost(1, at, 0, WHY);
+        story.ledger.peer_lost(1, at, 0, why());
         match asked {
             Asked::TakenBackAfter | Asked::Elsewhere => story.cancel(1, receive.unwrap()),
             // The receive that is open to the end is told of nothing: that alone is wrong of it.

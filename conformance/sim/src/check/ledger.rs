@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use rerail_core::endpoint::{Completion, Done, Level, LossReason, Notify, OpError, Selector};
+use rerail_core::endpoint::{Completion, Done, Level, Loss, Notify, OpError, Selector};
 use rerail_core::mem::Seg;
 use rerail_core::time::Time;
 use rerail_core::wire::Refusal;
@@ -504,7 +504,7 @@ impl Ledger {
     }
 
     /// Enters that a rank gave a peer up.
-    pub fn peer_lost(&mut self, rank: u32, at: Time, peer: u32, why: LossReason) {
+    pub fn peer_lost(&mut self, rank: u32, at: Time, peer: u32, why: Loss) {
         self.books[rank as usize].losses.push(PeerLoss { rank, peer, why, at, requests: 0 });
     }
 

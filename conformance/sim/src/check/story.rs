@@ -1,11 +1,11 @@
 //! Ledgers made by hand, for the checkers' tests: each call is one line of a story, a nanosecond after the one before.
 
 use rerail_core::endpoint::{
-    Completion, Done, Found, Level, LossReason, Notify, OpError, RailFault, Selector, TagMatch,
+    Completion, Done, Found, Level, Loss, LossReason, Notify, OpError, RailFault, Selector, TagMatch,
 };
 use rerail_core::ids::{Cookie, OpId, PeerId, RailId};
 use rerail_core::mem::{RegionId, Seg};
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 
 use super::*;
 
@@ -22,7 +22,9 @@ pub(super) const fn tagged(source: Option<u32>, tag: u64, ignore: u64) -> Select
     Selector { source, tag: TagMatch::Tagged { tag, ignore } }
 }
 
-pub(super) const WHY: LossReason = LossReason::RailFailed { rail: RailId(0), fault: RailFault::TimedOut };
+pub(super) fn why() -> Loss {
+    Loss::new(LossReason::RailFailed { rail: RailId(0), fault: RailFault::TimedOut }, 1, Nanos(0), [1])
+}
 
 impl Story {
     pub(super) fn new(ranks: u32) -> Self {

@@ -1,6 +1,6 @@
 //! What a run came to, with the facts that a person needs to look further.
 
-use rerail_core::endpoint::{LossReason, OpError};
+use rerail_core::endpoint::{Loss, OpError};
 use rerail_core::time::Time;
 
 use super::identity::{Difference, Name};
@@ -79,7 +79,7 @@ pub struct PeerLoss {
     /// Whom.
     pub peer: u32,
     /// Why, as the endpoint says it.
-    pub why: LossReason,
+    pub why: Loss,
     /// When.
     pub at: Time,
     /// How many of its requests ended with that.

@@ -213,6 +213,8 @@ pub struct Timer {
 pub(super) enum Alarm {
     /// A queue pair may have waited long enough.
     Qp { qp: u32, life: u32 },
+    /// The event of a completion queue was put off for long enough.
+    Cq { cq: u32, round: u32 },
     /// A port's event is due.
     PortEvent { port: u8, up: bool },
     /// The device comes back.

@@ -3,8 +3,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use rerail_core::time::Time;
-use rerail_verbs::Gid;
 use rerail_verbs::contract::{AsyncEvent, CqId, CreateError, Kind, Limits, QpId};
+use rerail_verbs::{Gid, Offers};
 
 use super::body::Body;
 use super::fault::{HcaFaults, PortFaults};
@@ -22,6 +22,8 @@ pub struct HcaOptions {
     pub name: String,
     /// What it can do. `ports` is counted from the ports added; numbers of objects are cut to about a million.
     pub limits: Limits,
+    /// What it offers beside: registration on demand, whose pages come in at no cost in time, and moderation.
+    pub offers: Offers,
     /// Largest payload of one packet on its ports: 256, 512, 1024, 2048 or 4096 bytes.
     pub mtu_bytes: u16,
     /// Entries of each port's table of GIDs; the first holds the port's own.
@@ -55,6 +57,7 @@ impl Default for HcaOptions {
                 xrc: true,
                 iova: true,
             },
+            offers: Offers::WHOLE,
             mtu_bytes: 2048,
             gids: 4,
             cost: HostCost::default(),
@@ -78,6 +81,7 @@ pub(super) struct Hca {
     pub id: HcaId,
     pub name: String,
     pub limits: Limits,
+    pub offers: Offers,
     pub mtu_bytes: u16,
     pub cost: HostCost,
     pub ports: Vec<HcaPort>,
@@ -129,6 +133,7 @@ impl Hca {
             name: options.name,
             qps_max: limits.qps,
             limits,
+            offers: options.offers,
             mtu_bytes: options.mtu_bytes,
             cost: options.cost,
             ports: Vec::new(),

@@ -2,10 +2,13 @@
 
 use std::collections::VecDeque;
 
+use rerail_core::time::Nanos;
+use rerail_verbs::Moderation;
 use rerail_verbs::contract::{
-    AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, PollError, Status,
+    AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, ModifyError, PollError, Status,
 };
 
+use super::body::{Alarm, Body, Timer};
 use super::core::{Cx, Hca};
 use super::memory::{in_range, not_busy, within};
 use super::object::{Cq, Cqe, Frees, Notify};
@@ -16,7 +19,17 @@ impl Hca {
         in_range(Kind::Depth, init.depth.into(), 1, self.limits.cq_depth.into())?;
         within(Kind::Cq, self.cqs.len(), self.limits.cqs)?;
         let entries = VecDeque::new();
-        let make = |_| Cq { context, depth: init.depth, users: 0, entries, notify: Notify::Off, broken: false };
+        let make = |_| Cq {
+            context,
+            depth: init.depth,
+            users: 0,
+            entries,
+            notify: Notify::Off,
+            moderation: Moderation::NONE,
+            owed: 0,
+            round: 0,
+            broken: false,
+        };
         Ok(CqId(self.cqs.insert_with(make)))
     }
 
@@ -62,6 +75,14 @@ impl Hca {
         Ok(())
     }
 
+    pub fn moderate_cq(&mut self, context: u32, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        let most = self.offers.moderation;
+        let found = self.cq_of(context, cq).ok_or(ModifyError::Unknown { what: Kind::Cq, name: cq.0 })?;
+        moderation.check(most)?;
+        found.moderation = moderation;
+        Ok(())
+    }
+
     /// Puts a completion into its queue, or finds the queue full: then it is broken, and so is all that completes there.
     pub fn push(&mut self, cx: &mut Cx<'_>, cq: u32, entry: Cqe) {
         let clamp = self.faults.cq_depth_max;
@@ -84,13 +105,43 @@ impl Hca {
         queue.entries.push_back(entry);
         let counts = entry.solicited || entry.completion.status != Status::Success;
         let tell = queue.notify == Notify::Any || queue.notify == Notify::Solicited && counts;
-        if tell {
-            queue.notify = Notify::Off;
-        }
         if let Some(context) = self.contexts.get_mut(context) {
-            if tell {
-                context.cq_events.push_back(CqId(cq));
-            }
+            cx.woken.insert(context.owner);
+        }
+        if tell {
+            self.owe_notice(cx, cq);
+        }
+    }
+
+    /// Something is to be told of: at once, or as the queue is moderated.
+    fn owe_notice(&mut self, cx: &mut Cx<'_>, cq: u32) {
+        let hca = self.id.0;
+        let Some(queue) = self.cqs.get_mut(cq) else { return };
+        queue.owed += 1;
+        let Moderation { count, period_us } = queue.moderation;
+        if queue.owed >= count.max(1) {
+            return self.tell(cx, cq);
+        }
+        if queue.owed == 1 && period_us > 0 {
+            queue.round = queue.round.wrapping_add(1);
+            let at = cx.now + Nanos::from_micros(period_us.into());
+            let what = Alarm::Cq { cq, round: queue.round };
+            cx.net.at(at, Body::Timer(Timer { hca, what }));
+        }
+    }
+
+    /// An event was put off for as long as may be.
+    pub fn on_cq_alarm(&mut self, cx: &mut Cx<'_>, cq: u32, round: u32) {
+        if self.cqs.get(cq).is_some_and(|queue| queue.owed > 0 && queue.round == round) {
+            self.tell(cx, cq);
+        }
+    }
+
+    fn tell(&mut self, cx: &mut Cx<'_>, cq: u32) {
+        let Some(queue) = self.cqs.get_mut(cq) else { return };
+        (queue.notify, queue.owed) = (Notify::Off, 0);
+        if let Some(context) = self.contexts.get_mut(queue.context) {
+            context.cq_events.push_back(CqId(cq));
             cx.woken.insert(context.owner);
         }
     }

@@ -5,7 +5,7 @@ use rerail_verbs::contract::{
     ModifyError, Mr, MrId, PdId, PollError, PostError, PostReason, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest,
     RegisterError, SendRequest, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
-use rerail_verbs::{Gid, LinkLayer, Port, PortState};
+use rerail_verbs::{Gid, LinkLayer, Moderation, Offers, Port, PortState};
 
 use super::core::{Cx, Hca};
 use super::dma::Memory;
@@ -128,6 +128,10 @@ impl Device for SimDevice {
         self.fabric.borrow().hca(self.hca).limits
     }
 
+    fn offers(&self) -> Offers {
+        self.fabric.borrow().hca(self.hca).offers
+    }
+
     fn port(&self, port: u8) -> Result<Port, CreateError> {
         let fabric = self.fabric.borrow();
         let hca = fabric.hca(self.hca);
@@ -210,6 +214,10 @@ impl Device for SimDevice {
 
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError> {
         self.verb(|hca, _, context| hca.request_notify(context, cq, solicited))
+    }
+
+    fn moderate_cq(&mut self, cq: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        self.verb(|hca, _, context| hca.moderate_cq(context, cq, moderation))
     }
 
     fn cq_event(&mut self) -> Option<CqId> {

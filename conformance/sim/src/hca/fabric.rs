@@ -214,6 +214,7 @@ impl Fabric {
             Outcome::LinkState { port, up } => self.on_port(port, |hca, cx, number| hca.link_state(cx, number, up)),
             Outcome::Timer(Body::Timer(Timer { hca, what })) => self.on_hca(HcaId(hca), |hca, cx| match what {
                 Alarm::Qp { qp, life } => hca.on_alarm(cx, qp, life),
+                Alarm::Cq { cq, round } => hca.on_cq_alarm(cx, cq, round),
                 Alarm::PortEvent { port, up } => hca.port_event(cx, port, up),
                 Alarm::Reload { failure } => hca.reload(failure),
             }),

@@ -73,25 +73,29 @@ impl Hca {
         if !self.limits.iova && iova != start {
             return Err(RegisterError::NoIova);
         }
+        if access.on_demand && !self.offers.has_on_demand() {
+            return Err(RegisterError::NoOnDemand);
+        }
         if self.faults.refuse_registrations > 0 {
             self.faults.refuse_registrations -= 1;
             return Err(RegisterError::System { code: ENOMEM });
         }
+        // What is registered on demand is pinned by nobody.
+        let pins = if access.on_demand { 0 } else { bytes };
         let pinned: u64 = self.faults.pinned_bytes;
-        if self.faults.pinned_max.is_some_and(|max| pinned.saturating_add(bytes) > max) {
+        if pins > 0 && self.faults.pinned_max.is_some_and(|max| pinned.saturating_add(pins) > max) {
             return Err(RegisterError::System { code: ENOMEM });
         }
         if self.mrs.len() >= self.limits.mrs {
             return Err(RegisterError::Exhausted { limit: self.limits.mrs });
         }
         let owner = self.contexts.get(context).map_or(0, |context| context.owner);
-        let cost_ps = self.cost.register_ps(bytes);
+        let cost_ps = self.cost.register_ps(pins);
         cx.processors.spend(owner, cx.now, cost_ps);
         self.registration_ns = cost_ps.div_ceil(1_000);
-        self.faults.pinned_bytes += bytes;
+        self.faults.pinned_bytes += pins;
         let memory = make();
-        let name =
-            self.mrs.insert_with(|name| MrEntry { context, pd: pd.0, lkey: key_of(name), access, bytes, memory });
+        let name = self.mrs.insert_with(|name| MrEntry { context, pd: pd.0, lkey: key_of(name), access, pins, memory });
         if let Some(pd) = self.pds.get_mut(pd.0) {
             pd.users += 1;
         }
@@ -109,7 +113,7 @@ impl Hca {
     /// Ends a registration, whoever has it.
     pub fn remove_mr(&mut self, mr: u32) {
         if let Some(entry) = self.mrs.remove(mr) {
-            self.faults.pinned_bytes -= entry.bytes;
+            self.faults.pinned_bytes -= entry.pins;
             self.release_pd(entry.pd);
         }
     }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use rerail_verbs::Moderation;
 use rerail_verbs::contract::{Access, AddressVector, AsyncEvent, Completion, CqId, Sge};
 
 use super::dma::Memory;
@@ -31,7 +32,8 @@ pub(super) struct MrEntry {
     pub pd: u32,
     pub lkey: u32,
     pub access: Access,
-    pub bytes: u64,
+    /// Bytes that it pins.
+    pub pins: u64,
     pub memory: Memory,
 }
 
@@ -43,6 +45,11 @@ pub(super) struct Cq {
     pub users: u32,
     pub entries: VecDeque<Cqe>,
     pub notify: Notify,
+    pub moderation: Moderation,
+    /// Completions that an event is to tell of, which is put off.
+    pub owed: u16,
+    /// Which putting off this is: the alarm of an earlier one says nothing.
+    pub round: u32,
     /// It was full when one more came.
     pub broken: bool,
 }

@@ -33,7 +33,7 @@ impl Fabric {
             all.srqs += hca.srqs.iter().filter(|(_, it)| owned(it.context)).count() as u32;
             all.ahs += hca.handles.iter().filter(|(_, it)| owned(it.context)).count() as u32;
             all.xrcds += hca.domain_names.iter().filter(|(_, it)| owned(it.context)).count() as u32;
-            all.registered_bytes += mrs().map(|(_, mr)| mr.bytes).sum::<u64>();
+            all.registered_bytes += mrs().map(|(_, mr)| mr.pins).sum::<u64>();
         }
         all
     }

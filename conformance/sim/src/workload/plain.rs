@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-use rerail_core::endpoint::{Completion, Done, Event, LossReason, OpError, Recv, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Completion, Done, Event, Loss, OpError, Recv, Selector, Send, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::{Nanos, Time};
@@ -245,7 +245,7 @@ impl Common {
     }
 
     /// A peer is lost.
-    fn lost(&self, cx: &Cx<'_>, peer: u32, why: LossReason, requests: u32) {
+    fn lost(&self, cx: &Cx<'_>, peer: u32, why: Loss, requests: u32) {
         let losses = &mut self.0.borrow_mut().losses;
         match losses.iter_mut().find(|loss| (loss.rank, loss.peer) == (cx.rank, peer)) {
             Some(loss) => loss.requests += requests,

@@ -1,6 +1,6 @@
 //! Worlds of a few ranks: they run, they are the same again, and faults do what they say.
 
-use rerail_core::endpoint::{Event, LossReason, RailFault};
+use rerail_core::endpoint::{Event, Loss, LossReason, RailFault};
 use rerail_core::time::Time;
 
 use super::fault::Kind;
@@ -176,7 +176,7 @@ fn what_costs_more_takes_longer() {
 /// Does nothing but count the peers that were lost, and wake when it is told to.
 struct Idle {
     send_to: Option<u32>,
-    lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, LossReason, Time)>>>,
+    lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, Loss, Time)>>>,
 }
 
 impl App for Idle {
@@ -200,7 +200,7 @@ impl App for Idle {
 
 #[derive(Default)]
 struct Idlers {
-    lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, LossReason, Time)>>>,
+    lost: std::rc::Rc<std::cell::RefCell<Vec<(u32, Loss, Time)>>>,
     moments: Vec<Moment>,
 }
 
@@ -228,7 +228,8 @@ fn a_killed_rank_is_lost_to_its_peers_and_its_memory_stays() {
     assert_eq!(world.run(&mut workload), Ended::Done);
     assert!(world.needed_recovery());
     let lost = workload.lost.borrow();
-    let [(0, LossReason::RailFailed { fault: RailFault::Closed, .. }, at)] = lost[..] else { panic!("{lost:?}") };
+    let [(0, why, at)] = lost[..] else { panic!("{lost:?}") };
+    assert!(matches!(why.reason, LossReason::RailFailed { fault: RailFault::Closed, .. }), "{why:?}");
     assert!((100_000..110_000).contains(&at.0), "{at:?}");
     assert_eq!(workload.moments, [Moment::Killed(1), Moment::Healed, Moment::Done, Moment::End]);
     assert!(world.view().engine(1).is_some());

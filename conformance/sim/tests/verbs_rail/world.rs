@@ -7,11 +7,12 @@ use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Common, Data, RemoteKey, Repr};
 use rerail_linux::auth::JobKey;
-use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail, XrcOptions};
+use rerail_linux::rail::verbs::{Identity, OnDemandUse, VerbsOptions, VerbsRail, XrcOptions};
 use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
 use rerail_sim::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
 use rerail_sim::net::{BusModel, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetModel};
 use rerail_sim::trace::Trace;
+use rerail_verbs::Moderation;
 
 pub const JOB: u64 = 0xB0B;
 /// Queue pairs of one end of a connection that shares them with none: with XRC, an initiator and a target.
@@ -39,6 +40,8 @@ pub fn options(peers: u32) -> VerbsOptions {
         resend_max: Nanos::from_millis(5),
         drain_time: Nanos::from_millis(20),
         xrc: crate::XRC.then_some(FILE),
+        on_demand: if crate::ON_DEMAND { OnDemandUse::Always } else { OnDemandUse::Never },
+        moderation: if crate::ON_DEMAND { Moderation { count: 4, period_us: 20 } } else { Moderation::NONE },
         ..VerbsOptions::new(peers, 0)
     }
 }

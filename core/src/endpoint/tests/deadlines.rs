@@ -203,7 +203,7 @@ fn who_computes_and_owes_something_has_so_long() {
                 lone.feed(Body::Credit, 0);
             }
             while let Some(event) = lone.endpoint.poll_event() {
-                if let Event::PeerLost { why: LossReason::Unreachable { .. }, .. } = event {
+                if let Event::PeerLost { why: Loss { reason: LossReason::Unreachable { .. }, .. }, .. } = event {
                     lost_at = Some(lone.now);
                 }
             }
@@ -327,7 +327,7 @@ fn a_peer_that_died_in_silence_is_lost() {
             }
             while let Some(event) = lone.endpoint.poll_event() {
                 if let Event::PeerLost { why: lost, .. } = event {
-                    why = Some(lost);
+                    why = Some(lost.reason);
                 }
             }
         }

@@ -30,7 +30,7 @@ fn feed_with(world: &mut World<'_>, rail: u8, common: Common, acked: [Seq; 2], b
 fn lost_by(world: &mut World<'_>) -> Option<LossReason> {
     world.act(1);
     world.nodes[1].events.iter().find_map(|event| match event {
-        Event::PeerLost { why, .. } => Some(*why),
+        Event::PeerLost { why, .. } => Some(why.reason),
         _ => None,
     })
 }

@@ -184,7 +184,9 @@ impl<'m> Lone<'m> {
     /// The rule that the peer broke, which has cost it the channel.
     pub(super) fn offence(&mut self) -> ProtocolError {
         while let Some(event) = self.endpoint.poll_event() {
-            if let Event::PeerLost { peer: PeerId(1), why: LossReason::Protocol(error) } = event {
+            if let Event::PeerLost { peer: PeerId(1), why } = event
+                && let LossReason::Protocol(error) = why.reason
+            {
                 return error;
             }
         }

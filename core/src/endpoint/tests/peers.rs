@@ -135,8 +135,15 @@ fn a_lost_peer_takes_only_its_own_along() {
             world.nodes[0].endpoint.recv(Time(world.now), &recv).unwrap();
         }
         world.settle();
-        let why = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Corrupt };
         let events = other_events(&mut world, 0);
+        let why = events.iter().find_map(|event| match event {
+            Event::PeerLost { peer: PeerId(1), why } => Some(*why),
+            _ => None,
+        });
+        let reason = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Corrupt };
+        let why = why.unwrap_or(Loss::new(reason, 3, Nanos(0), []));
+        let failed: Vec<_> = why.attempts().collect();
+        assert_eq!((why.reason, why.rails, failed.len(), failed[1]), (reason, 3, 2, (2, 0)));
         assert!(events.contains(&Event::PeerLost { peer: PeerId(1), why }) || seed == 0, "{events:?}");
         let got = completions(&mut world, 0);
         if seed > 0 {
@@ -167,7 +174,7 @@ fn connecting_has_a_limit() {
     endpoint.handle_timeout(Time(5099));
     assert_eq!(endpoint.poll_event(), None);
     endpoint.handle_timeout(Time(5100));
-    let why = LossReason::ConnectTimeout;
+    let why = Loss::new(LossReason::ConnectTimeout, 1, Nanos(5000), [0]);
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
     let Some(Event::Completed(completion)) = endpoint.poll_event() else { panic!("no completion") };
     assert_eq!(completion.result, Err(OpError::PeerLost { peer: PeerId(1), why }));
@@ -218,7 +225,8 @@ fn rails_that_cannot_be_had_are_tried_again() {
     endpoint.handle_rail_event(Time(now), down(0, RailFault::Gone));
     assert_eq!(endpoint.poll_event(), None, "the other one is on its way");
     endpoint.handle_rail_event(Time(now), down(1, RailFault::Gone));
-    let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
+    let reason = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
+    let why = Loss::new(reason, 3, Nanos(now), [9, 1]);
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
 }
 
@@ -247,7 +255,7 @@ fn silence_is_noticed() {
         lost_at = world.nodes[0]
             .events
             .iter()
-            .any(|e| matches!(e, Event::PeerLost { why: LossReason::Silent, .. }))
+            .any(|e| matches!(e, Event::PeerLost { why: Loss { reason: LossReason::Silent, .. }, .. }))
             .then_some(world.now);
     }
     assert!(probes >= 5, "{probes} packets");

@@ -352,7 +352,8 @@ fn credit_ignored() {
             world.nodes[0].endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
         }
         world.settle();
-        let why = LossReason::Protocol(ProtocolError::Credit);
+        let reason = LossReason::Protocol(ProtocolError::Credit);
+        let why = Loss::new(reason, 1, Nanos(0), []);
         world.nodes[1].events.contains(&Event::PeerLost { peer: PeerId(0), why })
     };
     assert_eq!(compare(Planted::CreditIgnored, course), (false, true));

@@ -10,7 +10,7 @@ fn two(region: &mut Region) -> Lone<'_> {
     Lone::connected(region, &small(), &[TCP, TCP])
 }
 
-fn region() -> Region {
+pub(super) fn region() -> Region {
     Region::of(&small())
 }
 
@@ -20,11 +20,11 @@ pub(super) fn down(lone: &mut Lone<'_>, rail: u8, fault: RailFault) {
 }
 
 /// A new connection stands at this end.
-fn up(lone: &mut Lone<'_>, rail: u8) {
+pub(super) fn up(lone: &mut Lone<'_>, rail: u8) {
     lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(rail) });
 }
 
-fn connect(rail: u8, connection: u32) -> Body {
+pub(super) fn connect(rail: u8, connection: u32) -> Body {
     Body::Connect(Connect { rail: PEER_RAIL + rail, connection, answer: true, ..TERMS })
 }
 
@@ -397,65 +397,6 @@ fn a_receiver_counts_one_round() {
     assert!(lone.completed()[&1].is_ok());
     lone.feed(resume(2), 0);
     assert_eq!(psns(&lone.sent()), []);
-}
-
-/// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is known to be gone,
-/// or when a rail fails that fails with the process alone. F-10: without recovery at the first failure.
-#[test]
-fn peers_are_given_up() {
-    let config = Config { recovery_timeout: Nanos(50_000_000), ..small() };
-    let lost = |lone: &mut Lone<'_>| match lone.endpoint.poll_event() {
-        Some(Event::PeerLost { peer: PeerId(1), why }) => Some(why),
-        None => None,
-        other => panic!("{other:?}"),
-    };
-    let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
-    for rail in 0..2 {
-        down(&mut lone, rail, RailFault::TimedOut);
-    }
-    while lone.now < 49_999_999 {
-        lone.sent();
-        for rail in 0..2 {
-            down(&mut lone, rail, RailFault::Device { code: 113 });
-        }
-        let next = lone.endpoint.next_timeout().expect("something is tried").0.clamp(lone.now + 1, 49_999_999);
-        lone.now = next;
-        lone.endpoint.handle_timeout(Time(lone.now));
-    }
-    assert_eq!(lost(&mut lone), None);
-    lone.now = 50_000_000;
-    lone.endpoint.handle_timeout(Time(lone.now));
-    let Some(LossReason::Unreachable { rails: 3, attempts, time, fault: RailFault::Device { code: 113 }, .. }) =
-        lost(&mut lone)
-    else {
-        panic!("not given up")
-    };
-    assert!(attempts > 60 && time == Nanos(50_000_000), "{attempts} in {time:?}");
-
-    let shm = [TCP, SHM];
-    let without = Config { recovery: false, ..config };
-    for (config, rails, rail, fault) in [
-        (config, [TCP, TCP], 0, RailFault::Corrupt),
-        (config, shm, 1, RailFault::Closed),
-        (without, [TCP, TCP], 0, RailFault::TimedOut),
-    ] {
-        let mut region = Region::of(&config);
-        let mut lone = Lone::connected(&mut region, &config, &rails);
-        down(&mut lone, rail, fault);
-        assert_eq!(lost(&mut lone), Some(LossReason::RailFailed { rail: RailId(rail), fault }));
-    }
-    let mut region = Region::of(&config);
-    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
-    down(&mut lone, 0, RailFault::Closed);
-    lone.sent();
-    down(&mut lone, 0, RailFault::Gone);
-    assert_eq!(lost(&mut lone), None, "another one stands");
-    down(&mut lone, 1, RailFault::Closed);
-    lone.sent();
-    down(&mut lone, 1, RailFault::Gone);
-    let why = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
-    assert_eq!(lost(&mut lone), Some(why));
 }
 
 /// F-8: a rail that comes back is believed to have an eighth of what it had, until it is seen to have more.

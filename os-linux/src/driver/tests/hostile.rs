@@ -76,8 +76,11 @@ fn a_process_that_writes_garbage_into_its_rings_for_ever_is_refused_and_counted(
             });
             if let Some((peer, why)) = why {
                 assert_eq!(peer, Process::RANK);
-                let refused =
-                    matches!(why, LossReason::Protocol(_) | LossReason::RailFailed { fault: RailFault::Corrupt, .. });
+                let refused = match why.reason {
+                    LossReason::Protocol(_) => true,
+                    LossReason::RailFailed { fault, .. } => fault == RailFault::Corrupt,
+                    _ => false,
+                };
                 assert!(refused, "{why:?}");
                 assert_eq!(sum(&mut world, rank, |counters| counters.corrupt), 1);
                 *lost = true;

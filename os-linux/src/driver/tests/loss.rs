@@ -49,7 +49,7 @@ fn a_killed_peer_is_lost_and_the_others_go_on(fabric: Fabric) {
         }
         _ => None,
     });
-    let LossReason::RailFailed { rail, fault } = why else { panic!("{why:?} names no rail") };
+    let LossReason::RailFailed { rail, fault } = why.reason else { panic!("{why:?} names no rail") };
     assert!(matches!(fault, RailFault::Closed | RailFault::Gone | RailFault::Device { .. }), "{fault:?}");
     let kind = world.at(0).rails().find(|info| info.id == rail).unwrap().kind;
     assert_eq!(kind, if fabric == Fabric::Shm { RailKind::Shm } else { RailKind::Tcp });

@@ -95,7 +95,7 @@ pub(super) fn of_register(why: &RegisterError) -> RailFault {
     let code = match why {
         RegisterError::Exhausted { .. } => libc::ENOMEM,
         RegisterError::UnknownPd { .. } | RegisterError::Length { .. } | RegisterError::Access => libc::EINVAL,
-        RegisterError::NoIova => libc::EOPNOTSUPP,
+        RegisterError::NoIova | RegisterError::NoOnDemand => libc::EOPNOTSUPP,
         RegisterError::DeviceGone => BROKEN,
         RegisterError::System { code } => *code,
     };

@@ -245,12 +245,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Takes a connected queue pair that was just made to INIT; destroys it where that fails.
     pub(super) fn initialised(&mut self, qp: Qp) -> Result<Qp, RailFault> {
-        let access = Access {
-            local_write: true,
-            remote_write: self.options.write,
-            remote_read: self.options.read,
-            remote_atomic: false,
-        };
+        let access = Access { remote_write: self.options.write, remote_read: self.options.read, ..Access::LOCAL };
         let change = QpChange {
             pkey_index: Some(self.options.pkey_index),
             port: Some(self.port.number),

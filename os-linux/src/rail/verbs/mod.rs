@@ -63,7 +63,7 @@ use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 
 pub use codes::status_of;
 pub use open::Identity;
-pub use options::{VerbsError, VerbsOptions, XrcOptions};
+pub use options::{OnDemandUse, VerbsError, VerbsOptions, XrcOptions};
 
 use self::address::Address;
 use self::datagrams::Datagrams;

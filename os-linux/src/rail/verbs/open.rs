@@ -9,7 +9,7 @@ use rerail_verbs::contract::{
     CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId,
     SrqInit, XrcSrqInit, XrcdFile, XrcdId,
 };
-use rerail_verbs::{Gid, Port, PortState};
+use rerail_verbs::{Gid, Moderation, Port, PortState};
 
 use super::address::Address;
 use super::datagrams::Datagrams;
@@ -173,6 +173,8 @@ pub(super) fn make(
 ) -> Result<Made, VerbsError> {
     let limits = device.limits();
     options.check(&limits)?;
+    let offers = device.offers();
+    let on_demand = options.is_on_demand(device.name(), &offers)?;
     let made = |what| move |why| VerbsError::Create { what, why };
     let attributes = device.port(port).map_err(made("port"))?;
     let paths = 1 << attributes.lmc;
@@ -183,6 +185,11 @@ pub(super) fn make(
     let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
     let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
+    if options.moderation != Moderation::NONE {
+        let moderated = device.moderate_cq(cq, options.moderation);
+        let (device, most) = (device.name(), offers.moderation);
+        moderated.map_err(|why| VerbsError::Moderation { device: device.to_owned(), most, why })?;
+    }
     let mut srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
     if let Some(XrcOptions { file, .. }) = options.xrc {
         if !limits.xrc {
@@ -200,6 +207,7 @@ pub(super) fn make(
         Some(before) => before.renewed(pd, limits.iova),
         None => Registry::new(pd, limits.iova, options.registry_bounds()),
     };
+    registry.set_on_demand(on_demand);
     let bytes = options.layout().bytes;
     let base = registry.address(0, bytes);
     slab.register(device, pd, base).map_err(VerbsError::Register)?;

@@ -5,8 +5,8 @@ use std::fmt;
 use rerail_core::rail::{Place, RailKind};
 use rerail_core::time::Nanos;
 use rerail_core::wire::HEADER_BYTES_MAX;
-use rerail_verbs::PortState;
 use rerail_verbs::contract::{CreateError, Limits, ModifyError, PostError, RegisterError};
+use rerail_verbs::{Moderation, Offers, OnDemand, PortState};
 
 use super::registry::Bounds;
 use super::wire::SETUP_BYTES;
@@ -64,6 +64,10 @@ pub struct VerbsOptions {
     /// live. Saves registering where peers write (they read, where [`read`](Self::read) is on), and lets a peer that
     /// breaks the rules write to memory that it was let to write to before.
     pub registrations_writable: bool,
+    /// Register payload memory without pinning it, where its pages are brought in as the device needs them.
+    pub on_demand: OnDemandUse,
+    /// How completion events are put off, for fewer interrupts of who sleeps; both 0 or neither.
+    pub moderation: Moderation,
     /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device goes.
     pub reads: u8,
     /// Which of the port's paths: added to its base LID, from 0 to 2^LMC - 1 (InfiniBand specification, 4.1.3). Rails of
@@ -109,6 +113,19 @@ pub struct VerbsOptions {
     pub xrc: Option<XrcOptions>,
 }
 
+/// Whether payload memory is registered on demand (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`): registering is cheap then, no
+/// limit of locked memory counts, and the first use of a page is slow. The rail's own buffers are pinned in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDemandUse {
+    /// It is pinned.
+    #[default]
+    Never,
+    /// On demand; a device that does not offer all that the rail does with it is an error.
+    Always,
+    /// On demand where that is offered, else pinned.
+    WhereOffered,
+}
+
 /// How a rail connects by XRC (xrc-2008, V).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcOptions {
@@ -151,6 +168,8 @@ impl VerbsOptions {
             registrations_max: 1024,
             registrations_bytes: 4 << 30,
             registrations_writable: false,
+            on_demand: OnDemandUse::Never,
+            moderation: Moderation::NONE,
             reads: 8,
             path: 0,
             place: Place::default(),
@@ -189,6 +208,24 @@ impl VerbsOptions {
     /// is the bound, and a queue of this depth can't overflow.
     pub(super) fn cq_depth(&self) -> u32 {
         u32::from(self.sends) + u32::from(self.receives) + u32::from(self.datagrams) + DATAGRAM_SENDS
+    }
+
+    /// Whether payload memory is registered on demand with a device that offers this. It is read and written where it
+    /// lies, by own requests and by those of peers, and never named by a send or a receive.
+    pub(super) fn is_on_demand(&self, device: &str, offers: &Offers) -> Result<bool, VerbsError> {
+        let (has, transport) =
+            if self.xrc.is_some() { (offers.on_demand_xrc, "XRC") } else { (offers.on_demand, "RC") };
+        let needed = OnDemand { write: self.write, read: self.read, ..OnDemand::default() };
+        let mut missing: Vec<_> = has.lacks(&needed).collect();
+        if !offers.has_on_demand() {
+            missing = vec!["registration on demand"];
+        }
+        match self.on_demand {
+            OnDemandUse::Never => Ok(false),
+            _ if missing.is_empty() => Ok(true),
+            OnDemandUse::WhereOffered => Ok(false),
+            OnDemandUse::Always => Err(VerbsError::NoOnDemand { device: device.to_owned(), transport, missing }),
+        }
     }
 
     /// How much may be registered.
@@ -232,6 +269,11 @@ impl VerbsOptions {
         within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
         within("retry_count", self.retry_count.into(), 0, 7)?;
         within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
+        let Moderation { count, period_us } = self.moderation;
+        let least = |other: u16| u64::from(other > 0);
+        // Without a period, fewer completions than were waited for would never be told of.
+        within("moderation.period_us", period_us.into(), least(count), u16::MAX.into())?;
+        within("moderation.count", count.into(), least(period_us), u16::MAX.into())?;
         within("resend_first", self.resend_first.0, 1, self.resend_max.0)?;
         within("reopen_first", self.reopen_first.0, 1, self.reopen_max.0)
     }
@@ -278,6 +320,24 @@ pub enum VerbsError {
         /// The device.
         device: String,
     },
+    /// Memory is to be registered on demand, and the device does not offer what is done with it.
+    NoOnDemand {
+        /// The device.
+        device: String,
+        /// RC or XRC.
+        transport: &'static str,
+        /// What is missing.
+        missing: Vec<&'static str>,
+    },
+    /// Completion events are not put off as the options say.
+    Moderation {
+        /// The device.
+        device: String,
+        /// The most that it offers; `None`: nothing.
+        most: Option<Moderation>,
+        /// Its reason.
+        why: ModifyError,
+    },
     /// There is no memory for the buffers.
     Memory {
         /// How much was wanted, in bytes.
@@ -307,6 +367,22 @@ impl fmt::Display for VerbsError {
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
             VerbsError::NoXrc { device } => {
                 write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
+            }
+            VerbsError::NoOnDemand { device, transport, missing } => write!(
+                f,
+                "verbs rail: the device {device} lacks, for memory registered on demand and {transport}: {} \
+                 (verbs_on_demand is on; off or auto pins memory)",
+                missing.join(", ")
+            ),
+            VerbsError::Moderation { device, most, why } => {
+                write!(f, "verbs rail: the device {device} does not put completion events off so: {why}; ")?;
+                match most {
+                    Some(Moderation { count, period_us }) => {
+                        write!(f, "it does by up to {count} completions and {period_us} us")?;
+                    }
+                    None => f.write_str("it does not at all")?,
+                }
+                f.write_str(" (verbs_moderation_count, verbs_moderation_period; both 0: at once)")
             }
             VerbsError::Memory { bytes } => write!(f, "verbs rail: no memory for buffers of {bytes} bytes"),
             VerbsError::Create { what, why } => write!(f, "verbs rail: {what}: {why}"),
@@ -375,6 +451,11 @@ mod tests {
             ("retry_count", VerbsOptions { retry_count: 8, ..good.clone() }),
             ("rnr_timer", VerbsOptions { rnr_timer: 32, ..good.clone() }),
             ("sends", VerbsOptions { sends: 101, xrc: Some(XrcOptions::new(3, [1, 2])), ..good.clone() }),
+            (
+                "moderation.period_us",
+                VerbsOptions { moderation: Moderation { count: 2, period_us: 0 }, ..good.clone() },
+            ),
+            ("moderation.count", VerbsOptions { moderation: Moderation { count: 0, period_us: 2 }, ..good.clone() }),
             ("resend_first", VerbsOptions { resend_first: Nanos(0), ..good.clone() }),
             ("reopen_first", VerbsOptions { reopen_first: Nanos(0), ..good.clone() }),
         ] {
@@ -383,5 +464,31 @@ mod tests {
                 other => panic!("{field}: {other:?}"),
             }
         }
+    }
+
+    /// What a rail does with payload memory has to be offered, by its transport, and no more.
+    #[test]
+    fn on_demand_needs_what_the_rail_does() {
+        let reads = OnDemand { read: true, ..OnDemand::default() };
+        let offers = Offers { on_demand: reads, on_demand_xrc: OnDemand::default(), moderation: None };
+        let options = |on_demand| VerbsOptions { on_demand, ..VerbsOptions::new(2, 0) };
+        for (on_demand, wanted) in [(OnDemandUse::Never, false), (OnDemandUse::WhereOffered, true)] {
+            assert_eq!(options(on_demand).is_on_demand("a", &Offers::WHOLE), Ok(wanted));
+            assert_eq!(options(on_demand).is_on_demand("a", &offers), Ok(false));
+        }
+        let always = options(OnDemandUse::Always);
+        assert_eq!(always.is_on_demand("a", &Offers::WHOLE), Ok(true));
+        let error = always.is_on_demand("mlx5_0", &offers).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "verbs rail: the device mlx5_0 lacks, for memory registered on demand and RC: remote writes \
+             (verbs_on_demand is on; off or auto pins memory)"
+        );
+        assert_eq!(VerbsOptions { write: false, ..always.clone() }.is_on_demand("a", &offers), Ok(true));
+        let xrc = VerbsOptions { write: false, xrc: Some(XrcOptions::new(3, [1, 2])), ..always.clone() };
+        let error = xrc.is_on_demand("mlx5_0", &offers).unwrap_err();
+        assert!(error.to_string().contains("and XRC: remote reads ("), "{error}");
+        let error = always.is_on_demand("rxe0", &Offers::default()).unwrap_err();
+        assert!(error.to_string().contains("rxe0 lacks") && error.to_string().contains("RC: registration on demand"));
     }
 }

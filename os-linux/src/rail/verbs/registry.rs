@@ -1,5 +1,6 @@
 //! Registrations of payload memory: those that peers have keys for, and those of own writes and reads. A cache: pinning
-//! memory costs more than sending a page of it.
+//! memory costs more than sending a page of it. Where it is registered on demand nothing is pinned, and the same holds of
+//! the first use of its pages.
 //!
 //! Four sorts, by what may be done to the memory: [`Sort`]. Of each sort a sorted list of intervals in which none lies in
 //! another, so that both starts and ends go up, and the one interval that can cover a piece is found by binary search.
@@ -58,6 +59,8 @@ pub(super) struct Registry {
     /// All together.
     count: u32,
     bytes: u64,
+    /// Without pinning: pages are brought in when the device needs them.
+    on_demand: bool,
     /// Where the device allows addresses of our choice: the next.
     next_address: Option<u64>,
     figures: Figures,
@@ -100,8 +103,9 @@ enum Sort {
 impl Sort {
     const COUNT: usize = 4;
 
-    fn access(self) -> Access {
+    fn access(self, on_demand: bool) -> Access {
         Access {
+            on_demand,
             local_write: matches!(self, Sort::Target | Sort::Writable),
             remote_write: self == Sort::Writable,
             remote_read: self == Sort::Readable,
@@ -198,6 +202,7 @@ impl Registry {
             idle: Idle { oldest: NONE, newest: NONE, count: 0, bytes: 0 },
             count: 0,
             bytes: 0,
+            on_demand: false,
             next_address: iova.then_some(FIRST_ADDRESS),
             figures: Figures::default(),
             told: Vec::new(),
@@ -210,6 +215,12 @@ impl Registry {
         let fresh = Registry::new(pd, iova, self.bounds);
         let next_address = fresh.next_address.map(|first| self.next_address.unwrap_or(first));
         Registry { next_address, figures: self.figures, ..fresh }
+    }
+
+    /// Whether memory is registered on demand from now on. What registering costs is measured, so plans follow; the
+    /// bounds stay: a device's tables are finite.
+    pub fn set_on_demand(&mut self, on_demand: bool) {
+        self.on_demand = on_demand;
     }
 
     /// An address for so much memory, from the counter; `None`: the device takes its own only.
@@ -466,7 +477,7 @@ impl Registry {
         let start = memory.start.addr() as u64;
         let address = self.address(start, memory.len as u64).unwrap_or(start);
         loop {
-            match slab::register(device, self.pd, memory, address, sort.access()) {
+            match slab::register(device, self.pd, memory, address, sort.access(self.on_demand)) {
                 Err(RegisterError::Exhausted { .. } | RegisterError::System { .. }) if self.evict(device) => {}
                 result => return Ok((result?, address)),
             }

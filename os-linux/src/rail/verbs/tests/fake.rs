@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
 use rerail_verbs::contract::*;
-use rerail_verbs::{Gid, LinkLayer, Port, PortState};
+use rerail_verbs::{Gid, LinkLayer, Moderation, Offers, Port, PortState};
 
 /// A datagram that was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,13 +35,15 @@ struct State {
     completions: VecDeque<Completion>,
     events: VecDeque<AsyncEvent>,
     handles: BTreeMap<u32, AddressVector>,
+    offers: Offers,
+    moderated: Vec<Moderation>,
 }
 
 struct Memory {
     start: *mut u8,
     bytes: u64,
     iova: u64,
-    remote_write: bool,
+    access: Access,
 }
 
 struct FakeQp {
@@ -83,8 +85,26 @@ impl FakeDevice {
     /// What is registered: start, bytes, and whether peers can write to it; oldest first.
     pub fn registered(&self) -> Vec<(usize, u64, bool)> {
         self.with(|state| {
-            state.memory.values().map(|memory| (memory.start.addr(), memory.bytes, memory.remote_write)).collect()
+            state
+                .memory
+                .values()
+                .map(|memory| (memory.start.addr(), memory.bytes, memory.access.remote_write))
+                .collect()
         })
+    }
+
+    /// What is registered without being pinned.
+    pub fn unpinned(&self) -> usize {
+        self.with(|state| state.memory.values().filter(|memory| memory.access.on_demand).count())
+    }
+
+    pub fn set_offers(&self, offers: Offers) {
+        self.with(|state| state.offers = offers);
+    }
+
+    /// How queues were moderated.
+    pub fn moderated(&self) -> Vec<Moderation> {
+        self.with(|state| state.moderated.clone())
     }
 
     pub fn qps(&self) -> usize {
@@ -193,6 +213,10 @@ impl Device for FakeDevice {
         }
     }
 
+    fn offers(&self) -> Offers {
+        self.with(|state| state.offers)
+    }
+
     fn port(&self, number: u8) -> Result<Port, CreateError> {
         Ok(Port {
             number,
@@ -231,7 +255,7 @@ impl Device for FakeDevice {
         access: Access,
     ) -> Result<Mr, RegisterError> {
         let key = self.named();
-        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, remote_write: access.remote_write }));
+        self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, access }));
         Ok(Mr { id: MrId(key), lkey: key, rkey: key })
     }
 
@@ -257,6 +281,12 @@ impl Device for FakeDevice {
     }
 
     fn request_notify(&mut self, _: CqId, _: bool) -> Result<(), PollError> {
+        Ok(())
+    }
+
+    fn moderate_cq(&mut self, _: CqId, moderation: Moderation) -> Result<(), ModifyError> {
+        moderation.check(self.offers().moderation)?;
+        self.with(|state| state.moderated.push(moderation));
         Ok(())
     }
 

@@ -10,6 +10,9 @@ use rerail_core::ids::{Key, PlaceId, PostId};
 use rerail_core::time::Nanos;
 use rerail_core::wire::{Body, Common, Repr};
 
+use rerail_verbs::contract::ModifyError;
+use rerail_verbs::{Moderation, Offers};
+
 use super::wire::{SETUP_BYTES, Setup, SetupKind};
 use super::*;
 use crate::auth::JobKey;
@@ -375,6 +378,52 @@ fn the_wrong_rank_is_told() {
     assert!(matches!(kind_of(&refusal), SetupKind::Refusal { .. }));
     pair.deliver(&refusal);
     assert_eq!(pair.told[0].down, [RailFault::Refused]);
+}
+
+/// The rail's own buffers are pinned, payload is as the device offers it; what it does not offer is an error with its name.
+#[test]
+fn memory_and_events_are_as_the_options_say() {
+    let moderation = Moderation { count: 8, period_us: 50 };
+    let open = |offers, options| {
+        let wire = SharedWire::default();
+        let device = FakeDevice::new(&wire, 16);
+        device.set_offers(offers);
+        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        VerbsRail::open(device, 1, options, identity)
+    };
+    let wanting = |on_demand| VerbsOptions { on_demand, ..options() };
+    let mut memory = vec![0u8; 4096];
+    let piece = Piece { start: memory.as_mut_ptr(), len: memory.len() };
+    for (on_demand, offers, unpinned) in [
+        (OnDemandUse::Always, Offers::WHOLE, 1),
+        (OnDemandUse::WhereOffered, Offers::WHOLE, 1),
+        (OnDemandUse::WhereOffered, Offers::default(), 0),
+        (OnDemandUse::Never, Offers::WHOLE, 0),
+    ] {
+        let mut rail = open(offers, wanting(on_demand)).unwrap();
+        assert_eq!(rail.device.unpinned(), 0, "its own buffers");
+        let key = rail.register(piece, true).unwrap();
+        assert_eq!(rail.device.unpinned(), unpinned, "{on_demand:?} {offers:?}");
+        rail.deregister(key);
+    }
+    let error = open(Offers::default(), wanting(OnDemandUse::Always)).unwrap_err();
+    let missing = vec!["registration on demand"];
+    assert_eq!(error, VerbsError::NoOnDemand { device: "fake".into(), transport: "RC", missing });
+
+    let moderated = || VerbsOptions { moderation, ..options() };
+    let rail = open(Offers::WHOLE, moderated()).unwrap();
+    assert_eq!(rail.device.moderated(), [moderation]);
+    assert_eq!(open(Offers::WHOLE, options()).unwrap().device.moderated(), []);
+    for (most, field, value, max, words) in [
+        (None, "count", 8, 0, "it does not at all"),
+        (Some(Moderation { count: 128, period_us: 16 }), "period_us", 50, 16, "by up to 128 completions and 16 us"),
+    ] {
+        let error = open(Offers { moderation: most, ..Offers::WHOLE }, moderated()).unwrap_err();
+        let why = ModifyError::OutOfRange { field, value, min: 0, max };
+        assert_eq!(error, VerbsError::Moderation { device: "fake".into(), most, why });
+        let text = error.to_string();
+        assert!(text.contains("device fake") && text.contains(words) && text.contains("verbs_moderation"), "{text}");
+    }
 }
 
 /// What happens to the datagrams on their way, and between.

@@ -279,3 +279,24 @@ fn addresses_come_from_a_counter() {
     assert!(addresses[1] >= addresses[0] + 4096 + 4096 && addresses[2] > addresses[1] + 10 + 4096);
     assert!(addresses[2] < (1 << 32) + 10 * 4096);
 }
+
+/// All payload memory, or none: what is registered on demand is kept, shared and given back as what is pinned is.
+#[test]
+fn payload_memory_is_registered_on_demand() {
+    let mut bench = Bench::new(8);
+    let pinned = bench.acquire(0, 100, false);
+    assert_eq!(bench.device.unpinned(), 0);
+    bench.registry.set_on_demand(true);
+    assert_eq!(bench.acquire(0, 100, false), pinned, "it is kept");
+    let key = bench.expose(1000, 100, true);
+    let place = bench.acquire(3000, 100, true);
+    assert_eq!((bench.device.unpinned(), bench.count()), (2, 3));
+    bench.give_back(key);
+    bench.release(place);
+    assert_eq!((bench.device.unpinned(), bench.count()), (1, 2));
+    // A device that was opened anew may offer less.
+    bench.registry.clear(&mut bench.device);
+    bench.registry = bench.registry.renewed(PdId(1), true);
+    bench.acquire(3000, 100, true);
+    assert_eq!(bench.device.unpinned(), 0);
+}

@@ -1,0 +1,110 @@
+//! Peers that are given up: when, and what their requests' errors say (F-9, F-10).
+
+use super::lone::Lone;
+use super::recovery::{connect, down, region, up};
+use super::*;
+
+/// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is known to be gone,
+/// or when a rail fails that fails with the process alone. F-10: without recovery at the first failure.
+#[test]
+fn peers_are_given_up() {
+    let config = Config { recovery_timeout: Nanos(50_000_000), ..small() };
+    let lost = |lone: &mut Lone<'_>| match lone.endpoint.poll_event() {
+        Some(Event::PeerLost { peer: PeerId(1), why }) => Some(why),
+        None => None,
+        other => panic!("{other:?}"),
+    };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    for rail in 0..2 {
+        down(&mut lone, rail, RailFault::TimedOut);
+    }
+    while lone.now < 49_999_999 {
+        lone.sent();
+        for rail in 0..2 {
+            down(&mut lone, rail, RailFault::Device { code: 113 });
+        }
+        let next = lone.endpoint.next_timeout().expect("something is tried").0.clamp(lone.now + 1, 49_999_999);
+        lone.now = next;
+        lone.endpoint.handle_timeout(Time(lone.now));
+    }
+    assert_eq!(lost(&mut lone), None);
+    lone.now = 50_000_000;
+    lone.endpoint.handle_timeout(Time(lone.now));
+    let why = lost(&mut lone).expect("given up");
+    let fault = RailFault::Device { code: 113 };
+    assert!(matches!(why.reason, LossReason::Unreachable { fault: last, .. } if last == fault), "{why:?}");
+    let tried: Vec<_> = why.attempts().collect();
+    assert!(tried[0].1 > 30 && tried[1].1 > 30, "{why:?}");
+    assert_eq!((why.rails, why.time, tried[0].0, tried[1].0, tried.len()), (3, Nanos(50_000_000), 1, 2, 2));
+
+    let shm = [TCP, SHM];
+    let without = Config { recovery: false, ..config };
+    // The other rail stood until then.
+    for (config, rails, rail, fault, failed) in [
+        (config, [TCP, TCP], 0, RailFault::Corrupt, [1, 0]),
+        (config, shm, 1, RailFault::Closed, [0, 1]),
+        (without, [TCP, TCP], 0, RailFault::TimedOut, [1, 0]),
+    ] {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::connected(&mut region, &config, &rails);
+        down(&mut lone, rail, fault);
+        let reason = LossReason::RailFailed { rail: RailId(rail), fault };
+        assert_eq!(lost(&mut lone), Some(Loss::new(reason, 3, Nanos(0), failed)));
+    }
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    down(&mut lone, 0, RailFault::Closed);
+    lone.sent();
+    down(&mut lone, 0, RailFault::Gone);
+    assert_eq!(lost(&mut lone), None, "another one stands");
+    // A killed process: its connections end, and no dial finds anybody. All of it is told.
+    down(&mut lone, 1, RailFault::Closed);
+    lone.sent();
+    lone.now += 700;
+    down(&mut lone, 1, RailFault::Gone);
+    let reason = LossReason::RailFailed { rail: RailId(1), fault: RailFault::Gone };
+    let why = Loss::new(reason, 3, Nanos(700), [2, 2]);
+    assert_eq!(lost(&mut lone), Some(why));
+}
+
+/// F-9: what a lost peer's requests say of connections that failed counts from when their rail carried packets last.
+#[test]
+fn attempts_count_from_the_last_connection_that_stood() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    let send = Send { peer: PeerId(1), cookie: Cookie(5), ..Send::default() };
+    for _ in 0..3 {
+        down(&mut lone, 0, RailFault::TimedOut);
+        lone.now += 10_000_000;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        lone.sent();
+    }
+    assert_eq!(lone.endpoint.rail_health(PeerId(1), RailId(0)).unwrap().refusals, 2);
+    up(&mut lone, 0);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.feed(connect(0, 2), 0);
+    lone.endpoint.send(Time(lone.now), &send).unwrap();
+    down(&mut lone, 0, RailFault::Corrupt);
+    let reason = LossReason::RailFailed { rail: RailId(0), fault: RailFault::Corrupt };
+    let why = Loss::new(reason, 3, Nanos(0), [1, 1]);
+    assert_eq!(lone.completed()[&5], Err(OpError::PeerLost { peer: PeerId(1), why }));
+}
+
+/// Of eight rails and more the last count is of all those behind the seventh; none runs over.
+#[test]
+fn a_loss_counts_by_rail() {
+    let reason = LossReason::Silent;
+    let of = |rails: u64, failed: &[u32]| {
+        let loss = Loss::new(reason, rails, Nanos(0), failed.iter().copied());
+        loss.attempts().collect::<Vec<_>>()
+    };
+    assert_eq!(of(0, &[]), []);
+    assert_eq!(of(1 << 63, &[3]), [(1 << 63, 3)]);
+    assert_eq!(of(0b1010, &[7, 256]), [(0b10, 7), (0b1000, Loss::ATTEMPTS_MAX)]);
+    assert_eq!(of(0xff, &[1, 2, 3, 4, 5, 6, 7, 8])[7], (0x80, 8));
+    let all = of(u64::MAX, &[4; 64]);
+    assert_eq!((all[6], all[7], all.len()), ((1 << 6, 4), (!0x7f, 57 * 4), 8));
+    // It is no larger than what a request that ended well says.
+    assert!(size_of::<OpError>() <= size_of::<Done>());
+}
