@@ -19,11 +19,12 @@
 //! | `outage` | a port that is down, or has moved |
 //! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
+//! | `srq` | sizes of receive buffers, and how many of each there are |
 //! | `slab` | the buffers, and everything that touches memory by pointer |
 //! | `codes` | the device's answers as numbers for the core |
 //!
 //! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the sum is in
-//! `VerbsOptions::cq_depth`); one shared receive queue; one UD queue pair for set-up; an RC queue pair per connected
+//! `VerbsOptions::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue pair for set-up; an RC queue pair per connected
 //! peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is with the device
 //! whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
@@ -45,6 +46,7 @@ mod revive;
 mod send;
 mod setup;
 mod slab;
+mod srq;
 #[cfg(test)]
 mod tests;
 pub mod wire;
@@ -64,6 +66,7 @@ use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 pub use codes::status_of;
 pub use open::Identity;
 pub use options::{VerbsError, VerbsOptions, XrcOptions};
+pub use srq::SrqSizes;
 
 use self::address::Address;
 use self::datagrams::Datagrams;

@@ -14,13 +14,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 /// The first four bytes, read as a little-endian number: `RERV`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// Bytes of a message.
-pub const SETUP_BYTES: usize = 176;
+pub const SETUP_BYTES: usize = 232;
 /// Bytes that the MAC covers: all before it.
 pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
 /// Starts the MAC's transcript.
 pub const SETUP_LABEL: &[u8] = b"rerail verbs set-up 1";
+/// Shared receive queues of one process that a message can name beside that of the longest messages (V-17).
+pub const SMALLER_MAX: usize = 7;
 
 /// Numbers of queue pairs and of packets have so many bits.
 const NUMBER_BITS: u32 = 24;
@@ -121,12 +123,52 @@ pub struct Terms {
 /// One end of a connection by XRC (V-14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XrcTerms {
-    /// Number of its shared receive queue (24 bits).
-    pub srq: u32,
+    /// Its shared receive queues.
+    pub srqs: Srqs,
     /// Number of the target that its initiator is connected to already, on the hearer's node; 0: to none yet.
     pub through: u32,
     /// Number of the target by which it receives from the hearer; 0 in a request, where there is none yet.
     pub target: u32,
+}
+
+/// The shared receive queues of a process (xrc-2008, V.A: SXRC-MSRQ).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Srqs {
+    /// Number of the one whose buffers hold every message (24 bits).
+    pub whole: u32,
+    /// Those with smaller buffers, ascending; behind the last of them [`Srq::NONE`].
+    pub smaller: [Srq; SMALLER_MAX],
+}
+
+/// A shared receive queue with buffers that do not hold every message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Srq {
+    /// Its number (24 bits).
+    pub number: u32,
+    /// Bytes of one of its buffers: more than 0, and less than the longest message.
+    pub bytes: u32,
+}
+
+impl Srq {
+    /// None.
+    pub const NONE: Srq = Srq { number: 0, bytes: 0 };
+}
+
+impl Srqs {
+    /// Number of the queue for a message of so many bytes: the one with the smallest buffers that hold it (V-17).
+    #[inline]
+    pub fn holding(&self, bytes: usize) -> u32 {
+        // Small messages, which are many, find theirs first; who sends a large one copies thousands of bytes anyway.
+        for srq in &self.smaller {
+            if bytes <= srq.bytes as usize {
+                return srq.number;
+            }
+            if srq.bytes == 0 {
+                break;
+            }
+        }
+        self.whole
+    }
 }
 
 /// Why somebody refuses.
@@ -175,9 +217,17 @@ struct SetupLayout {
     srq: U32,
     through: U32,
     target: U32,
+    smaller: [SrqLayout; SMALLER_MAX],
     nonce: Nonce,
     answers: Nonce,
     mac: [u8; MAC_BYTES],
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct SrqLayout {
+    number: U32,
+    bytes: U32,
 }
 
 /// What the MAC covers, in this order: the label, the message but for its MAC.
@@ -200,7 +250,7 @@ pub fn seal(message: &mut [u8; SETUP_BYTES], mac: &[u8; MAC_BYTES]) {
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
     /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`,
-    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`.
+    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`, `setup.smaller`.
     pub fn parse(bytes: &[u8; SETUP_BYTES]) -> Result<Setup, WireError> {
         let layout: &SetupLayout = transmute_ref!(bytes);
         ensure("setup.magic", layout.magic.get() == MAGIC, layout.magic.get().into())?; // V-1
@@ -282,9 +332,10 @@ impl Setup {
             lid: U16::new(self.at.lid),
             left,
             reserved: 0,
-            srq: U32::new(xrc.srq),
+            srq: U32::new(xrc.srqs.whole),
             through: U32::new(xrc.through),
             target: U32::new(xrc.target),
+            smaller: xrc.srqs.smaller.map(|it| SrqLayout { number: U32::new(it.number), bytes: U32::new(it.bytes) }),
             nonce: self.nonce,
             answers,
             mac: [0; MAC_BYTES],
@@ -295,18 +346,36 @@ impl Setup {
 impl SetupLayout {
     /// What it says of XRC: with RC, nothing.
     fn xrc(&self) -> Result<Option<XrcTerms>, WireError> {
-        let found = XrcTerms { srq: self.srq.get(), through: self.through.get(), target: self.target.get() };
+        let smaller = self.smaller.map(|it| Srq { number: it.number.get(), bytes: it.bytes.get() });
+        let srqs = Srqs { whole: self.srq.get(), smaller };
+        let found = XrcTerms { srqs, through: self.through.get(), target: self.target.get() };
         let is_xrc = self.transport == 1;
         ensure("setup.transport", is_xrc && self.kind != 4 || self.transport == 0, self.transport.into())?;
         let said = |kinds: &[u8]| is_xrc && kinds.contains(&self.kind);
         // V-2, V-14
-        ensure("setup.srq", found.srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || found.srq == 0), found.srq.into())?;
+        let srq = srqs.whole;
+        ensure("setup.srq", srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || srq == 0), srq.into())?;
+        srqs.checked(if said(&[1, 2]) { self.message_bytes.get() } else { 0 })?;
         let through = found.through;
         ensure("setup.through", through >> NUMBER_BITS == 0 && (said(&[1, 2]) || through == 0), through.into())?;
         let has_target = found.target != 0;
         let fits = found.target >> NUMBER_BITS == 0 && has_target == said(&[2, 3]);
         ensure("setup.target", fits, found.target.into())?;
         Ok(is_xrc.then_some(found))
+    }
+}
+
+impl Srqs {
+    /// V-17: smaller than the longest message, ascending, and zeros behind the last.
+    fn checked(&self, message_bytes: u32) -> Result<(), WireError> {
+        let mut before = Srq::NONE;
+        for (place, &srq) in self.smaller.iter().enumerate() {
+            let follows = place == 0 || before != Srq::NONE;
+            let fits = srq.number >> NUMBER_BITS == 0 && (before.bytes + 1..message_bytes).contains(&srq.bytes);
+            ensure("setup.smaller", srq == Srq::NONE || follows && fits, srq.bytes.into())?;
+            before = srq;
+        }
+        Ok(())
     }
 }
 
@@ -350,7 +419,13 @@ mod tests {
     const AT: Whereabouts = Whereabouts { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
     const TERMS: Terms =
         Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
-    const XRC: XrcTerms = XrcTerms { srq: 0x00_5566, through: 0x00_7788, target: 0x00_99AA };
+    const XRC: XrcTerms = XrcTerms { srqs: SRQS, through: 0x00_7788, target: 0x00_99AA };
+    const SRQS: Srqs = {
+        let mut smaller = [Srq::NONE; SMALLER_MAX];
+        smaller[0] = Srq { number: 0x0A_0B0C, bytes: 0x0100 };
+        smaller[1] = Srq { number: 0x0D_0E0F, bytes: 0x1000 };
+        Srqs { whole: 0x00_5566, smaller }
+    };
 
     fn kinds() -> [SetupKind; 7] {
         let answers = [0xB2; 32];
@@ -372,19 +447,21 @@ mod tests {
     fn a_reply_stands_byte_for_byte() {
         let bytes = sample(kinds()[1]).emit();
         let mut expected =
-            b"RERV\x02\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
+            b"RERV\x03\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
         expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
         expected.extend([0xE7; 16]);
         expected.extend(b"\x0D\x0C\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+        expected.extend([0; 56]);
         expected.extend([0xA1; 32]);
         expected.extend([0xB2; 32]);
         expected.extend([0; 32]);
         assert_eq!(bytes.to_vec(), expected);
         const { assert!(SETUP_BYTES <= 256, "one packet on any link") };
-        // V-14: by XRC.
+        // V-14, V-17: by XRC.
         let bytes = sample(kinds()[5]).emit();
         expected[39] = 1;
         expected[68..80].copy_from_slice(b"\x66\x55\0\0\x88\x77\0\0\xAA\x99\0\0");
+        expected[80..96].copy_from_slice(b"\x0C\x0B\x0A\0\0\x01\0\0\x0F\x0E\x0D\0\0\x10\0\0");
         assert_eq!(bytes.to_vec(), expected);
     }
 
@@ -401,9 +478,9 @@ mod tests {
     /// V-2: each field that is wrong is named.
     #[test]
     fn errors_name_the_field() {
-        let cases: [(usize, usize, u8, &str); 25] = [
+        let cases: [(usize, usize, u8, &str); 34] = [
             (0, 0, b'X', "setup.magic"),
-            (0, 4, 3, "setup.version"),
+            (0, 4, 2, "setup.version"),
             (0, 5, 5, "setup.kind"),
             (0, 7, 1, "setup.reason"),
             (3, 7, 9, "setup.reason"),
@@ -424,8 +501,18 @@ mod tests {
             (6, 72, 1, "setup.through"),
             (4, 76, 1, "setup.target"),
             (5, 79, 1, "setup.target"),
+            // V-17: not by RC, not with other kinds; numbers of 24 bits; ascending, not empty, no gap, less than a message.
+            (0, 80, 1, "setup.smaller"),
+            (0, 84, 1, "setup.smaller"),
+            (6, 85, 1, "setup.smaller"),
+            (4, 83, 1, "setup.smaller"),
+            (4, 85, 0, "setup.smaller"),
+            (4, 85, 0x11, "setup.smaller"),
+            (4, 94, 1, "setup.smaller"),
+            (5, 105, 0x20, "setup.smaller"),
+            (5, 96, 1, "setup.smaller"),
             (2, 28, 1, "setup.terms"),
-            (0, 112, 1, "setup.answers"),
+            (0, 168, 1, "setup.answers"),
             (3, 40, 1, "setup.terms"),
         ];
         for (kind, at, value, field) in cases {
@@ -445,10 +532,36 @@ mod tests {
         assert_eq!((label, message.len() + 32, rest.len()), (SETUP_LABEL, SETUP_BYTES, 0));
     }
 
+    /// V-17: the smallest that holds it, to the byte.
+    #[test]
+    fn a_message_goes_to_the_smallest_buffers_that_hold_it() {
+        let [small, middle, ..] = SRQS.smaller;
+        for (bytes, number) in [
+            (1, small.number),
+            (0x100, small.number),
+            (0x101, middle.number),
+            (0x1000, middle.number),
+            (0x1001, SRQS.whole),
+            (usize::MAX, SRQS.whole),
+        ] {
+            assert_eq!(SRQS.holding(bytes), number, "{bytes}");
+        }
+        let one = Srqs { whole: 7, ..Srqs::default() };
+        assert!([1, 0x100, 1 << 20].into_iter().all(|bytes| one.holding(bytes) == 7));
+        let mut full = Srqs { whole: 99, ..Srqs::default() };
+        for (at, srq) in full.smaller.iter_mut().enumerate() {
+            *srq = Srq { number: at as u32, bytes: 10 * (at as u32 + 1) };
+        }
+        for bytes in 1..100 {
+            let slow = full.smaller.iter().find(|srq| srq.bytes as usize >= bytes).map_or(99, |srq| srq.number);
+            assert_eq!(full.holding(bytes), slow, "{bytes}");
+        }
+    }
+
     proptest! {
         /// What parses is what would be emitted, whatever the bytes.
         #[test]
-        fn one_meaning_one_form(kind in 0usize..7, edits in proptest::collection::vec((0usize..144, any::<u8>()), 0..4)) {
+        fn one_meaning_one_form(kind in 0usize..7, edits in proptest::collection::vec((0usize..SIGNED_BYTES, any::<u8>()), 0..4)) {
             let mut bytes = sample(kinds()[kind]).emit();
             for (at, value) in edits {
                 bytes[at] = value;
