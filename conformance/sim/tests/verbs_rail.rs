@@ -2,6 +2,8 @@
 
 /// Whether the rails of these tests connect by XRC; those of `verbs_rail_xrc.rs` do.
 const XRC: bool = false;
+/// Sizes of their receive buffers, where they do.
+const SIZES: Option<rerail_linux::rail::verbs::SrqSizes> = None;
 
 #[path = "verbs_rail/world.rs"]
 mod world;
