@@ -191,7 +191,8 @@ fn a_queue_that_is_empty_holds_up_those_who_need_it() {
     let other = world.hosts[1].send(PeerId(2), 0, 3000, 3000);
     world.until_polling(|host| host != 2, |world| world.hosts[1].is_done(other));
     assert_eq!(world.hosts[0].sink.completed.len(), small, "still waiting");
-    world.until(|world| world.hosts[0].sink.completed.len() == 3 * small && world.hosts[2].sink.taken.len() > 3 * small);
+    world
+        .until(|world| world.hosts[0].sink.completed.len() == 3 * small && world.hosts[2].sink.taken.len() > 3 * small);
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
@@ -272,7 +273,9 @@ fn receive_memory_is_what_the_architecture_says() {
         (bytes, buffers.iter().map(|(_, count)| count).sum::<u32>())
     };
     let ((bytes_one, count_one), (bytes_several, count_several)) = (sum(&one), sum(&several));
-    rows.push(format!("| all receive buffers of a rail | {count_one}: {bytes_one} | {count_several}: {bytes_several} |"));
+    rows.push(format!(
+        "| all receive buffers of a rail | {count_one}: {bytes_one} | {count_several}: {bytes_several} |"
+    ));
     for largest in [256, 1024, 8192, 65_536] {
         let cell = |options: &VerbsOptions| {
             let (packets, buffers) = lain_in(options, largest);

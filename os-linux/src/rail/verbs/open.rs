@@ -130,6 +130,7 @@ impl<D: Device> VerbsRail<D> {
             slab,
         };
         rail.start_up()?;
+        tracing::debug!(rail = %rail.options.name, buffers = ?rail.options.receive_buffers(), "receive buffers: bytes, count");
         Ok(rail)
     }
 
@@ -216,12 +217,7 @@ pub(super) fn make(
         },
         ..PortFacts::new(port, &attributes, &limits, options, qkey)
     };
-    Ok(Made {
-        objects: Objects { pd, cq, srqs, domain, ud },
-        port,
-        registry,
-        usable: outage::is_usable(&attributes),
-    })
+    Ok(Made { objects: Objects { pd, cq, srqs, domain, ud }, port, registry, usable: outage::is_usable(&attributes) })
 }
 
 /// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same host, over

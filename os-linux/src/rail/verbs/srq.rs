@@ -24,12 +24,14 @@ pub struct SrqSizes {
 }
 
 impl SrqSizes {
+    /// So many there may be.
+    pub const MAX: usize = SMALLER_MAX;
     /// No smaller ones: one queue, whose buffers hold every message (SXRC-SRQ).
     pub const ONE: SrqSizes = SrqSizes { bytes: [0; SMALLER_MAX], count: 0 };
     /// 256 bytes to 8 KiB (xrc-2008, VI.B).
     pub const PAPER: SrqSizes = SrqSizes { bytes: [256, 512, 1024, 2048, 4096, 8192, 0], count: 6 };
 
-    /// These, in bytes, ascending; `None`: more than 7. Whether they fit a rail is looked at when it is opened.
+    /// These, in bytes, ascending; `None`: more than [`MAX`](Self::MAX). Whether they fit a rail is looked at when it is opened.
     pub fn new(bytes: &[u32]) -> Option<Self> {
         let mut sizes = Self::ONE;
         sizes.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
