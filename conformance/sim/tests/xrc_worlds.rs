@@ -34,8 +34,10 @@ fn buffers(scenario: &mut Scenario, seed: u64) {
     let rng = &mut Rng::new(seed, "receive buffers");
     let sizes: [Option<&[u32]>; 5] = [None, None, Some(&[]), Some(&[256, 1000, 9000]), Some(&[300])];
     scenario.verbs.srq_sizes = rng.pick(&sizes).copied().flatten().map(<[u32]>::to_vec);
-    // Three give each size one.
-    scenario.verbs.receives = *rng.pick(&[3, 8, 64]).unwrap_or(&64);
+    // Three give each size one. With so few, senders wait beyond the deadlines of these worlds, and packets go twice: where
+    // nothing fails that would show as a fault.
+    let few = if scenario.random.is_none() { 8 } else { 3 };
+    scenario.verbs.receives = *rng.pick(&[few, 12, 64]).unwrap_or(&64);
 }
 
 fn all_end_well(menu: &Menu) {
