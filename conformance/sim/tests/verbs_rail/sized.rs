@@ -82,18 +82,21 @@ fn each_queue_has_its_own_low_water_mark() {
     let full = [count; 3];
     assert_eq!(posted(&world, 1), full);
     let mark = count.div_ceil(4);
-    let mut number = 0;
-    for (queue, bytes) in [(0, 10), (2, 3000), (1, 500)] {
-        for sent in 1..=2 * mark {
-            world.hosts[0].send(PeerId(1), number, bytes, 100);
-            number += 1;
-            world.until(|world| world.hosts[1].sink.taken.len() == number as usize);
-            world.settle();
-            let mut expected = full;
-            expected[queue] -= sent % mark;
-            assert_eq!(posted(&world, 1), expected, "after {sent} packets of {bytes} bytes");
+    // The second time each queue goes through its mark, and the others lack some.
+    let (mut number, mut expected) = (0, full);
+    for count_sent in [2 * mark, mark + 1, mark + 1] {
+        for (queue, bytes) in [(0, 10), (2, 3000), (1, 500)] {
+            for _ in 0..count_sent {
+                world.hosts[0].send(PeerId(1), number, bytes, 100);
+                number += 1;
+                world.until(|world| world.hosts[1].sink.taken.len() == number as usize);
+                world.settle();
+                expected[queue] = if expected[queue] - 1 == count - mark { count } else { expected[queue] - 1 };
+                assert_eq!(posted(&world, 1), expected, "after a packet of {bytes} bytes");
+            }
         }
     }
+    assert!(mark > 2 && expected == full.map(|full| full - 2));
 }
 
 /// xrc-2008, VI: the same memory, registered once and never more of it, takes more packets while nobody polls.
