@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rerail_core::endpoint::{RailState, Stats, Usage};
-use rerail_core::ids::{CounterId, PeerId, RailId};
+use rerail_core::ids::{CounterId, PeerId};
 use rerail_core::rail::RailKind;
 use rerail_core::wire::HEADER_BYTES_MAX;
 use rerail_linux::driver::Engine;
@@ -65,7 +65,8 @@ impl Made {
     }
 }
 
-/// How many connected queue pairs the subchannels of a process need that stand over verbs rails, least and most.
+/// How many connected queue pairs the subchannels of a process need over verbs rails: those that stand at least, those that are
+/// being opened, or wait for it, too at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct QueuePairs {
     least: u32,
@@ -74,14 +75,17 @@ struct QueuePairs {
 
 impl QueuePairs {
     fn of(view: &View<'_>, rank: u32, engine: &Engine) -> QueuePairs {
+        let by_xrc = view.verbs().xrc;
         let verbs = engine.rails().filter(|rail| rail.kind == RailKind::Verbs);
-        let stands = |peer: u32, rail: RailId| {
-            let health = engine.endpoint().rail_health(PeerId(peer), rail);
-            health.is_some_and(|health| health.state == RailState::Up)
-        };
         let rails = verbs.map(|rail| {
-            let peers = (0..view.size()).filter(move |peer| *peer != rank && stands(*peer, rail.id));
-            QueuePairs::for_peers(view.verbs().xrc, peers.map(|peer| view.host_of(peer)))
+            let state = |peer: u32| Some(engine.endpoint().rail_health(PeerId(peer), rail.id)?.state);
+            let hosts = |which: fn(RailState) -> bool| {
+                let peers = (0..view.size()).filter(|peer| *peer != rank && state(*peer).is_some_and(which));
+                peers.map(|peer| view.host_of(peer)).collect::<Vec<u32>>()
+            };
+            let stand = QueuePairs::for_peers(by_xrc, &hosts(|state| state == RailState::Up));
+            let wanted = QueuePairs::for_peers(by_xrc, &hosts(|state| state != RailState::Idle));
+            QueuePairs { least: stand.least, most: wanted.most }
         });
         rails
             .fold(QueuePairs::default(), |sum, it| QueuePairs { least: sum.least + it.least, most: sum.most + it.most })
@@ -89,8 +93,7 @@ impl QueuePairs {
 
     /// Those of one rail to peers on these hosts. By RC one each. By XRC a target for each of them, which sends by it; an
     /// initiator for each node, or more where calls did not wait for each other (V-15), one for each peer at most.
-    fn for_peers(by_xrc: bool, hosts: impl Iterator<Item = u32>) -> QueuePairs {
-        let hosts: Vec<u32> = hosts.collect();
+    fn for_peers(by_xrc: bool, hosts: &[u32]) -> QueuePairs {
         let (peers, nodes) = (hosts.len() as u32, hosts.iter().collect::<BTreeSet<_>>().len() as u32);
         if by_xrc {
             QueuePairs { least: peers + nodes, most: 2 * peers }

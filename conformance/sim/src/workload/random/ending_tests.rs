@@ -60,9 +60,9 @@ fn what_is_left_by_xrc_shows() {
     }
     assert_eq!(Made::of(&VerbsSpec::default()).shared_queues, 1);
     // Peers on three nodes: a target each, and three to five initiators.
-    let hosts = || [0, 1, 1, 4, 4].into_iter();
-    assert_eq!(QueuePairs::for_peers(false, hosts()), QueuePairs { least: 5, most: 5 });
-    let pairs = QueuePairs::for_peers(true, hosts());
+    let hosts = [0, 1, 1, 4, 4];
+    assert_eq!(QueuePairs::for_peers(false, &hosts), QueuePairs { least: 5, most: 5 });
+    let pairs = QueuePairs::for_peers(true, &hosts);
     assert_eq!(pairs, QueuePairs { least: 8, most: 10 });
     let rails = RailUsage::default();
     for (there, wanted) in [(8, 9), (9, 9), (10, 10), (11, 11), (12, 11)] {
