@@ -149,7 +149,7 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Posts the free buffers again: of queues that have many, or of all.
+    /// Posts the free buffers again: of queues that have many, or of all (V-17).
     pub(super) fn refill(&mut self, all: bool) -> Result<(), PostError> {
         if !all && !self.receives.is_low() {
             return Ok(());
