@@ -10,7 +10,7 @@ use rerail_verbs::contract::{CreateError, Limits, ModifyError, PostError, Regist
 
 use super::registry::Bounds;
 use super::srq::{Queue, Queues, SrqSizes};
-use super::wire::SETUP_BYTES;
+use super::wire::SETUP_BYTES_MAX;
 
 /// Bytes in front of every datagram for its global route header (InfiniBand specification, 11.4.1.2).
 pub(super) const ROUTE_HEADER_BYTES: usize = 40;
@@ -215,7 +215,7 @@ impl VerbsOptions {
     /// Where the buffers lie in the slab.
     pub(super) fn layout(&self) -> Layout {
         let message = u64::from(self.message_bytes()).next_multiple_of(64);
-        let datagram = ((ROUTE_HEADER_BYTES + SETUP_BYTES) as u64).next_multiple_of(64);
+        let datagram = ((ROUTE_HEADER_BYTES + SETUP_BYTES_MAX) as u64).next_multiple_of(64);
         let queues = super::srq::lay_out(self.srq_sizes(), self.message_bytes(), self.receives);
         let sends = queues.last().map_or(0, Queue::end);
         let datagrams = sends + message * u64::from(self.sends);

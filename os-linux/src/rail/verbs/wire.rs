@@ -1,6 +1,7 @@
 //! The datagrams that set a connection up, byte for byte: rules V-1 to V-4 of `conformance/PROTOCOL.md`.
 //!
-//! One size, less than the least MTU (256 bytes), so a message is one packet. Nothing here computes a MAC: [`Setup::emit`]
+//! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for what says which shared receive
+//! queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`]
 //! leaves its place zero and [`signed`] says what it covers. A successful parse says that a message is well formed, never
 //! that it is genuine.
 //!
@@ -15,19 +16,26 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
 pub const VERSION: u8 = 3;
-/// Bytes of a message.
-pub const SETUP_BYTES: usize = 232;
-/// Bytes that the MAC covers: all before it.
+/// Bytes of a message, but for what stands behind its MAC.
+pub const SETUP_BYTES: usize = 176;
+/// Bytes before the MAC, which covers these and those behind it.
 pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
 /// Starts the MAC's transcript.
 pub const SETUP_LABEL: &[u8] = b"rerail verbs set-up 1";
 /// Shared receive queues of one process that a message can name beside that of the longest messages (V-17).
 pub const SMALLER_MAX: usize = 7;
+/// Bytes of a message that names them.
+pub const SETUP_BYTES_MAX: usize = SETUP_BYTES + SMALLER_BYTES;
+/// Bytes of their list.
+const SMALLER_BYTES: usize = SMALLER_MAX * size_of::<SrqLayout>();
 
 /// Numbers of queue pairs and of packets have so many bits.
 const NUMBER_BITS: u32 = 24;
 /// The first LID that is no port's (InfiniBand specification, 4.1.3).
 const LID_END: u16 = 0xC000;
+
+/// A message's bytes.
+pub type Message = heapless::Vec<u8, SETUP_BYTES_MAX>;
 
 /// A number that is used once.
 pub type Nonce = [u8; NONCE_BYTES];
@@ -217,42 +225,44 @@ struct SetupLayout {
     srq: U32,
     through: U32,
     target: U32,
-    smaller: [SrqLayout; SMALLER_MAX],
     nonce: Nonce,
     answers: Nonce,
     mac: [u8; MAC_BYTES],
 }
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 struct SrqLayout {
     number: U32,
     bytes: U32,
 }
 
-/// What the MAC covers, in this order: the label, the message but for its MAC.
-pub fn signed(message: &[u8; SETUP_BYTES]) -> [&[u8]; 3] {
-    let (signed, _mac) = message.split_at(SIGNED_BYTES);
-    [SETUP_LABEL, signed, &[]] // V-3
+/// What the MAC covers, in this order: the label, the message but for its MAC. The message is one that parses.
+pub fn signed(message: &[u8]) -> [&[u8]; 3] {
+    let (before, rest) = message.split_at(SIGNED_BYTES);
+    [SETUP_LABEL, before, &rest[MAC_BYTES..]] // V-3
 }
 
-/// The MAC's place.
-pub fn mac_of(message: &[u8; SETUP_BYTES]) -> &[u8; MAC_BYTES] {
-    let layout: &SetupLayout = transmute_ref!(message);
-    &layout.mac
+/// The MAC, of a message that parses.
+pub fn mac_of(message: &[u8]) -> &[u8; MAC_BYTES] {
+    let mac = message[SIGNED_BYTES..].first_chunk();
+    mac.unwrap_or(&[0; MAC_BYTES])
 }
 
 /// Writes the MAC into its place.
-pub fn seal(message: &mut [u8; SETUP_BYTES], mac: &[u8; MAC_BYTES]) {
-    message[SIGNED_BYTES..].copy_from_slice(mac);
+pub fn seal(message: &mut Message, mac: &[u8; MAC_BYTES]) {
+    message[SIGNED_BYTES..SETUP_BYTES].copy_from_slice(mac);
 }
 
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
     /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`,
-    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`, `setup.smaller`.
-    pub fn parse(bytes: &[u8; SETUP_BYTES]) -> Result<Setup, WireError> {
-        let layout: &SetupLayout = transmute_ref!(bytes);
+    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`, `setup.smaller`; or its length
+    /// (`setup.bytes`).
+    pub fn parse(bytes: &[u8]) -> Result<Setup, WireError> {
+        let length = WireError { field: "setup.bytes", value: bytes.len() as u64 };
+        let (front, behind) = bytes.split_first_chunk::<SETUP_BYTES>().ok_or(length)?;
+        let layout: &SetupLayout = transmute_ref!(front);
         ensure("setup.magic", layout.magic.get() == MAGIC, layout.magic.get().into())?; // V-1
         ensure("setup.version", layout.version == VERSION, layout.version.into())?;
         ensure("setup.reserved", layout.reserved == 0, layout.reserved.into())?;
@@ -263,7 +273,7 @@ impl Setup {
             mtu: layout.mtu.get(),
             reads_served: layout.reads_served,
             message_bytes: layout.message_bytes.get(),
-            xrc: layout.xrc()?,
+            xrc: layout.xrc(behind)?,
         };
         let left = Left { drained: layout.left & 1 != 0, target_dead: layout.left & 2 != 0 };
         let target = layout.target.get();
@@ -297,7 +307,7 @@ impl Setup {
     }
 
     /// Writes it, with a MAC of zeros.
-    pub fn emit(&self) -> [u8; SETUP_BYTES] {
+    pub fn emit(&self) -> Message {
         let none = ([0; NONCE_BYTES], Terms::default());
         let (kind, (answers, terms), reason) = match self.kind {
             SetupKind::Request(terms) => (1, (none.0, terms), 0),
@@ -310,8 +320,9 @@ impl Setup {
             SetupKind::Ready { target, .. } => ((target != 0).then_some(XrcTerms { target, ..XrcTerms::default() }), 0),
             SetupKind::Refusal { left, .. } => (None, u8::from(left.drained) | u8::from(left.target_dead) << 1),
         };
+        let names_queues = xrc.is_some() && matches!(kind, 1 | 2);
         let (transport, xrc) = (u8::from(xrc.is_some()), xrc.unwrap_or_default());
-        transmute!(SetupLayout {
+        let front: [u8; SETUP_BYTES] = transmute!(SetupLayout {
             magic: U32::new(MAGIC),
             version: VERSION,
             kind,
@@ -335,18 +346,30 @@ impl Setup {
             srq: U32::new(xrc.srqs.whole),
             through: U32::new(xrc.through),
             target: U32::new(xrc.target),
-            smaller: xrc.srqs.smaller.map(|it| SrqLayout { number: U32::new(it.number), bytes: U32::new(it.bytes) }),
             nonce: self.nonce,
             answers,
             mac: [0; MAC_BYTES],
-        })
+        });
+        let mut message = Message::new();
+        // As long as they may be together.
+        let _ = message.extend_from_slice(&front);
+        if names_queues {
+            let list = xrc.srqs.smaller.map(|it| SrqLayout { number: it.number.into(), bytes: it.bytes.into() });
+            let _ = message.extend_from_slice(list.as_bytes());
+        }
+        message
     }
 }
 
 impl SetupLayout {
-    /// What it says of XRC: with RC, nothing.
-    fn xrc(&self) -> Result<Option<XrcTerms>, WireError> {
-        let smaller = self.smaller.map(|it| Srq { number: it.number.get(), bytes: it.bytes.get() });
+    /// What it says of XRC, some of it behind the MAC: with RC, nothing.
+    fn xrc(&self, behind: &[u8]) -> Result<Option<XrcTerms>, WireError> {
+        let length = WireError { field: "setup.bytes", value: (SETUP_BYTES + behind.len()) as u64 };
+        let list = match behind {
+            [] => [SrqLayout::default(); SMALLER_MAX],
+            behind => *<[SrqLayout; SMALLER_MAX]>::ref_from_bytes(behind).map_err(|_| length)?,
+        };
+        let smaller = list.map(|it| Srq { number: it.number.get(), bytes: it.bytes.get() });
         let srqs = Srqs { whole: self.srq.get(), smaller };
         let found = XrcTerms { srqs, through: self.through.get(), target: self.target.get() };
         let is_xrc = self.transport == 1;
@@ -355,7 +378,10 @@ impl SetupLayout {
         // V-2, V-14
         let srq = srqs.whole;
         ensure("setup.srq", srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || srq == 0), srq.into())?;
-        srqs.checked(if said(&[1, 2]) { self.message_bytes.get() } else { 0 })?;
+        if behind.is_empty() == said(&[1, 2]) {
+            return Err(length);
+        }
+        srqs.checked(self.message_bytes.get())?;
         let through = found.through;
         ensure("setup.through", through >> NUMBER_BITS == 0 && (said(&[1, 2]) || through == 0), through.into())?;
         let has_target = found.target != 0;
@@ -408,167 +434,5 @@ fn ensure(field: &'static str, holds: bool, value: u64) -> Result<(), WireError>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn sample(kind: SetupKind) -> Setup {
-        Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, at: AT, nonce: [0xA1; 32], kind }
-    }
-
-    const AT: Whereabouts = Whereabouts { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
-    const TERMS: Terms =
-        Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
-    const XRC: XrcTerms = XrcTerms { srqs: SRQS, through: 0x00_7788, target: 0x00_99AA };
-    const SRQS: Srqs = {
-        let mut smaller = [Srq::NONE; SMALLER_MAX];
-        smaller[0] = Srq { number: 0x0A_0B0C, bytes: 0x0100 };
-        smaller[1] = Srq { number: 0x0D_0E0F, bytes: 0x1000 };
-        Srqs { whole: 0x00_5566, smaller }
-    };
-
-    fn kinds() -> [SetupKind; 7] {
-        let answers = [0xB2; 32];
-        let left = Left { drained: true, target_dead: false };
-        let asked = XrcTerms { target: 0, ..XRC };
-        [
-            SetupKind::Request(TERMS),
-            SetupKind::Reply { terms: TERMS, answers },
-            SetupKind::Ready { answers, target: 0 },
-            SetupKind::Refusal { answers, reason: Reason::Full, left },
-            SetupKind::Request(Terms { xrc: Some(asked), ..TERMS }),
-            SetupKind::Reply { terms: Terms { xrc: Some(XRC), ..TERMS }, answers },
-            SetupKind::Ready { answers, target: XRC.target },
-        ]
-    }
-
-    /// V-1 and V-2, byte for byte.
-    #[test]
-    fn a_reply_stands_byte_for_byte() {
-        let bytes = sample(kinds()[1]).emit();
-        let mut expected =
-            b"RERV\x03\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
-        expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
-        expected.extend([0xE7; 16]);
-        expected.extend(b"\x0D\x0C\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-        expected.extend([0; 56]);
-        expected.extend([0xA1; 32]);
-        expected.extend([0xB2; 32]);
-        expected.extend([0; 32]);
-        assert_eq!(bytes.to_vec(), expected);
-        const { assert!(SETUP_BYTES <= 256, "one packet on any link") };
-        // V-14, V-17: by XRC.
-        let bytes = sample(kinds()[5]).emit();
-        expected[39] = 1;
-        expected[68..80].copy_from_slice(b"\x66\x55\0\0\x88\x77\0\0\xAA\x99\0\0");
-        expected[80..96].copy_from_slice(b"\x0C\x0B\x0A\0\0\x01\0\0\x0F\x0E\x0D\0\0\x10\0\0");
-        assert_eq!(bytes.to_vec(), expected);
-    }
-
-    #[test]
-    fn every_kind_comes_back() {
-        for kind in kinds() {
-            assert_eq!(Setup::parse(&sample(kind).emit()), Ok(sample(kind)));
-        }
-        for code in 1..=7 {
-            assert_eq!(Reason::from_code(code).map(|reason| reason as u8), Ok(code));
-        }
-    }
-
-    /// V-2: each field that is wrong is named.
-    #[test]
-    fn errors_name_the_field() {
-        let cases: [(usize, usize, u8, &str); 34] = [
-            (0, 0, b'X', "setup.magic"),
-            (0, 4, 2, "setup.version"),
-            (0, 5, 5, "setup.kind"),
-            (0, 7, 1, "setup.reason"),
-            (3, 7, 9, "setup.reason"),
-            (0, 24, 0, "setup.attempt"),
-            (0, 31, 1, "setup.qp"),
-            (0, 35, 1, "setup.psn"),
-            (0, 36, 1, "setup.mtu"),
-            (0, 39, 2, "setup.transport"),
-            (3, 39, 1, "setup.transport"),
-            (4, 39, 0, "setup.srq"),
-            (0, 47, 1, "setup.datagrams"),
-            (0, 65, 0xC0, "setup.lid"),
-            (0, 66, 1, "setup.left"),
-            (3, 66, 4, "setup.left"),
-            (0, 67, 1, "setup.reserved"),
-            (4, 71, 1, "setup.srq"),
-            (4, 75, 1, "setup.through"),
-            (6, 72, 1, "setup.through"),
-            (4, 76, 1, "setup.target"),
-            (5, 79, 1, "setup.target"),
-            // V-17: not by RC, not with other kinds; numbers of 24 bits; ascending, not empty, no gap, less than a message.
-            (0, 80, 1, "setup.smaller"),
-            (0, 84, 1, "setup.smaller"),
-            (6, 85, 1, "setup.smaller"),
-            (4, 83, 1, "setup.smaller"),
-            (4, 85, 0, "setup.smaller"),
-            (4, 85, 0x11, "setup.smaller"),
-            (4, 94, 1, "setup.smaller"),
-            (5, 105, 0x20, "setup.smaller"),
-            (5, 96, 1, "setup.smaller"),
-            (2, 28, 1, "setup.terms"),
-            (0, 168, 1, "setup.answers"),
-            (3, 40, 1, "setup.terms"),
-        ];
-        for (kind, at, value, field) in cases {
-            let mut bytes = sample(kinds()[kind]).emit();
-            bytes[at] = value;
-            assert_eq!(Setup::parse(&bytes).map_err(|error| error.field), Err(field), "byte {at}");
-        }
-    }
-
-    /// V-3: the MAC covers every byte but its own.
-    #[test]
-    fn the_mac_covers_all_but_itself() {
-        let mut bytes = sample(kinds()[0]).emit();
-        seal(&mut bytes, &[7; 32]);
-        assert_eq!(mac_of(&bytes), &[7; 32]);
-        let [label, message, rest] = signed(&bytes);
-        assert_eq!((label, message.len() + 32, rest.len()), (SETUP_LABEL, SETUP_BYTES, 0));
-    }
-
-    /// V-17: the smallest that holds it, to the byte.
-    #[test]
-    fn a_message_goes_to_the_smallest_buffers_that_hold_it() {
-        let [small, middle, ..] = SRQS.smaller;
-        for (bytes, number) in [
-            (1, small.number),
-            (0x100, small.number),
-            (0x101, middle.number),
-            (0x1000, middle.number),
-            (0x1001, SRQS.whole),
-            (usize::MAX, SRQS.whole),
-        ] {
-            assert_eq!(SRQS.holding(bytes), number, "{bytes}");
-        }
-        let one = Srqs { whole: 7, ..Srqs::default() };
-        assert!([1, 0x100, 1 << 20].into_iter().all(|bytes| one.holding(bytes) == 7));
-        let mut full = Srqs { whole: 99, ..Srqs::default() };
-        for (at, srq) in full.smaller.iter_mut().enumerate() {
-            *srq = Srq { number: at as u32, bytes: 10 * (at as u32 + 1) };
-        }
-        for bytes in 1..100 {
-            let slow = full.smaller.iter().find(|srq| srq.bytes as usize >= bytes).map_or(99, |srq| srq.number);
-            assert_eq!(full.holding(bytes), slow, "{bytes}");
-        }
-    }
-
-    proptest! {
-        /// What parses is what would be emitted, whatever the bytes.
-        #[test]
-        fn one_meaning_one_form(kind in 0usize..7, edits in proptest::collection::vec((0usize..SIGNED_BYTES, any::<u8>()), 0..4)) {
-            let mut bytes = sample(kinds()[kind]).emit();
-            for (at, value) in edits {
-                bytes[at] = value;
-            }
-            if let Ok(setup) = Setup::parse(&bytes) {
-                prop_assert_eq!(setup.emit(), bytes);
-            }
-        }
-    }
-}
+#[path = "wire_tests.rs"]
+mod tests;
