@@ -22,8 +22,8 @@ use crate::world::View;
 /// What is there, what should be, or may be: for [`Ending`](crate::check::Ending)'s lists.
 type Facts = Vec<(String, u64, u64)>;
 
-/// Objects of devices: what should be left, and what is.
-pub fn objects(view: &View<'_>) -> Facts {
+/// Objects of devices: what should be left, and what is. For so many completions rails may wait still that devices keep back.
+pub fn objects(view: &View<'_>, waited_for: u64) -> Facts {
     let mut all = Facts::new();
     let mut owned = 0;
     for rank in 0..view.size() {
@@ -32,7 +32,7 @@ pub fn objects(view: &View<'_>) -> Facts {
         let engine = view.engine(rank).filter(|_| view.is_alive(rank));
         let holds = engine.map(|engine| Holds {
             rails: held(engine.rails().map(|it| it.usage)),
-            pairs: QueuePairs::of(view, rank, engine),
+            pairs: QueuePairs::of(view, rank, engine).and_failed(view.verbs().xrc, waited_for),
         });
         compare(&mut all, rank, &expected(&Made::of(view.verbs()), (found.contexts, found.qps), holds), &found);
         if let Some(engine) = engine {
@@ -89,6 +89,15 @@ impl QueuePairs {
         });
         rails
             .fold(QueuePairs::default(), |sum, it| QueuePairs { least: sum.least + it.least, most: sum.most + it.most })
+    }
+
+    /// Beside these, of so many connections that have failed.
+    fn and_failed(self, by_xrc: bool, connections: u64) -> QueuePairs {
+        let each = if by_xrc { 2 } else { 1 };
+        QueuePairs {
+            most: self.most.saturating_add(connections.saturating_mul(each).min(u32::MAX.into()) as u32),
+            ..self
+        }
     }
 
     /// Those of one rail to peers on these hosts. By RC one each. By XRC a target for each of them, which sends by it; an
