@@ -53,8 +53,8 @@ fn packets_land_in_the_smallest_buffers_that_hold_them() {
         world.connect(0, 1);
         world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
         let longest = options(2).message_bytes();
-        let mut number = 0;
-        for bytes in ours.iter().chain(theirs).flat_map(|size| [size - 1, *size, size + 1]).chain([header as u32]) {
+        let around = ours.iter().chain(theirs).flat_map(|size| [size - 1, *size, size + 1]);
+        for (number, bytes) in (0..).zip(around.chain([header as u32])) {
             for (from, to, sizes) in [(0, 1, theirs), (1, 0, ours)] {
                 let before = taken(&world, to);
                 world.hosts[from].send(PeerId(to as u32), number, bytes as usize - header, 100);
@@ -64,7 +64,6 @@ fn packets_land_in_the_smallest_buffers_that_hold_them() {
                 let expected: Vec<u64> = (0..=sizes.len()).map(|at| u64::from(at == place)).collect();
                 assert_eq!(rise, expected, "{bytes} bytes into {sizes:?}");
             }
-            number += 1;
         }
         world.settle();
         assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));

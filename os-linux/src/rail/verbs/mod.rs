@@ -24,9 +24,9 @@
 //! | `codes` | the device's answers as numbers for the core |
 //!
 //! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the sum is in
-//! `VerbsOptions::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue pair for set-up; an RC queue pair per connected
-//! peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is with the device
-//! whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
+//! `Layout::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue pair for set-up; an RC
+//! queue pair per connected peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is
+//! with the device whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
 //! When the device breaks, every peer is down and every registration void; the device is closed and, where the rail was
 //! given a way to ([`VerbsRail::reopen_with`]), opened again. Meanwhile the rail is safe to call, and refuses.
@@ -252,7 +252,7 @@ impl<D: Device> VerbsRail<D> {
             self.batch = batch;
             batches += 1;
             // A failed link's last messages are in a queue of known depth.
-            let depth = self.options.cq_depth() as usize / BATCH + 1;
+            let depth = self.layout.cq_depth as usize / BATCH + 1;
             let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
             self.unfinished = more && batches >= batches_max;
             if !more || self.unfinished || self.broken {

@@ -184,7 +184,8 @@ pub(super) fn make(
     }
     let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
-    let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
+    let layout = options.layout();
+    let cq = device.create_cq(&CqInit { depth: layout.cq_depth }).map_err(made("completion queue"))?;
     let mut srq = SrqInit { depth: 0, sges: 1, xrc: None };
     if let Some(XrcOptions { file, .. }) = options.xrc {
         if !limits.xrc {
@@ -195,7 +196,6 @@ pub(super) fn make(
         srq.xrc = Some(XrcSrqInit { domain, cq });
     }
     let domain = srq.xrc.map(|xrc| xrc.domain);
-    let layout = options.layout();
     let srqs = layout.queues.iter().map(|queue| device.create_srq(pd, &SrqInit { depth: queue.count, ..srq }));
     let srqs = srqs.collect::<Result<_, _>>().map_err(made("shared receive queue"))?;
     let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;

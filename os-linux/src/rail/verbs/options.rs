@@ -195,14 +195,6 @@ impl VerbsOptions {
         self.layout().queues.iter().map(|queue| (queue.bytes, queue.count)).collect()
     }
 
-    /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
-    /// a receive's buffer) is used again only when that was polled or its queue pair destroyed. So the number of places
-    /// is the bound, and a queue of this depth can't overflow.
-    pub(super) fn cq_depth(&self) -> u32 {
-        let receives: u32 = self.layout().queues.iter().map(|queue| queue.count).sum();
-        u32::from(self.sends) + receives + u32::from(self.datagrams) + DATAGRAM_SENDS
-    }
-
     /// How much may be registered.
     pub(super) fn registry_bounds(&self) -> Bounds {
         Bounds {
@@ -221,7 +213,9 @@ impl VerbsOptions {
         let datagrams = sends + message * u64::from(self.sends);
         let datagram_sends = datagrams + datagram * u64::from(self.datagrams);
         let bytes = datagram_sends + datagram * u64::from(DATAGRAM_SENDS);
-        Layout { message, datagram, queues, sends, datagrams, datagram_sends, bytes }
+        let receives: u32 = queues.iter().map(|queue| queue.count).sum();
+        let cq_depth = u32::from(self.sends) + receives + u32::from(self.datagrams) + DATAGRAM_SENDS;
+        Layout { message, datagram, queues, sends, datagrams, datagram_sends, bytes, cq_depth }
     }
 
     /// Sizes of buffers for messages that are not the longest.
@@ -252,7 +246,7 @@ impl VerbsOptions {
         let counts = super::srq::receives_for(sizes, self.message_bytes(), limits.srq_depth);
         within("receives", self.receives.into(), counts.0, counts.1)?;
         within("datagrams", self.datagrams.into(), 1, limits.queue_depth.into())?;
-        within("sends + receives + datagrams", self.cq_depth().into(), 1, limits.cq_depth.into())?;
+        within("sends + receives + datagrams", self.layout().cq_depth.into(), 1, limits.cq_depth.into())?;
         within("memory_bytes", self.layout().bytes, 1, limits.mr_bytes.min(isize::MAX as u64))?;
         within("reads", self.reads.into(), u64::from(self.read), 255)?;
         within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
@@ -277,6 +271,10 @@ pub(super) struct Layout {
     pub datagram_sends: u64,
     /// Of all.
     pub bytes: u64,
+    /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
+    /// a receive's buffer) is used again only when that was polled or its queue pair destroyed. So the number of places
+    /// is the bound, and a queue of this depth can't overflow.
+    pub cq_depth: u32,
 }
 
 /// Why a verbs rail can't be opened.
@@ -380,7 +378,7 @@ mod tests {
         assert_eq!(layout.bytes, 8 * layout.message + (7 + u64::from(DATAGRAM_SENDS)) * layout.datagram);
         assert_eq!(layout.sends, 5 * layout.message);
         assert_eq!(options.memory_bytes(), layout.bytes + 16 * 1000);
-        assert_eq!(options.cq_depth(), 3 + 5 + 7 + DATAGRAM_SENDS);
+        assert_eq!(layout.cq_depth, 3 + 5 + 7 + DATAGRAM_SENDS);
         assert_eq!(options.receive_buffers(), [(options.message_bytes(), 5)], "by RC there is one queue");
     }
 
@@ -404,7 +402,7 @@ mod tests {
         assert!(buffers.iter().all(|(_, each)| *each == count));
         assert!(u64::from(count) * row <= 128 * message && u64::from(count + 1) * row > 128 * message);
         assert!(paper.memory_bytes() <= one.memory_bytes());
-        assert_eq!(paper.cq_depth(), 64 + 7 * count + 64 + DATAGRAM_SENDS);
+        assert_eq!(paper.layout().cq_depth, 64 + 7 * count + 64 + DATAGRAM_SENDS);
         let layout = paper.layout();
         let ends: Vec<u64> = layout.queues.iter().map(Queue::end).collect();
         assert!(layout.queues.iter().skip(1).zip(&ends).all(|(queue, end)| queue.at == *end));

@@ -1,9 +1,8 @@
 //! The datagrams that set a connection up, byte for byte: rules V-1 to V-4 of `conformance/PROTOCOL.md`.
 //!
 //! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for what says which shared receive
-//! queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`]
-//! leaves its place zero and [`signed`] says what it covers. A successful parse says that a message is well formed, never
-//! that it is genuine.
+//! queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`] leaves its place zero and
+//! [`signed`] says what it covers. A successful parse says that a message is well formed, never that it is genuine.
 //!
 //! Invariants: little-endian; `emit(parse(b))` is `b` but for the MAC; what a kind does not carry is zero.
 
