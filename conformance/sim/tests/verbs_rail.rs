@@ -4,6 +4,8 @@
 const XRC: bool = false;
 /// Whether they register payload on demand and moderate their completion queues; those of `verbs_rail_on_demand.rs` do.
 const ON_DEMAND: bool = false;
+/// Sizes of their receive buffers, where they do.
+const SIZES: Option<rerail_linux::rail::verbs::SrqSizes> = None;
 
 #[path = "verbs_rail/world.rs"]
 mod world;

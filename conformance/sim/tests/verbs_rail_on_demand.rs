@@ -5,6 +5,8 @@
 const XRC: bool = false;
 /// Whether they register payload on demand and moderate their completion queues.
 const ON_DEMAND: bool = true;
+/// Sizes of their receive buffers, where they connect by XRC.
+const SIZES: Option<rerail_linux::rail::verbs::SrqSizes> = None;
 
 #[path = "verbs_rail/world.rs"]
 mod world;

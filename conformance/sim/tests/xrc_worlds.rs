@@ -4,6 +4,7 @@
 //! `RERAIL_TEST_SEEDS=100-400 cargo test -p rerail-sim --test xrc_worlds -- --nocapture` tries more of them.
 
 use rerail_sim::check::Verdict;
+use rerail_sim::rng::Rng;
 use rerail_sim::scenario::{RailSpec, Scenario};
 use rerail_sim::soak::{Menu, run, world_of};
 use rerail_sim::trace::Trace;
@@ -24,7 +25,19 @@ fn shared(seed: u64, menu: &Menu) -> Option<Scenario> {
     let mut scenario = world_of(seed, menu);
     (scenario.hosts, scenario.ranks_per_host) = (2 + (seed % 2) as u32, 2);
     scenario.verbs.xrc = true;
+    buffers(&mut scenario, seed);
     scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { .. })).then_some(scenario)
+}
+
+/// Receive buffers of one size, or of several (V-17), few and many.
+fn buffers(scenario: &mut Scenario, seed: u64) {
+    let rng = &mut Rng::new(seed, "receive buffers");
+    let sizes: [Option<&[u32]>; 5] = [None, None, Some(&[]), Some(&[256, 1000, 9000]), Some(&[300])];
+    scenario.verbs.srq_sizes = rng.pick(&sizes).copied().flatten().map(<[u32]>::to_vec);
+    // Three give each size one. With so few, senders wait beyond the deadlines of these worlds, and packets go twice: where
+    // nothing fails that would show as a fault.
+    let few = if scenario.random.is_none() { 8 } else { 3 };
+    scenario.verbs.receives = *rng.pick(&[few, 12, 64]).unwrap_or(&64);
 }
 
 fn all_end_well(menu: &Menu) {
@@ -36,7 +49,9 @@ fn all_end_well(menu: &Menu) {
             println!("seed {seed}: {why}");
             continue;
         }
-        assert!(verdict == Verdict::Clean, "seed {seed}, faults {menu}: {verdict:?}");
+        let verbs = &scenario.verbs;
+        let buffers = (verbs.receives, &verbs.srq_sizes);
+        assert!(verdict == Verdict::Clean, "seed {seed}, faults {menu}, buffers {buffers:?}: {verdict:?}");
         ran += 1;
     }
     println!("{ran} worlds, faults: {menu}");

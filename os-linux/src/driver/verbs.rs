@@ -20,9 +20,9 @@ use super::domain_file::DomainFile;
 use crate::auth;
 use crate::bootstrap::JobKey;
 use crate::place::{Device, Numbers};
-use crate::rail::verbs::{Identity, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
+use crate::rail::verbs::{Identity, SrqSizes, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
 use crate::random;
-use crate::settings::{Settings, Source, Xrc};
+use crate::settings::{SRQ_SIZE_MAX, Settings, Source, Xrc, parse_bytes};
 
 /// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
 const EVENT_INTERVAL: u32 = 64;
@@ -38,6 +38,7 @@ enum RailError {
     Choice(ChoiceError),
     Query(QueryError),
     Rail(VerbsError),
+    Sizes(SizesError),
     Random(Errno),
     Domain(io::Error),
 }
@@ -53,6 +54,7 @@ impl fmt::Display for RailError {
             RailError::Choice(why) => write!(f, "{why}; {}", why.remedy()),
             RailError::Query(why) => why.fmt(f),
             RailError::Rail(why) => why.fmt(f),
+            RailError::Sizes(why) => why.fmt(f),
             RailError::Domain(why) => {
                 write!(f, "the file in /dev/shm that the XRC domain is found by can't be used: {why} (verbs_xrc)")
             }
@@ -62,6 +64,48 @@ impl fmt::Display for RailError {
 }
 
 impl Error for RailError {}
+
+/// What is wrong with `verbs_srq_sizes`, whatever the rail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum SizesError {
+    NoXrc,
+    Last { word: String },
+    Size { word: String },
+    Many { count: usize },
+}
+
+impl fmt::Display for SizesError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("verbs_srq_sizes: ")?;
+        match self {
+            SizesError::NoXrc => {
+                f.write_str("buffers of several sizes are for connections by XRC, and verbs_xrc is off")
+            }
+            SizesError::Last { word } => {
+                write!(f, "the last size is {word}, and must be {SRQ_SIZE_MAX}, that of the longest packet")
+            }
+            SizesError::Size { word } => write!(f, "{word} is no size in bytes, and can only be the last"),
+            SizesError::Many { count } => write!(f, "{count} sizes before the last, {} are possible", SrqSizes::MAX),
+        }
+    }
+}
+
+/// The sizes that the settings name; `None`: none, which leaves it to the rail.
+fn srq_sizes(settings: &Settings) -> Result<Option<SrqSizes>, SizesError> {
+    let Some((last, smaller)) = settings.verbs_srq_sizes.split_last() else { return Ok(None) };
+    if last != SRQ_SIZE_MAX {
+        return Err(SizesError::Last { word: last.clone() });
+    }
+    if settings.verbs_xrc == Xrc::Off && !smaller.is_empty() {
+        return Err(SizesError::NoXrc);
+    }
+    let size = |word: &String| {
+        let bytes = parse_bytes(word).ok().and_then(|bytes| u32::try_from(bytes).ok());
+        bytes.ok_or_else(|| SizesError::Size { word: word.clone() })
+    };
+    let bytes = smaller.iter().map(size).collect::<Result<Vec<u32>, _>>()?;
+    SrqSizes::new(&bytes).map(Some).ok_or(SizesError::Many { count: bytes.len() })
+}
 
 /// What a word of `verbs_devices` names: `mlx5_0`, `mlx5_0/2` (port 2), `mlx5_0/1/3` (port 1 by GID 3).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +153,7 @@ pub(super) fn open(
         match open_one(settings, rank, size, key, &devices, &want, index, numbers, &mut file) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
-            Err((name, why @ RailError::Domain(_))) => return Err(failed(&name, why)),
+            Err((name, why @ (RailError::Domain(_) | RailError::Sizes(_)))) => return Err(failed(&name, why)),
             Err((name, why)) => {
                 tracing::warn!(rail = %name, %why, "this device is not used");
                 first.get_or_insert((name, why));
@@ -172,6 +216,7 @@ fn open_one(
     }
     let file = domain_for(settings.verbs_xrc, device.limits().xrc, &name, domain, || DomainFile::open(key.job_id))
         .map_err(|why| (name.clone(), RailError::Domain(why)))?;
+    let sizes = srq_sizes(settings).map_err(|why| (name.clone(), RailError::Sizes(why)))?;
     let place = Device::of_verbs(&want.device, choice.port.number);
     let options = VerbsOptions {
         name: name.clone(),
@@ -190,7 +235,7 @@ fn open_one(
         retry_count: settings.verbs_retries,
         handshake_timeout: settings.handshake_timeout,
         gid_index: choice.gid_index,
-        xrc: file.as_ref().map(|file| XrcOptions::new(file.descriptor(), file.id())),
+        xrc: file.as_ref().map(|file| XrcOptions { sizes, ..XrcOptions::new(file.descriptor(), file.id()) }),
         numa_distance: place.numa_distance,
         place: numbers.place(&place),
         ..VerbsOptions::new(size, index)
@@ -286,6 +331,32 @@ mod tests {
             assert_eq!(domain_for(xrc, true, "a", &mut one, || Ok(3)).unwrap().as_deref(), Some(&3));
         }
         assert_eq!(domain_for(Xrc::On, true, "a", &mut one, never).unwrap().as_deref(), Some(&3));
+    }
+
+    /// V-17: the words of the setting, and what is wrong with them, said with the setting's name.
+    #[test]
+    fn sizes_of_receive_buffers_are_read_and_end_with_the_longest() {
+        let read = |xrc: &str, words: &str| {
+            let mut settings = Settings::default();
+            settings.set("verbs_xrc", xrc).unwrap();
+            settings.set("verbs_srq_sizes", words).unwrap();
+            srq_sizes(&settings)
+        };
+        let sizes = |bytes: &[u32]| Ok(SrqSizes::new(bytes));
+        assert_eq!(read("on", ""), Ok(None));
+        assert_eq!(read("on", "max"), sizes(&[]));
+        assert_eq!(read("auto", "256,1K,8192,max"), sizes(&[256, 1024, 8192]));
+        assert_eq!(read("off", "max"), sizes(&[]));
+        assert_eq!(read("off", "256,max"), Err(SizesError::NoXrc));
+        assert_eq!(read("on", "256,1024"), Err(SizesError::Last { word: "1024".into() }));
+        assert_eq!(read("on", "300,301,302,303,304,305,306,307,max"), Err(SizesError::Many { count: 8 }));
+        assert_eq!(read("on", "max,256"), Err(SizesError::Last { word: "256".into() }));
+        let errors = [SizesError::NoXrc, SizesError::Size { word: "max".into() }, SizesError::Many { count: 8 }];
+        assert!(errors.into_iter().all(|error| error.to_string().starts_with("verbs_srq_sizes: ")));
+        let mut settings = Settings::default();
+        for words in ["255,max", "17M,max", "eth0,max", "256,256,max", "-1,max"] {
+            assert!(settings.set("verbs_srq_sizes", words).is_err(), "{words}");
+        }
     }
 
     /// Asked for where there is none: an error that says what to do.

@@ -6,8 +6,8 @@ use rerail_core::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::Policy;
 use rerail_core::time::Nanos;
 
-use super::value::{Also, Kind, Value};
-use super::{OnDemandUse, Settings, Xrc};
+use super::value::{Also, Kind, Value, parse_bytes};
+use super::{OnDemandUse, SRQ_SIZE_MAX, Settings, Xrc};
 
 /// A row of the table.
 #[derive(Debug)]
@@ -187,7 +187,10 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(verbs_sends: number u16, count(1, 16_384),
         "Those over all peers; each has a buffer of the size of a packet."),
     knob!(verbs_receives: number u16, count(1, 16_384),
-        "Buffers of a verbs rail's shared receive queue, over all peers."),
+        "Buffers of a verbs rail's shared receive queue, over all peers; the memory of several (verbs_srq_sizes)."),
+    knob!(verbs_srq_sizes: list
+        Kind::List { repeats: false, what: "sizes in bytes, ascending, of which the last is max (the longest packet's)", empty: "by XRC 256 to 8K by powers of two, and max; by RC max alone", fits: is_srq_size },
+        "Sizes of the buffers of verbs_receives, headers included: by XRC a shared receive queue for each, all of equally many buffers, in the memory that verbs_receives buffers of the longest packet's size take. Max alone: one queue. Processes need not agree on it."),
     knob!(verbs_inline: number u16, count(0, 512),
         "Bytes up to which a verbs rail hands a packet over inside of its request, as far as the device takes them."),
     knob!(verbs_write: switch,
@@ -362,6 +365,11 @@ fn is_interface(word: &str) -> bool {
     // A name is what the kernel takes. Addresses with a zone mean nothing to peers.
     let name = |b: u8| b.is_ascii_graphic() && !b"/:;,=%".contains(&b);
     word.parse::<std::net::IpAddr>().is_ok() || ((1..16).contains(&word.len()) && word.bytes().all(name))
+}
+
+/// Eight of them at most: the driver looks, for more is wrong by XRC alone.
+fn is_srq_size(word: &str) -> bool {
+    word == SRQ_SIZE_MAX || parse_bytes(word).is_ok_and(|bytes| (256..=16 << 20).contains(&bytes))
 }
 
 fn is_device(word: &str) -> bool {

@@ -20,6 +20,7 @@ use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
+pub(crate) use value::parse_bytes;
 
 use crate::bootstrap::ANSWER_MAX;
 use crate::rail::verbs::OnDemandUse;
@@ -35,6 +36,9 @@ const RESERVED: &[&str] = &[FILE_VARIABLE, "RERAIL_LOG", "RERAIL_CASES", "RERAIL
 
 /// Starts of such variables.
 const RESERVED_PREFIXES: &[&str] = &["RERAIL_TEST_", "RERAIL_TOOL_", "RERAIL_LAUNCHER_"];
+
+/// In `verbs_srq_sizes`, the size of the longest packet.
+pub(crate) const SRQ_SIZE_MAX: &str = "max";
 
 /// Whether verbs rails connect by XRC (xrc-2008): processes of a node share what leads to another node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,6 +72,7 @@ pub struct Settings {
     pub verbs_posts: u16,
     pub verbs_sends: u16,
     pub verbs_receives: u16,
+    pub verbs_srq_sizes: Vec<String>,
     pub verbs_inline: u16,
     pub verbs_write: bool,
     pub verbs_read: bool,
@@ -157,6 +162,7 @@ impl Default for Settings {
             verbs_posts: 32,
             verbs_sends: 64,
             verbs_receives: 128,
+            verbs_srq_sizes: Vec::new(),
             verbs_inline: 256,
             verbs_write: true,
             verbs_read: true,

@@ -58,6 +58,9 @@ fn other_values(knob: &Knob) -> Vec<Value> {
         Kind::List { .. } if knob.name == "weights" => {
             vec![Value::List(vec!["65535".into(); RAILS_MAX]), Value::List(vec!["0".into()]), Value::List(vec![])]
         }
+        Kind::List { .. } if knob.name == "verbs_srq_sizes" => {
+            vec![Value::List(vec!["256".into(), "16M".into(), "max".into()]), Value::List(vec![])]
+        }
         Kind::List { .. } => vec![Value::List(vec!["eth0".into(), "10.0.0.7".into()]), Value::List(vec![])],
         Kind::Word { .. } => vec![Value::Word(Some("host-7".into())), Value::Word(None)],
     }

@@ -210,7 +210,8 @@ fn split_number(text: &str) -> Result<(u64, &str), String> {
     Ok((number, unit.trim_start()))
 }
 
-fn parse_bytes(text: &str) -> Result<u64, String> {
+/// A size; the error says what is wrong with it.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let (number, unit) = split_number(text)?;
     let unit = unit.to_ascii_uppercase();
     let unit = unit.strip_suffix("IB").or(unit.strip_suffix('B')).unwrap_or(&unit);

@@ -89,6 +89,8 @@ pub(super) struct SharedQueue {
     pub depth: u32,
     pub sges: u32,
     pub queue: VecDeque<RecvWork>,
+    /// Receives that messages have taken from it.
+    pub taken: u64,
     /// Requests posted whose completion was not polled.
     pub held: u32,
     /// 0: disarmed.

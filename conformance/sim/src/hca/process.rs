@@ -5,6 +5,15 @@ use rerail_verbs::contract::QpKind;
 use super::fabric::{Fabric, Objects};
 use crate::net::HcaId;
 
+/// A shared receive queue, to look at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedQueueLook {
+    /// Receives that are posted and wait for a message.
+    pub posted: u32,
+    /// Receives that messages have taken since it was made.
+    pub taken: u64,
+}
+
 impl Fabric {
     /// A process is killed: its devices close as the kernel closes them, while the handles stay with whoever holds them
     /// and say that the device is gone.
@@ -47,5 +56,13 @@ impl Fabric {
         let mut numbers: Vec<u32> = pairs.filter(|qp| qp.kind != QpKind::Ud).map(|qp| qp.number).collect();
         numbers.sort_unstable();
         numbers
+    }
+
+    /// The shared receive queues of a process on an HCA, in the order in which they were made.
+    pub fn shared_queues_of(&self, hca: HcaId, owner: u32) -> Vec<SharedQueueLook> {
+        let hca = self.hca(hca);
+        let owned = |context: u32| hca.contexts.get(context).is_some_and(|context| context.owner == owner);
+        let queues = hca.srqs.iter().filter(|(_, it)| owned(it.context));
+        queues.map(|(_, it)| SharedQueueLook { posted: it.queue.len() as u32, taken: it.taken }).collect()
     }
 }

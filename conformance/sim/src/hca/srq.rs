@@ -39,6 +39,7 @@ impl Hca {
             depth: init.depth,
             sges: init.sges,
             queue: VecDeque::new(),
+            taken: 0,
             held: 0,
             limit: 0,
             users: 0,
@@ -118,7 +119,9 @@ impl Hca {
 
     /// The next receive of a shared queue.
     pub fn take_shared(&mut self, cx: &mut Cx<'_>, srq: u32) -> Option<RecvWork> {
-        let work = self.srqs.get_mut(srq)?.queue.pop_front()?;
+        let found = self.srqs.get_mut(srq)?;
+        let work = found.queue.pop_front()?;
+        found.taken += 1;
         self.check_limit(cx, srq);
         Some(work)
     }

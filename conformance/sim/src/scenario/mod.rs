@@ -284,8 +284,11 @@ pub struct VerbsSpec {
     pub posts_max: u16,
     /// Requests that may be with the device at once, over all peers.
     pub sends: u16,
-    /// Buffers of the shared receive queue, over all peers.
+    /// Buffers of the shared receive queue, over all peers; by XRC their memory, which several queues share.
     pub receives: u16,
+    /// By XRC: sizes of receive buffers beside those for the longest packet, in bytes, ascending; absent: as rails have them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub srq_sizes: Option<Vec<u32>>,
     /// Receives for datagrams of connection set-up.
     pub datagrams: u16,
     /// Messages up to so many bytes go inline.
@@ -428,6 +431,7 @@ impl Default for VerbsSpec {
             posts_max: 16,
             sends: 32,
             receives: 64,
+            srq_sizes: None,
             datagrams: 32,
             inline_bytes: 256,
             write: true,

@@ -108,7 +108,8 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.verbs.handshake_timeout = Span::from_millis(rng.within(5, 50));
     scenario.verbs.ack_timeout = rng.within(5, 10) as u8;
     scenario.limits.convergence = Span::from_millis(10_000);
-    scenario.limits.rest = Span::from_millis(1_000);
+    // Longer than a rail waits for a device that does not give back what it has (`VerbsOptions::drain_time`).
+    scenario.limits.rest = Span::from_millis(1_500);
 }
 
 /// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`. From the scale

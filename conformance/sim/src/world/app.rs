@@ -14,6 +14,7 @@ use super::wires::Wires;
 use super::{Phase, RankState};
 use crate::hca::Objects;
 use crate::rng::Rng;
+use crate::scenario::VerbsSpec;
 use crate::trace::Trace;
 
 /// What one rank does.
@@ -159,6 +160,16 @@ impl View<'_> {
     /// Those of a rank's process, on all devices that it has opened.
     pub fn objects_of(&self, rank: u32) -> Objects {
         self.wires.objects_of(rank)
+    }
+
+    /// How rails over HCAs were made.
+    pub fn verbs(&self) -> &VerbsSpec {
+        self.wires.verbs()
+    }
+
+    /// The host of a rank.
+    pub fn host_of(&self, rank: u32) -> u32 {
+        self.wires.host_of(rank)
     }
 
     /// As a rank's id in the core.

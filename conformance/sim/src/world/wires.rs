@@ -8,7 +8,7 @@ use rerail_core::rail::Place as Sharing;
 use rerail_core::time::Time;
 use rerail_linux::auth::JobKey;
 use rerail_linux::rail::Rail;
-use rerail_linux::rail::verbs::{Identity, VerbsOptions, VerbsRail, XrcOptions};
+use rerail_linux::rail::verbs::{Identity, SrqSizes, VerbsOptions, VerbsRail, XrcOptions};
 
 use super::devices::{Devices, is_of_devices};
 use super::fault::{Fault, Kind};
@@ -17,7 +17,7 @@ use super::topology::{Plan, carries_streams, is_of_wires};
 use crate::hca::Objects;
 use crate::net::Net;
 use crate::rails::{PipeNet, SharedPipes, ShmHub, StreamRail};
-use crate::scenario::{NumaSpec, RailSpec, Scenario, preset};
+use crate::scenario::{NumaSpec, RailSpec, Scenario, VerbsSpec, preset};
 use crate::trace::Trace;
 
 /// The file by which the ranks of a host find their XRC domain on each of its HCAs.
@@ -32,9 +32,15 @@ pub(super) struct Wires {
     plan: Plan,
     seed: u64,
     ranks_per_host: u32,
+    verbs: VerbsSpec,
 }
 
 impl Wires {
+    /// How rails over HCAs were made.
+    pub(super) fn verbs(&self) -> &VerbsSpec {
+        &self.verbs
+    }
+
     /// The host of a rank.
     pub(super) fn host_of(&self, rank: u32) -> u32 {
         rank / self.ranks_per_host.max(1)
@@ -58,6 +64,7 @@ impl Wires {
             plan,
             seed,
             ranks_per_host: scenario.ranks_per_host,
+            verbs: scenario.verbs.clone(),
         })
     }
 
@@ -94,6 +101,8 @@ impl Wires {
         let spec = &scenario.verbs;
         let known = scenario.hcas().get(hca as usize).cloned().unwrap_or_default();
         let (place, numa_distance) = at(scenario, hca, port);
+        let sizes = spec.srq_sizes.as_ref().map(|sizes| SrqSizes::new(sizes).ok_or("verbs.srq_sizes: too many"));
+        let sizes = sizes.transpose()?;
         let options = VerbsOptions {
             name: format!("verbs{nth}"),
             eager_bytes_max: spec.eager_bytes_max,
@@ -110,7 +119,7 @@ impl Wires {
             registrations_max: spec.registrations_max,
             registrations_bytes: spec.registrations_bytes,
             registrations_writable: spec.registrations_writable,
-            xrc: spec.xrc.then_some(XRC),
+            xrc: spec.xrc.then_some(XrcOptions { sizes, ..XRC }),
             path,
             place,
             numa_distance,

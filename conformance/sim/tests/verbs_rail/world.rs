@@ -18,7 +18,7 @@ pub const JOB: u64 = 0xB0B;
 /// Queue pairs of one end of a connection that shares them with none: with XRC, an initiator and a target.
 pub const END: u32 = if crate::XRC { 2 } else { 1 };
 /// The file by which processes of a host find their XRC domain.
-pub const FILE: XrcOptions = XrcOptions::new(7, [1, 7]);
+pub const FILE: XrcOptions = XrcOptions { sizes: crate::SIZES, ..XrcOptions::new(7, [1, 7]) };
 /// Far more rounds than any test needs.
 const ROUNDS_MAX: usize = 200_000;
 

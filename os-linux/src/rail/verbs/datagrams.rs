@@ -13,7 +13,7 @@ use rerail_verbs::contract::{
 };
 
 use super::options::{DATAGRAM_SENDS, ROUTE_HEADER_BYTES};
-use super::wire::{Nonce, SETUP_BYTES, Setup, SetupKind, mac_of, seal, signed};
+use super::wire::{Nonce, SETUP_BYTES_MAX, Setup, SetupKind, mac_of, seal, signed};
 use super::{Tag, VerbsRail};
 
 /// Receives posted with one call.
@@ -123,7 +123,7 @@ impl<D: Device> VerbsRail<D> {
         seal(&mut message, &mac);
         let at = self.layout.datagram_sends + u64::from(place) * self.layout.datagram;
         self.slab.put(at, &message);
-        let sges = [self.slab.sge(at, SETUP_BYTES as u32)];
+        let sges = [self.slab.sge(at, message.len() as u32)];
         let request = SendRequest {
             datagram: Some(Datagram { handle, qp: known.qp, qkey: self.port.qkey }),
             ..SendRequest::new(Tag::DatagramSend.id(place, 0), SendOp::Send { immediate: None }, Payload::Memory(&sges))
@@ -194,14 +194,13 @@ impl<D: Device> VerbsRail<D> {
     }
 
     fn read_datagram(&mut self, place: u32, bytes: u32) -> Option<Setup> {
-        if bytes as usize != ROUTE_HEADER_BYTES + SETUP_BYTES {
-            return None; // V-1
-        }
+        let len = (bytes as usize).checked_sub(ROUTE_HEADER_BYTES)?;
+        let mut message = [0; SETUP_BYTES_MAX];
+        let message = message.get_mut(..len)?;
         let at = self.layout.datagrams + u64::from(place) * self.layout.datagram;
-        let mut message = [0; SETUP_BYTES];
-        self.slab.get(at + ROUTE_HEADER_BYTES as u64, &mut message);
-        let setup = Setup::parse(&message).ok()?;
-        self.identity.key.verify(signed(&message), mac_of(&message)).ok()?; // V-3
+        self.slab.get(at + ROUTE_HEADER_BYTES as u64, message);
+        let setup = Setup::parse(message).ok()?; // V-1
+        self.identity.key.verify(signed(message), mac_of(message)).ok()?; // V-3
         Some(setup)
     }
 
@@ -216,7 +215,7 @@ impl<D: Device> VerbsRail<D> {
             let free = &self.datagrams.free_receives[first..];
             for (sge, place) in sges.iter_mut().zip(free) {
                 let at = self.layout.datagrams + u64::from(*place) * self.layout.datagram;
-                *sge = self.slab.sge(at, (ROUTE_HEADER_BYTES + SETUP_BYTES) as u32);
+                *sge = self.slab.sge(at, (ROUTE_HEADER_BYTES + SETUP_BYTES_MAX) as u32);
             }
             let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
                 .map(|(place, sge)| RecvRequest {

@@ -225,7 +225,7 @@ impl<D: Device> VerbsRail<D> {
             pd: Some(self.objects.pd),
             send_cq: Some(self.objects.cq),
             recv_cq: Some(self.objects.cq),
-            srq: Some(self.objects.srq),
+            srq: self.objects.srqs.last().map(|srq| srq.id),
             domain: None,
             caps: QpCaps {
                 send_depth: self.options.posts_max.into(),

@@ -19,13 +19,14 @@
 //! | `outage` | a port that is down, or has moved |
 //! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
+//! | `srq` | sizes of receive buffers, and how many of each there are |
 //! | `slab` | the buffers, and everything that touches memory by pointer |
 //! | `codes` | the device's answers as numbers for the core |
 //!
 //! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the sum is in
-//! `VerbsOptions::cq_depth`); one shared receive queue; one UD queue pair for set-up; an RC queue pair per connected
-//! peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is with the device
-//! whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
+//! `Layout::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue pair for set-up; an RC
+//! queue pair per connected peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is
+//! with the device whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
 //! When the device breaks, every peer is down and every registration void; the device is closed and, where the rail was
 //! given a way to ([`VerbsRail::reopen_with`]), opened again. Meanwhile the rail is safe to call, and refuses.
@@ -45,6 +46,7 @@ mod revive;
 mod send;
 mod setup;
 mod slab;
+mod srq;
 #[cfg(test)]
 mod tests;
 pub mod wire;
@@ -64,6 +66,7 @@ use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
 pub use codes::status_of;
 pub use open::Identity;
 pub use options::{OnDemandUse, VerbsError, VerbsOptions, XrcOptions};
+pub use srq::SrqSizes;
 
 use self::address::Address;
 use self::datagrams::Datagrams;
@@ -249,7 +252,7 @@ impl<D: Device> VerbsRail<D> {
             self.batch = batch;
             batches += 1;
             // A failed link's last messages are in a queue of known depth.
-            let depth = self.options.cq_depth() as usize / BATCH + 1;
+            let depth = self.layout.cq_depth as usize / BATCH + 1;
             let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
             self.unfinished = more && batches >= batches_max;
             if !more || self.unfinished || self.broken {

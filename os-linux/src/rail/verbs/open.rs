@@ -6,7 +6,7 @@ use std::fmt;
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 use rerail_verbs::contract::{
-    CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, SrqId,
+    CqId, CqInit, CreateError, Device, Limits, ModifyError, PdId, Qp, QpCaps, QpChange, QpInit, QpKind, QpState, Srq,
     SrqInit, XrcSrqInit, XrcdFile, XrcdId,
 };
 use rerail_verbs::{Gid, Moderation, Port, PortState};
@@ -22,6 +22,7 @@ use super::registry::Registry;
 use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
+use super::srq::QUEUES_MAX;
 use super::xrc::Initiators;
 use super::{Scratch, VerbsRail};
 use crate::auth::JobKey;
@@ -46,13 +47,13 @@ pub struct Identity {
 }
 
 /// What is made once.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Objects {
     pub pd: PdId,
     pub cq: CqId,
-    pub srq: SrqId,
-    /// XRC: the number of the shared receive queue, and the domain that it is in.
-    pub srq_number: u32,
+    /// In the order of [`Layout::queues`](super::options::Layout); by RC there is one.
+    pub srqs: heapless::Vec<Srq, QUEUES_MAX>,
+    /// XRC: the domain that these are in.
     pub domain: Option<XrcdId>,
     /// For datagrams.
     pub ud: Qp,
@@ -94,7 +95,7 @@ impl<D: Device> VerbsRail<D> {
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers),
             works: Works::new(options.sends),
-            receives: Receives::new(options.receives),
+            receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
             links: Links::default(),
             initiators: Initiators::default(),
@@ -129,6 +130,7 @@ impl<D: Device> VerbsRail<D> {
             slab,
         };
         rail.start_up()?;
+        tracing::debug!(rail = %rail.options.name, buffers = ?rail.options.receive_buffers(), "receive buffers: bytes, count");
         Ok(rail)
     }
 
@@ -184,13 +186,14 @@ pub(super) fn make(
     }
     let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
-    let cq = device.create_cq(&CqInit { depth: options.cq_depth() }).map_err(made("completion queue"))?;
+    let layout = options.layout();
+    let cq = device.create_cq(&CqInit { depth: layout.cq_depth }).map_err(made("completion queue"))?;
     if options.moderation != Moderation::NONE {
         let moderated = device.moderate_cq(cq, options.moderation);
         let (device, most) = (device.name(), offers.moderation);
         moderated.map_err(|why| VerbsError::Moderation { device: device.to_owned(), most, why })?;
     }
-    let mut srq = SrqInit { depth: options.receives.into(), sges: 1, xrc: None };
+    let mut srq = SrqInit { depth: 0, sges: 1, xrc: None };
     if let Some(XrcOptions { file, .. }) = options.xrc {
         if !limits.xrc {
             return Err(VerbsError::NoXrc { device: device.name().to_owned() });
@@ -200,16 +203,15 @@ pub(super) fn make(
         srq.xrc = Some(XrcSrqInit { domain, cq });
     }
     let domain = srq.xrc.map(|xrc| xrc.domain);
-    let srq = device.create_srq(pd, &srq).map_err(made("shared receive queue"))?;
-    let (srq, srq_number) = (srq.id, srq.number.unwrap_or(0));
+    let srqs = layout.queues.iter().map(|queue| device.create_srq(pd, &SrqInit { depth: queue.count, ..srq }));
+    let srqs = srqs.collect::<Result<_, _>>().map_err(made("shared receive queue"))?;
     let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;
     let mut registry = match before {
         Some(before) => before.renewed(pd, limits.iova),
         None => Registry::new(pd, limits.iova, options.registry_bounds()),
     };
     registry.set_on_demand(on_demand);
-    let bytes = options.layout().bytes;
-    let base = registry.address(0, bytes);
+    let base = registry.address(0, layout.bytes);
     slab.register(device, pd, base).map_err(VerbsError::Register)?;
     let port = PortFacts {
         address: Address {
@@ -223,12 +225,7 @@ pub(super) fn make(
         },
         ..PortFacts::new(port, &attributes, &limits, options, qkey)
     };
-    Ok(Made {
-        objects: Objects { pd, cq, srq, srq_number, domain, ud },
-        port,
-        registry,
-        usable: outage::is_usable(&attributes),
-    })
+    Ok(Made { objects: Objects { pd, cq, srqs, domain, ud }, port, registry, usable: outage::is_usable(&attributes) })
 }
 
 /// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same host, over

@@ -9,7 +9,8 @@ use rerail_verbs::contract::{CreateError, Limits, ModifyError, PostError, Regist
 use rerail_verbs::{Moderation, Offers, OnDemand, PortState};
 
 use super::registry::Bounds;
-use super::wire::SETUP_BYTES;
+use super::srq::{Queue, Queues, SrqSizes};
+use super::wire::SETUP_BYTES_MAX;
 
 /// Bytes in front of every datagram for its global route header (InfiniBand specification, 11.4.1.2).
 pub(super) const ROUTE_HEADER_BYTES: usize = 40;
@@ -40,7 +41,8 @@ pub struct VerbsOptions {
     pub posts_max: u16,
     /// Requests that may be with the device at once, over all peers; each has a buffer. Posts beyond wait.
     pub sends: u16,
-    /// Buffers of the shared receive queue, over all peers.
+    /// Buffers of the shared receive queue, over all peers; by XRC, where it has queues with smaller buffers too, what
+    /// memory all of them take: as much as so many buffers for the longest message (V-17).
     pub receives: u16,
     /// Receives for datagrams (connection set-up only). One that finds none posted is lost, and comes again.
     pub datagrams: u16,
@@ -137,12 +139,15 @@ pub struct XrcOptions {
     /// How long a call waits for a connection to the same node that is being set up, to share it, before it makes one of
     /// its own; an eighth of [`VerbsOptions::handshake_timeout`] at most.
     pub wait: Nanos,
+    /// Which buffers this process has beside those for the longest message; `None`: those of [`SrqSizes::PAPER`] that are
+    /// smaller. Processes need not agree on it.
+    pub sizes: Option<SrqSizes>,
 }
 
 impl XrcOptions {
-    /// With a wait of 20 ms.
+    /// With a wait of 20 ms and buffers of the paper's sizes.
     pub const fn new(file: i32, file_id: [u64; 2]) -> Self {
-        XrcOptions { file, file_id, wait: Nanos::from_millis(20) }
+        XrcOptions { file, file_id, wait: Nanos::from_millis(20), sizes: None }
     }
 }
 
@@ -203,11 +208,10 @@ impl VerbsOptions {
         self.layout().bytes + u64::from(self.peers) * (super::peers::PEER_BYTES + nodes)
     }
 
-    /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
-    /// a receive's buffer) is used again only when that was polled or its queue pair destroyed. So the number of places
-    /// is the bound, and a queue of this depth can't overflow.
-    pub(super) fn cq_depth(&self) -> u32 {
-        u32::from(self.sends) + u32::from(self.receives) + u32::from(self.datagrams) + DATAGRAM_SENDS
+    /// Shared receive queues as `(bytes, count)` of their buffers, smallest first: what the budget of
+    /// [`receives`](Self::receives) comes to.
+    pub fn receive_buffers(&self) -> Vec<(u32, u32)> {
+        self.layout().queues.iter().map(|queue| (queue.bytes, queue.count)).collect()
     }
 
     /// Whether payload memory is registered on demand with a device that offers this. It is read and written where it
@@ -240,13 +244,21 @@ impl VerbsOptions {
     /// Where the buffers lie in the slab.
     pub(super) fn layout(&self) -> Layout {
         let message = u64::from(self.message_bytes()).next_multiple_of(64);
-        let datagram = ((ROUTE_HEADER_BYTES + SETUP_BYTES) as u64).next_multiple_of(64);
-        let receives = 0;
-        let sends = receives + message * u64::from(self.receives);
+        let datagram = ((ROUTE_HEADER_BYTES + SETUP_BYTES_MAX) as u64).next_multiple_of(64);
+        let queues = super::srq::lay_out(self.srq_sizes(), self.message_bytes(), self.receives);
+        let sends = queues.last().map_or(0, Queue::end);
         let datagrams = sends + message * u64::from(self.sends);
         let datagram_sends = datagrams + datagram * u64::from(self.datagrams);
         let bytes = datagram_sends + datagram * u64::from(DATAGRAM_SENDS);
-        Layout { message, datagram, receives, sends, datagrams, datagram_sends, bytes }
+        let receives: u32 = queues.iter().map(|queue| queue.count).sum();
+        let cq_depth = u32::from(self.sends) + receives + u32::from(self.datagrams) + DATAGRAM_SENDS;
+        Layout { message, datagram, queues, sends, datagrams, datagram_sends, bytes, cq_depth }
+    }
+
+    /// Sizes of buffers for messages that are not the longest.
+    fn srq_sizes(&self) -> SrqSizes {
+        let of = |xrc: XrcOptions| xrc.sizes.unwrap_or(SrqSizes::PAPER.below(self.message_bytes()));
+        self.xrc.map_or(SrqSizes::ONE, of)
     }
 
     /// Against each other and against the device.
@@ -261,9 +273,17 @@ impl VerbsOptions {
         // With XRC, all may be on one queue pair.
         let sends_max = self.xrc.map_or(u16::MAX.into(), |_| u64::from(limits.queue_depth).min(u16::MAX.into()));
         within("sends", self.sends.into(), 1, sends_max)?;
-        within("receives", self.receives.into(), 1, limits.srq_depth.into())?;
+        let sizes = self.srq_sizes();
+        let mut least = HEADER_BYTES_MAX as u64;
+        for &bytes in sizes.as_slice() {
+            within("srq_sizes", bytes.into(), least, u64::from(self.message_bytes()) - 1)?;
+            least = u64::from(bytes) + 1;
+        }
+        within("shared receive queues", sizes.as_slice().len() as u64 + 1, 1, limits.srqs.into())?;
+        let counts = super::srq::receives_for(sizes, self.message_bytes(), limits.srq_depth);
+        within("receives", self.receives.into(), counts.0, counts.1)?;
         within("datagrams", self.datagrams.into(), 1, limits.queue_depth.into())?;
-        within("sends + receives + datagrams", self.cq_depth().into(), 1, limits.cq_depth.into())?;
+        within("sends + receives + datagrams", self.layout().cq_depth.into(), 1, limits.cq_depth.into())?;
         within("memory_bytes", self.layout().bytes, 1, limits.mr_bytes.min(isize::MAX as u64))?;
         within("reads", self.reads.into(), u64::from(self.read), 255)?;
         within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
@@ -280,18 +300,23 @@ impl VerbsOptions {
 }
 
 /// Offsets in the slab, and sizes of its buffers, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// Of one buffer for a message.
+    /// Of one buffer for a message to send.
     pub message: u64,
     /// Of one buffer for a datagram.
     pub datagram: u64,
-    pub receives: u64,
+    /// The buffers of shared receive queues, from 0 on.
+    pub queues: Queues,
     pub sends: u64,
     pub datagrams: u64,
     pub datagram_sends: u64,
     /// Of all.
     pub bytes: u64,
+    /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
+    /// a receive's buffer) is used again only when that was polled or its queue pair destroyed. So the number of places
+    /// is the bound, and a queue of this depth can't overflow.
+    pub cq_depth: u32,
 }
 
 /// Why a verbs rail can't be opened.
@@ -409,7 +434,7 @@ mod tests {
         mrs: 100,
         mr_bytes: 1 << 30,
         pds: 1,
-        srqs: 1,
+        srqs: 4,
         srq_depth: 200,
         ahs: 100,
         reads_served: 4,
@@ -429,7 +454,39 @@ mod tests {
         assert_eq!(layout.bytes, 8 * layout.message + (7 + u64::from(DATAGRAM_SENDS)) * layout.datagram);
         assert_eq!(layout.sends, 5 * layout.message);
         assert_eq!(options.memory_bytes(), layout.bytes + 16 * 1000);
-        assert_eq!(options.cq_depth(), 3 + 5 + 7 + DATAGRAM_SENDS);
+        assert_eq!(layout.cq_depth, 3 + 5 + 7 + DATAGRAM_SENDS);
+        assert_eq!(options.receive_buffers(), [(options.message_bytes(), 5)], "by RC there is one queue");
+    }
+
+    fn with_sizes(sizes: &[u32]) -> VerbsOptions {
+        let xrc = XrcOptions { sizes: SrqSizes::new(sizes), ..XrcOptions::new(3, [1, 2]) };
+        assert!(xrc.sizes.is_some());
+        VerbsOptions { xrc: Some(xrc), ..VerbsOptions::new(2, 0) }
+    }
+
+    /// V-17: several queues take no more than one did, each has as many buffers as the others, and every completion has room.
+    #[test]
+    fn queues_of_all_sizes_share_one_budget() {
+        let one = with_sizes(&[]);
+        let message = one.layout().message;
+        assert_eq!(one.receive_buffers(), [(one.message_bytes(), 128)]);
+        let paper = VerbsOptions { xrc: Some(XrcOptions::new(3, [1, 2])), ..one.clone() };
+        let buffers = paper.receive_buffers();
+        let sizes: Vec<u32> = buffers.iter().map(|(bytes, _)| *bytes).collect();
+        assert_eq!(sizes, [256, 512, 1024, 2048, 4096, 8192, paper.message_bytes()]);
+        let (row, count) = (16_128 + message, buffers[0].1);
+        assert!(buffers.iter().all(|(_, each)| *each == count));
+        assert!(u64::from(count) * row <= 128 * message && u64::from(count + 1) * row > 128 * message);
+        assert!(paper.memory_bytes() <= one.memory_bytes());
+        assert_eq!(paper.layout().cq_depth, 64 + 7 * count + 64 + DATAGRAM_SENDS);
+        let layout = paper.layout();
+        let ends: Vec<u64> = layout.queues.iter().map(Queue::end).collect();
+        assert!(layout.queues.iter().skip(1).zip(&ends).all(|(queue, end)| queue.at == *end));
+        assert_eq!(layout.sends, ends[6]);
+        let small = VerbsOptions { eager_bytes_max: 1024, segment_bytes: 1024, ..paper };
+        let sizes: Vec<u32> = small.receive_buffers().iter().map(|(bytes, _)| *bytes).collect();
+        assert_eq!(sizes, [256, 512, 1024, 1280], "those that are smaller than the longest message");
+        assert_eq!(with_sizes(&[300]).layout().queues[0].stride, 320, "buffers start at cache lines");
     }
 
     #[test]
@@ -456,6 +513,13 @@ mod tests {
                 VerbsOptions { moderation: Moderation { count: 2, period_us: 0 }, ..good.clone() },
             ),
             ("moderation.count", VerbsOptions { moderation: Moderation { count: 0, period_us: 2 }, ..good.clone() }),
+            ("srq_sizes", with_sizes(&[255])),
+            ("srq_sizes", with_sizes(&[512, 512])),
+            ("srq_sizes", with_sizes(&[512, 256])),
+            ("srq_sizes", with_sizes(&[good.message_bytes()])),
+            ("shared receive queues", with_sizes(&[256, 257, 258, 259])),
+            ("receives", VerbsOptions { receives: 1, ..with_sizes(&[256]) }),
+            ("receives", VerbsOptions { receives: 203, ..with_sizes(&[256]) }),
             ("resend_first", VerbsOptions { resend_first: Nanos(0), ..good.clone() }),
             ("reopen_first", VerbsOptions { reopen_first: Nanos(0), ..good.clone() }),
         ] {

@@ -1,8 +1,8 @@
-//! Messages: from the shared receive queue to their place, and the queue's refilling.
+//! Messages: from the shared receive queues to their place, and the queues' refilling.
 //!
-//! Each message is one packet, header and payload. It is copied out of its buffer at once; buffers go back to the queue
-//! when a quarter of them is free. A peer can send before its READY is here (V-4): such messages keep their buffers until
-//! it has come, and are nobody's if it never does.
+//! Each message is one packet, header and payload. It is copied out of its buffer at once; buffers go back to their queue
+//! when a quarter of that queue's is free, whatever the other queues have: that is each queue's low-water mark. A peer can
+//! send before its READY is here (V-4): such messages keep their buffers until it has come, and are nobody's if it never does.
 
 use std::collections::VecDeque;
 
@@ -11,36 +11,66 @@ use rerail_core::wire::{HEADER_BYTES_MAX, stream};
 use rerail_verbs::contract::{Completion, Device, PostError, RecvRequest, Sge, Status};
 
 use super::link::Phase;
+use super::srq::{QUEUES_MAX, Queue, Queues};
 use super::{Tag, VerbsRail, codes};
 use crate::rail::Sink;
 
 /// Receives posted with one call.
 const REFILL: usize = 16;
 
-/// Who has which buffer of the shared receive queue.
+/// Bits of a buffer's number that are its place in its queue; those above are the queue.
+const PLACE_BITS: u32 = 24;
+
+/// Who has which buffer of the shared receive queues.
 #[derive(Debug)]
 pub(super) struct Receives {
-    /// Not posted.
-    free: Vec<u32>,
-    /// So many free ones are posted again.
-    refill_at: usize,
+    /// In the order of [`Layout::queues`](super::options::Layout).
+    queues: heapless::Vec<Free, QUEUES_MAX>,
+    /// One bit for each queue that is to be refilled.
+    low: u8,
     /// Filled before their peer was known to be authentic: buffer, bytes, link.
     held: VecDeque<(u32, u32, u32)>,
 }
 
+/// A queue's buffers that are not posted.
+#[derive(Debug)]
+struct Free {
+    places: Vec<u32>,
+    /// So many are posted again.
+    refill_at: usize,
+}
+
 impl Receives {
-    pub fn new(receives: u16) -> Self {
-        Receives {
-            free: (0..receives.into()).collect(),
-            refill_at: usize::from(receives).div_ceil(4),
-            held: VecDeque::new(),
-        }
+    pub fn new(queues: &Queues) -> Self {
+        const { assert!(QUEUES_MAX <= u8::BITS as usize) };
+        let numbers = |queue: u32, count: u32| (0..count).map(move |place| queue << PLACE_BITS | place).collect();
+        let free = |(queue, layout): (u32, &Queue)| Free {
+            places: numbers(queue, layout.count),
+            refill_at: layout.count.div_ceil(4) as usize,
+        };
+        Receives { queues: (0..).zip(queues).map(free).collect(), low: 0, held: VecDeque::new() }
     }
 
     /// Whether buffers are to be posted again.
     pub fn is_low(&self) -> bool {
-        self.free.len() >= self.refill_at
+        self.low != 0
     }
+
+    /// A buffer is free.
+    fn give_back(&mut self, place: u32) {
+        let queue = place >> PLACE_BITS;
+        let free = &mut self.queues[queue as usize];
+        free.places.push(place);
+        if free.places.len() >= free.refill_at {
+            self.low |= 1 << queue;
+        }
+    }
+}
+
+/// Where a buffer lies in the slab.
+fn place_of(queues: &Queues, place: u32) -> u64 {
+    let queue = &queues[(place >> PLACE_BITS) as usize];
+    queue.at + u64::from(place & ((1 << PLACE_BITS) - 1)) * queue.stride
 }
 
 impl<D: Device> VerbsRail<D> {
@@ -49,11 +79,11 @@ impl<D: Device> VerbsRail<D> {
         let index = self.by_number.get(&completion.qp).copied();
         let Some((index, link)) = index.and_then(|index| Some((index, self.links.get_mut(index)?))) else {
             // Of a queue pair that is gone.
-            self.receives.free.push(place);
+            self.receives.give_back(place);
             return;
         };
         if completion.status != Status::Success {
-            self.receives.free.push(place);
+            self.receives.give_back(place);
             self.fail(index, Some(codes::of_status(completion.status)));
         } else if link.phase == Phase::Called {
             self.receives.held.push_back((place, completion.bytes, index));
@@ -72,14 +102,14 @@ impl<D: Device> VerbsRail<D> {
             match &mut sink {
                 _ if link != index => self.receives.held.push_back((place, bytes, link)),
                 Some(sink) => self.deliver_message(place, bytes, index, *sink),
-                None => self.receives.free.push(place),
+                None => self.receives.give_back(place),
             }
         }
     }
 
     fn deliver_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) {
         let taken = self.place_message(place, bytes, index, sink);
-        self.receives.free.push(place);
+        self.receives.give_back(place);
         if !taken {
             self.counters.corrupt += 1;
             if let Some(link) = self.links.get_mut(index) {
@@ -93,7 +123,7 @@ impl<D: Device> VerbsRail<D> {
     fn place_message(&mut self, place: u32, bytes: u32, index: u32, sink: &mut dyn Sink) -> bool {
         let Some(link) = self.links.get(index).filter(|link| link.stands && !link.is_deaf) else { return true };
         let peer = link.peer;
-        let at = self.layout.receives + u64::from(place) * self.layout.message;
+        let at = place_of(&self.layout.queues, place);
         let bytes = bytes as usize;
         let front = &mut self.scratch.header[..bytes.min(HEADER_BYTES_MAX)];
         self.slab.get(at, front);
@@ -119,25 +149,31 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Posts the free buffers again: where they are many, or whatever their number.
+    /// Posts the free buffers again: of queues that have many, or of all (V-17).
     pub(super) fn refill(&mut self, all: bool) -> Result<(), PostError> {
         if !all && !self.receives.is_low() {
             return Ok(());
         }
         let mut sges = [Sge::default(); REFILL];
-        while !self.receives.free.is_empty() {
-            let first = self.receives.free.len().saturating_sub(REFILL);
-            let free = &self.receives.free[first..];
-            for (sge, place) in sges.iter_mut().zip(free) {
-                let at = self.layout.receives + u64::from(*place) * self.layout.message;
-                *sge = self.slab.sge(at, self.options.message_bytes());
+        for (number, (queue, srq)) in self.layout.queues.iter().zip(&self.objects.srqs).enumerate() {
+            if !all && self.receives.low & 1 << number == 0 {
+                continue;
             }
-            let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
-                .map(|(place, sge)| RecvRequest { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })
-                .collect();
-            self.device.post_srq_recv(self.objects.srq, &requests)?;
-            self.receives.free.truncate(first);
+            let places = &mut self.receives.queues[number].places;
+            while !places.is_empty() {
+                let first = places.len().saturating_sub(REFILL);
+                let free = &places[first..];
+                for (sge, place) in sges.iter_mut().zip(free) {
+                    *sge = self.slab.sge(place_of(&self.layout.queues, *place), queue.bytes);
+                }
+                let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
+                    .map(|(place, sge)| RecvRequest { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })
+                    .collect();
+                self.device.post_srq_recv(srq.id, &requests)?;
+                places.truncate(first);
+            }
         }
+        self.receives.low = 0;
         Ok(())
     }
 }

@@ -153,7 +153,7 @@ impl<D: Device> VerbsRail<D> {
         self.revival.times = self.revival.times.wrapping_add(1);
         self.broken = false;
         (self.objects, self.port, self.registry) = (objects, port, registry);
-        self.receives = Receives::new(self.options.receives);
+        self.receives = Receives::new(&self.layout.queues);
         self.datagrams = Datagrams::new(self.options.datagrams);
         // A port that is down has no connections that could be ended.
         self.outage = (!usable).then_some(Outage { until: None });

@@ -143,7 +143,7 @@ impl<D: Device> VerbsRail<D> {
         let initiator = link.initiator();
         let (qp, srq_number) = match &link.ends {
             Ends::Rc(qp, _) => (qp.id, None),
-            Ends::Xrc(halves) => (self.initiators.qp_of(halves), Some(halves.srq)),
+            Ends::Xrc(halves) => (self.initiators.qp_of(halves), Some(halves.srqs.holding(bytes))), // V-17
         };
         let request = SendRequest::new(Tag::Work.id(place, work.generation), op, memory);
         let request = SendRequest { srq_number, ..request };

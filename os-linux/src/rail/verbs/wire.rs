@@ -1,8 +1,8 @@
 //! The datagrams that set a connection up, byte for byte: rules V-1 to V-4 of `conformance/PROTOCOL.md`.
 //!
-//! One size, less than the least MTU (256 bytes), so a message is one packet. Nothing here computes a MAC: [`Setup::emit`]
-//! leaves its place zero and [`signed`] says what it covers. A successful parse says that a message is well formed, never
-//! that it is genuine.
+//! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for what says which shared receive
+//! queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`] leaves its place zero and
+//! [`signed`] says what it covers. A successful parse says that a message is well formed, never that it is genuine.
 //!
 //! Invariants: little-endian; `emit(parse(b))` is `b` but for the MAC; what a kind does not carry is zero.
 
@@ -14,18 +14,27 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmut
 /// The first four bytes, read as a little-endian number: `RERV`.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"RERV");
 /// The version.
-pub const VERSION: u8 = 2;
-/// Bytes of a message.
+pub const VERSION: u8 = 3;
+/// Bytes of a message, but for what stands behind its MAC.
 pub const SETUP_BYTES: usize = 176;
-/// Bytes that the MAC covers: all before it.
+/// Bytes before the MAC, which covers these and those behind it.
 pub const SIGNED_BYTES: usize = SETUP_BYTES - MAC_BYTES;
 /// Starts the MAC's transcript.
 pub const SETUP_LABEL: &[u8] = b"rerail verbs set-up 1";
+/// Shared receive queues of one process that a message can name beside that of the longest messages (V-17).
+pub const SMALLER_MAX: usize = 7;
+/// Bytes of a message that names them.
+pub const SETUP_BYTES_MAX: usize = SETUP_BYTES + SMALLER_BYTES;
+/// Bytes of their list.
+const SMALLER_BYTES: usize = SMALLER_MAX * size_of::<SrqLayout>();
 
 /// Numbers of queue pairs and of packets have so many bits.
 const NUMBER_BITS: u32 = 24;
 /// The first LID that is no port's (InfiniBand specification, 4.1.3).
 const LID_END: u16 = 0xC000;
+
+/// A message's bytes.
+pub type Message = heapless::Vec<u8, SETUP_BYTES_MAX>;
 
 /// A number that is used once.
 pub type Nonce = [u8; NONCE_BYTES];
@@ -121,12 +130,52 @@ pub struct Terms {
 /// One end of a connection by XRC (V-14).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XrcTerms {
-    /// Number of its shared receive queue (24 bits).
-    pub srq: u32,
+    /// Its shared receive queues.
+    pub srqs: Srqs,
     /// Number of the target that its initiator is connected to already, on the hearer's node; 0: to none yet.
     pub through: u32,
     /// Number of the target by which it receives from the hearer; 0 in a request, where there is none yet.
     pub target: u32,
+}
+
+/// The shared receive queues of a process (xrc-2008, V.A: SXRC-MSRQ).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Srqs {
+    /// Number of the one whose buffers hold every message (24 bits).
+    pub whole: u32,
+    /// Those with smaller buffers, ascending; behind the last of them [`Srq::NONE`].
+    pub smaller: [Srq; SMALLER_MAX],
+}
+
+/// A shared receive queue with buffers that do not hold every message.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Srq {
+    /// Its number (24 bits).
+    pub number: u32,
+    /// Bytes of one of its buffers: more than 0, and less than the longest message.
+    pub bytes: u32,
+}
+
+impl Srq {
+    /// None.
+    pub const NONE: Srq = Srq { number: 0, bytes: 0 };
+}
+
+impl Srqs {
+    /// Number of the queue for a message of so many bytes: the one with the smallest buffers that hold it (V-17).
+    #[inline]
+    pub fn holding(&self, bytes: usize) -> u32 {
+        // Small messages, which are many, find theirs first; who sends a large one copies thousands of bytes anyway.
+        for srq in &self.smaller {
+            if bytes <= srq.bytes as usize {
+                return srq.number;
+            }
+            if srq.bytes == 0 {
+                break;
+            }
+        }
+        self.whole
+    }
 }
 
 /// Why somebody refuses.
@@ -180,29 +229,39 @@ struct SetupLayout {
     mac: [u8; MAC_BYTES],
 }
 
-/// What the MAC covers, in this order: the label, the message but for its MAC.
-pub fn signed(message: &[u8; SETUP_BYTES]) -> [&[u8]; 3] {
-    let (signed, _mac) = message.split_at(SIGNED_BYTES);
-    [SETUP_LABEL, signed, &[]] // V-3
+#[derive(Clone, Copy, Default, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct SrqLayout {
+    number: U32,
+    bytes: U32,
 }
 
-/// The MAC's place.
-pub fn mac_of(message: &[u8; SETUP_BYTES]) -> &[u8; MAC_BYTES] {
-    let layout: &SetupLayout = transmute_ref!(message);
-    &layout.mac
+/// What the MAC covers, in this order: the label, the message but for its MAC. The message is one that parses.
+pub fn signed(message: &[u8]) -> [&[u8]; 3] {
+    let (before, rest) = message.split_at(SIGNED_BYTES);
+    [SETUP_LABEL, before, &rest[MAC_BYTES..]] // V-3
+}
+
+/// The MAC, of a message that parses.
+pub fn mac_of(message: &[u8]) -> &[u8; MAC_BYTES] {
+    let mac = message[SIGNED_BYTES..].first_chunk();
+    mac.unwrap_or(&[0; MAC_BYTES])
 }
 
 /// Writes the MAC into its place.
-pub fn seal(message: &mut [u8; SETUP_BYTES], mac: &[u8; MAC_BYTES]) {
-    message[SIGNED_BYTES..].copy_from_slice(mac);
+pub fn seal(message: &mut Message, mac: &[u8; MAC_BYTES]) {
+    message[SIGNED_BYTES..SETUP_BYTES].copy_from_slice(mac);
 }
 
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
     /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`,
-    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`.
-    pub fn parse(bytes: &[u8; SETUP_BYTES]) -> Result<Setup, WireError> {
-        let layout: &SetupLayout = transmute_ref!(bytes);
+    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`, `setup.smaller`; or its length
+    /// (`setup.bytes`).
+    pub fn parse(bytes: &[u8]) -> Result<Setup, WireError> {
+        let length = WireError { field: "setup.bytes", value: bytes.len() as u64 };
+        let (front, behind) = bytes.split_first_chunk::<SETUP_BYTES>().ok_or(length)?;
+        let layout: &SetupLayout = transmute_ref!(front);
         ensure("setup.magic", layout.magic.get() == MAGIC, layout.magic.get().into())?; // V-1
         ensure("setup.version", layout.version == VERSION, layout.version.into())?;
         ensure("setup.reserved", layout.reserved == 0, layout.reserved.into())?;
@@ -213,7 +272,7 @@ impl Setup {
             mtu: layout.mtu.get(),
             reads_served: layout.reads_served,
             message_bytes: layout.message_bytes.get(),
-            xrc: layout.xrc()?,
+            xrc: layout.xrc(behind)?,
         };
         let left = Left { drained: layout.left & 1 != 0, target_dead: layout.left & 2 != 0 };
         let target = layout.target.get();
@@ -247,7 +306,7 @@ impl Setup {
     }
 
     /// Writes it, with a MAC of zeros.
-    pub fn emit(&self) -> [u8; SETUP_BYTES] {
+    pub fn emit(&self) -> Message {
         let none = ([0; NONCE_BYTES], Terms::default());
         let (kind, (answers, terms), reason) = match self.kind {
             SetupKind::Request(terms) => (1, (none.0, terms), 0),
@@ -260,8 +319,9 @@ impl Setup {
             SetupKind::Ready { target, .. } => ((target != 0).then_some(XrcTerms { target, ..XrcTerms::default() }), 0),
             SetupKind::Refusal { left, .. } => (None, u8::from(left.drained) | u8::from(left.target_dead) << 1),
         };
+        let names_queues = xrc.is_some() && matches!(kind, 1 | 2);
         let (transport, xrc) = (u8::from(xrc.is_some()), xrc.unwrap_or_default());
-        transmute!(SetupLayout {
+        let front: [u8; SETUP_BYTES] = transmute!(SetupLayout {
             magic: U32::new(MAGIC),
             version: VERSION,
             kind,
@@ -282,31 +342,65 @@ impl Setup {
             lid: U16::new(self.at.lid),
             left,
             reserved: 0,
-            srq: U32::new(xrc.srq),
+            srq: U32::new(xrc.srqs.whole),
             through: U32::new(xrc.through),
             target: U32::new(xrc.target),
             nonce: self.nonce,
             answers,
             mac: [0; MAC_BYTES],
-        })
+        });
+        let mut message = Message::new();
+        // As long as they may be together.
+        let _ = message.extend_from_slice(&front);
+        if names_queues {
+            let list = xrc.srqs.smaller.map(|it| SrqLayout { number: it.number.into(), bytes: it.bytes.into() });
+            let _ = message.extend_from_slice(list.as_bytes());
+        }
+        message
     }
 }
 
 impl SetupLayout {
-    /// What it says of XRC: with RC, nothing.
-    fn xrc(&self) -> Result<Option<XrcTerms>, WireError> {
-        let found = XrcTerms { srq: self.srq.get(), through: self.through.get(), target: self.target.get() };
+    /// What it says of XRC, some of it behind the MAC: with RC, nothing.
+    fn xrc(&self, behind: &[u8]) -> Result<Option<XrcTerms>, WireError> {
+        let length = WireError { field: "setup.bytes", value: (SETUP_BYTES + behind.len()) as u64 };
+        let list = match behind {
+            [] => [SrqLayout::default(); SMALLER_MAX],
+            behind => *<[SrqLayout; SMALLER_MAX]>::ref_from_bytes(behind).map_err(|_| length)?,
+        };
+        let smaller = list.map(|it| Srq { number: it.number.get(), bytes: it.bytes.get() });
+        let srqs = Srqs { whole: self.srq.get(), smaller };
+        let found = XrcTerms { srqs, through: self.through.get(), target: self.target.get() };
         let is_xrc = self.transport == 1;
         ensure("setup.transport", is_xrc && self.kind != 4 || self.transport == 0, self.transport.into())?;
         let said = |kinds: &[u8]| is_xrc && kinds.contains(&self.kind);
         // V-2, V-14
-        ensure("setup.srq", found.srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || found.srq == 0), found.srq.into())?;
+        let srq = srqs.whole;
+        ensure("setup.srq", srq >> NUMBER_BITS == 0 && (said(&[1, 2]) || srq == 0), srq.into())?;
+        if behind.is_empty() == said(&[1, 2]) {
+            return Err(length);
+        }
+        srqs.checked(self.message_bytes.get())?;
         let through = found.through;
         ensure("setup.through", through >> NUMBER_BITS == 0 && (said(&[1, 2]) || through == 0), through.into())?;
         let has_target = found.target != 0;
         let fits = found.target >> NUMBER_BITS == 0 && has_target == said(&[2, 3]);
         ensure("setup.target", fits, found.target.into())?;
         Ok(is_xrc.then_some(found))
+    }
+}
+
+impl Srqs {
+    /// V-17: smaller than the longest message, ascending, and zeros behind the last.
+    fn checked(&self, message_bytes: u32) -> Result<(), WireError> {
+        let mut before = Srq::NONE;
+        for (place, &srq) in self.smaller.iter().enumerate() {
+            let follows = place == 0 || before != Srq::NONE;
+            let fits = srq.number >> NUMBER_BITS == 0 && (before.bytes + 1..message_bytes).contains(&srq.bytes);
+            ensure("setup.smaller", srq == Srq::NONE || follows && fits, srq.bytes.into())?;
+            before = srq;
+        }
+        Ok(())
     }
 }
 
@@ -339,123 +433,5 @@ fn ensure(field: &'static str, holds: bool, value: u64) -> Result<(), WireError>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn sample(kind: SetupKind) -> Setup {
-        Setup { rail: 2, job: 0x1122_3344_5566_7788, from: 7, to: 9, attempt: 3, at: AT, nonce: [0xA1; 32], kind }
-    }
-
-    const AT: Whereabouts = Whereabouts { qp: 0x00_0A0B, lid: 0x0C0D, gid: [0xE7; 16] };
-    const TERMS: Terms =
-        Terms { qp: 0x00_1234, psn: 0xAB_CDEF, mtu: 2048, reads_served: 4, message_bytes: 0x1_0100, xrc: None };
-    const XRC: XrcTerms = XrcTerms { srq: 0x00_5566, through: 0x00_7788, target: 0x00_99AA };
-
-    fn kinds() -> [SetupKind; 7] {
-        let answers = [0xB2; 32];
-        let left = Left { drained: true, target_dead: false };
-        let asked = XrcTerms { target: 0, ..XRC };
-        [
-            SetupKind::Request(TERMS),
-            SetupKind::Reply { terms: TERMS, answers },
-            SetupKind::Ready { answers, target: 0 },
-            SetupKind::Refusal { answers, reason: Reason::Full, left },
-            SetupKind::Request(Terms { xrc: Some(asked), ..TERMS }),
-            SetupKind::Reply { terms: Terms { xrc: Some(XRC), ..TERMS }, answers },
-            SetupKind::Ready { answers, target: XRC.target },
-        ]
-    }
-
-    /// V-1 and V-2, byte for byte.
-    #[test]
-    fn a_reply_stands_byte_for_byte() {
-        let bytes = sample(kinds()[1]).emit();
-        let mut expected =
-            b"RERV\x02\x02\x02\x00\x88\x77\x66\x55\x44\x33\x22\x11\x07\0\0\0\x09\0\0\0\x03\0\0\0".to_vec();
-        expected.extend(b"\x34\x12\0\0\xEF\xCD\xAB\0\x00\x08\x04\0\x00\x01\x01\0\x0B\x0A\0\0");
-        expected.extend([0xE7; 16]);
-        expected.extend(b"\x0D\x0C\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-        expected.extend([0xA1; 32]);
-        expected.extend([0xB2; 32]);
-        expected.extend([0; 32]);
-        assert_eq!(bytes.to_vec(), expected);
-        const { assert!(SETUP_BYTES <= 256, "one packet on any link") };
-        // V-14: by XRC.
-        let bytes = sample(kinds()[5]).emit();
-        expected[39] = 1;
-        expected[68..80].copy_from_slice(b"\x66\x55\0\0\x88\x77\0\0\xAA\x99\0\0");
-        assert_eq!(bytes.to_vec(), expected);
-    }
-
-    #[test]
-    fn every_kind_comes_back() {
-        for kind in kinds() {
-            assert_eq!(Setup::parse(&sample(kind).emit()), Ok(sample(kind)));
-        }
-        for code in 1..=7 {
-            assert_eq!(Reason::from_code(code).map(|reason| reason as u8), Ok(code));
-        }
-    }
-
-    /// V-2: each field that is wrong is named.
-    #[test]
-    fn errors_name_the_field() {
-        let cases: [(usize, usize, u8, &str); 25] = [
-            (0, 0, b'X', "setup.magic"),
-            (0, 4, 3, "setup.version"),
-            (0, 5, 5, "setup.kind"),
-            (0, 7, 1, "setup.reason"),
-            (3, 7, 9, "setup.reason"),
-            (0, 24, 0, "setup.attempt"),
-            (0, 31, 1, "setup.qp"),
-            (0, 35, 1, "setup.psn"),
-            (0, 36, 1, "setup.mtu"),
-            (0, 39, 2, "setup.transport"),
-            (3, 39, 1, "setup.transport"),
-            (4, 39, 0, "setup.srq"),
-            (0, 47, 1, "setup.datagrams"),
-            (0, 65, 0xC0, "setup.lid"),
-            (0, 66, 1, "setup.left"),
-            (3, 66, 4, "setup.left"),
-            (0, 67, 1, "setup.reserved"),
-            (4, 71, 1, "setup.srq"),
-            (4, 75, 1, "setup.through"),
-            (6, 72, 1, "setup.through"),
-            (4, 76, 1, "setup.target"),
-            (5, 79, 1, "setup.target"),
-            (2, 28, 1, "setup.terms"),
-            (0, 112, 1, "setup.answers"),
-            (3, 40, 1, "setup.terms"),
-        ];
-        for (kind, at, value, field) in cases {
-            let mut bytes = sample(kinds()[kind]).emit();
-            bytes[at] = value;
-            assert_eq!(Setup::parse(&bytes).map_err(|error| error.field), Err(field), "byte {at}");
-        }
-    }
-
-    /// V-3: the MAC covers every byte but its own.
-    #[test]
-    fn the_mac_covers_all_but_itself() {
-        let mut bytes = sample(kinds()[0]).emit();
-        seal(&mut bytes, &[7; 32]);
-        assert_eq!(mac_of(&bytes), &[7; 32]);
-        let [label, message, rest] = signed(&bytes);
-        assert_eq!((label, message.len() + 32, rest.len()), (SETUP_LABEL, SETUP_BYTES, 0));
-    }
-
-    proptest! {
-        /// What parses is what would be emitted, whatever the bytes.
-        #[test]
-        fn one_meaning_one_form(kind in 0usize..7, edits in proptest::collection::vec((0usize..144, any::<u8>()), 0..4)) {
-            let mut bytes = sample(kinds()[kind]).emit();
-            for (at, value) in edits {
-                bytes[at] = value;
-            }
-            if let Ok(setup) = Setup::parse(&bytes) {
-                prop_assert_eq!(setup.emit(), bytes);
-            }
-        }
-    }
-}
+#[path = "wire_tests.rs"]
+mod tests;

@@ -1,43 +1,121 @@
 //! What a world shows of itself, for the checkers: objects of devices, how full tables became, what was counted.
 //!
-//! Each figure comes from two sides that know nothing of each other: the devices count what exists, rails what they hold;
+//! Each figure comes from two sides that know nothing of each other: the devices count what exists, rails what they hold of
+//! it for a time; how many connections that takes the core says, by its subchannels, and what a rail has once the scenario;
 //! the core counts packets where they leave and where they come; the ledger counts messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use rerail_core::endpoint::{Stats, Usage};
-use rerail_core::ids::CounterId;
+use rerail_core::endpoint::{RailState, Stats, Usage};
+use rerail_core::ids::{CounterId, PeerId};
+use rerail_core::rail::RailKind;
+use rerail_core::wire::HEADER_BYTES_MAX;
+use rerail_linux::driver::Engine;
 use rerail_linux::rail::RailUsage;
 use rerail_linux::rail::verbs::VerbsOptions;
 
 use crate::check::Ledger;
 use crate::hca::Objects;
+use crate::scenario::VerbsSpec;
 use crate::world::View;
 
 /// What is there, what should be, or may be: for [`Ending`](crate::check::Ending)'s lists.
 type Facts = Vec<(String, u64, u64)>;
 
-/// Objects of devices: what should be left, and what is.
-pub fn objects(view: &View<'_>) -> Facts {
+/// Objects of devices: what should be left, and what is. For so many completions rails may wait still that devices keep back.
+pub fn objects(view: &View<'_>, waited_for: u64) -> Facts {
     let mut all = Facts::new();
-    let (mut owned, mut shares) = (0, false);
+    let mut owned = 0;
     for rank in 0..view.size() {
         let found = view.objects_of(rank);
         owned += count(&found);
-        shares |= found.xrcds > 0;
-        let holds =
-            view.engine(rank).filter(|_| view.is_alive(rank)).map(|engine| held(engine.rails().map(|it| it.usage)));
-        let alive = holds.is_some();
-        compare(&mut all, rank, &expected(found.contexts, holds), &found);
-        if let Some(engine) = view.engine(rank).filter(|_| alive) {
+        let engine = view.engine(rank).filter(|_| view.is_alive(rank));
+        let holds = engine.map(|engine| Holds {
+            rails: held(engine.rails().map(|it| it.usage)),
+            pairs: QueuePairs::of(view, rank, engine).and_failed(view.verbs().xrc, waited_for),
+        });
+        compare(&mut all, rank, &expected(&Made::of(view.verbs()), (found.contexts, found.qps), holds), &found);
+        if let Some(engine) = engine {
             all.push((format!("rank {rank}: registrations for requests"), 0, engine.registrations() as u64));
         }
     }
     // Several processes may have one XRC target, or domain: what they have is not what there is.
-    if !shares {
+    if !view.verbs().xrc {
         all.push(("objects of devices in all, and those of processes".into(), owned, view.device_objects() as u64));
     }
     all
+}
+
+/// What a rail makes once, by its scenario, where that is not one of each.
+struct Made {
+    shared_queues: u32,
+    domains: u32,
+}
+
+impl Made {
+    fn of(spec: &VerbsSpec) -> Made {
+        if !spec.xrc {
+            return Made { shared_queues: 1, domains: 0 };
+        }
+        // V-17
+        let longest = spec.eager_bytes_max.max(spec.segment_bytes) as usize + HEADER_BYTES_MAX;
+        let usual = || [256, 512, 1024, 2048, 4096, 8192].into_iter().filter(|size| *size < longest).count();
+        let smaller = spec.srq_sizes.as_ref().map_or_else(usual, Vec::len);
+        Made { shared_queues: smaller as u32 + 1, domains: 1 }
+    }
+}
+
+/// How many connected queue pairs the subchannels of a process need over verbs rails: those that stand at least, those that are
+/// being opened, or wait for it, too at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct QueuePairs {
+    least: u32,
+    most: u32,
+}
+
+impl QueuePairs {
+    fn of(view: &View<'_>, rank: u32, engine: &Engine) -> QueuePairs {
+        let by_xrc = view.verbs().xrc;
+        let verbs = engine.rails().filter(|rail| rail.kind == RailKind::Verbs);
+        let rails = verbs.map(|rail| {
+            let state = |peer: u32| Some(engine.endpoint().rail_health(PeerId(peer), rail.id)?.state);
+            let hosts = |which: fn(RailState) -> bool| {
+                let peers = (0..view.size()).filter(|peer| *peer != rank && state(*peer).is_some_and(which));
+                peers.map(|peer| view.host_of(peer)).collect::<Vec<u32>>()
+            };
+            let stand = QueuePairs::for_peers(by_xrc, &hosts(|state| state == RailState::Up));
+            let wanted = QueuePairs::for_peers(by_xrc, &hosts(|state| state != RailState::Idle));
+            QueuePairs { least: stand.least, most: wanted.most }
+        });
+        rails
+            .fold(QueuePairs::default(), |sum, it| QueuePairs { least: sum.least + it.least, most: sum.most + it.most })
+    }
+
+    /// Beside these, of so many connections that have failed.
+    fn and_failed(self, by_xrc: bool, connections: u64) -> QueuePairs {
+        let each = if by_xrc { 2 } else { 1 };
+        QueuePairs {
+            most: self.most.saturating_add(connections.saturating_mul(each).min(u32::MAX.into()) as u32),
+            ..self
+        }
+    }
+
+    /// Those of one rail to peers on these hosts. By RC one each. By XRC a target for each of them, which sends by it; an
+    /// initiator for each node, or more where calls did not wait for each other (V-15), one for each peer at most.
+    fn for_peers(by_xrc: bool, hosts: &[u32]) -> QueuePairs {
+        let (peers, nodes) = (hosts.len() as u32, hosts.iter().collect::<BTreeSet<_>>().len() as u32);
+        if by_xrc {
+            QueuePairs { least: peers + nodes, most: 2 * peers }
+        } else {
+            QueuePairs { least: peers, most: peers }
+        }
+    }
+}
+
+/// What a living process has of devices beside what its rails make once.
+struct Holds {
+    rails: RailUsage,
+    pairs: QueuePairs,
 }
 
 fn count(objects: &Objects) -> u64 {
@@ -45,32 +123,30 @@ fn count(objects: &Objects) -> u64 {
     [pds, mrs, cqs, qps, srqs, ahs, xrcds].into_iter().map(u64::from).sum()
 }
 
-/// What a process's rails say that they hold, together.
+/// What a process's rails say that they hold for a time, together.
 fn held(rails: impl Iterator<Item = RailUsage>) -> RailUsage {
     rails.fold(RailUsage::default(), |sum, rail| RailUsage {
-        connections: sum.connections + rail.connections,
-        queue_pairs: sum.queue_pairs + rail.queue_pairs,
-        domains: sum.domains + rail.domains,
         registrations: sum.registrations + rail.registrations,
         datagrams: sum.datagrams + rail.datagrams,
+        ..sum
     })
 }
 
-/// What a process may have of devices, `devices` of which work: what each verbs rail makes once, and what it holds.
-/// `None`: the process was killed.
-fn expected(devices: u32, holds: Option<RailUsage>) -> Objects {
-    let Some(holds) = holds else { return Objects::default() };
+/// What a process may have of devices, of which so many work: what each verbs rail makes once, and what it holds. Of queue pairs
+/// the number that is there, where it is one of those that may be. `None`: the process was killed.
+fn expected(made: &Made, (devices, queue_pairs): (u32, u32), holds: Option<Holds>) -> Objects {
+    let Some(Holds { rails, pairs }) = holds else { return Objects::default() };
     Objects {
         contexts: devices,
         pds: devices,
         // One for the buffers, ...
-        mrs: devices + holds.registrations,
+        mrs: devices + rails.registrations,
         cqs: devices,
         // ... one for datagrams.
-        qps: devices + holds.queue_pairs,
-        srqs: devices,
-        ahs: holds.datagrams,
-        xrcds: holds.domains,
+        qps: queue_pairs.clamp(devices + pairs.least, devices + pairs.most),
+        srqs: devices * made.shared_queues,
+        ahs: rails.datagrams,
+        xrcds: devices * made.domains,
         registered_bytes: 0,
     }
 }

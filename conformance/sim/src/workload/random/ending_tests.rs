@@ -5,7 +5,12 @@ use rerail_core::endpoint::InUse;
 use super::*;
 
 const DEVICES: u32 = 2;
-const HOLDS: RailUsage = RailUsage { connections: 3, queue_pairs: 3, domains: 0, registrations: 5, datagrams: 1 };
+const RC: Made = Made { shared_queues: 1, domains: 0 };
+
+fn holds() -> Option<Holds> {
+    let rails = RailUsage { registrations: 5, datagrams: 1, ..RailUsage::default() };
+    Some(Holds { rails, pairs: QueuePairs { least: 3, most: 3 } })
+}
 
 fn differ(expected: &Objects, found: &Objects) -> Vec<String> {
     let mut all = Facts::new();
@@ -15,7 +20,7 @@ fn differ(expected: &Objects, found: &Objects) -> Vec<String> {
 
 #[test]
 fn every_sort_of_object_that_is_left_shows() {
-    let right = expected(DEVICES, Some(HOLDS));
+    let right = expected(&RC, (DEVICES, 5), holds());
     assert_eq!((right.mrs, right.qps, right.ahs), (7, 5, 1));
     assert!(differ(&right, &right).is_empty());
     type Add = fn(&mut Objects);
@@ -32,12 +37,37 @@ fn every_sort_of_object_that_is_left_shows() {
     for (what, add) in more {
         let mut found = right;
         add(&mut found);
-        assert_eq!(differ(&right, &found), [format!("rank 4: {what}")]);
+        let expected_now = expected(&RC, (DEVICES, found.qps), holds());
+        assert_eq!(differ(&expected_now, &found), [format!("rank 4: {what}")]);
         // What rails believe to hold and is not there is wrong too.
         assert_eq!(differ(&found, &right), [format!("rank 4: {what}")]);
         let mut one = Objects::default();
         add(&mut one);
-        assert_eq!(differ(&expected(1, None), &one), [format!("rank 4: {what}")], "of a killed process");
+        assert_eq!(differ(&expected(&RC, (1, 1), None), &one), [format!("rank 4: {what}")], "of a killed process");
+    }
+}
+
+/// By XRC it is the scenario and the subchannels that say how much there may be, and not the rail.
+#[test]
+fn what_is_left_by_xrc_shows() {
+    let of = |sizes: Option<&[u32]>, segment_bytes| {
+        let srq_sizes = sizes.map(<[u32]>::to_vec);
+        Made::of(&VerbsSpec { xrc: true, srq_sizes, segment_bytes, eager_bytes_max: 64, ..VerbsSpec::default() })
+    };
+    let queues = [(None, 16_384, 7), (None, 1024, 4), (Some(&[][..]), 1024, 1), (Some(&[300, 400]), 1024, 3)];
+    for (sizes, segment_bytes, count) in queues {
+        assert_eq!(of(sizes, segment_bytes).shared_queues, count, "{sizes:?}");
+    }
+    assert_eq!(Made::of(&VerbsSpec::default()).shared_queues, 1);
+    // Peers on three nodes: a target each, and three to five initiators.
+    let hosts = [0, 1, 1, 4, 4];
+    assert_eq!(QueuePairs::for_peers(false, &hosts), QueuePairs { least: 5, most: 5 });
+    let pairs = QueuePairs::for_peers(true, &hosts);
+    assert_eq!(pairs, QueuePairs { least: 8, most: 10 });
+    let rails = RailUsage::default();
+    for (there, wanted) in [(8, 9), (9, 9), (10, 10), (11, 11), (12, 11)] {
+        let right = expected(&of(None, 16_384), (1, there), Some(Holds { rails, pairs }));
+        assert_eq!((right.qps, right.srqs, right.xrcds), (wanted, 7, 1), "{there} queue pairs");
     }
 }
 

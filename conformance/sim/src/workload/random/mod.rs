@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use rerail_core::mem::Seg;
 use rerail_core::time::Nanos;
+use rerail_linux::rail::verbs::VerbsOptions;
 
 use super::{Job, Parameters, WorkloadError};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
@@ -34,6 +35,8 @@ const BYTES_MAX: u64 = 100_000;
 pub struct Random {
     shared: Rc<RefCell<Shared>>,
     patience_ns: u64,
+    /// The world rests for longer than rails wait for their devices.
+    rests_long: bool,
     watch: Watch,
 }
 
@@ -70,7 +73,8 @@ impl Random {
             telling: Rng::new(seed, "how requests are told"),
         };
         let patience_ns = scenario.limits.convergence.nanos().0;
-        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns, watch: Watch::default() })
+        let rests_long = scenario.limits.rest.nanos() > VerbsOptions::new(size, 0).drain_time;
+        Ok(Random { shared: Rc::new(RefCell::new(shared)), patience_ns, rests_long, watch: Watch::default() })
     }
 
     fn settle(&self, view: &View<'_>) -> bool {
@@ -125,6 +129,8 @@ impl Job for Random {
             usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
         let rested = *ended == Ended::Done;
+        // Of queue pairs whose device has not given everything back, a second has made an end.
+        let waited_for = if self.rests_long { 0 } else { kept_back(world) };
         let mut bounds = self.watch.bounds(weather(world), kept_back(world));
         if rested {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
@@ -139,7 +145,7 @@ impl Job for Random {
             cuts: world.cuts(),
             // Only a world that has come to rest has given everything back.
             tables: if rested { tables.collect() } else { Vec::new() },
-            objects: if rested { ending::objects(&view) } else { Vec::new() },
+            objects: if rested { ending::objects(&view, waited_for) } else { Vec::new() },
             bounds,
             counters: ending::counters(&view),
             patience: Patience { wait_ns: self.patience_ns, others: 50 },

@@ -163,8 +163,7 @@ impl Pair {
 }
 
 fn kind_of(datagram: &Flying) -> SetupKind {
-    let bytes: &[u8; SETUP_BYTES] = datagram.bytes.as_slice().try_into().unwrap();
-    Setup::parse(bytes).unwrap().kind
+    Setup::parse(&datagram.bytes).unwrap().kind
 }
 
 /// V-4, with the number of messages.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!            node of A                                  node of B and C: one XRC domain
-//!   A: initiator ------------------------------------> target  -- by number --> B's shared receive queue
-//!                                                              \- by number --> C's shared receive queue
+//!   A: initiator ------------------------------------> target  -- by number --> B's shared receive queues
+//!                                                              \- by number --> C's shared receive queues
 //! ```
 //!
 //! A process has one initiator for each node that it talks to, whatever the number of processes there (the paper's SXRC
@@ -30,7 +30,7 @@ use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{AddressVector, Device, Qp, QpCaps, QpChange, QpId, QpInit, QpKind, QpState};
 
 use super::link::{Ends, Link, Phase};
-use super::wire::{Left, Reason, SetupKind, Terms, XrcTerms};
+use super::wire::{Left, Reason, SetupKind, Srq, Srqs, Terms, XrcTerms};
 use super::{VerbsRail, codes};
 
 pub(super) use ends::How;
@@ -45,8 +45,8 @@ pub(super) struct Halves {
     pub out: Option<u32>,
     /// What the peer sends to; this process's name for it.
     pub into: Option<Qp>,
-    /// Number of the peer's shared receive queue, and its port's MTU in bytes.
-    pub srq: u32,
+    /// The peer's shared receive queues, and its port's MTU in bytes.
+    pub srqs: Srqs,
     pub mtu: u16,
     /// Of a link that ends: whether something can come from the peer still.
     pub inward: Inward,
@@ -63,7 +63,7 @@ impl Default for Halves {
         Halves {
             out: None,
             into: None,
-            srq: 0,
+            srqs: Srqs::default(),
             mtu: 0,
             inward: Inward::Open,
             patience: Time(0),
@@ -165,7 +165,7 @@ impl<D: Device> VerbsRail<D> {
             Ends::Rc(qp, psn) => (terms.qp, terms.psn) = (qp.number, *psn),
             Ends::Xrc(halves) => {
                 let target = halves.into.map_or(0, |qp| qp.number);
-                let mut xrc = XrcTerms { srq: self.objects.srq_number, through: 0, target };
+                let mut xrc = XrcTerms { srqs: self.srqs(), through: 0, target };
                 if let Some(it) = halves.out.and_then(|out| self.initiators.get(out)) {
                     (terms.qp, terms.psn) = (it.qp.number, it.psn);
                     if let State::Live { target } | State::Alone { target } = it.state {
@@ -176,6 +176,19 @@ impl<D: Device> VerbsRail<D> {
             }
         }
         terms
+    }
+
+    /// The shared receive queues of this side (V-17).
+    fn srqs(&self) -> Srqs {
+        let mut srqs = Srqs::default();
+        let numbers = self.objects.srqs.iter().map(|srq| srq.number.unwrap_or(0));
+        for (at, (queue, number)) in self.layout.queues.iter().zip(numbers).enumerate() {
+            match srqs.smaller.get_mut(at).filter(|_| at + 1 < self.layout.queues.len()) {
+                Some(smaller) => *smaller = Srq { number, bytes: queue.bytes },
+                None => srqs.whole = number,
+            }
+        }
+        srqs
     }
 
     /// Gives a link what it sends by: the initiator for the peer's node, or a new one. `false`: one is on its way, and
@@ -239,7 +252,7 @@ impl<D: Device> VerbsRail<D> {
             number => self.open_target(peer, number, theirs.qp).ok_or(Reason::Target)?,
         };
         if let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) {
-            (halves.into, halves.srq, halves.mtu) = (Some(qp), xrc.srq, theirs.mtu);
+            (halves.into, halves.srqs, halves.mtu) = (Some(qp), xrc.srqs, theirs.mtu);
         }
         self.by_number.insert(qp.number, index);
         self.by_name.insert(qp.id, index);
