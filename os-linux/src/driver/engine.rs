@@ -134,14 +134,20 @@ impl Engine {
 
     /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their
     /// place in the core's tables until their event is taken.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.next_event.take().or_else(|| self.core.poll_event())?;
-        match event {
-            Event::PeerUp { peer } => self.met.insert(peer),
-            Event::PeerClosed { peer } | Event::PeerLost { peer, .. } => self.met.remove(peer),
-            Event::Completed(_) => {}
+        // What most calls find.
+        if self.core.is_silent() && self.next_event.is_none() { None } else { self.take_event() }
+    }
+
+    fn take_event(&mut self) -> Option<Event> {
+        let event = if self.next_event.is_some() { self.next_event.take() } else { self.core.poll_event() };
+        match &event {
+            Some(Event::PeerUp { peer }) => self.met.insert(*peer),
+            Some(Event::PeerClosed { peer } | Event::PeerLost { peer, .. }) => self.met.remove(*peer),
+            Some(Event::Completed(_)) | None => {}
         }
-        Some(event)
+        event
     }
 
     /// Whether [`poll_event`](Self::poll_event) has something.

@@ -109,31 +109,28 @@ impl IbDevice {
         list(requests, entry.sges, entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
     }
 
+    #[inline]
     pub(super) fn poll(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         let Some(entry) = self.cqs.get_mut(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
         if entry.broken {
             return Err(PollError::Overflow);
         }
         let mut count = 0;
-        while count < most {
-            let Some(completion) = entry.kept.pop_front() else { break };
-            out.push(completion);
-            count += 1;
+        if !entry.kept.is_empty() {
+            count = entry.kept.len().min(most);
+            out.extend(entry.kept.drain(..count));
         }
         while count < most {
-            let pace = &mut self.pace;
-            let take = |completion: Completion| {
-                if completion.status != Status::Success {
-                    pace.left = 0;
-                }
-                out.push(completion);
-            };
-            match self.scratch.poll(&entry.raw, most - count, take) {
+            let before = out.len();
+            match self.scratch.poll(&entry.raw, most - count, out) {
                 // What was there before the device went is still told.
                 Ok(0) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
                 Ok(0) => break,
                 Ok(taken) => {
                     count += taken;
+                    if out[before..].iter().any(|completion| completion.status != Status::Success) {
+                        self.pace.look_now();
+                    }
                     if taken < Scratch::BATCH {
                         break;
                     }

@@ -8,6 +8,7 @@
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
+use rerail_core::time::Time;
 use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendRequest, Sge, Status};
 
 use super::link::{Ends, Phase, Waiting};
@@ -67,6 +68,7 @@ impl<D: Device> VerbsRail<D> {
         link.pieces.extend(outgoing.payload);
         if !std::mem::replace(&mut link.is_listed, true) {
             self.to_feed.push_back(index);
+            self.stir();
         }
     }
 
@@ -107,6 +109,7 @@ impl<D: Device> VerbsRail<D> {
             // A write or read of nothing is done.
             let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
             self.reports.push_back(Report::Completed(peer, id, PostStatus::Done));
+            self.stir();
             return;
         }
         let Some(place) = self.works.free.pop() else { unreachable!("the caller has looked") };
@@ -168,6 +171,7 @@ impl<D: Device> VerbsRail<D> {
                 if why.why == PostReason::DeviceGone {
                     self.broken = true;
                 }
+                self.stir();
             }
         }
     }
@@ -188,10 +192,14 @@ impl<D: Device> VerbsRail<D> {
                 registrations.iter().for_each(|place| self.registry.release(&mut *self.device, *place));
                 registrations.clear();
                 sges.clear();
+                self.stir();
                 return false;
             };
             // As long as `SGES_MAX`, which `port.sges` is not over.
             let _ = (registrations.push(registration), sges.push(sge));
+        }
+        if self.registry.has_told() {
+            self.stir();
         }
         true
     }
@@ -214,12 +222,13 @@ impl<D: Device> VerbsRail<D> {
         let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
         link.open -= 1;
         let initiator = link.initiator();
-        if link.open == 0 {
+        if link.open == 0 && link.phase != Phase::Up {
             match link.phase {
                 Phase::Closing => self.closing.push(index),
                 Phase::Failing(_) => self.failing.push(index),
                 _ => {}
             }
+            self.calm_until = Time(0);
         }
         if completion.status == Status::Success && link.phase == Phase::Up {
             let at = self.layout.sends + u64::from(place) * self.layout.message;
