@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::rail::Piece;
-pub(crate) use state::{BATCH, Core, CoreError};
+pub(crate) use state::{Core, CoreError};
 
 /// Bits of a region's id that count how often its slot has been used.
 const GENERATION_BITS: u32 = 12;
@@ -218,6 +218,7 @@ impl Memory {
         Ok(())
     }
 
+    #[inline]
     fn region(&self, id: RegionId) -> Result<&Region, MemoryError> {
         if id == RegionId::POOL {
             return Ok(&self.pool);
@@ -243,6 +244,7 @@ impl Memory {
     }
 
     /// The address range of a piece.
+    #[inline]
     pub(crate) fn resolve(&self, seg: &Seg) -> Result<Piece, MemoryError> {
         let region = self.region(seg.at.region)?;
         let end = seg.at.offset.checked_add(seg.len);

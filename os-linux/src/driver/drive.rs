@@ -12,8 +12,11 @@ use rerail_core::wire::{Address, AddressText, RemoteKey};
 use rustix::io::Errno;
 
 use super::{Engine, Slot};
-use crate::memory::{BATCH, Core, Memory};
+use crate::memory::{Core, Memory};
 use crate::rail::{MemoryKey, Outgoing, Piece, Sink};
+
+/// Actions taken from the core at once.
+const BATCH: usize = 16;
 
 /// Lists that are reused from batch to batch.
 #[derive(Default)]
@@ -63,7 +66,7 @@ impl Engine {
                 introduce(rails, peer, rail, &at);
             }
         }
-        if core.is_due(now) {
+        if core.next_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
             done += 1;
         }
@@ -74,17 +77,16 @@ impl Engine {
     /// [`round`](Self::round) does it too; alone it sends what was submitted without looking at the rails.
     #[inline]
     pub fn carry_out(&mut self, now: Time) -> usize {
-        if self.core.is_idle() { 0 } else { self.carry_out_batches(now) }
+        // Most rounds find nothing.
+        let first = self.core.poll_actions(now, &mut self.scratch.actions);
+        if first == 0 { 0 } else { self.carry_out_batches(now, first) }
     }
 
-    fn carry_out_batches(&mut self, now: Time) -> usize {
+    /// Carries out a batch that was taken, and all after it.
+    fn carry_out_batches(&mut self, now: Time, first: usize) -> usize {
         let Engine { rails, core, memory, scratch, .. } = self;
-        let mut done = 0;
-        loop {
-            let count = core.poll_actions(now, &mut scratch.actions);
-            if count == 0 {
-                return done;
-            }
+        let (mut count, mut done) = (first, 0);
+        while count > 0 {
             done += count;
             let Scratch { actions, answers, source, target, .. } = scratch;
             for action in &*actions {
@@ -124,7 +126,9 @@ impl Engine {
                 }
             }
             answers.clear();
+            count = core.poll_actions(now, actions);
         }
+        done
     }
 }
 
@@ -196,11 +200,11 @@ fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, piec
 /// The address ranges of a span, and nothing else in the list; `false`: a part of it lies in no region.
 pub(super) fn resolve(core: &Core, memory: &Memory, span: Span, pieces: &mut Vec<Piece>) -> bool {
     pieces.clear();
-    // Most spans are one piece, and packets without payload many: the core is asked for no more than there is.
-    let mut left = span.len();
-    if left == 0 {
-        return true;
+    if let Some(seg) = core.sole_segment(span) {
+        debug_assert!(core.segments(span).eq([seg]), "two answers for one span");
+        return memory.resolve_into(&seg, pieces);
     }
+    let mut left = span.len();
     let mut segments = core.segments(span);
     while left > 0
         && let Some(seg) = segments.next()
@@ -215,9 +219,16 @@ pub(super) fn resolve(core: &Core, memory: &Memory, span: Span, pieces: &mut Vec
 
 fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
     let ((from, source), (to, target)) = (from, to);
-    resolve(core, memory, from, source);
-    resolve(core, memory, to, target);
-    let copied = memory.copy(source, target);
+    // A list is for what is in pieces.
+    let whole = |span| memory.resolve(&core.sole_segment(span)?).ok();
+    let copied = match (whole(from), whole(to)) {
+        (Some(source), Some(target)) => memory.copy(&[source], &[target]),
+        _ => {
+            resolve(core, memory, from, source);
+            resolve(core, memory, to, target);
+            memory.copy(source, target)
+        }
+    };
     debug_assert_eq!(copied as u64, from.len(), "the core asked for a copy between unequal lengths");
 }
 

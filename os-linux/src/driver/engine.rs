@@ -136,18 +136,23 @@ impl Engine {
     /// place in the core's tables until their event is taken.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        // What most calls find.
-        if self.core.is_silent() && self.next_event.is_none() { None } else { self.take_event() }
-    }
-
-    fn take_event(&mut self) -> Option<Event> {
-        let event = if self.next_event.is_some() { self.next_event.take() } else { self.core.poll_event() };
-        match &event {
-            Some(Event::PeerUp { peer }) => self.met.insert(*peer),
-            Some(Event::PeerClosed { peer } | Event::PeerLost { peer, .. }) => self.met.remove(*peer),
-            Some(Event::Completed(_)) | None => {}
+        let event = if self.next_event.is_none() { self.core.poll_event() } else { self.next_event.take() };
+        if let Some(event) = &event
+            && !matches!(event, Event::Completed(_))
+        {
+            self.note(event);
         }
         event
+    }
+
+    /// Who is there to say goodbye to.
+    #[cold]
+    fn note(&mut self, event: &Event) {
+        match *event {
+            Event::PeerUp { peer } => self.met.insert(peer),
+            Event::PeerClosed { peer } | Event::PeerLost { peer, .. } => self.met.remove(peer),
+            Event::Completed(_) => {}
+        }
     }
 
     /// Whether [`poll_event`](Self::poll_event) has something.

@@ -79,6 +79,7 @@ impl Loopback {
     }
 
     /// Delivers what there is, as much as one poll may.
+    #[inline(never)]
     fn deliver_all(&mut self, sink: &mut dyn Sink) -> usize {
         let mut done = 0;
         if self.link == Link::Opening {

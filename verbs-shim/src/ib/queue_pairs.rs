@@ -96,7 +96,9 @@ impl IbDevice {
         let both = [send_cq, recv_cq.filter(|recv_cq| send_cq != Some(*recv_cq))];
         for cq in both.into_iter().flatten() {
             let Some(entry) = self.cqs.get_mut(cq.0) else { continue };
-            while let Ok(1..) = self.scratch.poll(&entry.raw, usize::MAX, &mut entry.kept) {}
+            while let Ok(1..) = self.scratch.poll(&entry.raw, usize::MAX, |completion| entry.kept.push_back(completion))
+            {
+            }
             entry.kept.retain(|completion| completion.qp != number);
         }
     }

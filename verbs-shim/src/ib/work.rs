@@ -22,8 +22,13 @@ impl IbDevice {
         let Some(entry) = self.qps.get(qp.0) else {
             return at(0, PostReason::Unknown { what: Kind::Qp, name: qp.0 });
         };
-        let bad =
-            requests.iter().enumerate().find_map(|(index, request)| Some((index, self.wrong_send(entry, request)?)));
+        let mut bad = None;
+        for (index, request) in requests.iter().enumerate() {
+            if let Some(why) = self.wrong_send(entry, request) {
+                bad = Some((index, why));
+                break;
+            }
+        }
         let good = &requests[..bad.as_ref().map_or(requests.len(), |(index, _)| *index)];
         let ahs = &self.ahs;
         let handle = |request: &SendRequest<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
@@ -121,16 +126,19 @@ impl IbDevice {
             out.extend(entry.kept.drain(..count));
         }
         while count < most {
-            let before = out.len();
-            match self.scratch.poll(&entry.raw, most - count, out) {
+            let pace = &mut self.pace;
+            let take = |completion: Completion| {
+                if completion.status != Status::Success {
+                    pace.look_now();
+                }
+                out.push(completion);
+            };
+            match self.scratch.poll(&entry.raw, most - count, take) {
                 // What was there before the device went is still told.
                 Ok(0) | Err(_) if count == 0 && self.gone => return Err(PollError::DeviceGone),
                 Ok(0) => break,
                 Ok(taken) => {
                     count += taken;
-                    if out[before..].iter().any(|completion| completion.status != Status::Success) {
-                        self.pace.look_now();
-                    }
                     if taken < Scratch::BATCH {
                         break;
                     }

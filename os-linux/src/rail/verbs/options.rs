@@ -246,7 +246,16 @@ impl VerbsOptions {
         let datagrams = sends + message * u64::from(self.sends);
         let datagram_sends = datagrams + datagram * u64::from(self.datagrams);
         let bytes = datagram_sends + datagram * u64::from(DATAGRAM_SENDS);
-        Layout { message, datagram, receives, sends, datagrams, datagram_sends, bytes }
+        Layout {
+            message,
+            message_bytes: self.message_bytes(),
+            datagram,
+            receives,
+            sends,
+            datagrams,
+            datagram_sends,
+            bytes,
+        }
     }
 
     /// Against each other and against the device.
@@ -284,6 +293,8 @@ impl VerbsOptions {
 pub(super) struct Layout {
     /// Of one buffer for a message.
     pub message: u64,
+    /// Of the longest message: [`VerbsOptions::message_bytes`].
+    pub message_bytes: u32,
     /// Of one buffer for a datagram.
     pub datagram: u64,
     pub receives: u64,

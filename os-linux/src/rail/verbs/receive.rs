@@ -132,7 +132,7 @@ impl<D: Device> VerbsRail<D> {
             let free = &self.receives.free[first..];
             for (sge, place) in sges.iter_mut().zip(free) {
                 let at = self.layout.receives + u64::from(*place) * self.layout.message;
-                *sge = self.slab.sge(at, self.options.message_bytes());
+                *sge = self.slab.sge(at, self.layout.message_bytes);
             }
             let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
                 .map(|(place, sge)| RecvRequest { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })

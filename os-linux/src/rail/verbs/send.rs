@@ -101,7 +101,7 @@ impl<D: Device> VerbsRail<D> {
     /// Hands a post to the device; there is a place for it.
     fn submit(&mut self, index: u32, id: PostId, kind: PostKind, header: &[u8], (payload, extent): (&[Piece], usize)) {
         let bytes = header.len() + payload.iter().map(|piece| piece.len).sum::<usize>();
-        if bytes > self.options.message_bytes() as usize {
+        if bytes > self.layout.message_bytes as usize {
             self.fail_post(index, id, RailFault::Device { code: libc::EMSGSIZE });
             return;
         }
@@ -231,9 +231,11 @@ impl<D: Device> VerbsRail<D> {
             self.calm_until = Time(0);
         }
         if completion.status == Status::Success && link.phase == Phase::Up {
-            let at = self.layout.sends + u64::from(place) * self.layout.message;
-            // Empty unless it was a read into the place's buffer.
-            self.slab.scatter(at, completion.bytes.min(self.options.message_bytes()) as usize, &work.pieces);
+            if !work.pieces.is_empty() {
+                // A read into the place's buffer.
+                let at = self.layout.sends + u64::from(place) * self.layout.message;
+                self.slab.scatter(at, completion.bytes.min(self.layout.message_bytes) as usize, &work.pieces);
+            }
             self.free_work(place);
             sink.completed(post, PostStatus::Done);
             return;
@@ -278,8 +280,10 @@ impl<D: Device> VerbsRail<D> {
         // 30 bits of it go into the request's id.
         work.generation = (work.generation + 1) & Tag::GENERATION_MASK;
         work.pieces.clear();
-        for registration in std::mem::take(&mut work.registrations) {
-            self.registry.release(&mut *self.device, registration);
+        if !work.registrations.is_empty() {
+            for registration in std::mem::take(&mut work.registrations) {
+                self.registry.release(&mut *self.device, registration);
+            }
         }
         self.works.free.push(place);
     }
