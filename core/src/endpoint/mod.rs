@@ -402,6 +402,7 @@ impl<'m> Endpoint<'m> {
     }
 
     /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[inline]
     pub fn next_timeout(&self) -> Option<Time> {
         match self.t.timers.next() {
             Some(at) => Some(at.min(self.keepalive_at)),
