@@ -243,16 +243,17 @@ impl<D: Device> VerbsRail<D> {
     fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
         let (mut taken, mut batches) = (0, 0);
         loop {
-            let mut batch = std::mem::take(&mut self.batch);
-            taken += batch.len();
-            for completion in &batch {
-                self.take_completion(completion, sink);
+            taken += self.batch.len();
+            // Nothing that a completion brings about takes others: what the core wants comes after the poll.
+            let mut at = 0;
+            while let Some(&completion) = self.batch.get(at) {
+                at += 1;
+                self.take_completion(&completion, sink);
                 if !self.reports.is_empty() {
                     deliver(&mut self.reports, sink);
                 }
             }
-            batch.clear();
-            self.batch = batch;
+            self.batch.clear();
             batches += 1;
             if !more || self.broken {
                 self.unfinished = false;
@@ -509,7 +510,7 @@ impl<D: Device> Rail for VerbsRail<D> {
     fn post(&mut self, outgoing: Outgoing<'_>) {
         let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
         // Not up: down is reported, or about to be, and the post with it.
-        if self.links.get(index).is_some_and(|link| link.phase == Phase::Up) && !self.broken {
+        if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Up)) && !self.broken {
             self.take_post(index, &outgoing);
         }
     }

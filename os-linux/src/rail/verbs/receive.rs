@@ -53,13 +53,13 @@ impl<D: Device> VerbsRail<D> {
             self.receives.free.push(place);
             return;
         };
-        if completion.status != Status::Success {
+        if !matches!(completion.status, Status::Success) {
             self.receives.free.push(place);
             self.fail(index, Some(codes::of_status(completion.status)));
-        } else if link.phase == Phase::Called {
+        } else if matches!(link.phase, Phase::Called) {
             self.receives.held.push_back((place, completion.bytes, index));
         } else {
-            if !std::mem::replace(&mut link.heard, true) && link.phase == Phase::Closing {
+            if !std::mem::replace(&mut link.heard, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
                 self.calm_until = Time(0);
             }
@@ -132,7 +132,7 @@ impl<D: Device> VerbsRail<D> {
             let free = &self.receives.free[first..];
             for (sge, place) in sges.iter_mut().zip(free) {
                 let at = self.layout.receives + u64::from(*place) * self.layout.message;
-                *sge = self.slab.sge(at, self.layout.message_bytes);
+                *sge = self.slab.sge(at, self.options.message_bytes());
             }
             let requests: heapless::Vec<RecvRequest<'_>, REFILL> = (free.iter().zip(&sges))
                 .map(|(place, sge)| RecvRequest { id: Tag::Receive.id(*place, 0), sges: std::slice::from_ref(sge) })

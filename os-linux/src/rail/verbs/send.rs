@@ -221,8 +221,8 @@ impl<D: Device> VerbsRail<D> {
         let (index, post) = (work.link, work.post);
         let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
         link.open -= 1;
-        let initiator = link.initiator();
-        if link.open == 0 && link.phase != Phase::Up {
+        let is_up = matches!(link.phase, Phase::Up);
+        if link.open == 0 && !is_up {
             match link.phase {
                 Phase::Closing => self.closing.push(index),
                 Phase::Failing(_) => self.failing.push(index),
@@ -230,7 +230,8 @@ impl<D: Device> VerbsRail<D> {
             }
             self.calm_until = Time(0);
         }
-        if completion.status == Status::Success && link.phase == Phase::Up {
+        let succeeded = matches!(completion.status, Status::Success);
+        if succeeded && is_up {
             if !work.pieces.is_empty() {
                 // A read into the place's buffer.
                 let at = self.layout.sends + u64::from(place) * self.layout.message;
@@ -240,8 +241,9 @@ impl<D: Device> VerbsRail<D> {
             sink.completed(post, PostStatus::Done);
             return;
         }
+        let initiator = link.initiator();
         self.free_work(place);
-        if completion.status != Status::Success {
+        if !succeeded {
             let fault = codes::of_status(completion.status);
             self.fail(index, Some(fault));
             self.break_initiator(initiator, fault);
