@@ -466,6 +466,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             pio_bytes_max: self.options.pio_bytes_max,
             place: self.options.place,
             numa_distance: self.options.numa_distance,
+            feed_time_min: self.options.feed_time_min,
             ..RailFacts::UNKNOWN
         }
     }

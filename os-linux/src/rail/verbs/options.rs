@@ -77,6 +77,8 @@ pub struct VerbsOptions {
     pub place: Place,
     /// How far the device is from this process, as the kernel counts it: 10 is local; 0: unknown.
     pub numa_distance: u8,
+    /// How far ahead it is fed at least: [`RailFacts::feed_time_min`](rerail_core::rail::RailFacts).
+    pub feed_time_min: Nanos,
     /// Index of the partition key.
     pub pkey_index: u16,
     /// Index of the port's GID that is published.
@@ -174,6 +176,7 @@ impl VerbsOptions {
             path: 0,
             place: Place::default(),
             numa_distance: 0,
+            feed_time_min: Nanos(0),
             pkey_index: 0,
             gid_index: 0,
             handshake_timeout: Nanos::from_millis(10_000),
