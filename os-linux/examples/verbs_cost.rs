@@ -3,7 +3,7 @@
 //! whole transport. For `conformance/vm/run --count`, where a nanosecond is an instruction, those of the kernel included.
 //!
 //! ```text
-//! verbs_cost DEVICE             all of it
+//! verbs_cost DEVICE             all of it; of several devices (rxe0,rxe1) the transport has all, work requests the first
 //! verbs_cost DEVICE TURNS       ping-pongs through the transport alone, so many: for a profiler
 //! ```
 //! Columns: bytes of a message, nanoseconds per message (ping-pong: one way), bytes per microsecond. Streams go through the
@@ -42,7 +42,7 @@ fn main() -> Outcome<()> {
     let device = arguments.next().ok_or("usage: verbs_cost DEVICE [TURNS]")?;
     match arguments.next() {
         None => {
-            bare(&device)?;
+            bare(device.split(',').next().unwrap_or_default())?;
             stream(&mut pair(&device)?)
         }
         Some(turns) => ping_pong(&mut pair(&device)?, turns.parse()?),

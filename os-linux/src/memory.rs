@@ -218,6 +218,7 @@ impl Memory {
         Ok(())
     }
 
+    #[inline]
     fn region(&self, id: RegionId) -> Result<&Region, MemoryError> {
         if id == RegionId::POOL {
             return Ok(&self.pool);
@@ -243,6 +244,7 @@ impl Memory {
     }
 
     /// The address range of a piece.
+    #[inline]
     pub(crate) fn resolve(&self, seg: &Seg) -> Result<Piece, MemoryError> {
         let region = self.region(seg.at.region)?;
         let end = seg.at.offset.checked_add(seg.len);
@@ -258,17 +260,15 @@ impl Memory {
         Ok(Piece { start: region.start.wrapping_add(seg.at.offset as usize), len: seg.len as usize })
     }
 
-    /// Appends the address ranges of pieces that the core names. `false`: one of them lies in no region, and what was
-    /// resolved before it is in the list. Requests and windows are checked when they come in, so that this would be an
-    /// error of the core.
-    pub(crate) fn resolve_all(&self, segs: impl Iterator<Item = Seg>, pieces: &mut Vec<Piece>) -> bool {
-        for seg in segs {
-            match self.resolve(&seg) {
-                Ok(piece) => pieces.push(piece),
-                Err(error) => {
-                    debug_assert!(false, "the core named memory that does not exist: {error}");
-                    return false;
-                }
+    /// Appends the address range of a piece that the core names. `false`: it lies in no region. Requests and windows are
+    /// checked when they come in, so that this would be an error of the core.
+    #[inline]
+    pub(crate) fn resolve_into(&self, seg: &Seg, pieces: &mut Vec<Piece>) -> bool {
+        match self.resolve(seg) {
+            Ok(piece) => pieces.push(piece),
+            Err(error) => {
+                debug_assert!(false, "the core named memory that does not exist: {error}");
+                return false;
             }
         }
         true
@@ -342,7 +342,24 @@ impl Memory {
 /// # Safety
 /// Every piece must be valid for reads (`from`) or writes (`to`) of its length, and no reference to those bytes may be
 /// in use. The lists may overlap piece by piece.
+#[inline]
 pub(crate) unsafe fn copy_pieces(from: &[Piece], to: &[Piece]) -> usize {
+    if let ([source], [target]) = (from, to) {
+        // What most copies are.
+        let len = source.len.min(target.len);
+        // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows overlap.
+        unsafe { ptr::copy(source.start, target.start, len) };
+        return len;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { copy_lists(from, to) }
+}
+
+/// [`copy_pieces`] for any lists.
+///
+/// # Safety
+/// As there.
+unsafe fn copy_lists(from: &[Piece], to: &[Piece]) -> usize {
     let (mut from, mut to) = (from.iter().copied(), to.iter().copied());
     let empty = Piece { start: ptr::null_mut(), len: 0 };
     let (mut source, mut target) = (empty, empty);

@@ -402,6 +402,7 @@ impl<'m> Endpoint<'m> {
     }
 
     /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[inline]
     pub fn next_timeout(&self) -> Option<Time> {
         match self.t.timers.next() {
             Some(at) => Some(at.min(self.keepalive_at)),
@@ -430,6 +431,28 @@ impl<'m> Endpoint<'m> {
             },
         };
         Segments { pieces, skip: span.offset, left: span.len }
+    }
+
+    /// The piece of memory that a span is, where it is in one piece, as most are: as [`segments`](Self::segments), and quicker.
+    /// `None`: there are several pieces, or no bytes.
+    #[inline]
+    pub fn sole_segment(&self, span: Span) -> Option<crate::mem::Seg> {
+        let Span { of, offset, len } = span;
+        let mut whole = match of {
+            SpanOf::Nothing => return None,
+            SpanOf::At(at) => crate::mem::Seg { at, len: offset + len },
+            SpanOf::Op(op) => *self.t.op_segments(op).first()?,
+            SpanOf::Blocks(first) => {
+                let bytes = u64::from(self.config.block_bytes);
+                crate::mem::Seg::new(crate::mem::RegionId::POOL, u64::from(first) * bytes, bytes)
+            }
+        };
+        if len == 0 || offset + len > whole.len {
+            return None;
+        }
+        whole.at.offset += offset;
+        whole.len = len;
+        Some(whole)
     }
 
     /// The memory of a placement that is not finished; `None` where it is void: then skip the payload.

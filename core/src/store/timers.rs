@@ -71,6 +71,7 @@ impl<'m> Timers<'m> {
     }
 
     /// The earliest deadline.
+    #[inline]
     pub fn next(&self) -> Option<Time> {
         (self.len > 0).then(|| self.at[self.heap[0] as usize])
     }

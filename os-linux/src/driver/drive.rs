@@ -52,18 +52,19 @@ impl Engine {
         let Engine { rails, core, memory, scratch, .. } = self;
         let mut done = 0;
         for slot in &mut *rails {
-            let (mut moved, whereabouts) = (false, &mut scratch.whereabouts);
             let Slot { id, rail, registrations, .. } = slot;
-            let moved_to = &mut moved;
-            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: moved_to, whereabouts };
+            let whereabouts = &mut scratch.whereabouts;
+            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
             done += rail.poll(now, &mut sink);
-            if moved {
+            if sink.moved {
                 announce(core, slot);
             }
         }
-        // Before anything is dialled (F-12).
-        for Whereabouts { peer, rail, at } in scratch.whereabouts.drain(..) {
-            introduce(rails, peer, rail, &at);
+        if !scratch.whereabouts.is_empty() {
+            // Before anything is dialled (F-12).
+            for Whereabouts { peer, rail, at } in scratch.whereabouts.drain(..) {
+                introduce(rails, peer, rail, &at);
+            }
         }
         if core.next_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
@@ -74,67 +75,48 @@ impl Engine {
 
     /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
     /// [`round`](Self::round) does it too; alone it sends what was submitted without looking at the rails.
+    #[inline]
     pub fn carry_out(&mut self, now: Time) -> usize {
+        // Most rounds find nothing.
+        let first = self.core.poll_actions(now, &mut self.scratch.actions);
+        if first == 0 { 0 } else { self.carry_out_batches(now, first) }
+    }
+
+    /// Carries out a batch that was taken, and all after it.
+    fn carry_out_batches(&mut self, now: Time, first: usize) -> usize {
         let Engine { rails, core, memory, scratch, .. } = self;
-        let mut done = 0;
-        loop {
-            scratch.actions.clear();
-            core.poll_actions(now, &mut scratch.actions);
-            if scratch.actions.is_empty() {
-                return done;
-            }
-            done += scratch.actions.len();
+        let (mut count, mut done) = (first, 0);
+        while count > 0 {
+            done += count;
             let Scratch { actions, answers, source, target, .. } = scratch;
             for action in &*actions {
                 let answer = match action {
-                    Action::Post(post) => hand_over(rails, core, memory, post, source),
+                    Action::Post(post) if hand_over(rails, core, memory, post, source) => continue,
+                    Action::Post(post) => Answer::Failed(post.id),
                     Action::Copy { from, to } => {
                         copy(core, memory, (*from, source), (*to, target));
-                        None
+                        continue;
                     }
                     Action::Pack { head, from, to } => {
                         pack(core, memory, head, (*from, source), (*to, target));
-                        None
+                        continue;
                     }
-                    Action::Atomic(atomic) => Some(perform(memory, atomic)),
-                    Action::Connect { peer, rail } => {
-                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
-                            slot.rail.connect(now, *peer);
-                        }
-                        None
-                    }
-                    Action::Disconnect { peer, rail } => {
-                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
-                            slot.rail.disconnect(*peer);
-                        }
-                        None
-                    }
-                    Action::Sever { peer, rail } => {
-                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
-                            slot.rail.sever(*peer);
-                        }
-                        None
-                    }
+                    Action::Atomic(atomic) => perform(memory, atomic),
                     Action::Register { operation, rail, memory: span, write } => {
                         let key = register(rails, core, memory, (*rail, *span, *write), source);
-                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
-                            slot.registrations += usize::from(key.is_ok());
-                        }
-                        Some(Answer::Registered { operation: *operation, rail: *rail, key })
+                        Answer::Registered { operation: *operation, rail: *rail, key }
                     }
-                    Action::Deregister { rail, key } => {
-                        if let Some(slot) = rails.get_mut(usize::from(rail.0)) {
-                            slot.rail.deregister(MemoryKey { key: key.key, address: key.address });
-                            slot.registrations -= 1;
-                        }
-                        None
+                    Action::Deregister { .. }
+                    | Action::Connect { .. }
+                    | Action::Disconnect { .. }
+                    | Action::Sever { .. } => {
+                        tell_rail(rails, now, action);
+                        continue;
                     }
                 };
-                if let Some(answer) = answer {
-                    // One answer per action, and the lists are equally long.
-                    let pushed = answers.push(answer);
-                    debug_assert!(pushed.is_ok());
-                }
+                // One answer per action, and the lists are equally long.
+                let pushed = answers.push(answer);
+                debug_assert!(pushed.is_ok());
             }
             for answer in answers.iter() {
                 match answer {
@@ -144,7 +126,32 @@ impl Engine {
                 }
             }
             answers.clear();
+            count = core.poll_actions(now, actions);
         }
+        done
+    }
+}
+
+/// What a rail does without an answer, and seldom.
+#[cold]
+fn tell_rail(rails: &mut [Slot], now: Time, action: &Action) {
+    let (Action::Connect { rail, .. }
+    | Action::Disconnect { rail, .. }
+    | Action::Sever { rail, .. }
+    | Action::Deregister { rail, .. }) = action
+    else {
+        return;
+    };
+    let Some(slot) = rails.get_mut(usize::from(rail.0)) else { return };
+    match action {
+        Action::Connect { peer, .. } => slot.rail.connect(now, *peer),
+        Action::Disconnect { peer, .. } => slot.rail.disconnect(*peer),
+        Action::Sever { peer, .. } => slot.rail.sever(*peer),
+        Action::Deregister { key, .. } => {
+            slot.rail.deregister(MemoryKey { key: key.key, address: key.address });
+            slot.registrations -= 1;
+        }
+        _ => {}
     }
 }
 
@@ -164,10 +171,9 @@ fn introduce(rails: &mut [Slot], peer: PeerId, rail: RailId, at: &AddressText) {
     tracing::debug!(rail = slot.rail.name(), peer = peer.0, address = at.as_str(), ?used, "a peer has moved");
 }
 
-/// Hands a post to its rail; an answer only where that is impossible.
-fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, pieces: &mut Vec<Piece>) -> Option<Answer> {
-    pieces.clear();
-    let whole = memory.resolve_all(core.segments(post.payload), pieces);
+/// Hands a post to its rail; `false`: that is impossible.
+fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, pieces: &mut Vec<Piece>) -> bool {
+    let whole = resolve(core, memory, post.payload, pieces);
     let extent = match (pieces.as_slice(), post.kind) {
         (_, PostKind::Send) => 0,
         ([piece], _) if post.extent_bytes == post.payload.len() => piece.len,
@@ -185,29 +191,52 @@ fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, piec
                 payload: pieces,
                 extent,
             });
-            None
+            true
         }
-        _ => Some(Answer::Failed(post.id)),
+        _ => false,
     }
+}
+
+/// The address ranges of a span, and nothing else in the list; `false`: a part of it lies in no region.
+pub(super) fn resolve(core: &Core, memory: &Memory, span: Span, pieces: &mut Vec<Piece>) -> bool {
+    pieces.clear();
+    if let Some(seg) = core.sole_segment(span) {
+        debug_assert!(core.segments(span).eq([seg]), "two answers for one span");
+        return memory.resolve_into(&seg, pieces);
+    }
+    let mut left = span.len();
+    let mut segments = core.segments(span);
+    while left > 0
+        && let Some(seg) = segments.next()
+    {
+        if !memory.resolve_into(&seg, pieces) {
+            return false;
+        }
+        left = left.saturating_sub(seg.len);
+    }
+    true
 }
 
 fn copy(core: &Core, memory: &Memory, from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
     let ((from, source), (to, target)) = (from, to);
-    source.clear();
-    target.clear();
-    memory.resolve_all(core.segments(from), source);
-    memory.resolve_all(core.segments(to), target);
-    let copied = memory.copy(source, target);
+    // A list is for what is in pieces.
+    let whole = |span| memory.resolve(&core.sole_segment(span)?).ok();
+    let copied = match (whole(from), whole(to)) {
+        (Some(source), Some(target)) => memory.copy(&[source], &[target]),
+        _ => {
+            resolve(core, memory, from, source);
+            resolve(core, memory, to, target);
+            memory.copy(source, target)
+        }
+    };
     debug_assert_eq!(copied as u64, from.len(), "the core asked for a copy between unequal lengths");
 }
 
 /// Writes what stands in front of a message, and the message behind it.
 fn pack(core: &Core, memory: &Memory, head: &[u8], from: (Span, &mut Vec<Piece>), to: (Span, &mut Vec<Piece>)) {
     let ((from, source), (to, target)) = (from, to);
-    source.clear();
-    target.clear();
-    memory.resolve_all(core.segments(from), source);
-    memory.resolve_all(core.segments(to), target);
+    resolve(core, memory, from, source);
+    resolve(core, memory, to, target);
     let mut copied = memory.fill(head, target);
     skip(target, head.len() as u64);
     copied += memory.copy(source, target);
@@ -230,12 +259,12 @@ fn register(
     (rail, span, write): (RailId, Span, bool),
     pieces: &mut Vec<Piece>,
 ) -> Result<RemoteKey, RailFault> {
-    pieces.clear();
-    let whole = memory.resolve_all(core.segments(span), pieces);
+    let whole = resolve(core, memory, span, pieces);
     match (rails.get_mut(usize::from(rail.0)), pieces.as_slice()) {
         // A key names one range.
         (Some(slot), [piece]) if whole => {
             let MemoryKey { key, address } = slot.rail.register(*piece, write)?;
+            slot.registrations += 1;
             Ok(RemoteKey { rail: rail.0, connection: 0, key, address })
         }
         _ => Err(RailFault::Device { code: Errno::INVAL.raw_os_error() }),
@@ -251,7 +280,7 @@ struct CoreSink<'a> {
     registrations: &'a mut usize,
     now: Time,
     /// The rail's address has changed.
-    moved: &'a mut bool,
+    moved: bool,
     whereabouts: &'a mut Vec<Whereabouts>,
 }
 
@@ -267,10 +296,14 @@ impl Sink for CoreSink<'_> {
     }
 
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
-        pieces.clear();
-        let Some(span) = self.core.place_memory(id) else { return false };
-        let whole = self.memory.resolve_all(self.core.segments(span), pieces);
-        skip(pieces, from);
+        let Some(span) = self.core.place_memory(id) else {
+            pieces.clear();
+            return false;
+        };
+        let whole = resolve(self.core, self.memory, span, pieces);
+        if from > 0 {
+            skip(pieces, from);
+        }
         whole
     }
 
@@ -304,7 +337,7 @@ impl Sink for CoreSink<'_> {
     }
 
     fn moved(&mut self) {
-        *self.moved = true;
+        self.moved = true;
     }
 
     fn back(&mut self) {

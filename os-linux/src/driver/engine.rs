@@ -134,14 +134,25 @@ impl Engine {
 
     /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their
     /// place in the core's tables until their event is taken.
+    #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.next_event.take().or_else(|| self.core.poll_event())?;
-        match event {
+        let event = if self.next_event.is_none() { self.core.poll_event() } else { self.next_event.take() };
+        if let Some(event) = &event
+            && !matches!(event, Event::Completed(_))
+        {
+            self.note(event);
+        }
+        event
+    }
+
+    /// Who is there to say goodbye to.
+    #[cold]
+    fn note(&mut self, event: &Event) {
+        match *event {
             Event::PeerUp { peer } => self.met.insert(peer),
             Event::PeerClosed { peer } | Event::PeerLost { peer, .. } => self.met.remove(peer),
             Event::Completed(_) => {}
         }
-        Some(event)
     }
 
     /// Whether [`poll_event`](Self::poll_event) has something.

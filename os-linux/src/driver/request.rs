@@ -11,6 +11,7 @@ use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
 
+use super::drive::resolve;
 use super::{Engine, MemoryError, RequestError, WindowError};
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
@@ -106,8 +107,7 @@ impl Engine {
             return Err(RequestError::InjectSegments { given: send.segments.len() });
         }
         let (operation, place) = self.core.inject(now, send, payload.len() as u64)?;
-        self.scratch.target.clear();
-        self.memory.resolve_all(self.core.segments(place), &mut self.scratch.target);
+        resolve(&self.core, &self.memory, place, &mut self.scratch.target);
         let copied = self.memory.fill(payload, &self.scratch.target);
         debug_assert_eq!(copied, payload.len(), "the core gave an injected payload too little room");
         self.met.insert(send.peer);

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use rerail_core::ids::PeerId;
+use rerail_core::time::Nanos;
 use rerail_verbs::contract::{CreateError, Device as _};
 use rerail_verbs::{
     ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, Moderation, OpenError, QueryError, Verbs,
@@ -26,6 +27,10 @@ use crate::settings::{SRQ_SIZE_MAX, Settings, Source, Xrc, parse_bytes};
 
 /// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
 const EVENT_INTERVAL: u32 = 64;
+/// How far ahead a device without hardware behind it is fed. Its work is done by the processors that this process runs on, so
+/// it has no use for a late choice between rails, and each completion that is waited for by itself, for the next part to be
+/// given, costs a sleep, a wake-up and another start of its tasks (`conformance/BENCHMARKS.md`).
+const SOFTWARE_FEED_TIME: Nanos = Nanos(5_000_000);
 
 /// Why a verbs rail can't be opened.
 #[derive(Debug)]
@@ -237,6 +242,7 @@ fn open_one(
         gid_index: choice.gid_index,
         xrc: file.as_ref().map(|file| XrcOptions { sizes, ..XrcOptions::new(file.descriptor(), file.id()) }),
         numa_distance: place.numa_distance,
+        feed_time_min: if place.hca.is_none() { SOFTWARE_FEED_TIME } else { Nanos(0) },
         place: numbers.place(&place),
         ..VerbsOptions::new(size, index)
     };

@@ -42,12 +42,14 @@ impl Core {
 impl Deref for Core {
     type Target = Endpoint<'static>;
 
+    #[inline]
     fn deref(&self) -> &Self::Target {
         &self.endpoint
     }
 }
 
 impl DerefMut for Core {
+    #[inline]
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.endpoint
     }

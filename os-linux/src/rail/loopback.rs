@@ -78,6 +78,37 @@ impl Loopback {
         self.pieces.clear();
     }
 
+    /// Delivers what there is, as much as one poll may.
+    #[inline(never)]
+    fn deliver_all(&mut self, sink: &mut dyn Sink) -> usize {
+        let mut done = 0;
+        if self.link == Link::Opening {
+            self.link = Link::Open;
+            sink.up(self.me);
+            done += 1;
+        }
+        let enough = self.counters.bytes_received + POLL_BYTES_MAX;
+        while self.counters.bytes_received < enough
+            && let Some(packet) = self.packets.pop_front()
+        {
+            done += 1;
+            if packet.kind != PostKind::Send || packet.header.is_empty() {
+                // This rail offers neither writes nor reads, and packets have headers.
+                self.pieces.drain(..packet.pieces);
+                sink.completed(packet.id, PostStatus::Failed);
+                self.clear();
+                sink.down(self.me, RailFault::Corrupt);
+            } else if self.deliver(&packet, sink) {
+                sink.completed(packet.id, PostStatus::Done);
+            } else {
+                self.counters.corrupt += 1;
+                self.clear();
+                sink.down(self.me, RailFault::Corrupt);
+            }
+        }
+        done
+    }
+
     /// Delivers one packet; `false`: the endpoint wants the subchannel closed.
     fn deliver(&mut self, packet: &Packet, sink: &mut dyn Sink) -> bool {
         self.source.clear();
@@ -164,32 +195,10 @@ impl Rail for Loopback {
     }
 
     fn poll(&mut self, _now: Time, sink: &mut dyn Sink) -> usize {
-        let mut done = 0;
-        if self.link == Link::Opening {
-            self.link = Link::Open;
-            sink.up(self.me);
-            done += 1;
+        if self.packets.is_empty() && self.link != Link::Opening {
+            return 0;
         }
-        let enough = self.counters.bytes_received + POLL_BYTES_MAX;
-        while self.counters.bytes_received < enough
-            && let Some(packet) = self.packets.pop_front()
-        {
-            done += 1;
-            if packet.kind != PostKind::Send || packet.header.is_empty() {
-                // This rail offers neither writes nor reads, and packets have headers.
-                self.pieces.drain(..packet.pieces);
-                sink.completed(packet.id, PostStatus::Failed);
-                self.clear();
-                sink.down(self.me, RailFault::Corrupt);
-            } else if self.deliver(&packet, sink) {
-                sink.completed(packet.id, PostStatus::Done);
-            } else {
-                self.counters.corrupt += 1;
-                self.clear();
-                sink.down(self.me, RailFault::Corrupt);
-            }
-        }
-        done
+        self.deliver_all(sink)
     }
 
     fn next_timeout(&self) -> Option<Time> {

@@ -46,6 +46,7 @@ fn unsupported<T>() -> *mut T {
 ///
 /// # Safety
 /// `cq` is a live completion queue; `wc` has room for `num_entries`.
+#[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
     // SAFETY: a live queue has an open context, whose table the provider has filled; the rest is the caller's promise.
     unsafe {
@@ -75,6 +76,7 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 /// # Safety
 /// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces, inline data and address handles are
 /// valid.
+#[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
     // SAFETY: a live queue pair has an open context, whose table the provider has filled; the rest is the caller's promise.
     unsafe {
@@ -92,6 +94,7 @@ pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut 
 ///
 /// # Safety
 /// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces are valid.
+#[inline]
 pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     // SAFETY: as in `ibv_post_send`.
     unsafe {
@@ -109,6 +112,7 @@ pub unsafe fn ibv_post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad_wr: *mut 
 ///
 /// # Safety
 /// `srq` is a live shared receive queue; `wr` is a list of whole requests whose lists of pieces are valid.
+#[inline]
 pub unsafe fn ibv_post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int {
     // SAFETY: as in `ibv_post_send`.
     unsafe {

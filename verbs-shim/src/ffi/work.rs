@@ -66,12 +66,20 @@ impl Scratch {
     }
 
     /// Posts sends. `handle` gives the address handle of a datagram; the requests have passed the caller's checks.
+    #[inline]
     pub(crate) fn post_send<'h>(
         &mut self,
         qp: &Qp,
         requests: &[SendRequest<'_>],
         handle: impl Fn(&SendRequest<'_>) -> Option<&'h Ah>,
     ) -> Result<(), Stopped> {
+        if let [request] = requests
+            && !matches!(request.payload, Payload::Inline(inline) if inline.len() > PIECES)
+        {
+            // The usual list.
+            self.fill_send(0, 0, request, handle(request));
+            return self.ring(qp, 1).map_err(|(_, error)| (0, error));
+        }
         let mut done = 0;
         while done < requests.len() {
             let (mut count, mut pieces) = (0, 0);
@@ -89,16 +97,22 @@ impl Scratch {
             if count == 0 {
                 return Err((done, libc::EINVAL));
             }
-            self.link_sends(count);
-            let (first, mut bad) = (self.sends.as_mut_ptr(), null_mut());
-            // SAFETY: the queue pair is live; a list of `count` requests, filled above.
-            let error = unsafe { ibv_post_send(qp.0.as_ptr(), first, &mut bad) };
-            if error != 0 {
-                return Err((done + place(first.cast_const(), bad, count), error));
-            }
+            self.ring(qp, count).map_err(|(at, error)| (done + at, error))?;
             done += count;
         }
         Ok(())
+    }
+
+    /// Hands the first `count` requests over.
+    #[inline]
+    fn ring(&mut self, qp: &Qp, count: usize) -> Result<(), Stopped> {
+        self.link_sends(count);
+        let (first, mut bad) = (self.sends.as_mut_ptr(), null_mut());
+        // SAFETY: the queue pair is live; a list of `count` requests, filled by the caller.
+        match unsafe { ibv_post_send(qp.0.as_ptr(), first, &mut bad) } {
+            0 => Ok(()),
+            error => Err((place(first.cast_const(), bad, count), error)),
+        }
     }
 
     /// Request number `at` of the batch.
@@ -133,26 +147,27 @@ impl Scratch {
             None => (plain, 0),
             Some(immediate) => (immediately, immediate.to_be()),
         };
-        (wr.opcode, wr.imm_data) = match request.op {
-            SendOp::Send { immediate } => with(immediate, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM),
-            SendOp::Write { immediate, .. } => with(immediate, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM),
-            SendOp::Read { .. } => (IBV_WR_RDMA_READ, 0),
-            SendOp::CompareSwap { .. } => (IBV_WR_ATOMIC_CMP_AND_SWP, 0),
-            SendOp::FetchAdd { .. } => (IBV_WR_ATOMIC_FETCH_AND_ADD, 0),
-        };
         match request.op {
-            SendOp::Send { .. } => {
+            SendOp::Send { immediate } => {
+                (wr.opcode, wr.imm_data) = with(immediate, IBV_WR_SEND, IBV_WR_SEND_WITH_IMM);
                 if let Some((to, handle)) = request.datagram.zip(handle) {
                     wr.wr.ud = ibv_wr_ud { ah: handle.0.as_ptr(), remote_qpn: to.qp, remote_qkey: to.qkey };
                 }
             }
-            SendOp::Write { to: remote, .. } | SendOp::Read { from: remote } => {
-                wr.wr.rdma = ibv_wr_rdma { remote_addr: remote.address, rkey: remote.rkey };
+            SendOp::Write { to, immediate } => {
+                (wr.opcode, wr.imm_data) = with(immediate, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM);
+                wr.wr.rdma = ibv_wr_rdma { remote_addr: to.address, rkey: to.rkey };
+            }
+            SendOp::Read { from } => {
+                (wr.opcode, wr.imm_data) = (IBV_WR_RDMA_READ, 0);
+                wr.wr.rdma = ibv_wr_rdma { remote_addr: from.address, rkey: from.rkey };
             }
             SendOp::CompareSwap { at, compare, swap } => {
+                (wr.opcode, wr.imm_data) = (IBV_WR_ATOMIC_CMP_AND_SWP, 0);
                 wr.wr.atomic = ibv_wr_atomic { remote_addr: at.address, compare_add: compare, swap, rkey: at.rkey };
             }
             SendOp::FetchAdd { at, add } => {
+                (wr.opcode, wr.imm_data) = (IBV_WR_ATOMIC_FETCH_AND_ADD, 0);
                 wr.wr.atomic = ibv_wr_atomic { remote_addr: at.address, compare_add: add, swap: 0, rkey: at.rkey };
             }
         }
@@ -209,13 +224,17 @@ impl Scratch {
 
     /// Takes up to `most` completions, one call's worth at most, and hands each to `take`; how many. `Err`: the provider's
     /// error number.
+    #[inline]
     pub(crate) fn poll(&mut self, cq: &Cq, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, c_int> {
         let most = most.min(BATCH);
         // SAFETY: the queue is live; there is room for so many.
         let count = unsafe { ibv_poll_cq(cq.0.as_ptr(), most as c_int, self.completions.as_mut_ptr()) };
-        let count = usize::try_from(count).map_err(|_| count.wrapping_neg())?;
-        self.completions.iter().take(count.min(most)).for_each(|wc| take(completion(wc)));
-        Ok(count.min(most))
+        if count == 0 {
+            return Ok(0);
+        }
+        let count = usize::try_from(count).map_err(|_| count.wrapping_neg())?.min(most);
+        self.completions[..count].iter().for_each(|wc| take(completion(wc)));
+        Ok(count)
     }
 }
 
@@ -247,10 +266,11 @@ fn place<T>(first: *const T, bad: *mut T, count: usize) -> usize {
     if at < count { at } else { 0 }
 }
 
+#[inline]
 fn completion(wc: &ibv_wc) -> Completion {
     Completion {
         id: wc.wr_id,
-        status: status(wc.status),
+        status: if wc.status == IBV_WC_SUCCESS { Status::Success } else { status(wc.status) },
         kind: kind(wc.opcode),
         bytes: wc.byte_len,
         immediate: (wc.wc_flags & IBV_WC_WITH_IMM != 0).then(|| u32::from_be(wc.imm_data)),
@@ -262,6 +282,7 @@ fn completion(wc: &ibv_wc) -> Completion {
 }
 
 /// Only a success has one that means something.
+#[inline]
 fn kind(opcode: ibv_wc_opcode) -> CompletionKind {
     match opcode {
         IBV_WC_RDMA_WRITE => CompletionKind::Write,

@@ -116,6 +116,7 @@ impl Device for IbDevice {
         self.end_cq(cq)
     }
 
+    #[inline]
     fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         self.poll(cq, most, out)
     }
@@ -176,6 +177,7 @@ impl Device for IbDevice {
         self.end_qp(qp)
     }
 
+    #[inline]
     fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError> {
         self.send(qp, requests)
     }
@@ -192,7 +194,11 @@ impl Device for IbDevice {
         self.end_ah(handle)
     }
 
+    #[inline]
     fn async_event(&mut self) -> Option<AsyncEvent> {
+        if self.pace.passes() {
+            return None;
+        }
         self.next_async_event()
     }
 

@@ -33,10 +33,6 @@ impl IbDevice {
     }
 
     pub(super) fn next_async_event(&mut self) -> Option<AsyncEvent> {
-        if self.pace.left > 0 {
-            self.pace.left -= 1;
-            return None;
-        }
         if !self.gone && self.removal.as_mut().is_some_and(Removal::happened) {
             self.gone = true;
             return Some(AsyncEvent::DeviceFatal);

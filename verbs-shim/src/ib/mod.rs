@@ -88,6 +88,14 @@ impl EventPace {
         EventPace { pause: calls.saturating_sub(1), left: 0 }
     }
 
+    /// Whether this call does not look.
+    #[inline]
+    fn passes(&mut self) -> bool {
+        let passes = self.left > 0;
+        self.left -= u32::from(passes);
+        passes
+    }
+
     /// The next call looks for everything.
     fn look_now(&mut self) {
         self.left = 0;

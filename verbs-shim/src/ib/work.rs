@@ -22,8 +22,13 @@ impl IbDevice {
         let Some(entry) = self.qps.get(qp.0) else {
             return at(0, PostReason::Unknown { what: Kind::Qp, name: qp.0 });
         };
-        let bad =
-            requests.iter().enumerate().find_map(|(index, request)| Some((index, self.wrong_send(entry, request)?)));
+        let mut bad = None;
+        for (index, request) in requests.iter().enumerate() {
+            if let Some(why) = self.wrong_send(entry, request) {
+                bad = Some((index, why));
+                break;
+            }
+        }
         let good = &requests[..bad.as_ref().map_or(requests.len(), |(index, _)| *index)];
         let ahs = &self.ahs;
         let handle = |request: &SendRequest<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
@@ -109,22 +114,22 @@ impl IbDevice {
         list(requests, entry.sges, entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
     }
 
+    #[inline]
     pub(super) fn poll(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError> {
         let Some(entry) = self.cqs.get_mut(cq.0) else { return Err(PollError::Unknown { name: cq.0 }) };
         if entry.broken {
             return Err(PollError::Overflow);
         }
         let mut count = 0;
-        while count < most {
-            let Some(completion) = entry.kept.pop_front() else { break };
-            out.push(completion);
-            count += 1;
+        if !entry.kept.is_empty() {
+            count = entry.kept.len().min(most);
+            out.extend(entry.kept.drain(..count));
         }
         while count < most {
             let pace = &mut self.pace;
             let take = |completion: Completion| {
                 if completion.status != Status::Success {
-                    pace.left = 0;
+                    pace.look_now();
                 }
                 out.push(completion);
             };

@@ -172,6 +172,9 @@ impl ShmRail {
     }
 
     fn report(&mut self, sink: &mut dyn Sink) -> usize {
+        if self.done.is_empty() && self.failed.is_empty() {
+            return 0;
+        }
         let mut count = 0;
         while let Some((_, id, status)) = self.done.pop_front() {
             sink.completed(id, status);
@@ -210,11 +213,15 @@ impl ShmRail {
 
     /// Moves packets, both ways, of every link.
     fn serve_links(&mut self, sink: &mut dyn Sink) -> usize {
-        let mut count = 0;
+        let (mut count, mut has_fault) = (0, false);
         let links = self.links.len();
-        for step in 0..links {
-            let link = &mut self.links[(self.first + step) % links];
+        let mut next = if self.first < links { self.first } else { 0 };
+        self.first = next + 1;
+        for _ in 0..links {
+            let link = &mut self.links[next];
+            next = if next + 1 < links { next + 1 } else { 0 };
             if link.fault.is_some() {
+                has_fault = true;
                 continue;
             }
             let received = link.receive(self.options.burst, sink, &mut self.pieces, &mut self.counters);
@@ -227,10 +234,15 @@ impl ShmRail {
             });
             match moved {
                 Ok(moved) => count += moved,
-                Err(fault) => link.fault = Some(fault),
+                Err(fault) => {
+                    link.fault = Some(fault);
+                    has_fault = true;
+                }
             }
         }
-        self.first = if links == 0 { 0 } else { (self.first + 1) % links };
+        if !has_fault {
+            return count;
+        }
         let mut index = 0;
         while let Some(link) = self.links.get(index) {
             match link.fault {

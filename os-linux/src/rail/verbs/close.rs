@@ -24,6 +24,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Ends a link; `how` matters where it shares queue pairs (V-16).
     pub(super) fn end(&mut self, index: u32, fault: Option<RailFault>, how: How) {
+        self.stir();
         let Some(link) = self.links.get_mut(index) else { return };
         let told = match link.phase {
             Phase::Failing(_) => return,

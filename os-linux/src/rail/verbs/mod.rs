@@ -124,6 +124,8 @@ pub struct VerbsRail<D: Device> {
     batch: Vec<Completion>,
     /// The last poll ended before the queue was empty.
     unfinished: bool,
+    /// Until then a poll has nothing to look for but events and completions, unless something [stirs](VerbsRail::stir).
+    calm_until: Time,
     /// Reused at each message.
     pieces: Vec<Piece>,
     scratch: Box<Scratch>,
@@ -227,6 +229,7 @@ impl<D: Device> VerbsRail<D> {
             Err(why) => {
                 tracing::warn!(rail = %self.options.name, %why, "completions lost");
                 self.broken = true;
+                self.stir();
                 false
             }
         }
@@ -238,36 +241,51 @@ impl<D: Device> VerbsRail<D> {
         !self.broken
     }
 
-    /// Takes completions and what they say to the core; returns how many.
-    fn harvest(&mut self, sink: &mut dyn Sink) -> usize {
+    /// Takes completions and what they say to the core; returns how many. `more`: whether the batch that was taken already
+    /// was a whole one.
+    fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
         let (mut taken, mut batches) = (0, 0);
         loop {
-            let more = self.collect_batch();
-            let mut batch = std::mem::take(&mut self.batch);
-            taken += batch.len();
-            for completion in batch.drain(..) {
+            taken += self.batch.len();
+            // Nothing that a completion brings about takes others: what the core wants comes after the poll.
+            let mut at = 0;
+            while let Some(&completion) = self.batch.get(at) {
+                at += 1;
                 self.take_completion(&completion, sink);
-                deliver(&mut self.reports, sink);
+                if !self.reports.is_empty() {
+                    deliver(&mut self.reports, sink);
+                }
             }
-            self.batch = batch;
+            self.batch.clear();
             batches += 1;
+            if !more || self.broken {
+                self.unfinished = false;
+                return taken;
+            }
             // A failed link's last messages are in a queue of known depth.
             let depth = self.layout.cq_depth as usize / BATCH + 1;
             let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
-            self.unfinished = more && batches >= batches_max;
-            if !more || self.unfinished || self.broken {
+            self.unfinished = batches >= batches_max;
+            if self.unfinished {
+                self.stir();
                 return taken;
             }
+            more = self.collect_batch();
         }
     }
 
+    #[inline]
     fn take_completion(&mut self, completion: &Completion, sink: &mut dyn Sink) {
         let (tag, place, generation) = Tag::of(completion.id);
         match tag {
             Tag::Work => self.work_completed(place, generation, completion, sink),
             Tag::Receive => self.message_received(place, completion, sink),
-            Tag::DatagramSend => self.datagram_sent(place, completion.status),
+            Tag::DatagramSend => {
+                self.stir();
+                self.datagram_sent(place, completion.status);
+            }
             Tag::DatagramReceive => {
+                self.stir();
                 if let Some(setup) = self.datagram_received(place, completion) {
                     self.handle_setup(&setup, sink);
                 }
@@ -275,11 +293,16 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Asks the device what happened to its objects. What ends links is noted, for after the completions before it.
-    fn take_events(&mut self, omens: &mut heapless::Vec<(Omen, RailFault), OMENS_MAX>) -> usize {
+    /// Takes what happened to the device's objects, the first of which was asked for already. What ends links is noted, for
+    /// after the completions before it.
+    fn take_events(
+        &mut self,
+        mut next: Option<AsyncEvent>,
+        omens: &mut heapless::Vec<(Omen, RailFault), OMENS_MAX>,
+    ) -> usize {
         let mut taken = 0;
         while !omens.is_full()
-            && let Some(event) = self.device.async_event()
+            && let Some(event) = next.take().or_else(|| self.device.async_event())
         {
             taken += 1;
             match event {
@@ -323,7 +346,12 @@ impl<D: Device> VerbsRail<D> {
         taken
     }
 
-    /// Whether a poll has nothing to do but to look for events and completions: what most polls of a waiting process find.
+    /// The next poll looks at everything: whatever makes [`is_calm`](Self::is_calm) false says so by this.
+    fn stir(&mut self) {
+        self.calm_until = Time(0);
+    }
+
+    /// Whether a poll has nothing to do but to look for events and completions: what most polls find.
     fn is_calm(&self) -> bool {
         self.reports.is_empty()
             && !self.broken
@@ -342,120 +370,37 @@ impl<D: Device> VerbsRail<D> {
             && !self.has_moved()
     }
 
-    fn run_timers(&mut self) {
-        while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
-            self.time_out(index);
+    /// Completions, where nothing else was to be done before them; what they stir up as well.
+    fn poll_calmly(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
+        let taken = self.harvest(more, sink);
+        if self.now < self.calm_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }
+    }
+
+    /// Everything that there may be to do; `next` is an event that was taken from the device already.
+    fn poll_all(&mut self, next: Option<AsyncEvent>, sink: &mut dyn Sink) -> usize {
+        let mut done = deliver(&mut self.reports, sink);
+        for Made { what, bytes, took } in self.registry.take_told() {
+            sink.registered(what, bytes, took);
         }
-    }
-}
-
-impl<D: Device> Rail for VerbsRail<D> {
-    fn name(&self) -> &str {
-        &self.options.name
-    }
-
-    fn facts(&self) -> RailFacts {
-        let VerbsOptions { write, read, .. } = self.options;
-        RailFacts {
-            kind: self.options.kind,
-            caps: Caps { write, read, registration: write || read, lossless: false },
-            eager_bytes_max: self.options.eager_bytes_max,
-            segment_bytes_max: self.options.segment_bytes,
-            posts_max: self.options.posts_max,
-            bytes_per_second: self.port.bytes_per_second,
-            latency_ns: self.options.latency_ns,
-            pio_bytes_max: self.options.pio_bytes_max,
-            place: self.options.place,
-            numa_distance: self.options.numa_distance,
-            ..RailFacts::UNKNOWN
-        }
-    }
-
-    fn address(&self) -> String {
-        self.port.address.to_string()
-    }
-
-    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
-        let wrong = |why| AddressError { address: address.to_owned(), why };
-        let there = Address::parse(address).map_err(wrong)?;
-        if there.domain.is_some() != self.options.xrc.is_some() {
-            return Err(wrong("one of the two connects by XRC, the other by RC (verbs_xrc)")); // V-14
-        }
-        if peer == self.identity.me || !self.port.address.reaches(&there) {
-            return Ok(false);
-        }
-        if self.peers.learn(peer, &there) { Ok(true) } else { Err(wrong("of a rank that the job does not have")) }
-    }
-
-    fn connect(&mut self, now: Time, peer: PeerId) {
-        self.now = now;
         if self.broken {
-            self.reports.push_back(Report::Down(peer, RailFault::Device { code: codes::BROKEN }));
-        } else {
-            self.dial(peer);
-            self.speak();
+            self.revive();
         }
-    }
-
-    fn disconnect(&mut self, peer: PeerId) {
-        self.leave(peer);
-    }
-
-    fn sever(&mut self, peer: PeerId) {
-        self.cut(peer);
-    }
-
-    fn post(&mut self, outgoing: Outgoing<'_>) {
-        let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
-        // Not up: down is reported, or about to be, and the post with it.
-        if self.links.get(index).is_some_and(|link| link.phase == Phase::Up) && !self.broken {
-            self.take_post(index, &outgoing);
-        }
-    }
-
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         if self.broken {
-            return Err(RailFault::Device { code: codes::BROKEN });
+            return self.attend(None, done, sink);
         }
-        self.registry.register(&mut *self.device, memory, write).map_err(|why| {
-            tracing::debug!(rail = %self.options.name, %why, "memory not registered");
-            codes::of_register(&why)
-        })
+        let mut omens = heapless::Vec::new();
+        done += self.take_events(next, &mut omens);
+        let more = self.collect_batch();
+        done += self.harvest(more, sink);
+        self.unfinished |= omens.is_full();
+        self.attend(Some(&omens), done, sink)
     }
 
-    fn deregister(&mut self, key: MemoryKey) {
-        if self.device.is_open() {
-            self.registry.deregister(&mut *self.device, key);
-        }
-    }
-
-    fn forget(&mut self, memory: Piece) {
-        if self.device.is_open() {
-            self.registry.forget(&mut *self.device, memory);
-        }
-    }
-
-    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        self.now = now;
-        let calm = self.is_calm();
-        let mut done = 0;
-        if !calm {
-            done += deliver(&mut self.reports, sink);
-            for Made { what, bytes, took } in self.registry.take_told() {
-                sink.registered(what, bytes, took);
-            }
-            if self.broken {
-                self.revive();
-            }
-        }
-        if !self.broken {
-            let mut omens = heapless::Vec::new();
-            done += self.take_events(&mut omens) + self.harvest(sink);
-            if calm && done == 0 && !self.broken {
-                return 0;
-            }
-            self.unfinished |= omens.is_full();
-            for (omen, fault) in &omens {
+    /// All that is neither an event nor a completion, after these: returns `done` and how much it was. `omens`: what events
+    /// have said is over; `None`: the device was broken before.
+    fn attend(&mut self, omens: Option<&[(Omen, RailFault)]>, mut done: usize, sink: &mut dyn Sink) -> usize {
+        if let Some(omens) = omens {
+            for (omen, fault) in omens {
                 match *omen {
                     Omen::Link(index) => self.fail(index, Some(*fault)),
                     Omen::Initiator(out) => self.break_initiator(Some(out), *fault),
@@ -491,7 +436,124 @@ impl<D: Device> Rail for VerbsRail<D> {
             sink.back();
             done += 1;
         }
+        self.calm_until = match self.links.next_timer() {
+            _ if !self.is_calm() => Time(0),
+            Some((due, _)) => due,
+            None => Time(u64::MAX),
+        };
         done
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
+            self.time_out(index);
+        }
+    }
+}
+
+impl<D: Device> Rail for VerbsRail<D> {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    fn facts(&self) -> RailFacts {
+        let VerbsOptions { write, read, .. } = self.options;
+        RailFacts {
+            kind: self.options.kind,
+            caps: Caps { write, read, registration: write || read, lossless: false },
+            eager_bytes_max: self.options.eager_bytes_max,
+            segment_bytes_max: self.options.segment_bytes,
+            posts_max: self.options.posts_max,
+            bytes_per_second: self.port.bytes_per_second,
+            latency_ns: self.options.latency_ns,
+            pio_bytes_max: self.options.pio_bytes_max,
+            place: self.options.place,
+            numa_distance: self.options.numa_distance,
+            feed_time_min: self.options.feed_time_min,
+            ..RailFacts::UNKNOWN
+        }
+    }
+
+    fn address(&self) -> String {
+        self.port.address.to_string()
+    }
+
+    fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
+        let wrong = |why| AddressError { address: address.to_owned(), why };
+        let there = Address::parse(address).map_err(wrong)?;
+        if there.domain.is_some() != self.options.xrc.is_some() {
+            return Err(wrong("one of the two connects by XRC, the other by RC (verbs_xrc)")); // V-14
+        }
+        if peer == self.identity.me || !self.port.address.reaches(&there) {
+            return Ok(false);
+        }
+        if self.peers.learn(peer, &there) { Ok(true) } else { Err(wrong("of a rank that the job does not have")) }
+    }
+
+    fn connect(&mut self, now: Time, peer: PeerId) {
+        self.now = now;
+        self.stir();
+        if self.broken {
+            self.reports.push_back(Report::Down(peer, RailFault::Device { code: codes::BROKEN }));
+        } else {
+            self.dial(peer);
+            self.speak();
+        }
+    }
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.stir();
+        self.leave(peer);
+    }
+
+    fn sever(&mut self, peer: PeerId) {
+        self.stir();
+        self.cut(peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
+        // Not up: down is reported, or about to be, and the post with it.
+        if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Up)) && !self.broken {
+            self.take_post(index, &outgoing);
+        }
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        if self.broken {
+            return Err(RailFault::Device { code: codes::BROKEN });
+        }
+        self.stir();
+        self.registry.register(&mut *self.device, memory, write).map_err(|why| {
+            tracing::debug!(rail = %self.options.name, %why, "memory not registered");
+            codes::of_register(&why)
+        })
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        if self.device.is_open() {
+            self.registry.deregister(&mut *self.device, key);
+        }
+    }
+
+    fn forget(&mut self, memory: Piece) {
+        if self.device.is_open() {
+            self.registry.forget(&mut *self.device, memory);
+        }
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.now = now;
+        if now >= self.calm_until {
+            return self.poll_all(None, sink);
+        }
+        debug_assert!(self.is_calm(), "something has changed, and nobody said so");
+        let event = self.device.async_event();
+        if event.is_some() {
+            return self.poll_all(event, sink);
+        }
+        let more = self.collect_batch();
+        if self.batch.is_empty() && !self.broken { 0 } else { self.poll_calmly(more, sink) }
     }
 
     fn next_timeout(&self) -> Option<Time> {
@@ -528,6 +590,7 @@ impl<D: Device> Rail for VerbsRail<D> {
         if let Err(why) = self.device.request_notify(self.objects.cq, false) {
             tracing::warn!(rail = %self.options.name, %why, "no notification");
             self.broken = true;
+            self.stir();
             return false;
         }
         // What came before the request makes no event.

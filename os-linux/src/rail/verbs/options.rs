@@ -79,6 +79,8 @@ pub struct VerbsOptions {
     pub place: Place,
     /// How far the device is from this process, as the kernel counts it: 10 is local; 0: unknown.
     pub numa_distance: u8,
+    /// How far ahead it is fed at least: [`RailFacts::feed_time_min`](rerail_core::rail::RailFacts).
+    pub feed_time_min: Nanos,
     /// Index of the partition key.
     pub pkey_index: u16,
     /// Index of the port's GID that is published.
@@ -179,6 +181,7 @@ impl VerbsOptions {
             path: 0,
             place: Place::default(),
             numa_distance: 0,
+            feed_time_min: Nanos(0),
             pkey_index: 0,
             gid_index: 0,
             handshake_timeout: Nanos::from_millis(10_000),
@@ -252,7 +255,17 @@ impl VerbsOptions {
         let bytes = datagram_sends + datagram * u64::from(DATAGRAM_SENDS);
         let receives: u32 = queues.iter().map(|queue| queue.count).sum();
         let cq_depth = u32::from(self.sends) + receives + u32::from(self.datagrams) + DATAGRAM_SENDS;
-        Layout { message, datagram, queues, sends, datagrams, datagram_sends, bytes, cq_depth }
+        Layout {
+            message,
+            message_bytes: self.message_bytes(),
+            datagram,
+            queues,
+            sends,
+            datagrams,
+            datagram_sends,
+            bytes,
+            cq_depth,
+        }
     }
 
     /// Sizes of buffers for messages that are not the longest.
@@ -304,6 +317,8 @@ impl VerbsOptions {
 pub(super) struct Layout {
     /// Of one buffer for a message to send.
     pub message: u64,
+    /// Of the longest message: [`VerbsOptions::message_bytes`].
+    pub message_bytes: u32,
     /// Of one buffer for a datagram.
     pub datagram: u64,
     /// The buffers of shared receive queues, from 0 on.

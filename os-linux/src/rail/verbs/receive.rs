@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use rerail_core::endpoint::{Arrival, RailFault};
+use rerail_core::time::Time;
 use rerail_core::wire::{HEADER_BYTES_MAX, stream};
 use rerail_verbs::contract::{Completion, Device, PostError, RecvRequest, Sge, Status};
 
@@ -82,14 +83,15 @@ impl<D: Device> VerbsRail<D> {
             self.receives.give_back(place);
             return;
         };
-        if completion.status != Status::Success {
+        if !matches!(completion.status, Status::Success) {
             self.receives.give_back(place);
             self.fail(index, Some(codes::of_status(completion.status)));
-        } else if link.phase == Phase::Called {
+        } else if matches!(link.phase, Phase::Called) {
             self.receives.held.push_back((place, completion.bytes, index));
         } else {
-            if !std::mem::replace(&mut link.heard, true) && link.phase == Phase::Closing {
+            if !std::mem::replace(&mut link.heard, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
+                self.calm_until = Time(0);
             }
             self.deliver_message(place, completion.bytes, index, sink);
         }

@@ -8,6 +8,7 @@
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
+use rerail_core::time::Time;
 use rerail_verbs::contract::{Completion, Device, Payload, PostReason, Remote, SendOp, SendRequest, Sge, Status};
 
 use super::link::{Ends, Phase, Waiting};
@@ -67,6 +68,7 @@ impl<D: Device> VerbsRail<D> {
         link.pieces.extend(outgoing.payload);
         if !std::mem::replace(&mut link.is_listed, true) {
             self.to_feed.push_back(index);
+            self.stir();
         }
     }
 
@@ -99,7 +101,7 @@ impl<D: Device> VerbsRail<D> {
     /// Hands a post to the device; there is a place for it.
     fn submit(&mut self, index: u32, id: PostId, kind: PostKind, header: &[u8], (payload, extent): (&[Piece], usize)) {
         let bytes = header.len() + payload.iter().map(|piece| piece.len).sum::<usize>();
-        if bytes > self.options.message_bytes() as usize {
+        if bytes > self.layout.message_bytes as usize {
             self.fail_post(index, id, RailFault::Device { code: libc::EMSGSIZE });
             return;
         }
@@ -107,6 +109,7 @@ impl<D: Device> VerbsRail<D> {
             // A write or read of nothing is done.
             let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
             self.reports.push_back(Report::Completed(peer, id, PostStatus::Done));
+            self.stir();
             return;
         }
         let Some(place) = self.works.free.pop() else { unreachable!("the caller has looked") };
@@ -168,6 +171,7 @@ impl<D: Device> VerbsRail<D> {
                 if why.why == PostReason::DeviceGone {
                     self.broken = true;
                 }
+                self.stir();
             }
         }
     }
@@ -188,10 +192,14 @@ impl<D: Device> VerbsRail<D> {
                 registrations.iter().for_each(|place| self.registry.release(&mut *self.device, *place));
                 registrations.clear();
                 sges.clear();
+                self.stir();
                 return false;
             };
             // As long as `SGES_MAX`, which `port.sges` is not over.
             let _ = (registrations.push(registration), sges.push(sge));
+        }
+        if self.registry.has_told() {
+            self.stir();
         }
         true
     }
@@ -213,24 +221,29 @@ impl<D: Device> VerbsRail<D> {
         let (index, post) = (work.link, work.post);
         let Some(link) = self.links.get_mut(index) else { unreachable!("links take their works along") };
         link.open -= 1;
-        let initiator = link.initiator();
-        if link.open == 0 {
+        let is_up = matches!(link.phase, Phase::Up);
+        if link.open == 0 && !is_up {
             match link.phase {
                 Phase::Closing => self.closing.push(index),
                 Phase::Failing(_) => self.failing.push(index),
                 _ => {}
             }
+            self.calm_until = Time(0);
         }
-        if completion.status == Status::Success && link.phase == Phase::Up {
-            let at = self.layout.sends + u64::from(place) * self.layout.message;
-            // Empty unless it was a read into the place's buffer.
-            self.slab.scatter(at, completion.bytes.min(self.options.message_bytes()) as usize, &work.pieces);
+        let succeeded = matches!(completion.status, Status::Success);
+        if succeeded && is_up {
+            if !work.pieces.is_empty() {
+                // A read into the place's buffer.
+                let at = self.layout.sends + u64::from(place) * self.layout.message;
+                self.slab.scatter(at, completion.bytes.min(self.layout.message_bytes) as usize, &work.pieces);
+            }
             self.free_work(place);
             sink.completed(post, PostStatus::Done);
             return;
         }
+        let initiator = link.initiator();
         self.free_work(place);
-        if completion.status != Status::Success {
+        if !succeeded {
             let fault = codes::of_status(completion.status);
             self.fail(index, Some(fault));
             self.break_initiator(initiator, fault);
@@ -269,8 +282,10 @@ impl<D: Device> VerbsRail<D> {
         // 30 bits of it go into the request's id.
         work.generation = (work.generation + 1) & Tag::GENERATION_MASK;
         work.pieces.clear();
-        for registration in std::mem::take(&mut work.registrations) {
-            self.registry.release(&mut *self.device, registration);
+        if !work.registrations.is_empty() {
+            for registration in std::mem::take(&mut work.registrations) {
+                self.registry.release(&mut *self.device, registration);
+            }
         }
         self.works.free.push(place);
     }

@@ -174,6 +174,7 @@ impl<D: Device> VerbsRail<D> {
             return;
         }
         let qp = it.qp.id;
+        self.stir();
         tracing::debug!(rail = %self.options.name, ?fault, "initiator broken");
         let changed = self.device.modify_qp(qp, &QpChange::to(QpState::Error));
         self.broken |= changed == Err(ModifyError::DeviceGone);
