@@ -167,7 +167,9 @@ pub struct Config {
     pub retained_max: u32,
     /// Gets and atomics of one peer that are served at once.
     pub requests_per_peer: u16,
-    /// Large transfers that may be sending at once.
+    /// Large transfers that may be cut at once, and sets of keys: of messages that are announced with keys, that were announced so,
+    /// and that peers write. A message that finds no set goes another way: both ways at once, a window of n messages to be
+    /// read takes 2n.
     pub bulk_max: u32,
     /// Windows that may be exposed.
     pub windows_max: u32,
