@@ -72,10 +72,10 @@ const MEMORY: f64 = 0.45;
 /// The largest message that is kept: worse than any mix of a kernel's messages.
 const KEPT_MAX: u64 = 8 << 10;
 
-/// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits for depends on who
-/// comes a moment earlier: a round with reliability differs from one without by 0.2 % to 0.6 % (a standard deviation, with the
-/// rounds of [`KERNELS`]) from size to size, either way. So what is told of a kernel is the mean over sizes, with its standard
-/// error. Half of what scatters is when the last process comes to its end: more rounds are better than more sizes.
+/// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits for depends on
+/// who comes a moment earlier: a round with reliability differs from one without by 0.2 % to 0.6 % (a standard deviation,
+/// with the rounds of [`KERNELS`]) from size to size, either way. So what is told of a kernel is the mean over sizes, with
+/// its standard error. Much of what scatters is when the last process comes to its end: longer worlds are better than more.
 const APART: u64 = 9;
 
 /// So many sizes of messages, in thousandths of the typical size, which is the first; the others lie around it.
@@ -325,9 +325,10 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
         ours: format!(
             "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
              of messages between all pairs that talk, mean of {} to {} after {SHORT}; and mean over messages of {} to {} sizes \
-             within 5 % of that. Up to {MANY} exchanges are under way at a process, which has sets of keys for {KEY_SETS} messages. A reliable \
-             RPut ends with a word of the receiver's, which waits behind what its rail was given of its own messages; processes \
-             that have only {FEW} exchanges under way feel it, as the third series shows, for which nothing is claimed. \
+             within 5 % of that. Up to {MANY} exchanges are under way at a process, which has sets of keys for {KEY_SETS} \
+             messages. A reliable RPut ends with a word of the receiver's, which waits behind what its rail was given of its \
+             own messages; processes that have only {FEW} exchanges under way feel it, as the third series shows, for which \
+             nothing is claimed. \
              Microseconds of a round without and with reliability, in parentheses the mean over sizes of the time more and its \
              standard error (RPut, RGet, and with {FEW} under way RPut): {}.",
             rounds().min().unwrap_or(0),
@@ -404,5 +405,26 @@ fn table_1(plan: &Plan, kernels: &[&[Taken]], largest: &[Taken]) -> Figure {
             series("ours, 8 KiB, reliable", &|place| mean(large(place)[1])),
             series("ours, 8 KiB, normal", &|place| mean(large(place)[0])),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_lie_around_the_typical_one() {
+        assert_eq!(thousandths(1).collect::<Vec<_>>(), [1000]);
+        assert_eq!(thousandths(4).collect::<Vec<_>>(), [1000, 1009, 991, 1018]);
+        let most = KERNELS.iter().map(|kernel| kernel.sizes).max().unwrap();
+        assert!(thousandths(most).all(|thousandths| (950..=1050).contains(&thousandths)));
+    }
+
+    #[test]
+    fn means_tell_their_standard_error() {
+        let Mean { value, error } = Mean::of(&[1.0, 2.0, 3.0, 6.0]);
+        assert_eq!(value, 3.0);
+        assert!((error - (14.0f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12, "{error}");
+        assert!(Mean::of(&[5.0]).error.is_nan());
     }
 }
