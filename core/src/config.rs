@@ -167,7 +167,9 @@ pub struct Config {
     pub retained_max: u32,
     /// Gets and atomics of one peer that are served at once.
     pub requests_per_peer: u16,
-    /// Large transfers that may be sending at once.
+    /// Large transfers that may be cut at once. Also sets of keys: each large message that was announced with keys has one at
+    /// both ends, each that is written too. One that finds no set goes another way: windows of n messages that are
+    /// read, both ways at once, take 2n.
     pub bulk_max: u32,
     /// Windows that may be exposed.
     pub windows_max: u32,

@@ -37,8 +37,10 @@ pub struct RunReport {
     pub facts: String,
     /// Ranks.
     pub ranks: u32,
-    /// Virtual time that it took, in nanoseconds.
+    /// Virtual time that it took, in nanoseconds, until the last timer of engines that rest.
     pub virtual_ns: u64,
+    /// Virtual time at which the workload was done on every rank, in nanoseconds; 0: it never was.
+    pub done_ns: u64,
     /// Events processed.
     pub events: u64,
     /// Faults that happened.
@@ -82,6 +84,7 @@ impl RunReport {
             facts: verdict.to_string(),
             ranks: report.ranks,
             virtual_ns: report.virtual_ns,
+            done_ns: report.done_ns,
             events: report.events,
             faults: report.faults,
             seconds: took.seconds,

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use rerail_core::endpoint::Event;
 
-use super::{Rendezvous, at_most, configure, greatest, testbed};
+use super::{KEY_SETS, Rendezvous, at_most, configure, greatest, testbed};
 use crate::check::Verdict;
 use crate::figures::lab::SEED;
 use crate::figures::{Axis, Claim, Effort, Figure, FigureError, Lab, Run, Scale, Series, Stated};
@@ -25,19 +25,23 @@ struct Kernel {
     workload: &'static str,
     /// Table I: megabytes a process with reliability, and without.
     paper: [f64; 2],
+    /// How many sizes of messages its times are means over.
+    sizes: u32,
+    /// Rounds of the longer of the two worlds that a time is the difference of.
+    rounds: u32,
 }
 
 /// Their names in the order of table I.
 const NAMES: &[&str] = &["BT", "CG", "FT", "IS", "LU", "MG", "SP"];
 
 const KERNELS: [Kernel; 7] = [
-    Kernel { workload: "nas-bt", paper: [3.46, 3.20] },
-    Kernel { workload: "nas-cg", paper: [6.92, 6.48] },
-    Kernel { workload: "nas-ft", paper: [0.07, 0.07] },
-    Kernel { workload: "nas-is", paper: [0.01, 0.01] },
-    Kernel { workload: "nas-lu", paper: [1.65, 1.53] },
-    Kernel { workload: "nas-mg", paper: [0.16, 0.13] },
-    Kernel { workload: "nas-sp", paper: [5.33, 4.95] },
+    Kernel { workload: "nas-bt", sizes: 11, rounds: 9, paper: [3.46, 3.20] },
+    Kernel { workload: "nas-cg", sizes: 11, rounds: 9, paper: [6.92, 6.48] },
+    Kernel { workload: "nas-ft", sizes: 3, rounds: 3, paper: [0.07, 0.07] },
+    Kernel { workload: "nas-is", sizes: 7, rounds: 7, paper: [0.01, 0.01] },
+    Kernel { workload: "nas-lu", sizes: 11, rounds: 9, paper: [1.65, 1.53] },
+    Kernel { workload: "nas-mg", sizes: 11, rounds: 9, paper: [0.16, 0.13] },
+    Kernel { workload: "nas-sp", sizes: 11, rounds: 9, paper: [5.33, 4.95] },
 ];
 
 /// How a kernel is run: the configuration, and how many exchanges a process may have under way.
@@ -68,33 +72,37 @@ const MEMORY: f64 = 0.45;
 /// The largest message that is kept: worse than any mix of a kernel's messages.
 const KEPT_MAX: u64 = 8 << 10;
 
-/// Messages of so many hundredths of a kernel's typical size. What processes do to each other depends on who comes a moment
-/// earlier, so that a single pattern says more of that moment than of anything that is on or off; what is told is the mean.
-const SIZES: [u64; 3] = [100, 99, 101];
+/// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits for depends on
+/// who comes a moment earlier: a round with reliability differs from one without by 0.2 % to 0.6 % (a standard deviation,
+/// with the rounds of [`KERNELS`]) from size to size, either way. So what is told of a kernel is the mean over sizes, with
+/// its standard error. Much of what scatters is when the last process comes to its end: longer worlds are better than more.
+const APART: u64 = 9;
 
-/// The same for IS, whose all-to-all differs by up to 5 % from size to size, on or off.
-const SIZES_OF_IS: [u64; 11] = [100, 95, 96, 97, 98, 99, 101, 102, 103, 104, 105];
+/// So many sizes of messages, in thousandths of the typical size, which is the first; the others lie around it.
+fn thousandths(count: u32) -> impl Iterator<Item = u64> {
+    (0..u64::from(count)).map(|index| {
+        let off = APART * index.div_ceil(2);
+        if index % 2 == 1 { 1000 + off } else { 1000 - off }
+    })
+}
 
-/// Kernels by their places, each with sizes of messages, in hundredths; and rounds of messages in the shorter and in the longer of two
-/// worlds; what is measured is the difference, without connecting.
+/// Rounds of the shorter world: what connecting takes is in both, and so not in the difference.
+const SHORT: u32 = 1;
+
+/// Kernels by their places, each with how many sizes of messages.
 struct Plan {
     kernels: Vec<usize>,
-    sizes: Vec<&'static [u64]>,
-    rounds: [u32; 2],
+    sizes: Vec<u32>,
 }
 
 impl Plan {
     fn new(effort: Effort) -> Plan {
         match effort {
-            Effort::Quick => Plan { kernels: vec![1, 4], sizes: vec![&SIZES[..1]; 2], rounds: [1, 3] },
-            Effort::Full => {
-                let sizes = |kernel: &Kernel| if kernel.workload == "nas-is" { &SIZES_OF_IS[..] } else { &SIZES[..] };
-                Plan {
-                    kernels: (0..KERNELS.len()).collect(),
-                    sizes: KERNELS.iter().map(sizes).collect(),
-                    rounds: [1, 3],
-                }
-            }
+            Effort::Quick => Plan { kernels: vec![1, 4], sizes: vec![1; 2] },
+            Effort::Full => Plan {
+                kernels: (0..KERNELS.len()).collect(),
+                sizes: KERNELS.iter().map(|kernel| kernel.sizes).collect(),
+            },
         }
     }
 }
@@ -123,11 +131,11 @@ impl Taken {
 pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, FigureError> {
     let plan = Plan::new(effort);
     let mut runs = Vec::new();
-    for (&kernel, sizes) in plan.kernels.iter().zip(&plan.sizes) {
-        for hundredths in *sizes {
-            let bytes = application(KERNELS[kernel].workload).map(|application| application.bytes * hundredths / 100);
+    for (&kernel, &sizes) in plan.kernels.iter().zip(&plan.sizes) {
+        for thousandths in thousandths(sizes) {
+            let bytes = application(KERNELS[kernel].workload).map(|known| known.bytes * thousandths / 1000);
             for setting in SETTINGS {
-                for rounds in plan.rounds {
+                for rounds in [SHORT, KERNELS[kernel].rounds] {
                     runs.push(run(kernel, setting, rounds, bytes)?);
                 }
             }
@@ -135,12 +143,12 @@ pub(super) fn figures(lab: &mut Lab<'_>, effort: Effort) -> Result<Vec<Figure>, 
     }
     let taken = lab.each(&runs, look)?;
     let mut rest = &taken[..];
-    let mut take = |sizes: &&[u64]| rest.split_off(..SETTINGS.len() * plan.rounds.len() * sizes.len()).unwrap_or(&[]);
+    let mut take = |sizes: &u32| rest.split_off(..SETTINGS.len() * 2 * *sizes as usize).unwrap_or(&[]);
     let kernels: Vec<&[Taken]> = plan.sizes.iter().map(&mut take).collect();
     let mut largest = Vec::new();
     for &kernel in &plan.kernels {
         for reliable in [false, true] {
-            largest.push(run(kernel, ((Rendezvous::Get, reliable), MANY), plan.rounds[1], Some(KEPT_MAX))?);
+            largest.push(run(kernel, ((Rendezvous::Get, reliable), MANY), KERNELS[kernel].rounds, Some(KEPT_MAX))?);
         }
     }
     let largest = lab.each(&largest, look)?;
@@ -171,6 +179,7 @@ fn look(run: &Run) -> Result<Taken, FigureError> {
         World::build(&run.scenario, SEED, &mut watched, Trace::off()).map_err(|error| failed(error.to_string()))?;
     let ended = world.run(&mut watched);
     match watched.job.verdict(&world, &ended) {
+        Verdict::Clean if watched.is_short.get() => return Err(failed("no set of keys was left".into())),
         Verdict::Clean => {}
         other => return Err(failed(other.to_string())),
     }
@@ -189,12 +198,14 @@ fn look(run: &Run) -> Result<Taken, FigureError> {
 struct Watched {
     job: Box<dyn Job>,
     most: Vec<Rc<Cell<u32>>>,
+    /// A process was seen without a free set of keys: messages may have gone another way than the figure says.
+    is_short: Rc<Cell<bool>>,
 }
 
 impl Watched {
     fn new(scenario: &Scenario) -> Result<Watched, String> {
         let job = make(scenario, SEED).map_err(|error| error.to_string())?;
-        Ok(Watched { job, most: Vec::new() })
+        Ok(Watched { job, most: Vec::new(), is_short: Rc::default() })
     }
 }
 
@@ -202,7 +213,7 @@ impl Workload for Watched {
     fn app(&mut self, rank: u32, size: u32) -> Box<dyn App> {
         let most = Rc::new(Cell::new(0));
         self.most.push(most.clone());
-        Box::new(WatchedApp { app: self.job.app(rank, size), most })
+        Box::new(WatchedApp { app: self.job.app(rank, size), most, is_short: self.is_short.clone() })
     }
 
     fn is_due(&self) -> bool {
@@ -217,6 +228,7 @@ impl Workload for Watched {
 struct WatchedApp {
     app: Box<dyn App>,
     most: Rc<Cell<u32>>,
+    is_short: Rc<Cell<bool>>,
 }
 
 impl App for WatchedApp {
@@ -225,8 +237,9 @@ impl App for WatchedApp {
     }
 
     fn event(&mut self, cx: &mut Cx<'_>, event: Event) {
-        let held = cx.engine.endpoint().usage().retained.used;
-        self.most.set(self.most.get().max(held));
+        let usage = cx.engine.endpoint().usage();
+        self.most.set(self.most.get().max(usage.retained.used));
+        self.is_short.set(self.is_short.get() || usage.key_sets.used == usage.key_sets.capacity);
         self.app.event(cx, event);
     }
 
@@ -247,23 +260,45 @@ impl App for WatchedApp {
     }
 }
 
-/// Microseconds of a round, of each configuration of a kernel: the mean over all sizes.
-fn rounds_us(plan: &Plan, taken: &[Taken]) -> Vec<f64> {
-    let sizes = taken.len() / (SETTINGS.len() * plan.rounds.len());
-    let rounds = f64::from((plan.rounds[1] - plan.rounds[0]) * sizes as u32);
+/// Microseconds of a round, by sizes of messages, of each configuration of a kernel.
+fn rounds_us(kernel: &Kernel, taken: &[Taken]) -> Vec<Vec<f64>> {
+    let rounds = f64::from(kernel.rounds - SHORT);
     let more_ns = |worlds: &[Taken]| worlds[1].done_ns.saturating_sub(worlds[0].done_ns) as f64;
-    let mut sums = vec![0.0; SETTINGS.len()];
-    for (index, worlds) in taken.chunks(plan.rounds.len()).enumerate() {
-        sums[index % SETTINGS.len()] += more_ns(worlds) / rounds / 1000.0;
-    }
-    sums
+    let of_size = |taken: &[Taken]| taken.chunks(2).map(|worlds| more_ns(worlds) / rounds / 1000.0).collect();
+    taken.chunks(SETTINGS.len() * 2).map(of_size).collect()
 }
 
+/// A mean and its standard error.
+struct Mean {
+    value: f64,
+    /// NaN of a single value.
+    error: f64,
+}
+
+impl Mean {
+    fn of(values: &[f64]) -> Mean {
+        let count = values.len() as f64;
+        let value = values.iter().sum::<f64>() / count;
+        let squares: f64 = values.iter().map(|one| (one - value).powi(2)).sum();
+        Mean { value, error: (squares / (count - 1.0) / count).sqrt() }
+    }
+}
+
+/// Percent of time more in the configuration behind `off` than in that: the mean over all sizes.
+fn percent_more(times: &[Vec<f64>], off: usize) -> Mean {
+    let percents: Vec<f64> = times.iter().map(|times| 100.0 * (times[off + 1] / times[off] - 1.0)).collect();
+    Mean::of(&percents)
+}
+
+/// The settings without reliability, by their places in [`SETTINGS`]; that with it follows each.
+const OFF: [(&str, usize); 3] = [("RPut-Rel", 0), ("RGet-Rel", 2), ("RPut-Rel, two under way", 4)];
+
 fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
-    let times: Vec<Vec<f64>> = kernels.iter().map(|taken| rounds_us(plan, taken)).collect();
-    let percent = |times: &[f64], off: usize| 100.0 * (times[off + 1] / times[off] - 1.0);
-    let series = [("RPut-Rel", 0), ("RGet-Rel", 2), ("RPut-Rel, two under way", 4)].map(|(name, off)| {
-        let points = plan.kernels.iter().zip(&times).map(|(kernel, times)| (*kernel as f64, percent(times, off)));
+    let times: Vec<Vec<Vec<f64>>> =
+        plan.kernels.iter().zip(kernels).map(|(kernel, taken)| rounds_us(&KERNELS[*kernel], taken)).collect();
+    let series = OFF.map(|(name, off)| {
+        let points =
+            plan.kernels.iter().zip(&times).map(|(kernel, times)| (*kernel as f64, percent_more(times, off).value));
         Series { name: name.into(), points: points.collect() }
     });
     let claim = |series: &Series| -> Claim {
@@ -271,9 +306,15 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
         at_most(format!("{}: time more than without, the worst kernel", series.name), OVERHEAD, most, "%")
     };
     let told = plan.kernels.iter().zip(&times).map(|(kernel, times)| {
-        let times: Vec<String> = times.iter().map(|us| format!("{us:.0}")).collect();
-        format!("{} {}", NAMES[*kernel], times.join(", "))
+        let mean = |setting: usize| Mean::of(&times.iter().map(|times| times[setting]).collect::<Vec<_>>()).value;
+        let pair = |(_, off): (&str, usize)| {
+            let Mean { value, error } = percent_more(times, off);
+            let error = if error.is_nan() { String::new() } else { format!(" +-{error:.2}") };
+            format!("{:.0}, {:.0} ({value:+.2}{error} %)", mean(off), mean(off + 1))
+        };
+        format!("{} {}", NAMES[*kernel], OFF.map(pair).join(", "))
     });
+    let rounds = || plan.kernels.iter().map(|kernel| KERNELS[*kernel].rounds - SHORT);
     Figure {
         source: "resilient-2010, figure 5".into(),
         title: "NAS kernels with reliability on and off".into(),
@@ -283,15 +324,17 @@ fn figure_5(plan: &Plan, kernels: &[&[Taken]]) -> Figure {
             .into(),
         ours: format!(
             "Who talks to whom in the kernels, 64 processes on 8 nodes, messages of a typical size, no computing: a round \
-             of messages between all pairs that talk, mean of {} after {}; and mean over messages of {} to {} sizes within 5 % of that. Up to {MANY} exchanges \
-             are under way at a process. A reliable RPut ends with a word of the receiver's, which waits behind what its rail \
-             was given of its own messages; processes that have only {FEW} exchanges under way feel it, as the third series \
-             shows, for which nothing is claimed. Microseconds of a round (RPut, RPut-Rel, RGet, RGet-Rel, and with {FEW} \
-             under way RPut, RPut-Rel): {}.",
-            plan.rounds[1] - plan.rounds[0],
-            plan.rounds[0],
-            plan.sizes.iter().map(|sizes| sizes.len()).min().unwrap_or(0),
-            plan.sizes.iter().map(|sizes| sizes.len()).max().unwrap_or(0),
+             of messages between all pairs that talk, mean of {} to {} after {SHORT}; and mean over messages of {} to {} sizes \
+             within 5 % of that. Up to {MANY} exchanges are under way at a process, which has sets of keys for {KEY_SETS} \
+             messages. A reliable RPut ends with a word of the receiver's, which waits behind what its rail was given of its \
+             own messages; processes that have only {FEW} exchanges under way feel it, as the third series shows, for which \
+             nothing is claimed. \
+             Microseconds of a round without and with reliability, in parentheses the mean over sizes of the time more and its \
+             standard error (RPut, RGet, and with {FEW} under way RPut): {}.",
+            rounds().min().unwrap_or(0),
+            rounds().max().unwrap_or(0),
+            plan.sizes.iter().min().unwrap_or(&0),
+            plan.sizes.iter().max().unwrap_or(&0),
             told.collect::<Vec<_>>().join("; ")
         ),
         timeline: None,
@@ -362,5 +405,26 @@ fn table_1(plan: &Plan, kernels: &[&[Taken]], largest: &[Taken]) -> Figure {
             series("ours, 8 KiB, reliable", &|place| mean(large(place)[1])),
             series("ours, 8 KiB, normal", &|place| mean(large(place)[0])),
         ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_lie_around_the_typical_one() {
+        assert_eq!(thousandths(1).collect::<Vec<_>>(), [1000]);
+        assert_eq!(thousandths(4).collect::<Vec<_>>(), [1000, 1009, 991, 1018]);
+        let most = KERNELS.iter().map(|kernel| kernel.sizes).max().unwrap();
+        assert!(thousandths(most).all(|thousandths| (950..=1050).contains(&thousandths)));
+    }
+
+    #[test]
+    fn means_tell_their_standard_error() {
+        let Mean { value, error } = Mean::of(&[1.0, 2.0, 3.0, 6.0]);
+        assert_eq!(value, 3.0);
+        assert!((error - (14.0f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12, "{error}");
+        assert!(Mean::of(&[5.0]).error.is_nan());
     }
 }
