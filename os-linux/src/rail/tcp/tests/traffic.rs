@@ -131,9 +131,15 @@ fn the_kernel_takes_no_more_than_the_wire_will() {
         for number in 0..posts as u64 {
             world.hosts[0].send(PeerId(1), number, bytes, usize::MAX);
         }
-        let held = unsent(&world.hosts[0]);
+        // The kernel goes on sending until the peer's buffers are full; a socket with less than half of the limit unsent takes
+        // more, and is given more by the next poll.
         let host = &mut world.hosts[0];
-        host.rail.poll(world.now, &mut host.sink);
+        let full = (0..ROUNDS_MAX).find(|_| {
+            host.rail.poll(world.now, &mut host.sink);
+            unsent(host) >= u64::from(unsent_bytes / 2)
+        });
+        assert!(full.is_some(), "it was never filled: {} bytes", unsent(host));
+        let held = unsent(host);
         let over = host.sink.completed.len();
         world.until(|hosts| hosts[1].sink.taken.len() == posts && hosts[0].sink.completed.len() == posts);
         (held, over)
@@ -142,7 +148,7 @@ fn the_kernel_takes_no_more_than_the_wire_will() {
     // A segment that was begun below the limit is taken whole.
     let (few, some) = held(limit);
     let (many, more) = held(0);
-    assert!((limit.into()..u64::from(limit) + 64 * 1024 + 4096).contains(&few), "{few}");
+    assert!(few < u64::from(limit) + 64 * 1024 + 4096, "{few}");
     assert!(many > 4 * few && more > some, "{few} {many}, {some} {more}");
 }
 
