@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 
 use rerail_core::endpoint::{Arrival, RailFault};
-use rerail_core::time::Time;
 use rerail_core::wire::{HEADER_BYTES_MAX, stream};
 use rerail_verbs::contract::{Completion, Device, PostError, RecvRequest, Sge, Status};
 
@@ -91,7 +90,7 @@ impl<D: Device> VerbsRail<D> {
         } else {
             if !std::mem::replace(&mut link.heard, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
-                self.calm_until = Time(0);
+                self.stir();
             }
             self.deliver_message(place, completion.bytes, index, sink);
         }
