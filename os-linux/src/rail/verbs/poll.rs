@@ -30,6 +30,7 @@ enum Omen {
 
 impl<D: Device> VerbsRail<D> {
     /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
+    #[inline]
     pub(super) fn collect_batch(&mut self) -> bool {
         match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
             Ok(taken) => taken == BATCH,
@@ -178,6 +179,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// Completions, where nothing else was to be done before them; what they stir up as well.
+    #[inline]
     pub(super) fn poll_calmly(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
         let taken = self.harvest(more, sink);
         if self.now < self.calm_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }

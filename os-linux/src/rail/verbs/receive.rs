@@ -57,6 +57,7 @@ impl Receives {
     }
 
     /// A buffer is free.
+    #[inline]
     fn give_back(&mut self, place: u32) {
         let queue = place >> PLACE_BITS;
         let free = &mut self.queues[queue as usize];
@@ -75,6 +76,7 @@ fn place_of(queues: &Queues, place: u32) -> u64 {
 
 impl<D: Device> VerbsRail<D> {
     /// A receive is over.
+    #[inline]
     pub(super) fn message_received(&mut self, place: u32, completion: &Completion, sink: &mut dyn Sink) {
         let index = self.by_number.get(&completion.qp).copied();
         let Some((index, link)) = index.and_then(|index| Some((index, self.links.get_mut(index)?))) else {
