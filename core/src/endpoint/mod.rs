@@ -433,8 +433,8 @@ impl<'m> Endpoint<'m> {
         Segments { pieces, skip: span.offset, left: span.len }
     }
 
-    /// The piece of memory that a span is, where it is in one piece, as most are: as [`segments`](Self::segments), and quicker.
-    /// `None`: there are several pieces, or no bytes.
+    /// The piece of memory that a span is, where it lies in the first piece of what it is a range of, as most do: what
+    /// [`segments`](Self::segments) yields then, and quicker. `None`: it reaches further, or has no bytes.
     #[inline]
     pub fn sole_segment(&self, span: Span) -> Option<crate::mem::Seg> {
         let Span { of, offset, len } = span;

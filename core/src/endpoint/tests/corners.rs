@@ -33,6 +33,32 @@ fn an_injected_message_outlives_its_completion() {
     }
 }
 
+/// What tells at once that a span is one piece tells the same as what goes through the pieces.
+#[test]
+fn a_span_in_one_piece_is_told_at_once() {
+    let config = Config { block_bytes: 64, ..small() };
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[4096], 1);
+    let pieces = [Seg::new(HEAP, 8, 16), Seg::new(HEAP, 100, 8)];
+    let endpoint = &mut world.nodes[0].endpoint;
+    endpoint.recv(Time(0), &Recv { segments: &pieces, ..Recv::default() }).unwrap();
+    let op = (0..config.operations_max).find(|op| endpoint.t.ops.key_at(*op).is_some()).unwrap();
+    let at = pieces[1].at;
+    for (of, first) in [(SpanOf::Op(op), 16), (SpanOf::At(at), 64), (SpanOf::Blocks(1), 64), (SpanOf::Nothing, 0)] {
+        for (offset, len) in [(0, 0), (0, 1), (0, 16), (3, 13), (3, 14), (16, 8), (0, 24), (60, 4)] {
+            let whole = if of == SpanOf::Op(op) { 24 } else { 64 };
+            if offset + len > whole {
+                continue;
+            }
+            let span = Span { of, offset, len };
+            let through: Vec<_> = endpoint.segments(span).collect();
+            let at_once = endpoint.sole_segment(span);
+            assert_eq!(at_once.is_some(), len > 0 && offset + len <= first, "{span:?}");
+            assert!(at_once.is_none_or(|seg| through == [seg]), "{span:?}: {at_once:?}, {through:?}");
+        }
+    }
+}
+
 /// Silent and counted requests give their slots back without an event; a multi-receive that waits for one hears of it.
 #[test]
 fn a_starving_multi_receive_needs_no_event() {

@@ -16,6 +16,7 @@
 //! | `xrc` | connections by XRC: what peers on one node share, and how that ends |
 //! | `send`, `receive` | messages, writes and reads |
 //! | `close` | how connections and the rail end |
+//! | `poll` | one poll: events, completions, and what they set in motion |
 //! | `outage` | a port that is down, or has moved |
 //! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
@@ -40,6 +41,7 @@ mod open;
 mod options;
 mod outage;
 mod peers;
+mod poll;
 mod receive;
 mod registry;
 mod revive;
@@ -61,7 +63,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::rail::{Caps, RailFacts};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::HEADER_BYTES_MAX;
-use rerail_verbs::contract::{AsyncEvent, Completion, Device, QpId};
+use rerail_verbs::contract::{Completion, Device, QpId};
 
 pub use codes::status_of;
 pub use open::Identity;
@@ -76,20 +78,13 @@ use self::options::{INLINE_BYTES_MAX, Layout};
 use self::outage::Outage;
 use self::peers::{NO_LINK, Peers};
 use self::receive::Receives;
-use self::registry::{Made, Registry};
+use self::registry::Registry;
 use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
 use self::xrc::Initiators;
-use super::reports::{Report, deliver};
+use super::reports::Report;
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
-
-/// Completions taken from the queue at once.
-const BATCH: usize = 64;
-/// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
-const BATCHES_MAX: usize = 4;
-/// Links that events may end in one poll; what is left comes with the next.
-const OMENS_MAX: usize = 16;
 
 /// A verbs rail.
 pub struct VerbsRail<D: Device> {
@@ -148,13 +143,6 @@ pub struct VerbsRail<D: Device> {
     // Order matters: the device, which has the slab's address, goes first.
     device: Held<D>,
     slab: Slab,
-}
-
-/// What an event says is over.
-#[derive(Clone, Copy, Debug)]
-enum Omen {
-    Link(u32),
-    Initiator(u32),
 }
 
 /// What is written before it is read, and so need not be cleared for each message.
@@ -220,234 +208,6 @@ impl<D: Device> VerbsRail<D> {
     /// The device, to look at; `None`: it broke and is closed.
     pub fn device(&self) -> Option<&D> {
         self.device.get()
-    }
-
-    /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
-    fn collect_batch(&mut self) -> bool {
-        match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
-            Ok(taken) => taken == BATCH,
-            Err(why) => {
-                tracing::warn!(rail = %self.options.name, %why, "completions lost");
-                self.broken = true;
-                self.stir();
-                false
-            }
-        }
-    }
-
-    /// Takes all completions out of the queue; `false`: the device is broken.
-    fn collect(&mut self) -> bool {
-        while self.collect_batch() {}
-        !self.broken
-    }
-
-    /// Takes completions and what they say to the core; returns how many. `more`: whether the batch that was taken already
-    /// was a whole one.
-    fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
-        let (mut taken, mut batches) = (0, 0);
-        loop {
-            taken += self.batch.len();
-            // Nothing that a completion brings about takes others: what the core wants comes after the poll.
-            let mut at = 0;
-            while let Some(&completion) = self.batch.get(at) {
-                at += 1;
-                self.take_completion(&completion, sink);
-                if !self.reports.is_empty() {
-                    deliver(&mut self.reports, sink);
-                }
-            }
-            self.batch.clear();
-            batches += 1;
-            if !more || self.broken {
-                self.unfinished = false;
-                return taken;
-            }
-            // A failed link's last messages are in a queue of known depth.
-            let depth = self.layout.cq_depth as usize / BATCH + 1;
-            let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
-            self.unfinished = batches >= batches_max;
-            if self.unfinished {
-                self.stir();
-                return taken;
-            }
-            more = self.collect_batch();
-        }
-    }
-
-    #[inline]
-    fn take_completion(&mut self, completion: &Completion, sink: &mut dyn Sink) {
-        let (tag, place, generation) = Tag::of(completion.id);
-        match tag {
-            Tag::Work => self.work_completed(place, generation, completion, sink),
-            Tag::Receive => self.message_received(place, completion, sink),
-            Tag::DatagramSend => {
-                self.stir();
-                self.datagram_sent(place, completion.status);
-            }
-            Tag::DatagramReceive => {
-                self.stir();
-                if let Some(setup) = self.datagram_received(place, completion) {
-                    self.handle_setup(&setup, sink);
-                }
-            }
-        }
-    }
-
-    /// Takes what happened to the device's objects, the first of which was asked for already. What ends links is noted, for
-    /// after the completions before it.
-    fn take_events(
-        &mut self,
-        mut next: Option<AsyncEvent>,
-        omens: &mut heapless::Vec<(Omen, RailFault), OMENS_MAX>,
-    ) -> usize {
-        let mut taken = 0;
-        while !omens.is_full()
-            && let Some(event) = next.take().or_else(|| self.device.async_event())
-        {
-            taken += 1;
-            match event {
-                AsyncEvent::QpFatal(qp) | AsyncEvent::QpRequestError(qp) | AsyncEvent::QpAccessError(qp) => {
-                    if qp == self.objects.ud.id {
-                        self.datagrams.note_failure();
-                    } else if let Some(index) = self.by_name.get(&qp) {
-                        let _ = omens.push((Omen::Link(*index), codes::of_event(event)));
-                    } else if let Some(out) = self.initiators.find(qp) {
-                        let _ = omens.push((Omen::Initiator(out), codes::of_event(event)));
-                    }
-                }
-                AsyncEvent::QpLastWqe(qp) => {
-                    let Some(&index) = self.by_name.get(&qp) else { continue };
-                    let Some(link) = self.links.get_mut(index) else { continue };
-                    link.last_receive = true;
-                    if matches!(link.phase, Phase::Failing(_)) {
-                        self.failing.push(index);
-                    } else {
-                        // It is in error, even if nothing else says so.
-                        let _ = omens.push((Omen::Link(index), codes::of_event(event)));
-                    }
-                }
-                AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
-                    tracing::warn!(rail = %self.options.name, ?event, "device is broken");
-                    self.broken = true;
-                }
-                AsyncEvent::PortError(port)
-                | AsyncEvent::PortActive(port)
-                | AsyncEvent::LidChange(port)
-                | AsyncEvent::GidChange(port)
-                    if port == self.port.number =>
-                {
-                    tracing::info!(rail = %self.options.name, ?event, "port event");
-                    self.look_at_port();
-                }
-                // No queue pair has an alternate path that it could migrate to.
-                _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
-            }
-        }
-        taken
-    }
-
-    /// The next poll looks at everything: whatever makes [`is_calm`](Self::is_calm) false says so by this.
-    fn stir(&mut self) {
-        self.calm_until = Time(0);
-    }
-
-    /// Whether a poll has nothing to do but to look for events and completions: what most polls find.
-    fn is_calm(&self) -> bool {
-        self.reports.is_empty()
-            && !self.broken
-            && !self.unfinished
-            && self.to_feed.is_empty()
-            && self.to_say.is_empty()
-            && self.closing.is_empty()
-            && self.failing.is_empty()
-            && self.outage.is_none()
-            && !self.registry.has_told()
-            && !self.receives.is_low()
-            && self.datagrams.is_ready()
-            && !self.revival.reset_due
-            && !self.revival.back_due
-            && self.links.next_timer().is_none_or(|(due, _)| due > self.now)
-            && !self.has_moved()
-    }
-
-    /// Completions, where nothing else was to be done before them; what they stir up as well.
-    fn poll_calmly(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
-        let taken = self.harvest(more, sink);
-        if self.now < self.calm_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }
-    }
-
-    /// Everything that there may be to do; `next` is an event that was taken from the device already.
-    fn poll_all(&mut self, next: Option<AsyncEvent>, sink: &mut dyn Sink) -> usize {
-        let mut done = deliver(&mut self.reports, sink);
-        for Made { what, bytes, took } in self.registry.take_told() {
-            sink.registered(what, bytes, took);
-        }
-        if self.broken {
-            self.revive();
-        }
-        if self.broken {
-            return self.attend(None, done, sink);
-        }
-        let mut omens = heapless::Vec::new();
-        done += self.take_events(next, &mut omens);
-        let more = self.collect_batch();
-        done += self.harvest(more, sink);
-        self.unfinished |= omens.is_full();
-        self.attend(Some(&omens), done, sink)
-    }
-
-    /// All that is neither an event nor a completion, after these: returns `done` and how much it was. `omens`: what events
-    /// have said is over; `None`: the device was broken before.
-    fn attend(&mut self, omens: Option<&[(Omen, RailFault)]>, mut done: usize, sink: &mut dyn Sink) -> usize {
-        if let Some(omens) = omens {
-            for (omen, fault) in omens {
-                match *omen {
-                    Omen::Link(index) => self.fail(index, Some(*fault)),
-                    Omen::Initiator(out) => self.break_initiator(Some(out), *fault),
-                }
-            }
-            done += self.end_grace();
-            self.run_timers();
-            done += self.finish_closing();
-            if !self.unfinished {
-                done += self.finish_failed();
-            }
-            self.mend_datagrams();
-            done += self.feed() + self.speak();
-            if let Err(why) = self.refill(false).and_then(|()| self.refill_datagrams()) {
-                self.note_refused(&why);
-            }
-        }
-        if self.broken {
-            self.give_up();
-        }
-        done += deliver(&mut self.reports, sink);
-        // After the last subchannel's end: no registration is used any more.
-        if std::mem::take(&mut self.revival.reset_due) {
-            sink.reset();
-            done += 1;
-        }
-        if self.has_moved() {
-            self.announced = self.port.address;
-            sink.moved();
-            done += 1;
-        }
-        if std::mem::take(&mut self.revival.back_due) {
-            sink.back();
-            done += 1;
-        }
-        self.calm_until = match self.links.next_timer() {
-            _ if !self.is_calm() => Time(0),
-            Some((due, _)) => due,
-            None => Time(u64::MAX),
-        };
-        done
-    }
-
-    fn run_timers(&mut self) {
-        while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
-            self.time_out(index);
-        }
     }
 }
 

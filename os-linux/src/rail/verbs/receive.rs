@@ -7,7 +7,6 @@
 use std::collections::VecDeque;
 
 use rerail_core::endpoint::{Arrival, RailFault};
-use rerail_core::time::Time;
 use rerail_core::wire::{HEADER_BYTES_MAX, stream};
 use rerail_verbs::contract::{Completion, Device, PostError, RecvRequest, Sge, Status};
 
@@ -58,6 +57,7 @@ impl Receives {
     }
 
     /// A buffer is free.
+    #[inline]
     fn give_back(&mut self, place: u32) {
         let queue = place >> PLACE_BITS;
         let free = &mut self.queues[queue as usize];
@@ -76,6 +76,7 @@ fn place_of(queues: &Queues, place: u32) -> u64 {
 
 impl<D: Device> VerbsRail<D> {
     /// A receive is over.
+    #[inline]
     pub(super) fn message_received(&mut self, place: u32, completion: &Completion, sink: &mut dyn Sink) {
         let index = self.by_number.get(&completion.qp).copied();
         let Some((index, link)) = index.and_then(|index| Some((index, self.links.get_mut(index)?))) else {
@@ -91,7 +92,7 @@ impl<D: Device> VerbsRail<D> {
         } else {
             if !std::mem::replace(&mut link.heard, true) && matches!(link.phase, Phase::Closing) {
                 self.closing.push(index);
-                self.calm_until = Time(0);
+                self.stir();
             }
             self.deliver_message(place, completion.bytes, index, sink);
         }

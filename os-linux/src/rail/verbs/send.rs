@@ -213,6 +213,7 @@ impl<D: Device> VerbsRail<D> {
     }
 
     /// A request has come back.
+    #[inline]
     pub(super) fn work_completed(&mut self, place: u32, generation: u32, completion: &Completion, sink: &mut dyn Sink) {
         let Some(work) = self.works.slots.get(place as usize) else { return };
         if !work.in_use || work.generation != generation {

@@ -22,9 +22,10 @@ use super::link::{Ends, Link, Phase};
 use super::peers::NO_LINK;
 use super::wire::{Left, Nonce, Reason, Setup, SetupKind, Terms};
 use super::xrc::{Halves, How};
-use super::{Report, VerbsRail, codes, deliver};
+use super::{Report, VerbsRail, codes};
 use crate::auth::keep;
 use crate::rail::Sink;
+use crate::rail::reports::deliver;
 
 /// Starts the transcripts that nonces are made of.
 const NONCE_LABEL: &[u8] = b"rerail verbs nonce 1";

@@ -1,0 +1,261 @@
+//! One poll: events and completions, and after them what they have set in motion.
+//!
+//! Most polls find nothing, and most of the others nothing but completions. So what else there may be to do is looked through
+//! only after something has said that there is something ([`VerbsRail::stir`]), or a timer is due; assertions check in
+//! each poll that nobody forgot to say so.
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::time::Time;
+use rerail_verbs::contract::{AsyncEvent, Completion, Device};
+
+use super::link::Phase;
+use super::registry::Made;
+use super::{Tag, VerbsRail, codes};
+use crate::rail::Sink;
+use crate::rail::reports::deliver;
+
+/// Completions taken from the queue at once.
+const BATCH: usize = 64;
+/// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
+const BATCHES_MAX: usize = 4;
+/// Links that events may end in one poll; what is left comes with the next.
+const OMENS_MAX: usize = 16;
+
+/// What an event says is over.
+#[derive(Clone, Copy, Debug)]
+enum Omen {
+    Link(u32),
+    Initiator(u32),
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
+    #[inline]
+    pub(super) fn collect_batch(&mut self) -> bool {
+        match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
+            Ok(taken) => taken == BATCH,
+            Err(why) => {
+                tracing::warn!(rail = %self.options.name, %why, "completions lost");
+                self.broken = true;
+                self.stir();
+                false
+            }
+        }
+    }
+
+    /// Takes all completions out of the queue; `false`: the device is broken.
+    pub(super) fn collect(&mut self) -> bool {
+        while self.collect_batch() {}
+        !self.broken
+    }
+
+    /// Takes completions and what they say to the core; returns how many. `more`: whether the batch that was taken already
+    /// was a whole one.
+    fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
+        let (mut taken, mut batches) = (0, 0);
+        loop {
+            taken += self.batch.len();
+            // Nothing that a completion brings about takes others: what the core wants comes after the poll.
+            let mut at = 0;
+            while let Some(&completion) = self.batch.get(at) {
+                at += 1;
+                self.take_completion(&completion, sink);
+                if !self.reports.is_empty() {
+                    deliver(&mut self.reports, sink);
+                }
+            }
+            self.batch.clear();
+            batches += 1;
+            if !more || self.broken {
+                self.unfinished = false;
+                return taken;
+            }
+            // A failed link's last messages are in a queue of known depth.
+            let depth = self.layout.cq_depth as usize / BATCH + 1;
+            let batches_max = if self.failing.is_empty() { BATCHES_MAX } else { BATCHES_MAX + depth };
+            self.unfinished = batches >= batches_max;
+            if self.unfinished {
+                self.stir();
+                return taken;
+            }
+            more = self.collect_batch();
+        }
+    }
+
+    #[inline]
+    fn take_completion(&mut self, completion: &Completion, sink: &mut dyn Sink) {
+        let (tag, place, generation) = Tag::of(completion.id);
+        match tag {
+            Tag::Work => self.work_completed(place, generation, completion, sink),
+            Tag::Receive => self.message_received(place, completion, sink),
+            Tag::DatagramSend => {
+                self.stir();
+                self.datagram_sent(place, completion.status);
+            }
+            Tag::DatagramReceive => {
+                self.stir();
+                if let Some(setup) = self.datagram_received(place, completion) {
+                    self.handle_setup(&setup, sink);
+                }
+            }
+        }
+    }
+
+    /// Takes what happened to the device's objects, the first of which was asked for already. What ends links is noted, for
+    /// after the completions before it.
+    fn take_events(
+        &mut self,
+        mut next: Option<AsyncEvent>,
+        omens: &mut heapless::Vec<(Omen, RailFault), OMENS_MAX>,
+    ) -> usize {
+        let mut taken = 0;
+        while !omens.is_full()
+            && let Some(event) = next.take().or_else(|| self.device.async_event())
+        {
+            taken += 1;
+            match event {
+                AsyncEvent::QpFatal(qp) | AsyncEvent::QpRequestError(qp) | AsyncEvent::QpAccessError(qp) => {
+                    if qp == self.objects.ud.id {
+                        self.datagrams.note_failure();
+                    } else if let Some(index) = self.by_name.get(&qp) {
+                        let _ = omens.push((Omen::Link(*index), codes::of_event(event)));
+                    } else if let Some(out) = self.initiators.find(qp) {
+                        let _ = omens.push((Omen::Initiator(out), codes::of_event(event)));
+                    }
+                }
+                AsyncEvent::QpLastWqe(qp) => {
+                    let Some(&index) = self.by_name.get(&qp) else { continue };
+                    let Some(link) = self.links.get_mut(index) else { continue };
+                    link.last_receive = true;
+                    if matches!(link.phase, Phase::Failing(_)) {
+                        self.failing.push(index);
+                    } else {
+                        // It is in error, even if nothing else says so.
+                        let _ = omens.push((Omen::Link(index), codes::of_event(event)));
+                    }
+                }
+                AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) | AsyncEvent::SrqError(_) => {
+                    tracing::warn!(rail = %self.options.name, ?event, "device is broken");
+                    self.broken = true;
+                }
+                AsyncEvent::PortError(port)
+                | AsyncEvent::PortActive(port)
+                | AsyncEvent::LidChange(port)
+                | AsyncEvent::GidChange(port)
+                    if port == self.port.number =>
+                {
+                    tracing::info!(rail = %self.options.name, ?event, "port event");
+                    self.look_at_port();
+                }
+                // No queue pair has an alternate path that it could migrate to.
+                _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
+            }
+        }
+        taken
+    }
+
+    /// The next poll looks at everything: whatever makes [`is_calm`](Self::is_calm) false says so by this.
+    pub(super) fn stir(&mut self) {
+        self.calm_until = Time(0);
+    }
+
+    /// Whether a poll has nothing to do but to look for events and completions: what most polls find.
+    pub(super) fn is_calm(&self) -> bool {
+        self.reports.is_empty()
+            && !self.broken
+            && !self.unfinished
+            && self.to_feed.is_empty()
+            && self.to_say.is_empty()
+            && self.closing.is_empty()
+            && self.failing.is_empty()
+            && self.outage.is_none()
+            && !self.registry.has_told()
+            && !self.receives.is_low()
+            && self.datagrams.is_ready()
+            && !self.revival.reset_due
+            && !self.revival.back_due
+            && self.links.next_timer().is_none_or(|(due, _)| due > self.now)
+            && !self.has_moved()
+    }
+
+    /// Completions, where nothing else was to be done before them; what they stir up as well.
+    #[inline]
+    pub(super) fn poll_calmly(&mut self, more: bool, sink: &mut dyn Sink) -> usize {
+        let taken = self.harvest(more, sink);
+        if self.now < self.calm_until && !self.receives.is_low() { taken } else { self.attend(Some(&[]), taken, sink) }
+    }
+
+    /// Everything that there may be to do; `next` is an event that was taken from the device already.
+    pub(super) fn poll_all(&mut self, next: Option<AsyncEvent>, sink: &mut dyn Sink) -> usize {
+        let mut done = deliver(&mut self.reports, sink);
+        for Made { what, bytes, took } in self.registry.take_told() {
+            sink.registered(what, bytes, took);
+        }
+        if self.broken {
+            self.revive();
+        }
+        if self.broken {
+            return self.attend(None, done, sink);
+        }
+        let mut omens = heapless::Vec::new();
+        done += self.take_events(next, &mut omens);
+        let more = self.collect_batch();
+        done += self.harvest(more, sink);
+        self.unfinished |= omens.is_full();
+        self.attend(Some(&omens), done, sink)
+    }
+
+    /// All that is neither an event nor a completion, after these: returns `done` and how much it was. `omens`: what events
+    /// have said is over; `None`: the device was broken before.
+    fn attend(&mut self, omens: Option<&[(Omen, RailFault)]>, mut done: usize, sink: &mut dyn Sink) -> usize {
+        if let Some(omens) = omens {
+            for (omen, fault) in omens {
+                match *omen {
+                    Omen::Link(index) => self.fail(index, Some(*fault)),
+                    Omen::Initiator(out) => self.break_initiator(Some(out), *fault),
+                }
+            }
+            done += self.end_grace();
+            self.run_timers();
+            done += self.finish_closing();
+            if !self.unfinished {
+                done += self.finish_failed();
+            }
+            self.mend_datagrams();
+            done += self.feed() + self.speak();
+            if let Err(why) = self.refill(false).and_then(|()| self.refill_datagrams()) {
+                self.note_refused(&why);
+            }
+        }
+        if self.broken {
+            self.give_up();
+        }
+        done += deliver(&mut self.reports, sink);
+        // After the last subchannel's end: no registration is used any more.
+        if std::mem::take(&mut self.revival.reset_due) {
+            sink.reset();
+            done += 1;
+        }
+        if self.has_moved() {
+            self.announced = self.port.address;
+            sink.moved();
+            done += 1;
+        }
+        if std::mem::take(&mut self.revival.back_due) {
+            sink.back();
+            done += 1;
+        }
+        self.calm_until = match self.links.next_timer() {
+            _ if !self.is_calm() => Time(0),
+            Some((due, _)) => due,
+            None => Time(u64::MAX),
+        };
+        done
+    }
+
+    fn run_timers(&mut self) {
+        while let Some((_, index)) = self.links.next_timer().filter(|(due, _)| *due <= self.now) {
+            self.time_out(index);
+        }
+    }
+}
