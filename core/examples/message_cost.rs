@@ -20,7 +20,7 @@ use support::pair::{Pair, Regions};
 /// Large messages before those that count.
 const WARM_UP: u64 = 16;
 /// Small ones: as many as it takes until all rails have answered how fast they are (P-12).
-const WARM_UP_SMALL: u64 = 1024;
+const WARM_UP_SMALL: u64 = 32 * 1024;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
