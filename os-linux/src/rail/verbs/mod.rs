@@ -230,7 +230,6 @@ impl<D: Device> Rail for VerbsRail<D> {
             place: self.options.place,
             numa_distance: self.options.numa_distance,
             feed_time_min: self.options.feed_time_min,
-            ..RailFacts::UNKNOWN
         }
     }
 
