@@ -88,11 +88,7 @@ impl Endpoint<'_> {
         self.arrive_acks_of(channel, sub, &common)?;
         let carries = matches!(
             body,
-            Body::Eager(_)
-                | Body::Aggregate { .. }
-                | Body::Data(_)
-                | Body::Put(_)
-                | Body::Probe(Probe { answer: false, .. })
+            Body::Aggregate { .. } | Body::Data(_) | Body::Put(_) | Body::Probe(Probe { answer: false, .. })
         );
         if common.payload_bytes > 0 && !carries {
             return Err(ProtocolError::TooLong { bytes: common.payload_bytes.into() });

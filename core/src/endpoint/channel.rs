@@ -250,7 +250,7 @@ impl Channel {
     }
 
     /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and limits: connections,
-    /// questions, addresses, a goodbye. What is rare, asked at once.
+    /// questions, addresses, a goodbye. What is rare, asked at once: whatever else `pump` is to look at must be named here.
     pub(crate) const fn has_chores(&self) -> bool {
         let masks =
             self.wanted | self.unwanted | self.unsaid | self.severed | self.fences | self.questions | self.tellers;

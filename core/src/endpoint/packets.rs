@@ -234,9 +234,12 @@ impl Endpoint<'_> {
         let pushed = out.push(Action::Post(post));
         debug_assert!(pushed.is_ok(), "the batch has room");
         // Where it stays: a header is longer than all the rest of an action.
-        if let Some(Action::Post(post)) = out.last_mut() {
-            let emitted = emit_into(common, body, &mut post.header);
-            debug_assert!(emitted.is_ok(), "our own headers are well formed: {common:?} {body:?}");
+        if pushed.is_ok()
+            && let Some(Action::Post(post)) = out.last_mut()
+            && let Err(why) = emit_into(common, body, &mut post.header)
+        {
+            debug_assert!(false, "our own headers are well formed: {why:?}, {common:?} {body:?}");
+            post.header.clear();
         }
     }
 

@@ -161,6 +161,11 @@ impl Endpoint<'_> {
         self.wake(Shortage::Stripes);
         if has_chores {
             self.pump_goodbye(now, channel, out);
+        } else {
+            debug_assert!(
+                !self.t.channels.at(channel).has_chores(),
+                "messages alone have brought something else to do"
+            );
         }
     }
 

@@ -326,8 +326,13 @@ impl Endpoint<'_> {
             last = self.tell_part(op, parent);
             released = last;
         }
+        let key = self.t.ops.key_at(op);
         self.release(op);
-        // What it was stays to be looked at in its slot.
+        // What it was stays to be looked at in its slot, as nothing has been put into that since.
+        debug_assert!(
+            self.t.ops.key_at(op).is_none_or(|now| Some(now) == key),
+            "the slot of {op} is another's already"
+        );
         let slot = self.t.ops.last_at(op);
         let result = match slot.error {
             Some(error) => Err(error),

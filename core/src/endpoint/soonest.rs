@@ -40,15 +40,20 @@ impl Endpoint<'_> {
         let is_open_to_all = policy.eligible & up == up && usize::from(policy.rails_used) >= RAILS_MAX;
         let slot = self.t.channels.at_mut(channel);
         let (rail, untried) = (RailId(slot.nearest), slot.untried.wrapping_add(1));
-        let is_plain = is_open_to_all
-            && bytes <= NEAR_BYTES_MAX
-            && (up & room) >> rail.0 & 1 == 1
-            && !untried.is_multiple_of(TRY_EVERY);
-        if !is_plain || self.t.sub(channel, rail).posts > 0 {
+        let is_plain = is_open_to_all && !untried.is_multiple_of(TRY_EVERY);
+        if !is_plain || !self.is_near_and_idle(channel, rail, up & room, bytes) {
             return None;
         }
         self.t.channels.at_mut(channel).untried = untried;
         Some(rail)
+    }
+
+    /// Whether the nearest rail, if it is among `rails`, has nothing to do, and bytes don't count: no other delivers sooner.
+    #[inline(always)]
+    fn is_near_and_idle(&self, channel: u32, nearest: RailId, rails: u64, bytes: u64) -> bool {
+        bytes <= NEAR_BYTES_MAX
+            && rails >> nearest.0 & 1 == 1
+            && self.t.subs[self.t.sub_index(channel, nearest)].posts == 0
     }
 
     /// The rail that delivers a packet soonest (P-9); `None`: wait for room.
@@ -58,13 +63,9 @@ impl Endpoint<'_> {
         if rails.is_power_of_two() {
             return Some(RailId(rails.trailing_zeros() as u8));
         }
-        // The nearest one, while it has nothing to do and bytes don't count: what nearly all small messages come to.
-        let nearest = self.t.channels.at(channel).nearest;
-        if choice.bytes <= NEAR_BYTES_MAX
-            && rails >> nearest & 1 == 1
-            && self.t.subs[self.t.sub_index(channel, RailId(nearest))].posts == 0
-        {
-            return Some(RailId(nearest));
+        let nearest = RailId(self.t.channels.at(channel).nearest);
+        if self.is_near_and_idle(channel, nearest, rails, choice.bytes) {
+            return Some(nearest);
         }
         let (mut soonest, mut best) = (u64::MAX, None);
         for rail in rails_of(rails) {

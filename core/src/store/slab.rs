@@ -86,11 +86,14 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Some(&slot.value)
     }
 
-    /// Frees the slot of an index that the core itself keeps, as [`remove`](Self::remove) does; panics where it is free,
-    /// which would be our bug.
+    /// Frees the slot of an index that the core itself keeps, as [`remove`](Self::remove) does. That it is free already would
+    /// be our bug: debug builds panic, others change nothing.
     pub fn remove_at(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
+        if slot.next != OCCUPIED {
+            return;
+        }
         slot.generation = slot.generation.wrapping_add(1).max(1);
         slot.next = self.free;
         self.free = index;
@@ -114,7 +117,7 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         }
     }
 
-    /// The value at an index that the core itself keeps; panics where it is free, which would be our bug.
+    /// The value at an index that the core itself keeps. That the slot is free would be our bug: debug builds panic.
     pub fn at(&self, index: u32) -> &T {
         let slot = &self.slots[index as usize];
         debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");

@@ -1,11 +1,11 @@
 //! One poll: events and completions, and after them what they have set in motion.
 //!
 //! Most polls find nothing, and most of the others nothing but completions. So what else there may be to do is looked through
-//! only after something has said that there is something ([`VerbsRail::stir`]), or a timer is due; assertions check in
-//! each poll that nobody forgot to say so.
+//! only after something has said that there is something ([`VerbsRail::stir`]), or a timer is due; debug
+//! builds check in each calm poll that nobody forgot to say so, and in others [`CALM_MAX`] is the most that it would cost.
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{AsyncEvent, Completion, Device};
 
 use super::link::Phase;
@@ -18,6 +18,8 @@ use crate::rail::reports::deliver;
 const BATCH: usize = 64;
 /// Batches per poll: other rails come first then, unless a link has failed, whose last messages are wanted.
 const BATCHES_MAX: usize = 4;
+/// A rail that has said nothing for so long is looked through all the same.
+const CALM_MAX: Nanos = Nanos::from_millis(10);
 /// Links that events may end in one poll; what is left comes with the next.
 const OMENS_MAX: usize = 16;
 
@@ -49,8 +51,8 @@ impl<D: Device> VerbsRail<D> {
         !self.broken
     }
 
-    /// Takes completions and what they say to the core; returns how many. `more`: whether the batch that was taken already
-    /// was a whole one.
+    /// Takes completions and what they say to the core; returns how many. `more`: whether the last call for completions filled
+    /// its batch, so that there may be others.
     fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
         let (mut taken, mut batches) = (0, 0);
         loop {
@@ -247,8 +249,8 @@ impl<D: Device> VerbsRail<D> {
         }
         self.calm_until = match self.links.next_timer() {
             _ if !self.is_calm() => Time(0),
-            Some((due, _)) => due,
-            None => Time(u64::MAX),
+            Some((due, _)) => due.min(self.now + CALM_MAX),
+            None => self.now + CALM_MAX,
         };
         done
     }
