@@ -37,9 +37,9 @@ const SIZES_BANDWIDTH: [u64; 7] = [64, 1 << 10, 8 << 10, 64 << 10, 512 << 10, 4 
 const SIZES_RATE: [u64; 4] = [0, 8, 64, 512];
 /// Polls for so long before it sleeps: here latency counts, not the other processes.
 const SPIN: Duration = Duration::from_millis(20);
-/// The same for streams over verbs: the devices move the payload, so a side that waits has nothing to do for long. Where the
-/// device is software, as Soft-RoCE is, a side that polled would take the processor that the payload needs. perftest's
-/// other side sleeps, too, where it is written to or read from.
+/// The same for streams over verbs, of the side whose memory is read or written: the devices move the payload, so it has
+/// nothing to do for long. Where the device is software, as Soft-RoCE is, polling would take the processor that the payload
+/// needs. perftest's other side sleeps, too, where it is written to or read from.
 const SPIN_STREAM: Duration = Duration::from_micros(200);
 /// How long to wait at most for the peer's goodbye.
 const FAREWELL: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     }
     let streams = matches!(args.measure, Measure::Bandwidth | Measure::Bidirectional);
     let over_verbs = session.path(1 - session.rank()) == Path::Verbs;
-    session.set_spin(if streams && over_verbs { SPIN_STREAM } else { SPIN });
+    session.set_spin(if streams && over_verbs { SPIN_STREAM } else { SPIN }, SPIN);
     // Processes of a pair may stand on hosts of their own.
     let pinned = (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize));
     let pair = Pair { first, second: 1 - first };

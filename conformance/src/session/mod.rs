@@ -104,6 +104,8 @@ pub struct Session {
     gone: BTreeSet<u32>,
     barriers: u64,
     spin: Duration,
+    /// The same while rails have payload of ours to move.
+    spin_moving: Duration,
     polite: Duration,
     stall: Duration,
     /// When a look first found nothing, since something happened or was asked for.
@@ -187,6 +189,7 @@ impl Session {
             gone: BTreeSet::new(),
             barriers: 0,
             spin: Duration::from_micros(50),
+            spin_moving: Duration::from_micros(50),
             polite: if crowded { POLITE_CROWDED } else { POLITE },
             stall,
             idle_since: None,
@@ -198,9 +201,10 @@ impl Session {
         }
     }
 
-    /// Polls for so long before it sleeps.
-    pub fn set_spin(&mut self, spin: Duration) {
-        self.spin = spin;
+    /// Polls for so long before it sleeps; `moving`: while its rails have payload to write, read or send, so that what comes
+    /// next is the end of that.
+    pub fn set_spin(&mut self, spin: Duration, moving: Duration) {
+        (self.spin, self.spin_moving) = (spin, moving);
     }
 
     /// Calls `tell` with the rank and a sentence for people as soon as a peer is lost.
@@ -475,7 +479,8 @@ impl Session {
         if silence > self.stall {
             return Err(self.stalled(silence));
         }
-        if silence > self.spin {
+        let moves = || self.transport.rails().any(|rail| rail.stats.backlog > 0);
+        if silence > self.spin && (silence > self.spin_moving || !moves()) {
             self.transport.wait(Some(SLEEP)).map_err(SessionError::Wait)?;
         } else if silence > self.polite {
             std::thread::yield_now();
