@@ -46,9 +46,9 @@ for round in $(seq "$rounds"); do
         case $size in
         8) times=3000 count=3000 windows=30 window=64 ;;
         4096) times=1000 count=3000 windows=30 window=64 ;;
-        65536) times=100 count=400 windows=6 window=64 ;;
-        # perftest uses the same memory again and again; here it is no more than for the smaller ones.
-        *) times=20 count=50 windows=12 window=4 ;;
+        # perftest never pauses; rerail's two sides wait for each other after each window, so large messages have long ones.
+        65536) times=100 count=400 windows=2 window=192 ;;
+        *) times=20 count=50 windows=2 window=24 ;;
         esac
         if [ $((round % 2)) -eq 1 ]; then
             order="raw_latency latency raw_busy raw_read send raw_write put raw_send two"
