@@ -6,8 +6,8 @@ use core::mem::MaybeUninit;
 use heapless::Vec;
 use rerail_core::config::{Config, ConfigError};
 use rerail_core::endpoint::{
-    Action, Arrival, AtomicAction, Completion, Endpoint, Event, Loss, OpError, PostKind, PostStatus, RailEvent,
-    Span, StartError,
+    Action, Arrival, AtomicAction, Completion, Endpoint, Event, Loss, OpError, PostKind, PostStatus, RailEvent, Span,
+    StartError,
 };
 use rerail_core::ids::{Cookie, PeerId, PlaceId, RailId};
 use rerail_core::mem::{RegionId, Seg};
