@@ -19,11 +19,6 @@ set -eu
 tolerance=3
 count=512
 
-absent() {
-    echo "absent: $*" >&2
-    exit 69
-}
-
 folder=
 write=
 while getopts k:wh option; do
@@ -37,6 +32,8 @@ done
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
 baseline=$here/driver-instructions.baseline
+# shellcheck source=conformance/scripts/lib/callgrind.sh
+. "$here/lib/callgrind.sh"
 
 has_all() {
     command -v valgrind && command -v gcc && echo '#include <infiniband/verbs.h>' | gcc -E -x c -
@@ -64,6 +61,7 @@ gcc -O2 -Wall -Wextra -Werror -shared -fPIC -Wl,--version-script="$scratch/versi
 
 cargo build --release --quiet --manifest-path "$root/os-linux/Cargo.toml" --example driver_cost
 program=${CARGO_TARGET_DIR:-$root/target}/release/examples/driver_cost
+export LD_LIBRARY_PATH=$scratch
 
 # Costs by layer, of the functions whose names say that they belong to it, and of those of libraries that they call.
 cat > "$scratch/layers.awk" << 'END'
@@ -103,11 +101,8 @@ END
 for rail in verbs two-verbs shm; do
     for case in message look; do
         out=$folder/$rail.$case.callgrind
-        LD_LIBRARY_PATH=$scratch valgrind --tool=callgrind --callgrind-out-file="$out" \
-            --toggle-collect='driver_cost::counted_*' "$program" "$rail" "$case" "$count" > "$scratch/said" 2>&1 ||
-            { cat "$scratch/said" >&2; exit 1; }
-        collected=$(sed -n 's/.*Collected : //p' "$scratch/said")
-        [ "${collected:-0}" -gt 0 ] || { echo "$rail, $case: nothing was counted" >&2; exit 1; }
+        # The sum of all layers is of no use here; that there is one is.
+        profile "$out" 'driver_cost::counted_*' "$program" "$rail" "$case" "$count" > /dev/null
         awk -v what="$rail $case" -v count="$count" -f "$scratch/layers.awk" "$out" >> "$scratch/counted"
     done
 done
@@ -115,13 +110,10 @@ done
 if [ -n "$write" ]; then
     {
         echo "# Instructions beside the core's and the device's: rails, case, of the driver, the rail, the shim, all three."
-        echo "# Written by: conformance/scripts/driver-instructions.sh -w   ($(uname -m), $(rustc --version | cut -d' ' -f1,2))"
+        written_by driver-instructions.sh
         cat "$scratch/counted"
     } > "$baseline"
 fi
-known=$baseline
-[ "$(uname -m)" = x86_64 ] && [ -e "$baseline" ] || known=/dev/null
-
 awk -v tolerance="$tolerance" '
     BEGIN { printf "%-10s %-8s %7s %7s %7s %7s %9s\n", "rails", "case", "driver", "rail", "shim", "all", "baseline" }
     /^#/ { next }
@@ -137,4 +129,4 @@ awk -v tolerance="$tolerance" '
         for (n = 1; n <= wrongs; n++) print wrong[n] | "cat >&2"
         exit wrongs > 0
     }
-' counted_file="$scratch/counted" "$known" "$scratch/counted"
+' counted_file="$scratch/counted" "$(known)" "$scratch/counted"

@@ -22,11 +22,6 @@ tolerance=3
 second_rail_max=5
 recovery_max=3
 
-absent() {
-    echo "absent: $*" >&2
-    exit 69
-}
-
 usage() {
     echo "usage: $0 [-p POLICIES] [-k FOLDER] [-j] [-w]" >&2
     exit 2
@@ -49,6 +44,8 @@ done
 here=$(cd "$(dirname "$0")" && pwd)
 root=$here/../..
 baseline=$here/instructions.baseline
+# shellcheck source=conformance/scripts/lib/callgrind.sh
+. "$here/lib/callgrind.sh"
 
 if ! command -v valgrind >/dev/null 2>&1; then
     if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
@@ -72,11 +69,7 @@ trap 'rm -rf "$scratch"' EXIT
 # endpoint goes through the function of that side, which only counts once connecting and the first messages are over.
 count() {
     case $5 in sender) function=at_first ;; receiver) function=at_second ;; both) function=at_ ;; esac
-    out=$folder/$1.$2.$3.$5.callgrind
-    valgrind --tool=callgrind --callgrind-out-file="$out" --toggle-collect="*pair::$function*" \
-        "$program" "$1" "$2" "$3" "$4" > "$scratch/said" 2>&1 || { cat "$scratch/said" >&2; exit 1; }
-    collected=$(sed -n 's/.*Collected : //p' "$scratch/said")
-    [ "${collected:-0}" -gt 0 ] || { echo "$1: nothing was counted in *pair::$function*" >&2; exit 1; }
+    collected=$(profile "$folder/$1.$2.$3.$5.callgrind" "*pair::$function*" "$program" "$1" "$2" "$3" "$4")
     echo "$1 $3 $2 $5 $((collected / $4))" >> "$scratch/counted"
 }
 
@@ -101,14 +94,10 @@ count round-trip-retained 1 default 256 both
 if [ -n "$write" ]; then
     {
         echo "# Instructions per message (round trips: per message there and one back): case, policy, rails, side, instructions."
-        echo "# Written by: conformance/scripts/instructions.sh -w   ($(uname -m), $(rustc --version | cut -d' ' -f1,2))"
+        written_by instructions.sh
         cat "$scratch/counted"
     } > "$baseline"
 fi
-# Where another machine's code was counted, or other policies, there is nothing to compare with.
-known=$baseline
-[ "$(uname -m)" = x86_64 ] && [ -e "$baseline" ] || known=/dev/null
-
 awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rail_max" -v json="$json" '
     /^#/ { next }
     FILENAME != counted_file { known[$1 " " $2 " " $3 " " $4] = $5; next }
@@ -148,4 +137,4 @@ awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rai
         for (n = 1; n <= wrongs; n++) print wrong[n] | "cat >&2"
         exit wrongs > 0
     }
-' counted_file="$scratch/counted" "$known" "$scratch/counted"
+' counted_file="$scratch/counted" "$(known)" "$scratch/counted"
