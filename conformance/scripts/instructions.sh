@@ -2,6 +2,8 @@
 # Counts the instructions that the core spends per message with callgrind: a number that is the same on a busy machine.
 # Small messages have 8 bytes, large ones 1 MiB; the sender's and the receiver's endpoints are counted apart, with 1, 2
 # and 8 rails, by each policy named. What rails and memory copies cost is not among it (core/benches/support/pair.rs).
+# And what it costs, for each peer, that all connect, that rails fail and come back, that processes die and the others are
+# taken leave of (core/examples/failure_cost.rs): the same in a large job as in a small one.
 #
 #   instructions.sh [-p POLICIES] [-k FOLDER] [-j] [-w]
 #
@@ -12,7 +14,8 @@
 #
 # Fails where a number is more than 3 % above the committed one (instructions.baseline, beside this script), where a
 # small message by the default policy costs either side over 5 % more with two rails than with one, or both sides together
-# over 3 % more with recovery than without (cases whose names end with "-unreliable"). Numbers below the
+# over 3 % more with recovery than without (cases whose names end with "-unreliable"), or where a peer of 1024 costs over
+# 10 % more than one of 256. Numbers below the
 # baseline by as much are told: the baseline is to follow. The baseline holds for x86_64; elsewhere numbers are only
 # compared with each other.
 # Exit: 0 within the bounds, 1 not, 2 wrong use, 69 valgrind is absent (said on stderr; not a pass).
@@ -21,6 +24,7 @@ set -eu
 tolerance=3
 second_rail_max=5
 recovery_max=3
+size_max=10
 
 usage() {
     echo "usage: $0 [-p POLICIES] [-k FOLDER] [-j] [-w]" >&2
@@ -58,8 +62,9 @@ if ! command -v valgrind >/dev/null 2>&1; then
 fi
 
 # Optimised, and few things are built: the core and what it depends on.
-cargo build --release --quiet --manifest-path "$root/core/Cargo.toml" --example message_cost
-program=${CARGO_TARGET_DIR:-$root/target}/release/examples/message_cost
+cargo build --release --quiet --manifest-path "$root/core/Cargo.toml" --example message_cost --example failure_cost
+examples=${CARGO_TARGET_DIR:-$root/target}/release/examples
+program=$examples/message_cost
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
@@ -90,6 +95,12 @@ for rails in 1 2; do
 done
 count round-trip 1 default 256 both
 count round-trip-retained 1 default 256 both
+# Jobs of so many peers, with room for sixteen operations each, and 16 peers to which something is under way.
+for peers in 256 1024; do
+    file=$folder/failure.$peers.callgrind
+    collected=$(profile "$file" '*World*timed*' "$examples/failure_cost" "$peers" $((16 * peers)) 16)
+    echo "failure default 2 peer-of-$peers $((collected / peers))" >> "$scratch/counted"
+done
 
 if [ -n "$write" ]; then
     {
@@ -98,7 +109,7 @@ if [ -n "$write" ]; then
         cat "$scratch/counted"
     } > "$baseline"
 fi
-awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rail_max" -v json="$json" '
+awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rail_max" -v size="$size_max" -v json="$json" '
     /^#/ { next }
     FILENAME != counted_file { known[$1 " " $2 " " $3 " " $4] = $5; next }
     {
@@ -112,15 +123,16 @@ awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rai
                 $1, $2, $3, $4, $5, key in known ? known[key] : "null"
         else {
             if (!heads++)
-                printf "%-20s %-10s %5s %-9s %12s %10s  %s\n", "case", "policy", "rails", "side", "instructions", "baseline", \
+                printf "%-20s %-10s %5s %-12s %12s %10s  %s\n", "case", "policy", "rails", "side", "instructions", "baseline", \
                     "over one rail"
-            printf "%-20s %-10s %5d %-9s %12d %10s  %s\n", $1, $2, $3, $4, $5, key in known ? known[key] : "-", more
+            printf "%-20s %-10s %5d %-12s %12d %10s  %s\n", $1, $2, $3, $4, $5, key in known ? known[key] : "-", more
         }
         if (off > tolerance) wrong[++wrongs] = sprintf("%s: %.1f %% above the baseline", key, off)
         if (off < -tolerance) better[++betters] = sprintf("%s: %.1f %% below the baseline", key, -off)
         if ($1 == "one-way" && $2 == "default" && $3 == 2 && $5 > now[one] * (1 + second / 100))
             wrong[++wrongs] = sprintf("%s: a second rail costs over %d %% more", key, second)
         if ($2 == "default" && $1 ~ /^one-way(-unreliable)?$/) sum[$1 " " $3] += $5
+        if ($1 == "failure") failure[$4] = $5
     }
     END {
         for (rails = 1; rails <= 2; rails++) {
@@ -133,6 +145,8 @@ awk -v tolerance="$tolerance" -v recovery="$recovery_max" -v second="$second_rai
             if (more > recovery)
                 wrong[++wrongs] = sprintf("%d rails: recovery costs over %d %% more", rails, recovery)
         }
+        if (failure["peer-of-1024"] > failure["peer-of-256"] * (1 + size / 100))
+            wrong[++wrongs] = sprintf("a peer of 1024 costs over %d %% more than one of 256", size)
         for (n = 1; n <= betters; n++) print better[n] ": write it anew (-w)" | "cat >&2"
         for (n = 1; n <= wrongs; n++) print wrong[n] | "cat >&2"
         exit wrongs > 0

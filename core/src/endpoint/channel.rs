@@ -175,6 +175,8 @@ pub(crate) struct Channel {
     pub callers: u64,
     /// Messages of this channel that still occupy slots.
     pub messages: u32,
+    /// Operations of this channel.
+    pub ops: u32,
 }
 
 impl Channel {
@@ -238,6 +240,7 @@ impl Channel {
             tell_over: false,
             callers: 0,
             messages: 0,
+            ops: 0,
         }
     }
 

@@ -270,7 +270,7 @@ impl Endpoint<'_> {
 
     /// Whether a rail still has a post that it got before `at`.
     fn has_post_before(&self, now: Time, channel: u32, rail: RailId, at: Time) -> bool {
-        (0..self.t.packets.capacity()).filter(|&index| self.t.packets.key_at(index).is_some()).any(|index| {
+        self.t.packets.indices().any(|index| {
             let packet = self.t.packets.at(index);
             packet.channel == channel && packet.rail == rail.0 && packet.posted && is_before(packet.stamp, at, now)
         })

@@ -43,18 +43,15 @@ impl fmt::Debug for Endpoint<'_> {
                 )?;
             }
             writeln!(f, "  replaying {:x} from {:?}, fences {:x}", c.replaying, c.replay_at, c.fences)?;
-            let unacked = (0..self.t.packets.capacity()).filter(|&packet| self.t.packets.key_at(packet).is_some());
+            let unacked = self.t.packets.indices();
             for packet in unacked.filter(|&packet| self.t.packets.at(packet).channel == index) {
                 writeln!(f, "  packet {packet}: {:?}", self.t.packets.at(packet))?;
             }
         }
-        for index in (0..self.t.messages.capacity()).filter(|index| self.t.messages.key_at(*index).is_some()) {
+        for index in self.t.messages.indices() {
             writeln!(f, "message {index}: {:?}", self.t.messages.at(index))?;
         }
-        for index in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(index).is_none() {
-                continue;
-            }
+        for index in self.t.ops.indices() {
             let op = self.t.ops.at(index);
             writeln!(
                 f,

@@ -174,14 +174,18 @@ impl Endpoint<'_> {
     /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks at every
     /// operation: for the end of a channel only.
     fn has_transfers(&self, channel: u32) -> bool {
-        (0..self.t.ops.capacity()).filter(|&op| self.t.ops.key_at(op).is_some()).any(|op| {
+        let mut ops = self.ops_of(channel);
+        while let Some(op) = self.next_of(&mut ops) {
             let op = self.t.ops.at(op);
-            op.channel == channel
-                && match op.kind {
-                    OpKind::Send => !op.is_through(),
-                    OpKind::Recv | OpKind::Part => !op.completed,
-                    _ => false,
-                }
-        })
+            let moves = match op.kind {
+                OpKind::Send => !op.is_through(),
+                OpKind::Recv | OpKind::Part => !op.completed,
+                _ => false,
+            };
+            if moves {
+                return true;
+            }
+        }
+        false
     }
 }

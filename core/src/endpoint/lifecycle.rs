@@ -169,19 +169,22 @@ impl Endpoint<'_> {
     }
 
     fn end_packets(&mut self, channel: u32) {
-        for index in 0..self.t.packets.capacity() {
-            let Some(key) = self.t.packets.key_at(index) else { continue };
+        // Each belongs to an operation.
+        if self.t.channels.at(channel).ops == 0 {
+            return;
+        }
+        let mut walk = self.t.packets.walk();
+        while let Some(index) = self.t.packets.step(&mut walk) {
             if self.t.packets.at(index).channel == channel {
-                self.t.packets.remove(key);
+                self.t.packets.remove_at(index);
             }
         }
     }
 
     /// Ends the receives that only `peer` could have served.
     pub(super) fn end_receives_of(&mut self, peer: PeerId, error: OpError) {
-        let mut after = None;
-        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, after) {
-            after = Some(key);
+        let mut walk = self.t.matcher.posted_walk();
+        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, &mut walk) {
             self.t.matcher.unpost(key);
             if self.t.ops.at(op).kind == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);
@@ -198,10 +201,8 @@ impl Endpoint<'_> {
     }
 
     fn end_operations(&mut self, channel: u32, error: OpError) {
-        for op in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(op).is_none() || self.t.ops.at(op).channel != channel {
-                continue;
-            }
+        let mut ops = self.ops_of(channel);
+        while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at_mut(op);
             slot.unacked = 0;
             slot.posts = 0;
@@ -229,7 +230,7 @@ impl Endpoint<'_> {
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
             self.complete(op, Some(error));
-            self.t.ops.at_mut(op).channel = NONE;
+            self.unbind_op(op);
             self.release(op);
         }
     }
@@ -238,10 +239,10 @@ impl Endpoint<'_> {
     fn end_messages(&mut self, channel: u32) {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.drain(slots, |_, _| {});
-        for index in 0..self.t.messages.capacity() {
-            if self.t.messages.key_at(index).is_none() {
-                continue;
-            }
+        let mut walk = self.t.messages.walk();
+        while self.t.channels.at(channel).messages > 0
+            && let Some(index) = self.t.messages.step(&mut walk)
+        {
             let message = self.t.messages.at(index);
             if message.channel != channel {
                 continue;

@@ -34,9 +34,9 @@ impl Endpoint<'_> {
         // Acknowledgments and limits that were on their way.
         slot.ack.make_due();
         slot.replaying |= REPLAY_READS;
-        let changed = if had_packets || place.is_some() { self.t.ops.capacity() } else { 0 };
-        for op in 0..changed {
-            if self.t.ops.key_at(op).is_some() && self.t.ops.at(op).channel == channel {
+        if had_packets || place.is_some() {
+            let mut ops = self.ops_of(channel);
+            while let Some(op) = self.next_of(&mut ops) {
                 self.settle(op);
             }
         }
@@ -71,8 +71,7 @@ impl Endpoint<'_> {
             return None;
         }
         let waits = |at: u32, void: Option<Seq>| at == channel && void == Some(psn);
-        let mut messages = (0..self.t.messages.capacity()).filter(|&index| self.t.messages.key_at(index).is_some());
-        let message = messages.find(|&index| {
+        let message = self.t.messages.indices().find(|&index| {
             let message = self.t.messages.at(index);
             waits(message.channel, message.void)
         });
@@ -82,8 +81,7 @@ impl Endpoint<'_> {
             let bytes = (slot.state != MessageState::Sealed).then_some(slot.len);
             Some((PlaceTo::Message(message), bytes.unwrap_or(u64::from(slot.block_count))))
         } else {
-            let mut ops = (0..self.t.ops.capacity()).filter(|&op| self.t.ops.key_at(op).is_some());
-            let op = ops.find(|&op| {
+            let op = self.t.ops.indices().find(|&op| {
                 let slot = self.t.ops.at(op);
                 waits(slot.channel, slot.void)
             })?;
@@ -98,8 +96,8 @@ impl Endpoint<'_> {
 
     /// Every post on the connection is over, and nobody knows how it ended for the peer.
     fn lose_packets(&mut self, channel: u32, rail: RailId) {
-        for index in 0..self.t.packets.capacity() {
-            let Some(key) = self.t.packets.key_at(index) else { continue };
+        let mut walk = self.t.packets.walk();
+        while let Some(index) = self.t.packets.step(&mut walk) {
             let packet = *self.t.packets.at(index);
             if packet.channel != channel || packet.rail != rail.0 || packet.lost {
                 continue;
@@ -113,7 +111,7 @@ impl Endpoint<'_> {
                 slot.lost = true;
             } else {
                 // The peer has it; or a write, of which its part knows.
-                self.t.packets.remove(key);
+                self.t.packets.remove_at(index);
             }
         }
         self.wake(Shortage::Packets);
@@ -121,12 +119,10 @@ impl Endpoint<'_> {
 
     /// Messages that were being written over the connection: what no acknowledged FIN stands for is in doubt (F-7).
     fn doubt_writes(&mut self, channel: u32, rail: RailId) {
-        for op in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(op).is_none() {
-                continue;
-            }
+        let mut ops = self.ops_of(channel);
+        while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
-            if slot.channel != channel || slot.kind != OpKind::Send || slot.phase != Phase::Writing || slot.fin_seen {
+            if slot.kind != OpKind::Send || slot.phase != Phase::Writing || slot.fin_seen {
                 continue;
             }
             let doubt = self.parts_of_rail(op, rail) & self.unconfirmed(op);
@@ -144,9 +140,8 @@ impl Endpoint<'_> {
 
     /// Parts of an operation of whose FIN, of this round, nobody knows whether it arrived.
     fn lost_fins(&self, op: u32, round: u16) -> u64 {
-        (0..self.t.packets.capacity())
-            .filter(|&index| self.t.packets.key_at(index).is_some())
-            .map(|index| self.t.packets.at(index))
+        let packets = self.t.packets.indices().map(|index| self.t.packets.at(index));
+        packets
             .filter(|packet| packet.op == op && packet.lost && packet.what == What::PartFin)
             .map(|packet| PartFin::unpack(packet.offset))
             .filter(|fin| fin.round == round)
@@ -156,22 +151,18 @@ impl Endpoint<'_> {
     /// Keys that the peer gave for a rail are void with its connection: the next ones may be others (F-7).
     fn forget_keys(&mut self, channel: u32, rail: RailId) {
         let peer_rail = self.t.sub(channel, rail).peer_rail;
-        for op in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(op).is_none() {
-                continue;
-            }
+        let mut ops = self.ops_of(channel);
+        while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
-            if slot.channel == channel && slot.keys != NONE && !slot.keys_ours {
+            if slot.keys != NONE && !slot.keys_ours {
                 self.t.key_sets.at_mut(slot.keys).forget(peer_rail);
             }
         }
         if self.t.channels.at(channel).messages == 0 {
             return;
         }
-        for index in 0..self.t.messages.capacity() {
-            if self.t.messages.key_at(index).is_none() {
-                continue;
-            }
+        let mut walk = self.t.messages.walk();
+        while let Some(index) = self.t.messages.step(&mut walk) {
             let message = self.t.messages.at(index);
             if message.channel == channel && message.keys != NONE {
                 self.t.key_sets.at_mut(message.keys).forget(peer_rail);
@@ -181,17 +172,17 @@ impl Endpoint<'_> {
 
     /// The device behind a rail has lost its registrations: nobody is told of them any more, and none is given back.
     pub(super) fn rail_reset(&mut self, rail: RailId) {
-        for op in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(op).is_some() {
-                let slot = self.t.ops.at(op);
-                if slot.keys != NONE && slot.keys_ours {
-                    self.t.key_sets.at_mut(slot.keys).forget(rail.0);
-                }
+        let mut walk = self.t.ops.walk();
+        while let Some(op) = self.t.ops.step(&mut walk) {
+            let slot = self.t.ops.at(op);
+            if slot.keys != NONE && slot.keys_ours {
+                self.t.key_sets.at_mut(slot.keys).forget(rail.0);
             }
         }
         // Those that were about to be given back: the device as it is now may have given the same key to others.
-        for set in 0..self.t.key_sets.capacity() {
-            if self.t.key_sets.key_at(set).is_some() && key_set_link(&mut self.t.key_sets, set).is_linked() {
+        let mut walk = self.t.key_sets.walk();
+        while let Some(set) = self.t.key_sets.step(&mut walk) {
+            if key_set_link(&mut self.t.key_sets, set).is_linked() {
                 self.t.key_sets.at_mut(set).forget(rail.0);
             }
         }

@@ -162,8 +162,8 @@ impl Endpoint<'_> {
     /// Gives a receive the facts of its message.
     pub(super) fn address(&mut self, op: u32, message: &Message) {
         let peer = self.t.channels.at(message.channel).peer;
+        self.bind_op(op, message.channel);
         let slot = self.t.ops.at_mut(op);
-        slot.channel = message.channel;
         slot.peer = peer;
         slot.tag = message.tag;
         slot.immediate = message.immediate;
@@ -211,7 +211,7 @@ impl Endpoint<'_> {
         slot.moved = slot.granted;
         let channel = slot.channel;
         if self.t.channels.at(channel).is_over() {
-            self.t.ops.at_mut(op).channel = NONE;
+            self.unbind_op(op);
         }
         self.stats.bytes_copied += self.t.ops.at(op).granted;
         self.free_message(message);

@@ -11,6 +11,7 @@ mod arrive;
 mod arrive_ordered;
 mod balanced;
 mod beliefs;
+mod bound;
 mod bulk;
 mod channel;
 mod cut;

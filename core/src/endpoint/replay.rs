@@ -186,8 +186,8 @@ impl Endpoint<'_> {
     /// for anew.
     fn replay_read(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let mut waits = false;
-        for index in 0..self.t.packets.capacity() {
-            let Some(key) = self.t.packets.key_at(index) else { continue };
+        let mut walk = self.t.packets.walk();
+        while let Some(index) = self.t.packets.step(&mut walk) {
             let packet = *self.t.packets.at(index);
             if packet.channel != channel || !packet.lost || packet.what != What::Read {
                 continue;
@@ -212,7 +212,7 @@ impl Endpoint<'_> {
             let from = self.key_for(channel, keys, rail).unwrap_or_default();
             let from = wire::RemoteKey { address: from.address.wrapping_add(packet.offset), ..from };
             let payload = self.payload(packet.op, packet.offset, packet.len.into());
-            self.t.packets.remove(key);
+            self.t.packets.remove_at(index);
             let extent_bytes = packet.len.into();
             self.transfer(now, channel, rail, packet.op, PostKind::Read { from }, (payload, extent_bytes), out);
             self.stats.replayed += 1;
@@ -226,11 +226,11 @@ impl Endpoint<'_> {
 
     /// A message that was being read can't be read any more: all of it comes by put or data segments.
     pub(super) fn ask_anew(&mut self, op: u32) {
-        for index in 0..self.t.packets.capacity() {
-            let Some(key) = self.t.packets.key_at(index) else { continue };
+        let mut walk = self.t.packets.walk();
+        while let Some(index) = self.t.packets.step(&mut walk) {
             let packet = self.t.packets.at(index);
             if packet.op == op && packet.what == What::Read && packet.lost {
-                self.t.packets.remove(key);
+                self.t.packets.remove_at(index);
             }
         }
         let slot = self.t.ops.at(op);

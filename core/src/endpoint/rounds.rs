@@ -63,12 +63,10 @@ impl Endpoint<'_> {
     /// Asks for new rounds of the messages of a channel whose writes are in doubt, as far as their rails are dead at both
     /// ends.
     pub(super) fn resume_doubtful(&mut self, channel: u32) {
-        for op in 0..self.t.ops.capacity() {
-            if self.t.ops.key_at(op).is_none() {
-                continue;
-            }
+        let mut ops = self.ops_of(channel);
+        while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
-            let waits = slot.channel == channel && slot.resume_due && slot.phase == Phase::Writing && !slot.fin_seen;
+            let waits = slot.resume_due && slot.phase == Phase::Writing && !slot.fin_seen;
             if waits && !self.is_doubt_fenced_off(op) {
                 self.ask_for_round(op);
             }

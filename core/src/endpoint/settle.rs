@@ -15,6 +15,9 @@ impl Endpoint<'_> {
     /// A slot for an operation; the caller has checked that there is one.
     pub(super) fn new_op(&mut self, op: Op) -> u32 {
         let caller = !op.serves();
+        if op.channel != NONE {
+            self.t.channels.at_mut(op.channel).ops += 1;
+        }
         match self.t.ops.insert(op) {
             Ok(key) => {
                 self.caller_ops += u32::from(caller);
@@ -236,6 +239,7 @@ impl Endpoint<'_> {
         self.t.ops.remove_at(op);
         self.caller_ops -= u32::from(!serves);
         if channel != NONE {
+            self.t.channels.at_mut(channel).ops -= 1;
             if counted_serving {
                 self.t.channels.at_mut(channel).serving -= 1;
                 self.activate(channel);

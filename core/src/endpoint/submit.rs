@@ -368,11 +368,11 @@ impl Endpoint<'_> {
         let in_windows = (0..self.t.windows.capacity())
             .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
         in_windows
-            || (0..self.t.ops.capacity()).filter(|op| self.t.ops.key_at(*op).is_some()).any(|op| {
+            || self.t.ops.indices().any(|op| {
                 let slot = self.t.ops.at(op);
                 (!slot.completed || slot.places > 0 || slot.children > 0) && self.names(op, region)
             })
-            || (0..self.t.packets.capacity()).filter(|packet| self.t.packets.key_at(*packet).is_some()).any(|packet| {
+            || self.t.packets.indices().any(|packet| {
                 let packet = self.t.packets.at(packet);
                 let retained = self.t.ops.at(packet.op).retained != crate::store::NONE;
                 packet.posted && packet.len > 0 && !retained && self.names(packet.op, region)

@@ -7,5 +7,5 @@ pub mod timers;
 
 pub use arena::{Arena, ArenaError, Sizer};
 pub use list::{Link, Links, List, NONE};
-pub use slab::{Slab, Slot};
+pub use slab::{Slab, Slot, Walk};
 pub use timers::Timers;

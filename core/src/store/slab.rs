@@ -15,6 +15,13 @@ pub struct Slot<T> {
     value: T,
 }
 
+/// A way through the slots of a [`Slab`] that are in use, which ends with the last of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    at: u32,
+    left: u32,
+}
+
 /// Up to `capacity` values of `T` in the caller's memory.
 pub struct Slab<'m, T> {
     slots: &'m mut [Slot<T>],
@@ -134,6 +141,31 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
         &mut slot.value
+    }
+
+    /// Begins to go through the slots in use, in the order of their indices; [`step`](Self::step) goes on. It ends with the
+    /// last of them, not with the last slot: tables are large where jobs are, and mostly empty. Values may be taken out
+    /// meanwhile, none put in.
+    pub const fn walk(&self) -> Walk {
+        Walk { at: 0, left: self.len }
+    }
+
+    /// The index of the next slot in use.
+    pub fn step(&self, walk: &mut Walk) -> Option<u32> {
+        if walk.left == 0 {
+            return None;
+        }
+        let from = walk.at as usize;
+        let ahead = self.slots.get(from..)?.iter().position(|slot| slot.next == OCCUPIED)?;
+        let index = walk.at + ahead as u32;
+        (walk.at, walk.left) = (index + 1, walk.left - 1);
+        Some(index)
+    }
+
+    /// The indices of the slots in use, for who changes nothing meanwhile.
+    pub fn indices(&self) -> impl Iterator<Item = u32> + '_ {
+        let mut walk = self.walk();
+        core::iter::from_fn(move || self.step(&mut walk))
     }
 
     /// The living key of an index, if the slot is in use.

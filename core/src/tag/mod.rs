@@ -34,7 +34,7 @@ use self::posted::Posted;
 use self::unexpected::Unexpected;
 use crate::endpoint::request::Selector;
 use crate::ids::{Key, PeerId};
-use crate::store::{Arena, ArenaError, Sizer};
+use crate::store::{Arena, ArenaError, Sizer, Walk};
 
 pub use self::shapes::SHAPES_MAX;
 
@@ -130,11 +130,15 @@ impl<'m> Matcher<'m> {
         self.posted.find(source, tag)
     }
 
-    /// The next posted receive that names exactly `source`, to end them when that peer is lost: start with `None`, go on
-    /// with the key found, which may be unposted by then. In no particular order; a whole walk looks at each place of the
-    /// table once.
-    pub fn next_posted_of(&self, source: PeerId, after: Option<Key>) -> Option<(Key, u32)> {
-        self.posted.next_of(source, after)
+    /// Begins to go through the posted receives; [`next_posted_of`](Self::next_posted_of) goes on.
+    pub const fn posted_walk(&self) -> Walk {
+        self.posted.walk()
+    }
+
+    /// The next posted receive that names exactly `source`, to end them when that peer is lost. What was found may be
+    /// unposted meanwhile, and nothing posted. In no particular order; a whole walk looks at each receive once.
+    pub fn next_posted_of(&self, source: PeerId, walk: &mut Walk) -> Option<(Key, u32)> {
+        self.posted.next_of(source, walk)
     }
 
     /// Lets `message` from `source` with `tag` (`None`: untagged) wait, behind all that wait.
@@ -150,12 +154,6 @@ impl<'m> Matcher<'m> {
     /// Takes a waiting message out. `None` where the key names none.
     pub fn take_unexpected(&mut self, key: Key) -> Option<u32> {
         self.unexpected.take(key)
-    }
-
-    /// The next waiting message from `source`, to drop them when that peer is lost; walks as
-    /// [`next_posted_of`](Self::next_posted_of) does.
-    pub fn next_unexpected_of(&self, source: PeerId, after: Option<Key>) -> Option<(Key, u32)> {
-        self.unexpected.next_of(source, after)
     }
 
     /// All waiting messages, oldest first.

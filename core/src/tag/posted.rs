@@ -14,7 +14,7 @@ use super::shapes::Shapes;
 use crate::endpoint::request::Selector;
 use crate::ids::{Key, PeerId};
 use crate::store::list::By;
-use crate::store::{Arena, ArenaError, Link, Sizer, Slab};
+use crate::store::{Arena, ArenaError, Link, Sizer, Slab, Walk};
 
 /// One posted receive.
 #[derive(Clone, Copy, Debug)]
@@ -101,14 +101,19 @@ impl<'m> Posted<'m> {
         Some((self.entries.key_at(oldest)?, self.entries.at(oldest).recv))
     }
 
-    pub(super) fn next_of(&self, source: PeerId, after: Option<Key>) -> Option<(Key, u32)> {
-        let first = after.map_or(0, |key| key.index.saturating_add(1));
-        (first..self.entries.capacity()).find_map(|index| {
-            let key = self.entries.key_at(index)?;
+    pub(super) const fn walk(&self) -> Walk {
+        self.entries.walk()
+    }
+
+    pub(super) fn next_of(&self, source: PeerId, walk: &mut Walk) -> Option<(Key, u32)> {
+        while let Some(index) = self.entries.step(walk) {
             let entry = self.entries.at(index);
             let pattern = self.fifos.group(entry.group).pattern();
-            (pattern.exact && pattern.source == source.0).then_some((key, entry.recv))
-        })
+            if pattern.exact && pattern.source == source.0 {
+                return Some((self.entries.key_at(index)?, entry.recv));
+            }
+        }
+        None
     }
 
     pub(super) const fn count(&self) -> u32 {

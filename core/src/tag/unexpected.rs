@@ -85,14 +85,6 @@ impl<'m> Unexpected<'m> {
         self.entries.remove(key).map(|entry| entry.message)
     }
 
-    pub(super) fn next_of(&self, source: PeerId, after: Option<Key>) -> Option<(Key, u32)> {
-        let first = after.map_or(0, |key| key.index.saturating_add(1));
-        (first..self.entries.capacity()).find_map(|index| {
-            let key = self.entries.key_at(index)?;
-            (self.pattern(index).source == source.0).then_some((key, self.entries.at(index).message))
-        })
-    }
-
     pub(super) fn waiting(&self) -> impl Iterator<Item = (Key, u32)> {
         self.by_arrival().filter_map(|entry| Some((self.entries.key_at(entry)?, self.entries.at(entry).message)))
     }

@@ -1,0 +1,60 @@
+//! The operations of a channel. There is no list of them, which every message would pay for: they are counted, and found by
+//! going through the table, for what happens seldom. A job has thousands of peers, and a rail that fails takes a
+//! connection to each along: nearly all of those have no operation, and nothing is gone through for them.
+
+use super::Endpoint;
+use crate::store::{NONE, Walk};
+
+/// A way through the operations of one channel, in the order of their slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OpsOf {
+    channel: u32,
+    walk: Walk,
+    left: u32,
+}
+
+impl Endpoint<'_> {
+    /// An operation that had none has a channel from now on.
+    pub(super) fn bind_op(&mut self, op: u32, channel: u32) {
+        let slot = self.t.ops.at_mut(op);
+        debug_assert_eq!(slot.channel, NONE, "operation {op} is bound already");
+        slot.channel = channel;
+        self.t.channels.at_mut(channel).ops += 1;
+    }
+
+    /// An operation outlives its channel.
+    pub(super) fn unbind_op(&mut self, op: u32) {
+        let channel = core::mem::replace(&mut self.t.ops.at_mut(op).channel, NONE);
+        if channel != NONE {
+            self.t.channels.at_mut(channel).ops -= 1;
+        }
+    }
+
+    /// Begins to go through the operations of a channel; [`next_of`](Self::next_of) goes on. They may be freed meanwhile, and
+    /// none begin.
+    pub(super) fn ops_of(&self, channel: u32) -> OpsOf {
+        let left = self.t.channels.at(channel).ops;
+        debug_assert_eq!(
+            left as usize,
+            self.count_ops(channel),
+            "the operations of channel {channel} were counted wrong"
+        );
+        OpsOf { channel, walk: self.t.ops.walk(), left }
+    }
+
+    /// The next one.
+    pub(super) fn next_of(&self, ops: &mut OpsOf) -> Option<u32> {
+        while ops.left > 0 {
+            let op = self.t.ops.step(&mut ops.walk)?;
+            if self.t.ops.at(op).channel == ops.channel {
+                ops.left -= 1;
+                return Some(op);
+            }
+        }
+        None
+    }
+
+    fn count_ops(&self, channel: u32) -> usize {
+        self.t.ops.indices().filter(|&op| self.t.ops.at(op).channel == channel).count()
+    }
+}
