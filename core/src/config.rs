@@ -183,7 +183,8 @@ pub struct Config {
     pub ack_bytes: u32,
     /// An explicit acknowledgment is sent after this time without one.
     pub ack_delay: Nanos,
-    /// A peer that is not connected by then is lost.
+    /// A peer that is not connected by then is lost. Long, since who computes before its first call answers nobody; a process
+    /// that is gone is lost at once where its rails tell (F-9).
     pub connect_timeout: Nanos,
     /// A probe goes out when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
     pub probe_after: Nanos,
@@ -277,7 +278,7 @@ impl Config {
             ack_packets: 32,
             ack_bytes: 256 * 1024,
             ack_delay: Nanos::from_millis(1),
-            connect_timeout: Nanos::from_millis(10_000),
+            connect_timeout: Nanos::from_millis(600_000),
             probe_after: Nanos(0),
             silence_max: Nanos(0),
             recovery: true,

@@ -151,6 +151,8 @@ pub(crate) struct Channel {
     pub voids: u16,
     /// Since when no rail has been ready.
     pub stranded: Option<Stranded>,
+    /// The end of that time has been put off, since this process was away.
+    pub put_off: bool,
     /// What every rail that may have to carry a packet of another one takes: eager payloads, segments, and bytes of a
     /// remote write or read (F-5).
     pub eager_bytes_max: u32,
@@ -226,6 +228,7 @@ impl Channel {
             replay_at: [first; 2],
             voids: 0,
             stranded: None,
+            put_off: false,
             eager_bytes_max: u32::MAX,
             segment_bytes_max: u32::MAX,
             transfer_bytes_max: u32::MAX,

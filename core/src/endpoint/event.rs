@@ -112,7 +112,8 @@ pub struct Loss {
     pub reason: LossReason,
     /// The rails that led to it: bit per rail.
     pub rails: u64,
-    /// How long, before it was given up, no rail to it had been ready; `Nanos(0)`: one was until then.
+    /// How long, before it was given up, no rail to it had been ready, or since it was called first, where none ever was;
+    /// `Nanos(0)`: one was until then.
     pub time: Nanos,
     /// Connections that failed, by the place of their rail among [`rails`](Self::rails).
     attempts: [u8; Self::COUNTED],
@@ -153,16 +154,18 @@ impl Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LossReason {
-    /// Rail `rail` failed, and recovery was not possible.
+    /// Rail `rail` failed, and recovery was not possible: nobody listens at its address any more, or it loses nothing while
+    /// the peer lives, or recovery is off.
     RailFailed {
         /// The rail.
         rail: RailId,
         /// What the rail reported.
         fault: RailFault,
     },
-    /// No connection on any rail within the configured time.
+    /// No connection on any rail within `connect_timeout`, and no rail said why.
     ConnectTimeout,
-    /// All rails to it have failed, and none could be had again within `recovery_timeout`.
+    /// All rails to it have failed, and none could be had again within `recovery_timeout`; or none could be had at all within
+    /// `connect_timeout`.
     Unreachable {
         /// The rail that failed last.
         rail: RailId,

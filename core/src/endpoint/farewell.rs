@@ -11,11 +11,14 @@ use super::tables::Tables;
 use super::{Endpoint, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::rel::link::{Link, State};
-use crate::time::Time;
+use crate::time::{Nanos, Time};
 use crate::wire::{Body, Repr};
 
 /// Connections that are only made to say goodbye have numbers behind this one: no channel makes so many.
 pub(super) const FAREWELLS: u32 = 1 << 30;
+
+/// Who calls a channel that is over, and says nothing, is heard for so many of the longest pauses between calls.
+const CALLS_FOR: u64 = 10;
 
 impl Endpoint<'_> {
     /// Rails that do not get rid of the goodbye, or of what goes before it (G-7): one is waited for as a rail is that has
@@ -69,7 +72,8 @@ impl Endpoint<'_> {
         (slot.callers, slot.unsaid) = (slot.callers | bit, slot.unsaid | bit);
         (slot.unwanted, slot.severed) = (slot.unwanted & !bit, slot.severed & !bit);
         self.refresh(channel, rail);
-        self.t.timers.set(Tables::timer(channel, Timer::Connect), now + self.config.connect_timeout);
+        let patience = Nanos(self.config.redial_max.0.saturating_mul(CALLS_FOR));
+        self.t.timers.set(Tables::timer(channel, Timer::Connect), now + patience.min(self.config.connect_timeout));
         self.activate(channel);
     }
 

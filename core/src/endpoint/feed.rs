@@ -77,7 +77,7 @@ impl Endpoint<'_> {
 
     /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
     pub fn handle_timeout(&mut self, now: Time) {
-        while let Some(id) = self.t.timers.pop_due(now) {
+        while let Some((id, due)) = self.t.timers.pop_due(now) {
             let channel = id / TIMERS;
             if self.t.channels.key_at(channel).is_none() {
                 continue;
@@ -89,7 +89,7 @@ impl Endpoint<'_> {
                 if self.t.channels.at(channel).is_over() {
                     self.dismiss_late_callers(channel);
                 } else {
-                    self.stranded_too_long(now, channel);
+                    self.patience_over(now, channel, due);
                 }
             } else if id == Tables::timer(channel, Timer::Watch) {
                 self.look_at_rails(now, channel);

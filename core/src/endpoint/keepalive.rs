@@ -10,12 +10,17 @@
 //! Silence by itself ends nothing here: a process that computes for an hour answers no probe, and each waits in one of its
 //! receive buffers. So one that does not answer is asked again after as long as it has been silent then.
 //!
+//! A receive alone calls nobody: its peer may be one of many, and who sends calls. But one that is gone before it ever
+//! called would be waited for without end. So who has not called `keepalive` later is called.
+//!
 //! A look at all channels, now and then, instead of a timer for each: the timers that every message sets and cancels stay
 //! few, and a message costs nothing for being heard.
 
 use super::Endpoint;
 use super::channel::{Asked, ChannelState, Sub};
 use super::room::rails_of;
+use crate::ids::PeerId;
+use crate::store::NONE;
 use crate::time::{Nanos, Time};
 
 /// No channel has a connection that could be silent.
@@ -56,8 +61,30 @@ impl Endpoint<'_> {
             }
             next = next.min(self.sign_due(channel));
         }
+        if self.call_sources(now) {
+            next = next.min(now + keepalive);
+        }
         // Who is heard again meanwhile is due again as soon as anybody.
         self.keepalive_at = if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive) };
+    }
+
+    /// A receive waits for a peer that nobody has called yet: if it does not call, it is called (F-13).
+    #[inline]
+    pub(super) fn expect_caller(&mut self, now: Time, source: PeerId) {
+        if self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel == NONE) {
+            self.expect_signs(now);
+        }
+    }
+
+    /// Calls the peers for whose messages receives wait and that have not called themselves. Says whether some are left.
+    fn call_sources(&mut self, now: Time) -> bool {
+        let mut left = false;
+        let mut walk = self.t.matcher.posted_walk();
+        while let Some(source) = self.t.matcher.next_source(&mut walk) {
+            let uncalled = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel == NONE && !peer.gone);
+            left |= uncalled && self.open_channel(now, source).is_none();
+        }
+        left
     }
 
     /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that ends with its

@@ -101,10 +101,11 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.t.channels.at(channel);
-        let time = match (slot.stranded, reason) {
-            (_, LossReason::ConnectTimeout) => self.config.connect_timeout,
-            (Some(stranded), _) => now - stranded.since,
-            (None, _) => Nanos(0),
+        let time = match slot.stranded {
+            // Nothing was heard of it, ever: since its channel was opened.
+            _ if slot.terms.is_none() => now - slot.heard,
+            Some(stranded) => now - stranded.since,
+            None => Nanos(0),
         };
         let rails = self.t.peers[slot.peer.0 as usize].rails;
         let subs = self.t.subs_of(channel);

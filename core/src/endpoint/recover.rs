@@ -213,12 +213,18 @@ impl Endpoint<'_> {
         }
     }
 
-    /// No rail has been ready for as long as may be: the peer is given up (F-9).
-    pub(super) fn stranded_too_long(&mut self, now: Time, channel: u32) {
-        let slot = self.t.channels.at(channel);
+    /// No rail has been ready for as long as may be: the peer is given up (F-9). Not where this process was away when the
+    /// time ended, and could not have been reached: then it has as long again as it is late, once.
+    pub(super) fn patience_over(&mut self, now: Time, channel: u32, due: Time) {
+        let slot = self.t.channels.at_mut(channel);
+        let patience = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };
+        let late = now - due;
+        if late > self.config.redial_max && !slot.put_off {
+            slot.put_off = true;
+            return self.t.timers.set(Tables::timer(channel, Timer::Connect), now + late.min(patience));
+        }
         let why = match slot.stranded {
-            Some(Stranded { rail, fault, .. }) if slot.terms.is_some() => LossReason::Unreachable { rail, fault },
-            Some(Stranded { rail, fault, .. }) => LossReason::RailFailed { rail, fault },
+            Some(Stranded { rail, fault, .. }) => LossReason::Unreachable { rail, fault },
             None => LossReason::ConnectTimeout, // G-4
         };
         self.give_up(now, channel, why);
@@ -246,6 +252,7 @@ impl Endpoint<'_> {
         self.expect_signs(now);
         self.tell_addresses(channel, rail);
         let slot = self.t.channels.at_mut(channel);
+        slot.put_off = false;
         if slot.stranded.take().is_some() {
             self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
         }

@@ -121,7 +121,7 @@ impl Endpoint<'_> {
             }
             let op = self.new_op(Op { multi_min: min, ..Self::recv_op(recv, len, OpKind::MultiRecv) });
             self.t.set_segments(op, recv.segments);
-            self.post(op, &recv.from);
+            self.post(now, op, &recv.from);
             self.feed_multi(now, op, &recv.from);
             return Ok(self.t.op_id(op));
         }
@@ -137,7 +137,7 @@ impl Endpoint<'_> {
                 self.t.matcher.take_unexpected(key);
                 self.bind(now, op, message);
             }
-            None => self.post(op, &recv.from),
+            None => self.post(now, op, &recv.from),
         }
         Ok(self.t.op_id(op))
     }
@@ -152,7 +152,10 @@ impl Endpoint<'_> {
         }
     }
 
-    fn post(&mut self, op: u32, from: &Selector) {
+    fn post(&mut self, now: Time, op: u32, from: &Selector) {
+        if let Some(source) = from.source {
+            self.expect_caller(now, source);
+        }
         // As many entries as operations: there is room.
         if let Ok(key) = self.t.matcher.post(from, op) {
             let slot = self.t.ops.at_mut(op);

@@ -76,14 +76,12 @@ impl<'m> Timers<'m> {
         (self.len > 0).then(|| self.at[self.heap[0] as usize])
     }
 
-    /// Takes one timer that is due, the earliest first.
-    pub fn pop_due(&mut self, now: Time) -> Option<u32> {
-        if self.next()? > now {
-            return None;
-        }
+    /// Takes one timer that is due, the earliest first, and says when it was.
+    pub fn pop_due(&mut self, now: Time) -> Option<(u32, Time)> {
+        let due = self.next().filter(|&due| due <= now)?;
         let id = self.heap[0];
         self.cancel(id);
-        Some(id)
+        Some((id, due))
     }
 
     fn key(&self, id: u32) -> (Time, u32) {
@@ -164,7 +162,7 @@ mod tests {
                     1 => { timers.cancel(id); oracle.remove(&id); }
                     _ => {
                         let due = oracle.iter().map(|(&i, &t)| (t, i)).min().filter(|&(t, _)| t <= at);
-                        prop_assert_eq!(timers.pop_due(Time(at)), due.map(|(_, i)| i));
+                        prop_assert_eq!(timers.pop_due(Time(at)), due.map(|(due, i)| (i, Time(due))));
                         if let Some((_, i)) = due { oracle.remove(&i); }
                     }
                 }

@@ -141,6 +141,11 @@ impl<'m> Matcher<'m> {
         self.posted.next_of(source, walk)
     }
 
+    /// The source that the next posted receive with a source names.
+    pub fn next_source(&self, walk: &mut Walk) -> Option<PeerId> {
+        self.posted.next_source(walk)
+    }
+
     /// Lets `message` from `source` with `tag` (`None`: untagged) wait, behind all that wait.
     pub fn store(&mut self, source: PeerId, tag: Option<u64>, message: u32) -> Result<Key, MatchFull> {
         self.unexpected.store(source, tag, message)

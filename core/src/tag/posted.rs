@@ -116,6 +116,16 @@ impl<'m> Posted<'m> {
         None
     }
 
+    pub(super) fn next_source(&self, walk: &mut Walk) -> Option<PeerId> {
+        while let Some(index) = self.entries.step(walk) {
+            let pattern = self.fifos.group(self.entries.at(index).group).pattern();
+            if pattern.exact {
+                return Some(PeerId(pattern.source));
+            }
+        }
+        None
+    }
+
     pub(super) const fn count(&self) -> u32 {
         self.entries.len()
     }

@@ -269,7 +269,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(ack_delay: time Kind::Span { min: 0, max: 10 * SECOND },
         "An acknowledgment of its own is sent after this time without one."),
     knob!(connect_timeout: time Kind::Span { min: 1_000_000, max: DAY },
-        "A peer that is not connected after this time is lost."),
+        "A peer that is not connected after this time is lost (one whose process is known to be gone at once)."),
     knob!(probe_after: time Kind::Span { min: 0, max: DAY },
         "A peer that owes an acknowledgment is asked for a sign of life after this time of silence; 0: never."),
     knob!(silence_max: time Kind::Span { min: 0, max: DAY },

@@ -108,3 +108,100 @@ fn a_loss_counts_by_rail() {
     // It is no larger than what a request that ended well says.
     assert!(size_of::<OpError>() <= size_of::<Done>());
 }
+
+/// F-9, G-4: a time that has ended while this process was away is put off by as much, once: nobody could have reached it.
+/// Where it was there, it is not.
+#[test]
+fn who_was_away_tries_again() {
+    let times = Config {
+        connect_timeout: Nanos(5_000_000_000),
+        recovery_timeout: Nanos(7_000_000_000),
+        redial_max: Nanos(1_000_000_000),
+        ..small()
+    };
+    let is_lost = |endpoint: &mut Endpoint<'_>| matches!(endpoint.poll_event(), Some(Event::PeerLost { .. }));
+    for (late, is_put_off) in [(1_000_000_000, false), (1_000_000_001, true), (3_600_000_000_000, true)] {
+        let mut region = Region::of(&times);
+        let mut endpoint = Endpoint::new(times, &[TCP], region.for_test(&times), Time(0)).unwrap();
+        endpoint.add_peer(PeerId(1), 1).unwrap();
+        endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+        let now = 5_000_000_000 + late;
+        endpoint.handle_timeout(Time(now));
+        assert_eq!(is_lost(&mut endpoint), !is_put_off, "{late}");
+        if is_put_off {
+            let until = now + late.min(5_000_000_000);
+            endpoint.handle_timeout(Time(until - 1));
+            assert!(!is_lost(&mut endpoint), "{late}");
+            endpoint.handle_timeout(Time(until + late));
+            assert!(is_lost(&mut endpoint), "once");
+        }
+    }
+    // Of one that has stood; and when it has stood again, the next time counts for itself.
+    let mut region = Region::of(&times);
+    let mut lone = Lone::connected(&mut region, &times, &[TCP]);
+    for connection in [2, 3] {
+        down(&mut lone, 0, RailFault::TimedOut);
+        lone.sent();
+        lone.now += 9_000_000_000;
+        lone.endpoint.handle_timeout(Time(lone.now));
+        assert!(!is_lost(&mut lone.endpoint), "connection {connection}");
+        up(&mut lone, 0);
+        lone.feed_on(0, connect(0, connection), 0, |_| {});
+        lone.sent();
+    }
+    down(&mut lone, 0, RailFault::TimedOut);
+    for second in 0..7 {
+        assert!(!is_lost(&mut lone.endpoint), "{second} s");
+        lone.now += 1_000_000_000;
+        lone.endpoint.handle_timeout(Time(lone.now));
+    }
+    assert!(is_lost(&mut lone.endpoint));
+}
+
+/// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is gone ends it.
+#[test]
+fn who_is_waited_for_is_called_at_last() {
+    let keepalive = Nanos(1_000_000);
+    let config = Config { keepalive, ..small() };
+    let mut region = Region::of(&config);
+    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    for peer in 1..3 {
+        endpoint.add_peer(PeerId(peer), 1).unwrap();
+    }
+    let dialled = |endpoint: &mut Endpoint<'_>, now| {
+        let mut actions = heapless::Vec::new();
+        endpoint.handle_timeout(Time(now));
+        endpoint.poll_actions(Time(now), &mut actions);
+        actions[..].to_vec()
+    };
+    let anybody = Recv { segments: &seg(0, 8), ..Recv::default() };
+    endpoint.recv(Time(0), &anybody).unwrap();
+    assert_eq!(endpoint.next_timeout(), None, "from anybody: there is nobody to call");
+    let recv = Recv { from: tagged(Some(1), 3), segments: &seg(0, 8), cookie: Cookie(7), ..Recv::default() };
+    endpoint.recv(Time(500), &recv).unwrap();
+    assert_eq!(endpoint.next_timeout(), Some(Time(500 + keepalive.0)));
+    assert_eq!(dialled(&mut endpoint, 499 + keepalive.0), []);
+    let called = [Action::Connect { peer: PeerId(1), rail: RailId(0) }];
+    let now = 500 + keepalive.0;
+    assert_eq!(dialled(&mut endpoint, now), called, "the one that is waited for alone");
+    let fault = RailFault::Gone;
+    endpoint.handle_rail_event(Time(now), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
+    let why = Loss::new(LossReason::RailFailed { rail: RailId(0), fault }, 1, Nanos(0), [1]);
+    assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
+    let Some(Event::Completed(completion)) = endpoint.poll_event() else { panic!("the receive waits still") };
+    assert_eq!((completion.cookie, completion.result), (Cookie(7), Err(OpError::PeerLost { peer: PeerId(1), why })));
+    // Who is not there for want of a channel is called later.
+    let config = Config { channels_max: 2, ..config };
+    let mut region = Region::of(&config);
+    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    for peer in 1..4 {
+        endpoint.add_peer(PeerId(peer), 1).unwrap();
+        let recv = Recv { from: tagged(Some(peer), 3), segments: &seg(0, 8), ..Recv::default() };
+        endpoint.recv(Time(0), &recv).unwrap();
+    }
+    assert_eq!(dialled(&mut endpoint, keepalive.0).len(), 2);
+    endpoint.handle_rail_event(Time(keepalive.0), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
+    while endpoint.poll_event().is_some() {}
+    dialled(&mut endpoint, keepalive.0);
+    assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), [Action::Connect { peer: PeerId(3), rail: RailId(0) }]);
+}
