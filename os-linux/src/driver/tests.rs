@@ -2,6 +2,7 @@
 //! special to one fabric, to waiting, to leaving and to losing a peer.
 
 mod boot;
+mod first_contact;
 mod hostile;
 mod leave;
 mod loss;

@@ -136,6 +136,8 @@ fn who_was_away_tries_again() {
             assert!(is_lost(&mut endpoint), "once");
         }
     }
+    let usual = Config::new(PeerId(0), 2);
+    assert_eq!(usual.connect_timeout, usual.recovery_timeout);
     // Of one that has stood; and when it has stood again, the next time counts for itself.
     let mut region = Region::of(&times);
     let mut lone = Lone::connected(&mut region, &times, &[TCP]);

@@ -1,0 +1,69 @@
+//! Peers that were never met: one that computes before its first call is waited for, one that is gone is not.
+
+use std::net::Ipv4Addr;
+
+use rerail_core::config::Config;
+use rerail_core::endpoint::{Event, LossReason, OpError, RailFault, Recv, Selector, Send};
+use rerail_core::ids::{PeerId, RailId};
+use rerail_core::time::Nanos;
+
+use super::world::{Fabric, JOB, World, on_fabrics, small, whole};
+use crate::auth::JobKey;
+use crate::rail::Rail;
+use crate::rail::shm::{ShmOptions, ShmRail};
+use crate::rail::tcp::{TcpOptions, TcpRail};
+
+on_fabrics! {
+    who_computes_at_first_is_waited_for: Shm Tcp;
+    who_was_never_met_and_is_gone_is_lost: Shm Tcp;
+}
+
+const RAIL: RailId = RailId(1);
+const OTHER: PeerId = PeerId(1);
+
+/// Two ranks whose rails give a call up after 200 ms without an answer: long enough for an answer on a busy machine.
+fn impatient(fabric: Fabric) -> World {
+    let handshake_timeout = Nanos::from_millis(200);
+    let key = || JobKey::new([7; 32]);
+    let rails = |rank| -> Vec<Box<dyn Rail>> {
+        if fabric == Fabric::Shm {
+            let options = ShmOptions { handshake_timeout, ..ShmOptions::new(2) };
+            return vec![Box::new(ShmRail::open(options, key(), JOB, PeerId(rank)).unwrap())];
+        }
+        let options = TcpOptions { handshake_timeout, ..TcpOptions::new(Ipv4Addr::LOCALHOST.into(), 0) };
+        vec![Box::new(TcpRail::open(options, key(), JOB, PeerId(rank)).unwrap())]
+    };
+    World::with(2, rails, |rank, size| Config { keepalive: Nanos::from_millis(5), ..small(rank, size) })
+}
+
+/// G-4, F-8: calls that nobody answers are repeated until somebody does.
+fn who_computes_at_first_is_waited_for(fabric: Fabric) {
+    let mut world = impatient(fabric);
+    world.frozen[1] = true;
+    let source = world.filled(0, 500, 3);
+    let send = world.at(0).send(&Send { peer: OTHER, segments: &whole(source, 500), ..Send::default() }).unwrap();
+    world.until("calls without an answer", |world| {
+        world.at(0).rail_health(OTHER, RAIL).is_some_and(|health| health.refusals >= 2)
+    });
+    world.frozen[1] = false;
+    let target = world.empty(1, 500);
+    let recv = world.at(1).recv(&Recv { segments: &whole(target, 500), ..Recv::default() }).unwrap();
+    assert_eq!(world.complete(1, recv).unwrap().bytes, 500);
+    world.complete(0, send).unwrap();
+    assert_eq!(world.bytes(1, target), world.bytes(0, source));
+}
+
+/// F-13: a receive ends with an error though nothing was ever sent to its peer, nor by it.
+fn who_was_never_met_and_is_gone_is_lost(fabric: Fabric) {
+    let mut world = impatient(fabric);
+    drop(world.transports.pop());
+    let target = world.empty(0, 500);
+    let from = Selector { source: Some(OTHER), ..Selector::default() };
+    let recv = world.at(0).recv(&Recv { from, segments: &whole(target, 500), ..Recv::default() }).unwrap();
+    let why = world.expect(0, "the loss of the peer", |event| match event {
+        Event::PeerLost { why, .. } => Some(*why),
+        _ => None,
+    });
+    assert_eq!(why.reason, LossReason::RailFailed { rail: RAIL, fault: RailFault::Gone });
+    assert_eq!(world.complete(0, recv), Err(OpError::PeerLost { peer: OTHER, why }));
+}
