@@ -75,8 +75,8 @@ pub fn host_name() -> String {
 pub struct Attempts {
     /// The rail by its name; where a loss does not tell them apart, several.
     pub rails: Vec<String>,
-    /// Connections over it that failed since it carried packets last; [`Loss::ATTEMPTS_MAX`]: so many or more.
-    pub failed: u8,
+    /// Connections over it that failed since it carried packets last; [`Loss::attempts_max`]: so many or more.
+    pub failed: u32,
 }
 
 /// Why a peer is lost, over which rails, and what was tried, with the rails by their names.
@@ -113,11 +113,12 @@ fn loss(why: Loss, name: impl Fn(RailId) -> String) -> String {
         time @ ..1_000_000_000 => format!("; no rail was ready for {:.1} ms", time as f64 / 1e6),
         time => format!("; no rail was ready for {:.1} s", time as f64 / 1e9),
     };
+    let most = why.attempts_max();
     let tried = attempts_by(why, name).into_iter().map(|Attempts { rails, failed }| {
         let number = match failed {
             0 => "none".to_owned(),
-            Loss::ATTEMPTS_MAX => format!("{failed} or more"),
-            _ => failed.to_string(),
+            failed if failed >= most => format!("{failed} or more"),
+            failed => failed.to_string(),
         };
         format!("{number} over {}", rails.join(" and "))
     });
@@ -180,7 +181,7 @@ mod tests {
         assert_eq!(
             told(LossReason::Unreachable { rail: RailId(2), fault }, 0b1110, 12_340, &[9, 700, 0]),
             "no rail leads to it, at last rail tcp:eth1: the link failed: No route to host (os error 113); no rail was \
-             ready for 12.3 s; connections that failed: 9 over tcp:eth0, 255 or more over tcp:eth1, none over 3"
+             ready for 12.3 s; connections that failed: 9 over tcp:eth0, 700 over tcp:eth1, none over 3"
         );
         let gone = RailFault::Gone;
         assert_eq!(
@@ -189,9 +190,9 @@ mod tests {
              failed: 2 over tcp:eth0, 1 over tcp:eth1"
         );
         assert_eq!(
-            told(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 0, &[1, 0, 0, 0, 0, 0, 0, 3, 4]),
-            "it broke the protocol: it sent more than was granted; connections that failed: 1 over tcp:eth0, none over \
-             tcp:eth1, none over 3, none over 4, none over 5, none over 6, none over 7, 7 over 8 and 9"
+            told(LossReason::Protocol(ProtocolError::Credit), 0x1ff << 1, 0, &[300, 0, 0, 0, 0, 0, 0, 3, 4]),
+            "it broke the protocol: it sent more than was granted; connections that failed: 255 or more over \
+             tcp:eth0, none over tcp:eth1, none over 3, none over 4, none over 5, none over 6, none over 7, 7 over 8 and 9"
         );
     }
 

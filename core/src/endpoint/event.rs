@@ -115,37 +115,58 @@ pub struct Loss {
     /// How long, before it was given up, no rail to it had been ready, or since it was called first, where none ever was;
     /// `Nanos(0)`: one was until then.
     pub time: Nanos,
-    /// Connections that failed, by the place of their rail among [`rails`](Self::rails).
-    attempts: [u8; Self::COUNTED],
+    /// Connections that failed, by the place of their rail among [`rails`](Self::rails), the first in the lowest bits. Each
+    /// operation has room for a loss, so all counts share these bits.
+    attempts: u64,
 }
 
 impl Loss {
     /// Of so many rails attempts are counted: of the last one and those behind it together. So a loss is no larger than
     /// what else a completion may say.
-    const COUNTED: usize = 8;
-    /// Counts end here: so many, or more.
-    pub const ATTEMPTS_MAX: u8 = u8::MAX;
+    const COUNTED: u32 = 8;
 
     /// A loss of a peer to which `rails` led. `failed`: connections over each of them, in ascending order, that failed or
     /// could not be had.
     pub fn new(reason: LossReason, rails: u64, time: Nanos, failed: impl IntoIterator<Item = u32>) -> Loss {
-        let mut attempts = [0; Self::COUNTED];
-        for (at, failed) in failed.into_iter().enumerate() {
-            let counter: &mut u8 = &mut attempts[at.min(Self::COUNTED - 1)];
-            *counter = counter.saturating_add(u8::try_from(failed).unwrap_or(u8::MAX));
+        let mut loss = Loss { reason, rails, time, attempts: 0 };
+        let mut counts = [0u32; Self::COUNTED as usize];
+        for (at, failed) in failed.into_iter().take(rails.count_ones() as usize).enumerate() {
+            let count = &mut counts[at.min(counts.len() - 1)];
+            *count = count.saturating_add(failed).min(loss.attempts_max());
         }
-        Loss { reason, rails, time, attempts }
+        for count in counts.into_iter().rev() {
+            loss.attempts = loss.attempts << loss.bits() | u64::from(count);
+        }
+        loss
+    }
+
+    /// Bits of each count.
+    const fn bits(&self) -> u32 {
+        match self.rails.count_ones() {
+            0 | 1 => u32::BITS,
+            rails @ 2..Self::COUNTED => u64::BITS / rails,
+            _ => u64::BITS / Self::COUNTED,
+        }
+    }
+
+    /// [`attempts`](Self::attempts) end here: so many, or more. It is 255 with eight rails and more, 511 with seven, 1023 with
+    /// six, and 4095 at least with fewer.
+    pub const fn attempts_max(&self) -> u32 {
+        u32::MAX >> (u32::BITS - self.bits())
     }
 
     /// What was tried: rails (bit per rail), and connections over them that failed or could not be had since they
-    /// carried packets last, the one that carried them included; [`ATTEMPTS_MAX`](Self::ATTEMPTS_MAX): so many or more.
+    /// carried packets last, the one that carried them included; [`attempts_max`](Self::attempts_max): so many or more.
     /// One rail each time; the eighth and those behind it together.
-    pub fn attempts(&self) -> impl Iterator<Item = (u64, u8)> {
-        let mut left = self.rails;
-        self.attempts.into_iter().enumerate().map_while(move |(at, attempts)| {
-            let rails = if at + 1 < Self::COUNTED { left & left.wrapping_neg() } else { left };
+    pub fn attempts(&self) -> impl Iterator<Item = (u64, u32)> {
+        let (bits, most) = (self.bits(), self.attempts_max());
+        let (mut left, mut counts) = (self.rails, self.attempts);
+        (1..=Self::COUNTED).map_while(move |nth| {
+            let rails = if nth < Self::COUNTED { left & left.wrapping_neg() } else { left };
+            let failed = counts as u32 & most;
             left &= !rails;
-            (rails != 0).then_some((rails, attempts))
+            counts >>= bits;
+            (rails != 0).then_some((rails, failed))
         })
     }
 }

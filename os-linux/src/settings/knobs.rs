@@ -255,7 +255,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(requests: number u16, count(1, 1024),
         "Gets and atomics of one peer that are served at once."),
     knob!(bulk: number u32, count(1, TABLE_MAX),
-        "Large transfers that may be sending at once."),
+        "Large transfers that may be cut over rails at once, and sets of keys for messages that are read or written remotely: windows of n such messages both ways want 2n."),
     knob!(windows: number u32, count(0, TABLE_MAX),
         "Windows that may be exposed to one-sided access at once."),
     knob!(counters: number u16, count(0, 65_535),

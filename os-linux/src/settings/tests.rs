@@ -135,6 +135,14 @@ fn every_knob_of_the_core_arrives_there() {
 }
 
 #[test]
+fn sets_of_keys_are_a_setting() {
+    let bulk = |env: &[(&str, &str)], file| load(env, file).unwrap().to_core_config(PeerId(0), 2).bulk_max;
+    assert_eq!(bulk(&[], None), Config::new(PeerId(0), 2).bulk_max);
+    assert_eq!(bulk(&[], Some("bulk = 384")), 384);
+    assert_eq!(bulk(&[("RERAIL_BULK", "256")], Some("bulk = 384")), 256);
+}
+
+#[test]
 fn a_policy_goes_before_its_parts_and_that_of_a_class_before_it() {
     let env = [("RERAIL_MULTIPLEX", "round_robin"), ("RERAIL_STRIPING", "weighted"), ("RERAIL_POLICY", "adaptive")];
     let config = load(&env, None).unwrap().to_core_config(PeerId(0), 2);
@@ -207,6 +215,8 @@ fn bad_values_say_what_is_allowed() {
     let cases = [
         ("RERAIL_WINDOW", "500", "RERAIL_WINDOW=500: not a power of two; allowed: 64 to 32768, a power of two"),
         ("RERAIL_WINDOW", "32", "RERAIL_WINDOW=32: less than 64; allowed: 64 to 32768, a power of two"),
+        ("RERAIL_BULK", "0", "RERAIL_BULK=0: less than 1; allowed: 1 to 268435456"),
+        ("RERAIL_BULK", "64K", "RERAIL_BULK=64K: not a number; allowed: 1 to 268435456"),
         ("RERAIL_SEGMENTS", "256", "RERAIL_SEGMENTS=256: more than 255; allowed: 1 to 255"),
         ("RERAIL_SEGMENTS", "-1", "RERAIL_SEGMENTS=-1: not a number; allowed: 1 to 255"),
         (

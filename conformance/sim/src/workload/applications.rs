@@ -9,17 +9,18 @@
 //! | `bytes` | typical of the application | bytes of a message |
 //! | `ahead` | 8; 2 of large messages | exchanges that a process may have under way |
 
-use super::exchange::{AHEAD_MAX, BYTES_MAX, ROUNDS_MAX};
+use super::exchange::{AHEAD_MAX, BYTES_MAX, EXCHANGE, ROUNDS_MAX};
 use super::graph::{Application, SIZE};
 use super::plain::WHOLE_MAX;
 use super::steps::{Programme, Step, Steps, Terms};
-use super::{Parameters, WorkloadError};
+use super::{Parameters, WorkloadError, need_operations};
 use crate::scenario::Scenario;
 
 /// The workload of an application.
 pub(super) fn application(
     application: &Application,
     scenario: &Scenario,
+    seed: u64,
     parameters: &mut Parameters,
 ) -> Result<Steps, WorkloadError> {
     if scenario.size() != SIZE {
@@ -30,6 +31,7 @@ pub(super) fn application(
         );
         return Err(WorkloadError { why });
     }
+    need_operations(scenario, seed, EXCHANGE)?;
     let bytes = parameters.number("bytes", application.bytes, 1, BYTES_MAX)?;
     let ahead = if bytes > WHOLE_MAX { 2 } else { 8 };
     let ahead = parameters.number("ahead", ahead, 1, AHEAD_MAX)?;

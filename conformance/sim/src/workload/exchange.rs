@@ -12,7 +12,7 @@
 //! first round left out.
 
 use super::steps::{Every, Programme, Step, Steps, Terms};
-use super::{Parameters, WorkloadError};
+use super::{Parameters, WorkloadError, fit_operations, need_operations};
 use crate::check::Name;
 use crate::rng::Rng;
 use crate::scenario::{Scenario, Span};
@@ -20,7 +20,7 @@ use crate::scenario::{Scenario, Span};
 /// Bytes of a message, at most; ranks have buffers of that size for all steps under way.
 pub(super) const BYTES_MAX: u64 = 1 << 30;
 
-/// Steps under way, at most: a rank's requests fit in the core's tables.
+/// Steps under way, at most.
 pub(super) const AHEAD_MAX: u64 = 1024;
 
 /// Rounds, at most, so that serial numbers fit in names: a round has up to six messages of one pair.
@@ -31,6 +31,9 @@ fn terms(parameters: &mut Parameters, bytes: u64, ahead: u64) -> Result<Terms, W
     let ahead = parameters.number("ahead", ahead, 1, AHEAD_MAX)?;
     Ok(Terms { bytes, ahead, close: false, every: None })
 }
+
+/// Operations that a rank needs which sends and receives at a step: one for each message of its oldest, see `steps`.
+pub(super) const EXCHANGE: u64 = 2;
 
 /// The parameter `every`, and the rounds to which it applies.
 fn every(parameters: &mut Parameters, rounds: u64) -> Result<Option<Every>, WorkloadError> {
@@ -45,13 +48,19 @@ fn every(parameters: &mut Parameters, rounds: u64) -> Result<Option<Every>, Work
 }
 
 /// Every rank sends one message to every other, again and again.
-pub(super) fn all_to_all(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
+pub(super) fn all_to_all(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
+    need_operations(scenario, seed, EXCHANGE)?;
     let mut terms = terms(parameters, 8, 4)?;
     let rounds = parameters.number("rounds", 1, 1, ROUNDS_MAX)?;
     terms.close = parameters.flag("close", false)?;
     terms.every = every(parameters, rounds)?;
     if terms.close && rounds > 1 {
         return Err(WorkloadError { why: "workload.parameters.close = true: peers are closed after one round".into() });
+    }
+    if terms.close {
+        // A send may wait for a channel; requests of later steps must not take the room meanwhile that it needs then.
+        let needed = |ahead: u64| EXCHANGE * ahead.min(scenario.size().into());
+        fit_operations((scenario, seed), ("ahead", terms.ahead), needed)?;
     }
     Ok(Steps::new(AllToAll { size: scenario.size(), rounds }, terms))
 }
@@ -65,7 +74,8 @@ pub(super) fn broadcast(scenario: &Scenario, parameters: &mut Parameters) -> Res
 }
 
 /// Every rank with its neighbours in a periodic grid.
-pub(super) fn stencil(scenario: &Scenario, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
+pub(super) fn stencil(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Steps, WorkloadError> {
+    need_operations(scenario, seed, EXCHANGE)?;
     let terms = terms(parameters, 8192, 12)?;
     let rounds = parameters.number("rounds", 10, 1, ROUNDS_MAX)?;
     let dims = parameters.number("dims", 2, 2, 3)?;
@@ -78,6 +88,7 @@ pub(super) fn many_to_many(
     seed: u64,
     parameters: &mut Parameters,
 ) -> Result<Steps, WorkloadError> {
+    need_operations(scenario, seed, EXCHANGE)?;
     let terms = terms(parameters, 1024, 64)?;
     let peers = parameters.number("peers", 32, 1, u64::from(Name::RANKS_MAX))?;
     let times = parameters.number("times", 8, 1, 4096)?;

@@ -158,6 +158,47 @@ impl Parameters {
     }
 }
 
+/// The least `config.operations_max` of a world's ranks.
+fn operations_least(scenario: &Scenario, seed: u64) -> u64 {
+    // Without a squeeze all ranks have the same.
+    let ranks = if scenario.squeeze { scenario.size() } else { 1 };
+    (0..ranks).map(|rank| scenario.core_config(rank, seed).operations_max).min().unwrap_or(u32::MAX).into()
+}
+
+/// With a `parameter` of this value a rank needs so many operations at once, or it waits for ever: else an error that says
+/// how many are needed, and what value there are enough for.
+fn fit_operations(
+    (scenario, seed): (&Scenario, u64),
+    (parameter, value): (&str, u64),
+    needed: impl Fn(u64) -> u64,
+) -> Result<(), WorkloadError> {
+    let (name, operations, all) = (&scenario.workload.name, operations_least(scenario, seed), needed(value));
+    if all <= operations {
+        return Ok(());
+    }
+    let less = match (1..value).rev().find(|less| needed(*less) <= operations) {
+        Some(less) => format!("{parameter} to {less} or less, or "),
+        None => String::new(),
+    };
+    let why = format!(
+        "workload.parameters.{parameter} = {value}: a rank of {name} needs {all} operations for it, and \
+         config.operations_max is {operations}; set {less}config.operations_max to {all} or more"
+    );
+    Err(WorkloadError { why })
+}
+
+/// As [`fit_operations`], where no parameter says how many are needed.
+fn need_operations(scenario: &Scenario, seed: u64, needed: u64) -> Result<(), WorkloadError> {
+    let (name, operations) = (&scenario.workload.name, operations_least(scenario, seed));
+    if needed <= operations {
+        return Ok(());
+    }
+    let why = format!(
+        "config.operations_max = {operations}: a rank of {name} needs {needed} operations; set as many or more"
+    );
+    Err(WorkloadError { why })
+}
+
 /// Workloads apart from [`graph::APPLICATIONS`].
 const NAMES: [&str; 8] =
     ["random", "ping-pong", "bandwidth", "one-sided", "all-to-all", "broadcast", "stencil", "many-to-many"];
@@ -170,12 +211,12 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
     let mut parameters = Parameters::new(&scenario.workload);
     let job: Box<dyn Job> = match scenario.workload.name.as_str() {
         "random" => Box::new(random::Random::new(scenario, seed, &mut parameters)?),
-        "ping-pong" => Box::new(timing::PingPong::new(scenario, &mut parameters)?),
-        "bandwidth" => Box::new(timing::Bandwidth::new(scenario, &mut parameters)?),
+        "ping-pong" => Box::new(timing::PingPong::new(scenario, seed, &mut parameters)?),
+        "bandwidth" => Box::new(timing::Bandwidth::new(scenario, seed, &mut parameters)?),
         "one-sided" => Box::new(timing::OneSided::new(scenario, &mut parameters)?),
-        "all-to-all" => Box::new(exchange::all_to_all(scenario, &mut parameters)?),
+        "all-to-all" => Box::new(exchange::all_to_all(scenario, seed, &mut parameters)?),
         "broadcast" => Box::new(exchange::broadcast(scenario, &mut parameters)?),
-        "stencil" => Box::new(exchange::stencil(scenario, &mut parameters)?),
+        "stencil" => Box::new(exchange::stencil(scenario, seed, &mut parameters)?),
         "many-to-many" => Box::new(exchange::many_to_many(scenario, seed, &mut parameters)?),
         name => {
             let Some(application) = graph::application(name) else {
@@ -183,7 +224,7 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
                 let known = format!("{}, {}", NAMES.join(", "), applications.join(", "));
                 return Err(WorkloadError { why: format!("workload.name = \"{name}\" is none of {known}") });
             };
-            Box::new(applications::application(application, scenario, &mut parameters)?)
+            Box::new(applications::application(application, scenario, seed, &mut parameters)?)
         }
     };
     parameters.end()?;

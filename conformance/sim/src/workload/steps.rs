@@ -3,7 +3,8 @@
 //!
 //! A rank has a bounded number of steps under way, and buffers for these. So that bounded ranks never wait for each other
 //! in a circle, all must meet their messages in one order: there is an order of all messages of the job, such that every
-//! rank's steps follow it. (Then the first message that is not over is under way at both its ends.)
+//! rank's steps follow it. (Then the first message that is not over is under way at both its ends.) So two operations are
+//! enough for a rank, one for each message of its oldest step.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -196,7 +197,10 @@ const RECEIVE: u64 = 1;
 impl Player {
     /// Submits what may be under way.
     fn advance(&mut self, cx: &mut Cx<'_>) {
-        for at in 0..self.slots.len() {
+        // Where operations are short, the oldest step has them: later ones may be waiting for it.
+        let slots = self.slots.len() as u64;
+        for index in self.next.saturating_sub(slots)..self.next {
+            let at = (index % slots) as usize;
             if !self.slots[at].is_over() {
                 self.submit(cx, at);
             }

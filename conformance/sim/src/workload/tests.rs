@@ -147,6 +147,48 @@ fn parameters_that_there_are_not_are_refused() {
     }
 }
 
+/// A world whose ranks could never submit what they wait for is refused before it starts, by an error that says which value
+/// is wrong, what it may be and what else to do; with just enough operations it comes to its end.
+#[test]
+fn too_few_operations_are_an_error() {
+    let world = |operations: u64| format!("config = {{ operations_max = {operations} }}\n{NODES}");
+    let window = "workload.parameters.window = 20: a rank of bandwidth needs";
+    let exchange = "needs 2 operations; set as many or more";
+    for (workload, parameters, needed, why) in [
+        ("bandwidth", "bytes = [8, 20000], window = 20, windows = 2", 21, format!("{window} 21 operations")),
+        (
+            "bandwidth",
+            "bytes = [8, 20000], window = 20, windows = 2, both = true",
+            22,
+            "set window to 19 or less, or".into(),
+        ),
+        ("ping-pong", "bytes = [160, 160000], segments = 16, rounds = 3", 17, "operations_max to 17 or more".into()),
+        (
+            "all-to-all",
+            "bytes = 20000, rounds = 5, ahead = 8",
+            2,
+            format!("config.operations_max = 1: a rank of all-to-all {exchange}"),
+        ),
+        ("all-to-all", "close = true", 8, "set ahead to 3 or less, or".into()),
+        ("stencil", "bytes = 20000, rounds = 3", 2, exchange.into()),
+        ("many-to-many", "bytes = 20000, times = 3", 2, exchange.into()),
+        ("random", "", 23, "config.operations_max = 22: a rank of random needs 23".into()),
+    ] {
+        let error = make(&scenario(&world(needed - 1), workload, parameters), 1).err().map(|error| error.why);
+        assert!(
+            error.as_ref().is_some_and(|error| error.contains(&why)),
+            "{workload} {parameters}: {error:?}, not {why}"
+        );
+        run(&world(needed), workload, parameters);
+    }
+    run(&world(1), "broadcast", "bytes = 20000");
+    run(&world(1), "one-sided", "operation = \"get\", count = 50");
+    // Of squeezed tables the smallest decides: ranks have 24 to 64 operations.
+    let squeezed = format!("squeeze = true\n{NODES}");
+    assert!(make(&scenario(&squeezed, "bandwidth", "window = 64"), 1).is_err());
+    assert!(make(&scenario(&squeezed, "bandwidth", "window = 23"), 1).is_ok());
+}
+
 /// A payload of rank 0's first message to rank 1 with a wrong byte.
 fn assert_sees<J: Job>(scenario: &Scenario, name: Name, mut job: J, common: impl Fn(&J) -> &Common) {
     common(&job).spoil(name);
@@ -164,9 +206,9 @@ fn a_wrong_byte_is_seen() {
         let list = scenario("hosts = 2", "", &format!("bytes = [{bytes}]"));
         let one = scenario("hosts = 2", "", &format!("bytes = {bytes}"));
         let parameters = |scenario: &Scenario| Parameters::new(&scenario.workload);
-        let job = PingPong::new(&list, &mut parameters(&list)).unwrap();
+        let job = PingPong::new(&list, 1, &mut parameters(&list)).unwrap();
         assert_sees(&list, first, job, |job| &job.common);
-        let job = Bandwidth::new(&list, &mut parameters(&list)).unwrap();
+        let job = Bandwidth::new(&list, 1, &mut parameters(&list)).unwrap();
         assert_sees(&list, first, job, |job| &job.common);
         for operation in ["put", "get"] {
             let parameters = |text| format!("bytes = {bytes}, count = 1, operation = \"{text}\"");
@@ -174,7 +216,7 @@ fn a_wrong_byte_is_seen() {
             let job = OneSided::new(&once, &mut Parameters::new(&once.workload)).unwrap();
             assert_sees(&once, first, job, |job| &job.common);
         }
-        let job = super::exchange::all_to_all(&one, &mut parameters(&one)).unwrap();
+        let job = super::exchange::all_to_all(&one, 1, &mut parameters(&one)).unwrap();
         assert_sees(&one, first, job, Steps::common);
         let job = super::exchange::many_to_many(&one, 1, &mut parameters(&one)).unwrap();
         assert_sees(&one, first, job, Steps::common);

@@ -91,7 +91,7 @@ fn attempts_count_from_the_last_connection_that_stood() {
     assert_eq!(lone.completed()[&5], Err(OpError::PeerLost { peer: PeerId(1), why }));
 }
 
-/// Of eight rails and more the last count is of all those behind the seventh; none runs over.
+/// Of eight rails and more the last count is of all those behind the seventh; none runs over into another.
 #[test]
 fn a_loss_counts_by_rail() {
     let reason = LossReason::Silent;
@@ -101,8 +101,26 @@ fn a_loss_counts_by_rail() {
     };
     assert_eq!(of(0, &[]), []);
     assert_eq!(of(1 << 63, &[3]), [(1 << 63, 3)]);
-    assert_eq!(of(0b1010, &[7, 256]), [(0b10, 7), (0b1000, Loss::ATTEMPTS_MAX)]);
+    assert_eq!(of(0b1010, &[7, 256]), [(0b10, 7), (0b1000, 256)]);
     assert_eq!(of(0xff, &[1, 2, 3, 4, 5, 6, 7, 8])[7], (0x80, 8));
+    for (count, most) in
+        [(1, u32::MAX), (2, u32::MAX), (3, 0x1f_ffff), (4, 0xffff), (5, 4095), (6, 1023), (7, 511), (8, 255)]
+    {
+        let rails = u64::MAX >> (64 - count);
+        assert_eq!(Loss::new(reason, rails, Nanos(0), []).attempts_max(), most, "{count} rails");
+        // At the end and beyond it, beside a rail that has none.
+        for beyond in [most, most.saturating_add(1), u32::MAX] {
+            for full in 0..count {
+                let failed: Vec<u32> = (0..count).map(|rail| if rail == full { beyond } else { 0 }).collect();
+                let expected: Vec<_> = (0..count).map(|rail| (1 << rail, failed[rail].min(most))).collect();
+                assert_eq!(of(rails, &failed), expected, "{count} rails");
+            }
+        }
+    }
+    // Tried for `recovery_timeout`, at last every `redial_max`, as both are by default: each is told of up to six rails.
+    let config = Config::new(PeerId(0), 2);
+    let tried = (config.recovery_timeout.0 / config.redial_max.0) as u32 + 10;
+    assert_eq!(of(0x3f, &[tried; 6]), [0, 1, 2, 3, 4, 5].map(|rail| (1 << rail, tried)));
     let all = of(u64::MAX, &[4; 64]);
     assert_eq!((all[6], all[7], all.len()), ((1 << 6, 4), (!0x7f, 57 * 4), 8));
     // It is no larger than what a request that ended well says.

@@ -12,15 +12,15 @@ use rerail_core::mem::Seg;
 use rerail_core::time::Nanos;
 use rerail_linux::rail::verbs::VerbsOptions;
 
-use super::{Job, Parameters, WorkloadError};
+use super::{Job, Parameters, WorkloadError, need_operations};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::fault::Kind;
 use crate::world::{App, Ended, Moment, View, Workload, World};
-use app::{Player, Shared};
+use app::{Player, SENDS_MAX, STEPS_MAX, Shared};
 use ending::{Watch, Weather};
-use plan::{Plan, Terms};
+use plan::{AT_START_MAX, Plan, Terms};
 
 /// Messages of a world, unless its parameters say otherwise.
 const MESSAGES: u64 = 100;
@@ -30,6 +30,16 @@ const CALM_STALL_MIN: Nanos = Nanos::from_millis(2);
 
 /// Bytes of the largest of them.
 const BYTES_MAX: u64 = 100_000;
+
+/// A rank may have this part of its operations in posted receives of a turn.
+const RECEIVES_PART: u64 = 3;
+
+/// With so many operations a rank has one for everything that it has under way at once, whatever waits for what: beside the
+/// receives of a turn those of its start, a multi-receive with its messages, a claimed one, sends, one-sided requests.
+const OPERATIONS_MIN: u64 = {
+    let others = (AT_START_MAX + 1 + 1 + SENDS_MAX + STEPS_MAX) as u64;
+    (others * RECEIVES_PART).div_ceil(RECEIVES_PART - 1)
+};
 
 /// The workload.
 pub struct Random {
@@ -43,6 +53,7 @@ pub struct Random {
 impl Random {
     /// Parameters: `messages`, `bytes_max`, `one_sided`.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
+        need_operations(scenario, seed, OPERATIONS_MIN)?;
         let size = scenario.size();
         let configs = (0..size).map(|rank| scenario.core_config(rank, seed));
         let (mut operations, mut eager, mut retained) = (u32::MAX, u32::MAX, u32::MAX);
@@ -55,7 +66,7 @@ impl Random {
             size,
             messages: parameters.number("messages", MESSAGES, 0, 1 << 20)?,
             bytes_max: parameters.number("bytes_max", BYTES_MAX, 0, 1 << 26)?,
-            receives_max: (operations as usize / 3).clamp(1, 64),
+            receives_max: (operations as usize / RECEIVES_PART as usize).min(64),
             eager_bytes_max: eager.into(),
             inject: retained > 0,
             one_sided: parameters.flag("one_sided", true)?,

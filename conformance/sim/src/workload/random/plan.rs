@@ -112,7 +112,7 @@ pub struct Terms {
 }
 
 /// Receives posted at the start of a rank, at most.
-const AT_START_MAX: usize = 4;
+pub const AT_START_MAX: usize = 4;
 
 /// Cells of a window: a sum, a chain, and one of each origin.
 pub const SUM: u32 = 0;

@@ -15,7 +15,7 @@ use crate::check::{Name, Verdict};
 use crate::scenario::Scenario;
 use crate::workload::exchange::BYTES_MAX;
 use crate::workload::plain::{Common, Message, Submitted};
-use crate::workload::{Job, Measured, Parameters, WorkloadError};
+use crate::workload::{Job, Measured, Parameters, WorkloadError, fit_operations};
 use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 
 /// Memory that receives may take at a rank; where a window needs more, its messages share buffers.
@@ -63,12 +63,19 @@ impl Plan {
 
 impl Bandwidth {
     /// Parameters: see the module above.
-    pub(in crate::workload) fn new(_scenario: &Scenario, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
+    pub(in crate::workload) fn new(
+        scenario: &Scenario,
+        seed: u64,
+        parameters: &mut Parameters,
+    ) -> Result<Self, WorkloadError> {
         let sizes = parameters.numbers("bytes", &[1 << 20], 1, BYTES_MAX)?;
         let window = parameters.number("window", 64, 1, 1024)?;
         let windows = parameters.number("windows", 10, 1, 1 << 16)?;
         let both = parameters.flag("both", false)?;
         let apart = parameters.flag("apart", false)?;
+        // The receives of a whole window are posted before the reply goes out that lets it begin; a sender waits for the
+        // reply meanwhile.
+        fit_operations((scenario, seed), ("window", window), |window| window + 1 + u64::from(both))?;
         let largest = sizes.iter().copied().max().unwrap_or(1);
         let buffers = (RECEIVE_BYTES_MAX / largest).clamp(1, window);
         let plan = Plan { sizes, window, windows, both, apart, buffers };

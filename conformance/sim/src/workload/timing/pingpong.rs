@@ -12,7 +12,7 @@ use crate::check::{Name, Verdict};
 use crate::scenario::Scenario;
 use crate::workload::exchange::BYTES_MAX;
 use crate::workload::plain::{Common, Message, Submitted};
-use crate::workload::{Job, Measured, Parameters, WorkloadError};
+use crate::workload::{Job, Measured, Parameters, WorkloadError, fit_operations};
 use crate::world::{App, Cx, Ended, Moment, View, Workload, World};
 
 /// Rounds of one size, at most; with [`SIZES_MAX`] sizes their numbers fit in names.
@@ -60,7 +60,11 @@ impl Plan {
 
 impl PingPong {
     /// Parameters: see the module above.
-    pub(in crate::workload) fn new(_scenario: &Scenario, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
+    pub(in crate::workload) fn new(
+        scenario: &Scenario,
+        seed: u64,
+        parameters: &mut Parameters,
+    ) -> Result<Self, WorkloadError> {
         let sizes = parameters.numbers("bytes", &[8], 1, BYTES_MAX)?;
         if sizes.len() > SIZES_MAX {
             return Err(WorkloadError { why: format!("workload.parameters.bytes: at most {SIZES_MAX} sizes") });
@@ -68,6 +72,8 @@ impl PingPong {
         let rounds = parameters.number("rounds", 50, 1, ROUNDS_MAX)?;
         let warm_up = parameters.number("warm_up", 5, 0, ROUNDS_MAX)?;
         let segments = parameters.number("segments", 1, 1, SEGMENTS_MAX)?;
+        // The receives of a turn are posted before the turn that it answers goes out.
+        fit_operations((scenario, seed), ("segments", segments), |segments| segments + 1)?;
         if let Some(bytes) = sizes.iter().find(|bytes| !bytes.is_multiple_of(segments)) {
             let why = format!("workload.parameters.bytes: {bytes} bytes are not {segments} segments of equal size");
             return Err(WorkloadError { why });

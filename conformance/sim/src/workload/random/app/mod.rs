@@ -25,9 +25,11 @@ use crate::check::{Ask, Extent, Ledger};
 use crate::rng::Rng;
 use crate::world::{App, Cx, Phase};
 
-/// Sends that a rank has open, at most; and one-sided requests.
-const SENDS_MAX: usize = 6;
-const STEPS_MAX: usize = 3;
+/// Sends that a rank has open, at most.
+pub const SENDS_MAX: usize = 6;
+
+/// One-sided requests that it has open, at most.
+pub const STEPS_MAX: usize = 3;
 
 /// Tables that are full are tried again after so long.
 const AGAIN: Nanos = Nanos::from_micros(20);
