@@ -74,6 +74,10 @@ impl Endpoint<'_> {
         path.set_pace(rate);
         path.way = if path.latency == 0 && can_be_tried { 0 } else { latency.max(1) };
         self.find_nearest(channel);
+        if self.t.channels.at(channel).owing > 0 {
+            // How much it is fed goes by its latency then (P-3).
+            self.refresh_load(channel, rail);
+        }
     }
 
     /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one that never came

@@ -210,7 +210,7 @@ impl Endpoint<'_> {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let fed = match path.rate {
             Rate::NONE => SEGMENT_BYTES_FIRST,
-            rate => rate.bytes_in(self.feed_time(channel, facts).0 / 2) & !(CUT_ALIGN - 1),
+            rate => rate.bytes_in(self.feed_time(channel, rail, facts).0 / 2) & !(CUT_ALIGN - 1),
         };
         fed.max(STRIPE_BYTES_MIN).min(segment_bytes_max)
     }

@@ -16,6 +16,10 @@ const FEED_POSTS_MIN: u16 = 2;
 /// a FIN waits behind what its rail was given before.
 const FEED_PART_OWING: u64 = 5;
 
+/// But for as long as this many times a rail's latency: what it has ahead must last until the word comes back that some of
+/// it is through, there and back, and some of that is always under way.
+const FEED_LATENCIES: u64 = 4;
+
 /// Rails of a channel, bit per rail.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rooms {
@@ -60,14 +64,18 @@ impl Endpoint<'_> {
     pub(super) fn refresh_load(&mut self, channel: u32, rail: RailId) {
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         let facts = &self.rails[usize::from(rail.0)];
-        let feed_time = self.feed_time(channel, facts);
+        let feed_time = self.feed_time(channel, rail, facts);
         self.t.channels.at_mut(channel).rooms.set(rail, sub, facts, feed_time);
     }
 
     /// For how long a rail is given payload ahead (P-3).
-    pub(super) fn feed_time(&self, channel: u32, facts: &RailFacts) -> Nanos {
-        let part = if self.t.channels.at(channel).owing > 0 { FEED_PART_OWING } else { 1 };
-        Nanos(self.config.feed_time.0 / part).max(facts.feed_time_min)
+    pub(super) fn feed_time(&self, channel: u32, rail: RailId, facts: &RailFacts) -> Nanos {
+        let whole = self.config.feed_time;
+        if self.t.channels.at(channel).owing == 0 {
+            return whole.max(facts.feed_time_min);
+        }
+        let way = u64::from(self.believed_latency(channel, rail)) * FEED_LATENCIES;
+        Nanos(whole.0 / FEED_PART_OWING).max(Nanos(way).min(whole)).max(facts.feed_time_min)
     }
 
     /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change what its rails are
@@ -100,7 +108,7 @@ impl Endpoint<'_> {
         let mut rooms = Rooms::default();
         for (rail, facts) in (0..).zip(&self.rails) {
             let sub = &self.t.subs[self.t.sub_index(channel, RailId(rail))];
-            rooms.set(RailId(rail), sub, facts, self.feed_time(channel, facts));
+            rooms.set(RailId(rail), sub, facts, self.feed_time(channel, RailId(rail), facts));
         }
         self.t.channels.at(channel).rooms == rooms
     }
