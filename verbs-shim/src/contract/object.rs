@@ -74,7 +74,8 @@ pub struct Limits {
     pub atomics: bool,
     /// XRC domains, queue pairs and shared receive queues are offered.
     pub xrc: bool,
-    /// Memory can be registered under addresses of the caller's choice ([`Device::register`](super::Device::register)).
+    /// Memory can be registered under addresses of the caller's choice ([`Device::register`](super::Device::register)). No
+    /// device of libibverbs: its providers take the addresses of requests for pointers.
     pub iova: bool,
 }
 

@@ -37,6 +37,7 @@ struct State {
     handles: BTreeMap<u32, AddressVector>,
     offers: Offers,
     moderated: Vec<Moderation>,
+    reuses_keys: bool,
 }
 
 struct Memory {
@@ -100,6 +101,11 @@ impl FakeDevice {
 
     pub fn set_offers(&self, offers: Offers) {
         self.with(|state| state.offers = offers);
+    }
+
+    /// Registrations to come get the least key that is free.
+    pub fn reuse_keys(&self) {
+        self.with(|state| state.reuses_keys = true);
     }
 
     /// How queues were moderated.
@@ -254,7 +260,10 @@ impl Device for FakeDevice {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError> {
-        let key = self.named();
+        let new = self.named();
+        let free =
+            |state: &mut State| (1..).find(|key| state.reuses_keys && !state.memory.contains_key(key) || *key == new);
+        let key = self.with(free).expect("there is the new one");
         self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, access }));
         Ok(Mr { id: MrId(key), lkey: key, rkey: key })
     }
