@@ -33,7 +33,7 @@ mod sort;
 
 use rerail_core::endpoint::Registration;
 use rerail_core::time::Nanos;
-use rerail_verbs::contract::{Access, DestroyError, Device, Mr, PdId, RegisterError, Sge};
+use rerail_verbs::contract::{DestroyError, Device, Mr, PdId, RegisterError, Sge};
 
 use self::interval::{Interval, find, overlapping};
 use self::sort::Sort;
