@@ -55,4 +55,5 @@ works ""
 works "" RERAIL_VERBS_READ=off
 works scatter "" '^wire0: [1-9][0-9]* messages came inside'
 works scatter RERAIL_VERBS_READ=off '^wire0: [1-9][0-9]* messages came inside'
+works no-inline
 [ "$failures" -eq 0 ] || { echo "$failures failed" >&2; exit 1; }

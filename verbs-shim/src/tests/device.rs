@@ -52,6 +52,22 @@ fn limits_are_the_least_that_hold_for_all() {
     assert_eq!(fake::world().contexts, 0);
 }
 
+/// Of a device that makes queue pairs for any length and gives less, what it gives is the limit; of one whose later queue
+/// pairs take less than the first, that.
+#[test]
+fn what_goes_inline_is_what_was_given() {
+    for given in [0, 20] {
+        reset();
+        script(|script| script.inline_given = Some(given));
+        assert_eq!(IbDevice::new(open("rxe9")).unwrap().limits().inline_bytes, given);
+    }
+    let (mut device, pd, cq, qp) = with_qp(QpState::Rts);
+    assert_eq!((device.limits().inline_bytes, device.query_qp(qp).unwrap().caps.inline_bytes), (128, 32));
+    script(|script| script.inline_given = Some(16));
+    device.create_qp(&init(pd, cq)).unwrap();
+    assert_eq!(device.limits().inline_bytes, 16);
+}
+
 #[test]
 fn all_that_was_made_goes_with_the_device() {
     let (mut device, pd, _, _) = with_qp(QpState::Reset);

@@ -52,6 +52,8 @@ pub(in crate::tests) struct Script {
     pub state: Option<c_int>,
     /// Completion queues' moderation as last set: completions, microseconds.
     pub moderated: Option<(u16, u16)>,
+    /// What queue pairs take inline, where it is not what was asked for.
+    pub inline_given: Option<u32>,
     /// Flags of the last registration.
     pub access: u32,
     qps: Vec<usize>,
@@ -224,7 +226,7 @@ pub(super) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     end("srq", srq)
 }
 
-/// At most 128 bytes inline.
+/// At most 128 bytes inline, of which it may give less.
 pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: a live domain and a whole request.
     let (context, attr) = unsafe { ((*pd).context, &mut *attr) };
@@ -232,6 +234,7 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_ini
         return fail(libc::EINVAL);
     }
     let number = script(|script| {
+        attr.cap.max_inline_data = script.inline_given.map_or(attr.cap.max_inline_data, |given| given);
         script.next += 1;
         script.next
     });

@@ -38,6 +38,7 @@ struct State {
     offers: Offers,
     moderated: Vec<Moderation>,
     reuses_keys: bool,
+    inline_given: Option<u32>,
 }
 
 struct Memory {
@@ -108,6 +109,11 @@ impl FakeDevice {
         self.with(|state| state.reuses_keys = true);
     }
 
+    /// Queue pairs to come take so many bytes inline, whatever they are asked to and the device has said.
+    pub fn give_inline(&self, bytes: u32) {
+        self.with(|state| state.inline_given = Some(bytes));
+    }
+
     /// How queues were moderated.
     pub fn moderated(&self) -> Vec<Moderation> {
         self.with(|state| state.moderated.clone())
@@ -119,6 +125,11 @@ impl FakeDevice {
 }
 
 impl State {
+    fn inline_limit(&self) -> u32 {
+        let is_made = self.qps.values().any(|qp| qp.kind == QpKind::Rc);
+        self.inline_given.filter(|_| is_made).unwrap_or(64)
+    }
+
     /// The bytes that an entry names.
     fn read(&self, sge: &Sge) -> Vec<u8> {
         let memory = &self.memory[&sge.lkey];
@@ -212,7 +223,7 @@ impl Device for FakeDevice {
             ahs: 1000,
             reads_served: 4,
             reads_open: 4,
-            inline_bytes: 64,
+            inline_bytes: self.with(|state| state.inline_limit()),
             atomics: false,
             xrc: false,
             iova: true,
@@ -383,6 +394,10 @@ impl Device for FakeDevice {
             Payload::Memory(sges) => sges.iter().flat_map(|sge| self.with(|state| state.read(sge))).collect(),
             Payload::Inline(parts) => parts.concat(),
         };
+        let (max, is_inline) = (self.limits().inline_bytes, matches!(request.payload, Payload::Inline(_)));
+        if is_inline && bytes.len() > max as usize {
+            return Err(PostError { index: 0, why: PostReason::Inline { bytes: bytes.len(), max } });
+        }
         let mut status = Status::Success;
         let wire = &mut *self.wire.borrow_mut();
         if let Some(Datagram { handle, qp, qkey }) = request.datagram {
