@@ -56,4 +56,6 @@ works "" RERAIL_VERBS_READ=off
 works scatter "" '^wire0: [1-9][0-9]* messages came inside'
 works scatter RERAIL_VERBS_READ=off '^wire0: [1-9][0-9]* messages came inside'
 works no-inline
+works ethernet
+refused no-lid 'port 1 has no LID'
 [ "$failures" -eq 0 ] || { echo "$failures failed" >&2; exit 1; }

@@ -7,7 +7,7 @@ mod offers;
 
 use rdma_core_sys::{Functions, LoadError};
 
-pub(crate) use fake::objects::alive;
+pub(crate) use fake::objects::{alive, script};
 
 use crate::*;
 
@@ -128,6 +128,7 @@ fn an_infiniband_port_has_lids() {
 fn codes_that_are_not_known_are_none() {
     let port = open("rxe9").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Down, LinkLayer::Ethernet));
+    assert_eq!((port.lid, port.lmc), (0, 0), "whatever the driver says");
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (None, None));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (None, Some(2_500), None));
 }

@@ -90,7 +90,10 @@ impl<D: Device> VerbsRail<D> {
         port.address.domain = options.xrc.map(|xrc| domain_name(&identity, &port.address.gid, &xrc));
         if !usable {
             let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
-            return Err(VerbsError::Port { port: port.number, state });
+            return Err(match state {
+                PortState::Active => VerbsError::NoLid { port: port.number },
+                _ => VerbsError::Port { port: port.number, state },
+            });
         }
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers),

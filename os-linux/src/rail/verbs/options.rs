@@ -355,6 +355,11 @@ pub enum VerbsError {
         /// Its state.
         state: PortState,
     },
+    /// The InfiniBand port is in service and has no LID, by which peers would find it.
+    NoLid {
+        /// Its number.
+        port: u8,
+    },
     /// The rail is to connect by XRC, and the device has none.
     NoXrc {
         /// The device.
@@ -405,6 +410,7 @@ impl fmt::Display for VerbsError {
                 write!(f, "verbs rail: {field} is {value}, and must be from {min} to {max}")
             }
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
+            VerbsError::NoLid { port } => write!(f, "verbs rail: port {port} has no LID (a subnet manager gives them)"),
             VerbsError::NoXrc { device } => {
                 write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
             }

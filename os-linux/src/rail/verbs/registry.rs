@@ -420,7 +420,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Registers with the device; where that is full, what is least recently used goes first.
+    /// Registers with the device; where that is full, what is least recently used goes first. Any other refusal would be the
+    /// same with less registered.
     fn register_with(
         &mut self,
         device: &mut impl Device,
@@ -431,7 +432,7 @@ impl Registry {
         let address = self.address(start, memory.len as u64).unwrap_or(start);
         loop {
             match slab::register(device, self.pd, memory, address, sort.access(self.on_demand)) {
-                Err(RegisterError::Exhausted { .. } | RegisterError::System { .. }) if self.evict(device) => {}
+                Err(why) if is_full(&why) && self.evict(device) => {}
                 result => return Ok((result?, address)),
             }
         }
@@ -542,6 +543,15 @@ impl Registry {
         }
         self.idle.count -= 1;
         self.idle.bytes -= bytes;
+    }
+}
+
+/// Whether something may be had after something else was given back: the device's tables, locked memory, the system's.
+fn is_full(why: &RegisterError) -> bool {
+    match why {
+        RegisterError::Exhausted { .. } => true,
+        RegisterError::System { code } => matches!(*code, libc::ENOMEM | libc::ENOSPC | libc::EAGAIN),
+        _ => false,
     }
 }
 

@@ -234,6 +234,8 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.state = if world().up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
             attr.active_mtu = 17;
             attr.gid_tbl_len = 4;
+            // As irdma has it, though Ethernet has no LIDs.
+            (attr.lid, attr.lmc) = (1, 1);
             attr.active_width = 3;
             attr.active_speed = 1;
             attr.link_layer = IBV_LINK_LAYER_ETHERNET;

@@ -13,7 +13,7 @@ use super::fail;
 
 /// A send as the provider saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::tests) struct Seen {
+pub(crate) struct Seen {
     pub id: u64,
     pub opcode: c_int,
     pub flags: u32,
@@ -28,7 +28,7 @@ pub(in crate::tests) struct Seen {
 
 /// What there is, and what is to happen.
 #[derive(Default)]
-pub(in crate::tests) struct Script {
+pub(crate) struct Script {
     /// Objects alive, by the name of their verb.
     pub alive: Vec<&'static str>,
     pub sends: Vec<Seen>,
@@ -65,7 +65,7 @@ thread_local! {
     static SCRIPT: RefCell<Script> = RefCell::default();
 }
 
-pub(in crate::tests) fn script<T>(look: impl FnOnce(&mut Script) -> T) -> T {
+pub(crate) fn script<T>(look: impl FnOnce(&mut Script) -> T) -> T {
     SCRIPT.with_borrow_mut(look)
 }
 
@@ -401,7 +401,7 @@ pub(crate) fn alive() -> Vec<&'static str> {
 }
 
 /// Starts anew: threads of the test harness are used again.
-pub(in crate::tests) fn reset() {
+pub(crate) fn reset() {
     script(|script| *script = Script::default());
 }
 

@@ -39,6 +39,7 @@ struct State {
     moderated: Vec<Moderation>,
     reuses_keys: bool,
     inline_given: Option<u32>,
+    refusal: Option<(usize, i32)>,
 }
 
 struct Memory {
@@ -107,6 +108,11 @@ impl FakeDevice {
     /// Registrations to come get the least key that is free.
     pub fn reuse_keys(&self) {
         self.with(|state| state.reuses_keys = true);
+    }
+
+    /// Registrations beyond so many are refused by this error.
+    pub fn refuse_beyond(&self, count: usize, errno: i32) {
+        self.with(|state| state.refusal = Some((count, errno)));
     }
 
     /// Queue pairs to come take so many bytes inline, whatever they are asked to and the device has said.
@@ -271,6 +277,10 @@ impl Device for FakeDevice {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError> {
+        let refused = self.with(|state| state.refusal.filter(|(count, _)| state.memory.len() >= *count));
+        if let Some((_, code)) = refused {
+            return Err(RegisterError::System { code });
+        }
         let new = self.named();
         let free =
             |state: &mut State| (1..).find(|key| state.reuses_keys && !state.memory.contains_key(key) || *key == new);

@@ -209,6 +209,23 @@ fn what_is_idle_longest_goes_first_and_what_is_in_use_never() {
     assert!(bench.try_expose(0, 1000, false).is_some());
 }
 
+/// What the system has no more of is had by giving something back; what it refuses for another reason, it would refuse then
+/// as well, and nothing is given back for it.
+#[test]
+fn only_for_room_something_is_given_back() {
+    for (errno, left, kept) in [(libc::ENOMEM, 2, 1), (libc::ENOSPC, 2, 1), (libc::EAGAIN, 2, 1), (libc::EINVAL, 3, 3)]
+    {
+        let mut bench = Bench::new(8);
+        for at in [0, 300, 600] {
+            let place = bench.acquire(at, 100, false);
+            bench.release(place);
+        }
+        bench.device.refuse_beyond(2, errno);
+        assert_eq!(bench.try_acquire(2000, 100, 100, false).is_some(), kept == 1, "{errno}");
+        assert_eq!((bench.count(), bench.counters().registration_evictions), (left, 3 - kept), "{errno}");
+    }
+}
+
 /// A buffer that is used from different places on ends up in one registration.
 #[test]
 fn overlapping_registrations_become_one() {
