@@ -8,7 +8,7 @@
  * WIRE0 in the environment, words with commas between: what real devices do and this one does not by itself.
  *
  *   scatter    a receive of up to 64 bytes comes inside its completion; who polls writes it to where the request said, as a
- *              pointer (mlx5: mlx5_copy_to_recv_srq)
+ *              pointer (mlx5: mlx5_copy_to_recv_srq); a device that is closed tells on stderr how many did
  *   no-inline  queue pairs are made with whatever length is asked for inline, and take nothing inline (rdmavt)
  *   ethernet   the port is one of RoCE, and says that its LID is 1 (irdma)
  *   grh        the InfiniBand port takes no path without a global route (mlx5, virtual functions)
@@ -21,8 +21,7 @@
  *   locked     completion queues are refused: no more memory may be locked
  *   sick-port  of two ports, the first can't be asked
  *   no-fork    ibv_fork_init fails
- *
- * When a device is closed it tells on stderr how often what it was asked for has happened.
+ *   tell       a device that is closed tells on stderr how often ibv_fork_init was called
  */
 #include <errno.h>
 #include <infiniband/verbs.h>
@@ -55,9 +54,9 @@ static uint32_t qps_made;
 /* Registrations by their keys; addresses that they are named by. */
 static struct { struct ibv_mr *mr; uint64_t from; } mrs[MRS];
 static struct {
-    int is_known, scatter, no_inline, ethernet, grh, no_lid, no_srq, no_ud, iwarp, vendor, no_gid, locked, sick_port, no_fork;
+    int is_known, scatter, no_inline, ethernet, grh, no_lid, no_srq, no_ud, iwarp, vendor, no_gid, locked, sick_port, no_fork, tell;
 } quirks;
-static unsigned long scattered, registered;
+static unsigned long scattered, registered, fork_inits;
 
 static void learn_quirks(void)
 {
@@ -66,6 +65,7 @@ static void learn_quirks(void)
         { "grh", &quirks.grh }, { "no-lid", &quirks.no_lid }, { "no-srq", &quirks.no_srq }, { "no-ud", &quirks.no_ud },
         { "iwarp", &quirks.iwarp }, { "vendor", &quirks.vendor }, { "no-gid", &quirks.no_gid },
         { "locked", &quirks.locked }, { "sick-port", &quirks.sick_port }, { "no-fork", &quirks.no_fork },
+        { "tell", &quirks.tell },
     };
     const char *words = getenv("WIRE0");
     char list[256] = "";
@@ -276,12 +276,13 @@ struct ibv_context *ibv_open_device(struct ibv_device *of)
 int ibv_fork_init(void)
 {
     learn_quirks();
-    if (registered) wrong("ibv_fork_init after memory was registered");
+    if (!fork_inits++ && registered) wrong("the first ibv_fork_init after memory was registered");
     return quirks.no_fork ? ENOSYS : 0;
 }
 
 int ibv_close_device(struct ibv_context *context)
 {
+    if (quirks.tell) fprintf(stderr, "wire0: %lu calls of ibv_fork_init\n", fork_inits);
     if (quirks.scatter) fprintf(stderr, "wire0: %lu messages came inside their completions\n", scattered);
     close(context->async_fd);
     free(context);

@@ -1,12 +1,12 @@
 //! The library and the devices that it lists.
 
-use std::fmt;
+use std::{fmt, io};
 
 use rdma_core_sys::{self as sys, Functions};
 
 use crate::context::Context;
 use crate::error::{DeviceError, ListError, OpenError};
-use crate::ffi::List;
+use crate::ffi::{self, List};
 use crate::gid::Guid;
 
 /// libibverbs, loaded. Cheap to copy: the library stays for as long as the process lives.
@@ -22,6 +22,19 @@ impl Verbs {
             Ok(functions) => Ok(Verbs { functions }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Lets this process fork while memory is registered (`ibv_fork_init(3)`): without it, on kernels that don't copy pinned
+    /// pages at a fork (before 5.12), the next write of this process to such a page, or of a child, leaves the device with the
+    /// other copy. A switch of the library for the whole process and for good, to be thrown before anything is registered; it
+    /// asks the kernel, and does nothing where nothing is needed (rdma-core 35 and later). Where it does something, children
+    /// don't have registered pages, and huge pages can be registered only with `RDMAV_HUGEPAGES_SAFE` in the environment.
+    ///
+    /// # Errors
+    /// The library's: `EINVAL` where somebody in this process has registered memory before, `ENOSYS` where the library or the
+    /// kernel has no such thing.
+    pub fn make_forks_safe(&self) -> io::Result<()> {
+        ffi::fork_init(&self.functions)
     }
 
     /// The devices that are there now. Where the kernel has no RDMA there are none, which is no error.

@@ -48,6 +48,16 @@ fn the_systems_library_opens_or_says_why_not() {
 }
 
 #[test]
+fn forks_are_made_safe_where_the_library_can() {
+    assert!(Verbs::over(fake::FUNCTIONS).make_forks_safe().is_ok());
+    fake::set(|world| world.fork_errno = libc::EINVAL);
+    let refused = Verbs::over(fake::FUNCTIONS).make_forks_safe().unwrap_err();
+    assert_eq!((refused.raw_os_error(), fake::world().fork_inits), (Some(libc::EINVAL), 2));
+    let old = Verbs::over(Functions { fork_init: None, ..fake::FUNCTIONS });
+    assert_eq!(old.make_forks_safe().unwrap_err().raw_os_error(), Some(libc::ENOSYS));
+}
+
+#[test]
 fn devices_are_listed_by_name_and_guid() {
     let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
     let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
@@ -139,6 +149,8 @@ fn a_port_that_cannot_be_queried_is_named() {
     let error = context.ports().unwrap_err();
     assert_eq!((error.device(), error.port(), error.errno()), ("mlx9_0", Some(2), Some(libc::EIO)));
     assert!(error.to_string().starts_with("mlx9_0 port 2: "), "{error}");
+    let each: Vec<_> = context.each_port().unwrap().map(|port| port.map_err(|why| why.port())).collect();
+    assert_eq!(each, [Ok(context.port(1).unwrap()), Err(Some(2))], "the others are told all the same");
     assert_eq!(open("rxe9").ports().unwrap().len(), 1);
     assert_eq!(context.port(3).unwrap_err().errno(), Some(libc::EINVAL));
 }

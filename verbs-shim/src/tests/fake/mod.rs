@@ -30,6 +30,9 @@ pub(super) struct World {
     pub(super) on_demand: u32,
     /// The port of `rxe9` is active.
     pub(super) up: bool,
+    /// Calls of `ibv_fork_init`, and its error number; 0: none.
+    pub(super) fork_inits: u32,
+    pub(super) fork_errno: c_int,
     /// Lists not given back.
     pub(super) lists: i32,
     /// Contexts not closed.
@@ -62,6 +65,7 @@ pub(super) const FUNCTIONS: Functions = Functions {
     query_gid_ex: Some(query_gid_ex),
     query_gid_table: Some(query_gid_table),
     reg_mr_iova2: Some(objects::reg_mr_iova2),
+    fork_init: Some(fork_init),
     alloc_pd: objects::alloc_pd,
     dealloc_pd: objects::dealloc_pd,
     reg_mr: objects::reg_mr,
@@ -89,6 +93,11 @@ pub(super) const FUNCTIONS: Functions = Functions {
 const DEVICES: usize = 2;
 pub(super) const INFINIBAND_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0, 0x12, 0x34];
 pub(super) const ROCE_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7];
+
+unsafe extern "C" fn fork_init() -> c_int {
+    set(|world| world.fork_inits += 1);
+    world().fork_errno
+}
 
 fn fail<T>(errno: c_int) -> *mut T {
     // SAFETY: the location is this thread's.
