@@ -57,5 +57,17 @@ works scatter "" '^wire0: [1-9][0-9]* messages came inside'
 works scatter RERAIL_VERBS_READ=off '^wire0: [1-9][0-9]* messages came inside'
 works no-inline
 works ethernet
+works sick-port
+works sick-port RERAIL_VERBS_DEVICES=wire0
+works tell "" '^wire0: [1-9][0-9]* calls of ibv_fork_init'
+works tell RERAIL_VERBS_FORK=off '^wire0: 0 calls of ibv_fork_init'
+works no-fork
 refused no-lid 'port 1 has no LID'
+refused no-srq 'the device has no shared receive queues'
+refused no-ud 'the device has no datagram queue pairs'
+refused iwarp 'connects by rdma_cm only'
+refused vendor 'neither InfiniBand nor RoCE'
+refused no-gid 'an InfiniBand port has a GID by itself'
+refused ethernet,no-gid 'ip address add'
+refused locked 'completion queue: .*error 12 .*ulimit -l'
 [ "$failures" -eq 0 ] || { echo "$failures failed" >&2; exit 1; }

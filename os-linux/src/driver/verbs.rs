@@ -12,7 +12,8 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rerail_verbs::contract::{CreateError, Device as _};
 use rerail_verbs::{
-    ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, Moderation, OpenError, QueryError, Verbs,
+    ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, Moderation, NodeKind, OpenError, QueryError,
+    Transport as Protocol, Verbs,
 };
 use rustix::io::Errno;
 
@@ -39,6 +40,7 @@ enum RailError {
     List(ListError),
     None,
     NoDevice { known: Vec<String> },
+    Foreign(Foreign),
     Device(DeviceError),
     Choice(ChoiceError),
     Query(QueryError),
@@ -55,6 +57,7 @@ impl fmt::Display for RailError {
             RailError::List(why) => why.fmt(f),
             RailError::None => f.write_str("there is no verbs device that can be used (rerail info tells why)"),
             RailError::NoDevice { known } => write!(f, "no device of this name; there are: {}", known.join(", ")),
+            RailError::Foreign(why) => why.fmt(f),
             RailError::Device(why) => why.fmt(f),
             RailError::Choice(why) => write!(f, "{why}; {}", why.remedy()),
             RailError::Query(why) => why.fmt(f),
@@ -69,6 +72,33 @@ impl fmt::Display for RailError {
 }
 
 impl Error for RailError {}
+
+/// Why a device can carry no rail, whatever is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Foreign {
+    Iwarp,
+    Vendor,
+}
+
+impl Foreign {
+    /// `None`: it speaks InfiniBand or RoCE.
+    fn of(node: NodeKind, transport: Protocol) -> Option<Foreign> {
+        match (node, transport) {
+            (NodeKind::Rnic, _) | (_, Protocol::Iwarp) => Some(Foreign::Iwarp),
+            (NodeKind::Unspecified, _) | (_, Protocol::Other(_)) => Some(Foreign::Vendor),
+            (_, Protocol::InfiniBand) => None,
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Foreign::Iwarp => "an iWARP adapter connects by rdma_cm only, which verbs rails don't",
+            Foreign::Vendor => "the device speaks neither InfiniBand nor RoCE but its vendor's own transport",
+        })
+    }
+}
 
 /// What is wrong with `verbs_srq_sizes`, whatever the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +169,7 @@ pub(super) fn open(
 ) -> Result<Vec<VerbsRail<IbDevice>>, StartError> {
     let asked = settings.source("rails") != Source::Default || !settings.verbs_devices.is_empty();
     let failed = |name: &str, why: RailError| StartError::Rail { rail: name.to_owned(), why: Box::new(why) };
-    let devices = match list() {
+    let devices = match list(settings.verbs_fork) {
         Ok(devices) => devices,
         Err(why) if asked => return Err(failed("verbs", why)),
         Err(why) => {
@@ -173,8 +203,13 @@ pub(super) fn open(
     Ok(rails)
 }
 
-fn list() -> Result<Devices, RailError> {
-    let devices = Verbs::open().map_err(RailError::Library)?.devices().map_err(RailError::List)?;
+fn list(fork: bool) -> Result<Devices, RailError> {
+    let library = Verbs::open().map_err(RailError::Library)?;
+    // Before anything else is asked of the library. Where it fails, all works but what it is for.
+    if let Some(why) = fork.then(|| library.make_forks_safe().err()).flatten() {
+        tracing::warn!(%why, "after a fork, registered memory may be wrong in this process or its child (verbs_fork)");
+    }
+    let devices = library.devices().map_err(RailError::List)?;
     if devices.is_empty() { Err(RailError::None) } else { Ok(devices) }
 }
 
@@ -183,12 +218,19 @@ fn every_port(devices: &Devices) -> Vec<Wanted> {
     let mut wanted = Vec::new();
     for device in devices.iter() {
         let name = device.name();
-        let ports = device.open().ok().and_then(|context| context.ports().ok());
-        let Some(ports) = ports else {
+        if Foreign::of(device.node_kind(), device.transport()).is_some() {
+            wanted.push(Wanted { device: name, port: None, gid_index: None });
+            continue;
+        }
+        let context = device.open().ok();
+        let Some(ports) = context.as_ref().and_then(|context| context.each_port().ok()) else {
             wanted.push(Wanted { device: name, port: None, gid_index: None });
             continue;
         };
-        let active = ports.iter().filter(|port| port.state == rerail_verbs::PortState::Active);
+        let asked = ports.filter_map(|port| {
+            port.inspect_err(|why| tracing::warn!(device = %name, %why, "this port is not used")).ok()
+        });
+        let active = asked.filter(|port| port.state == rerail_verbs::PortState::Active);
         wanted.extend(active.map(|port| Wanted { device: name.clone(), port: Some(port.number), gid_index: None }));
     }
     wanted
@@ -211,6 +253,9 @@ fn open_one(
         let known = devices.iter().map(|device| device.name()).collect();
         (plain.clone(), RailError::NoDevice { known })
     })?;
+    if let Some(why) = Foreign::of(found.node_kind(), found.transport()) {
+        return Err((plain, RailError::Foreign(why)));
+    }
     let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
     let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
@@ -317,6 +362,19 @@ mod tests {
         assert_eq!(Wanted::parse("mlx5_0"), wanted("mlx5_0", None, None));
         assert_eq!(Wanted::parse("mlx5_0/2"), wanted("mlx5_0", Some(2), None));
         assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
+    }
+
+    /// Node kind and transport of rdma-core's table (`decode_transport` and the drivers that say so).
+    #[test]
+    fn devices_of_other_transports_carry_no_rail() {
+        for (node, transport, why) in [
+            (NodeKind::ChannelAdapter, Protocol::InfiniBand, None),
+            (NodeKind::Rnic, Protocol::Iwarp, Some(Foreign::Iwarp)),
+            (NodeKind::Unspecified, Protocol::Other(4), Some(Foreign::Vendor)),
+            (NodeKind::Other(6), Protocol::Other(3), Some(Foreign::Vendor)),
+        ] {
+            assert_eq!(Foreign::of(node, transport), why);
+        }
     }
 
     /// No file is made for devices without XRC; that there is none ends the start only where XRC was asked for.

@@ -209,7 +209,12 @@ pub(super) fn make(
     let domain = srq.xrc.map(|xrc| xrc.domain);
     let srqs = layout.queues.iter().map(|queue| device.create_srq(pd, &SrqInit { depth: queue.count, ..srq }));
     let srqs = srqs.collect::<Result<_, _>>().map_err(made("shared receive queue"))?;
-    let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;
+    let ud = datagram_qp(device, options, pd, cq).map_err(|why| match why {
+        CreateError::System { code: libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT } => {
+            VerbsError::Lacks { what: "datagram queue pairs" }
+        }
+        why => VerbsError::Create { what: "queue pair for datagrams", why },
+    })?;
     let mut registry = match before {
         Some(before) => before.renewed(pd, limits.iova),
         None => Registry::new(pd, limits.iova, options.registry_bounds()),
