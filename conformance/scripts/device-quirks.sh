@@ -57,6 +57,7 @@ works scatter "" '^wire0: [1-9][0-9]* messages came inside'
 works scatter RERAIL_VERBS_READ=off '^wire0: [1-9][0-9]* messages came inside'
 works no-inline
 works ethernet
+works grh
 works sick-port
 works sick-port RERAIL_VERBS_DEVICES=wire0
 works tell "" '^wire0: [1-9][0-9]* calls of ibv_fork_init'

@@ -17,6 +17,9 @@ pub struct Port {
     pub lid: u16,
     /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path; 0 on Ethernet.
     pub lmc: u8,
+    /// InfiniBand: the port shares its LID with others (as virtual functions do), and what goes to it or comes from it needs
+    /// a global route.
+    pub needs_global: bool,
     /// The subnet manager's local identifier.
     pub manager_lid: u16,
     /// Entries of the GID table, those in use and those not.
@@ -49,6 +52,7 @@ impl Port {
             link_layer,
             lid,
             lmc,
+            needs_global: link_layer == LinkLayer::InfiniBand && attr.flags & sys::IBV_QPF_GRH_REQUIRED != 0,
             manager_lid: attr.sm_lid,
             gid_table_len: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
             mtu_bytes: mtu_bytes(attr.active_mtu),

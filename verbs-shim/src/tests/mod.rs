@@ -129,7 +129,9 @@ fn attributes_are_told() {
 fn an_infiniband_port_has_lids() {
     let port = open("mlx9_0").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Active, LinkLayer::InfiniBand));
-    assert_eq!((port.lid, port.lmc, port.manager_lid), (0x12, 2, 1));
+    assert_eq!((port.lid, port.lmc, port.manager_lid, port.needs_global), (0x12, 2, 1, false));
+    fake::set(|world| world.port_flags = rdma_core_sys::IBV_QPF_GRH_REQUIRED);
+    assert!(open("mlx9_0").port(1).unwrap().needs_global);
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (Some(2048), Some(4096)));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (Some(4), Some(25_000), Some(100_000)));
 }
@@ -138,7 +140,7 @@ fn an_infiniband_port_has_lids() {
 fn codes_that_are_not_known_are_none() {
     let port = open("rxe9").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Down, LinkLayer::Ethernet));
-    assert_eq!((port.lid, port.lmc), (0, 0), "whatever the driver says");
+    assert_eq!((port.lid, port.lmc, port.needs_global), (0, 0, false), "whatever the driver says");
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (None, None));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (None, Some(2_500), None));
 }

@@ -96,7 +96,7 @@ impl<D: Device> VerbsRail<D> {
             });
         }
         let mut rail = VerbsRail {
-            peers: Peers::new(options.peers),
+            peers: Peers::new(options.peers, port.address.global),
             works: Works::new(options.sends),
             receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
@@ -225,6 +225,7 @@ pub(super) fn make(
     let port = PortFacts {
         address: Address {
             ethernet: Address::is_ethernet(attributes.link_layer),
+            global: attributes.needs_global,
             // V-10
             lid: attributes.lid | u16::from(options.path),
             lmc: attributes.lmc,
@@ -273,6 +274,7 @@ impl PortFacts {
             number,
             address: Address {
                 ethernet: false,
+                global: false,
                 lid: port.lid,
                 lmc: port.lmc,
                 qp: 0,

@@ -33,6 +33,8 @@ pub(super) struct World {
     /// Calls of `ibv_fork_init`, and its error number; 0: none.
     pub(super) fork_inits: u32,
     pub(super) fork_errno: c_int,
+    /// Flags of the first port of `mlx9_0`: `IBV_QPF_*`.
+    pub(super) port_flags: u8,
     /// Lists not given back.
     pub(super) lists: i32,
     /// Contexts not closed.
@@ -229,7 +231,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.max_mtu = IBV_MTU_4096;
             attr.active_mtu = IBV_MTU_2048;
             attr.gid_tbl_len = 3;
-            attr.lid = 0x12;
+            (attr.lid, attr.flags) = (0x12, world().port_flags);
             attr.sm_lid = 1;
             attr.lmc = 2;
             attr.max_msg_sz = 1 << 30;
@@ -244,7 +246,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.active_mtu = 17;
             attr.gid_tbl_len = 4;
             // As irdma has it, though Ethernet has no LIDs.
-            (attr.lid, attr.lmc) = (1, 1);
+            (attr.lid, attr.lmc, attr.flags) = (1, 1, IBV_QPF_GRH_REQUIRED);
             attr.active_width = 3;
             attr.active_speed = 1;
             attr.link_layer = IBV_LINK_LAYER_ETHERNET;

@@ -40,6 +40,7 @@ struct State {
     reuses_keys: bool,
     inline_given: Option<u32>,
     refusal: Option<(usize, i32)>,
+    needs_global: bool,
 }
 
 struct Memory {
@@ -108,6 +109,18 @@ impl FakeDevice {
     /// Registrations to come get the least key that is free.
     pub fn reuse_keys(&self) {
         self.with(|state| state.reuses_keys = true);
+    }
+
+    /// The port takes nothing without a global route.
+    pub fn need_global(&self) {
+        self.with(|state| state.needs_global = true);
+    }
+
+    /// Whether a way is one that both ends take.
+    fn takes(&self, address: &AddressVector) -> bool {
+        let wire = self.wire.borrow();
+        let needed = [self.lid, address.dlid].iter().any(|lid| wire.devices.get(lid).is_some_and(|it| it.needs_global));
+        needed == address.global.is_some()
     }
 
     /// Registrations beyond so many are refused by this error.
@@ -247,6 +260,7 @@ impl Device for FakeDevice {
             link_layer: LinkLayer::InfiniBand,
             lid: self.lid,
             lmc: 0,
+            needs_global: self.with(|state| state.needs_global),
             manager_lid: 1,
             gid_table_len: 1,
             mtu_bytes: Some(2048),
@@ -366,6 +380,9 @@ impl Device for FakeDevice {
     }
 
     fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
+        if change.address.is_some_and(|address| !self.takes(&address)) {
+            return Err(ModifyError::System { code: libc::EINVAL });
+        }
         self.with(|state| {
             let found = state.qps.get_mut(&qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })?;
             check_transition(found.kind, found.state, change).map_err(ModifyError::Transition)?;
@@ -435,6 +452,9 @@ impl Device for FakeDevice {
     }
 
     fn create_ah(&mut self, _: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
+        if !self.takes(address) {
+            return Err(CreateError::System { code: libc::EINVAL });
+        }
         let name = self.named();
         self.with(|state| state.handles.insert(name, *address));
         Ok(AhId(name))
