@@ -132,6 +132,11 @@ impl Device<'_> {
         }
     }
 
+    /// What it is where it speaks neither InfiniBand nor RoCE; `None`: it does.
+    pub fn foreign(&self) -> Option<Foreign> {
+        Foreign::of(self.node_kind(), self.transport())
+    }
+
     /// Opens it. The context lives on its own: the list may go.
     pub fn open(&self) -> Result<Context, DeviceError> {
         match self.list.open(self.index) {
@@ -173,4 +178,33 @@ pub enum Transport {
     Iwarp,
     /// A number of `enum ibv_transport_type` that this crate has no name for.
     Other(i32),
+}
+
+/// What a device is that speaks neither InfiniBand nor RoCE: it can carry no rail, whatever is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// iWARP.
+    Iwarp,
+    /// Its vendor's own transport (EFA, usNIC).
+    Vendor,
+}
+
+impl Foreign {
+    /// `None`: it speaks InfiniBand or RoCE.
+    pub(crate) fn of(node: NodeKind, transport: Transport) -> Option<Foreign> {
+        match (node, transport) {
+            (NodeKind::Rnic, _) | (_, Transport::Iwarp) => Some(Foreign::Iwarp),
+            (NodeKind::Unspecified, _) | (_, Transport::Other(_)) => Some(Foreign::Vendor),
+            (_, Transport::InfiniBand) => None,
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Foreign::Iwarp => "an iWARP adapter connects by rdma_cm only, and rerail does not",
+            Foreign::Vendor => "the device speaks neither InfiniBand nor RoCE but its vendor's own transport",
+        })
+    }
 }

@@ -103,6 +103,10 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         used: None,
         obstacle: None,
     };
+    if let Some(why) = device.foreign() {
+        seen.obstacle = Some(Obstacle::new(why, "use its network interface by TCP"));
+        return seen;
+    }
     let context = match device.open() {
         Ok(context) => context,
         Err(error) => {

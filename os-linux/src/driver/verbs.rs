@@ -12,8 +12,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rerail_verbs::contract::{CreateError, Device as _};
 use rerail_verbs::{
-    ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, Moderation, NodeKind, OpenError, QueryError,
-    Transport as Protocol, Verbs,
+    ChoiceError, Context, DeviceError, Devices, Foreign, IbDevice, ListError, Moderation, OpenError, QueryError, Verbs,
 };
 use rustix::io::Errno;
 
@@ -72,33 +71,6 @@ impl fmt::Display for RailError {
 }
 
 impl Error for RailError {}
-
-/// Why a device can carry no rail, whatever is asked of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Foreign {
-    Iwarp,
-    Vendor,
-}
-
-impl Foreign {
-    /// `None`: it speaks InfiniBand or RoCE.
-    fn of(node: NodeKind, transport: Protocol) -> Option<Foreign> {
-        match (node, transport) {
-            (NodeKind::Rnic, _) | (_, Protocol::Iwarp) => Some(Foreign::Iwarp),
-            (NodeKind::Unspecified, _) | (_, Protocol::Other(_)) => Some(Foreign::Vendor),
-            (_, Protocol::InfiniBand) => None,
-        }
-    }
-}
-
-impl fmt::Display for Foreign {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Foreign::Iwarp => "an iWARP adapter connects by rdma_cm only, which verbs rails don't",
-            Foreign::Vendor => "the device speaks neither InfiniBand nor RoCE but its vendor's own transport",
-        })
-    }
-}
 
 /// What is wrong with `verbs_srq_sizes`, whatever the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -218,7 +190,7 @@ fn every_port(devices: &Devices) -> Vec<Wanted> {
     let mut wanted = Vec::new();
     for device in devices.iter() {
         let name = device.name();
-        if Foreign::of(device.node_kind(), device.transport()).is_some() {
+        if device.foreign().is_some() {
             wanted.push(Wanted { device: name, port: None, gid_index: None });
             continue;
         }
@@ -253,7 +225,7 @@ fn open_one(
         let known = devices.iter().map(|device| device.name()).collect();
         (plain.clone(), RailError::NoDevice { known })
     })?;
-    if let Some(why) = Foreign::of(found.node_kind(), found.transport()) {
+    if let Some(why) = found.foreign() {
         return Err((plain, RailError::Foreign(why)));
     }
     let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
@@ -362,19 +334,6 @@ mod tests {
         assert_eq!(Wanted::parse("mlx5_0"), wanted("mlx5_0", None, None));
         assert_eq!(Wanted::parse("mlx5_0/2"), wanted("mlx5_0", Some(2), None));
         assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
-    }
-
-    /// Node kind and transport of rdma-core's table (`decode_transport` and the drivers that say so).
-    #[test]
-    fn devices_of_other_transports_carry_no_rail() {
-        for (node, transport, why) in [
-            (NodeKind::ChannelAdapter, Protocol::InfiniBand, None),
-            (NodeKind::Rnic, Protocol::Iwarp, Some(Foreign::Iwarp)),
-            (NodeKind::Unspecified, Protocol::Other(4), Some(Foreign::Vendor)),
-            (NodeKind::Other(6), Protocol::Other(3), Some(Foreign::Vendor)),
-        ] {
-            assert_eq!(Foreign::of(node, transport), why);
-        }
     }
 
     /// No file is made for devices without XRC; that there is none ends the start only where XRC was asked for.

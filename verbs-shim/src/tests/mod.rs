@@ -71,6 +71,19 @@ fn devices_are_listed_by_name_and_guid() {
     assert!(devices.find("mlx9_1").is_none());
 }
 
+/// Node kind and transport of rdma-core's table (`decode_transport` and the drivers that say so).
+#[test]
+fn devices_of_other_transports_carry_no_rail() {
+    for (node, transport, why) in [
+        (NodeKind::ChannelAdapter, Transport::InfiniBand, None),
+        (NodeKind::Rnic, Transport::Iwarp, Some(Foreign::Iwarp)),
+        (NodeKind::Unspecified, Transport::Other(4), Some(Foreign::Vendor)),
+        (NodeKind::Other(6), Transport::Other(3), Some(Foreign::Vendor)),
+    ] {
+        assert_eq!(Foreign::of(node, transport), why);
+    }
+}
+
 #[test]
 fn a_kernel_without_uverbs_has_no_devices() {
     fake::set(|world| world.list_errno = libc::ENOSYS);
