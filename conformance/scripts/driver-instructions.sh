@@ -34,30 +34,16 @@ root=$here/../..
 baseline=$here/driver-instructions.baseline
 # shellcheck source=conformance/scripts/lib/callgrind.sh
 . "$here/lib/callgrind.sh"
+# shellcheck source=conformance/scripts/lib/loopback.sh
+. "$here/lib/loopback.sh"
 
-has_all() {
-    command -v valgrind && command -v gcc && echo '#include <infiniband/verbs.h>' | gcc -E -x c -
-}
-if ! has_all >/dev/null 2>&1; then
-    packages="valgrind gcc libc6-dev libc6-dbg libibverbs-dev"
-    [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null || absent "needs: apt-get install $packages"
-    echo "installing $packages" >&2
-    # shellcheck disable=SC2086
-    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $packages >&2 ||
-        absent "apt-get install failed: $packages"
-fi
+needs_for_loopback valgrind libc6-dbg
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 [ -n "$folder" ] || folder=$scratch
 
-# With the versions of the symbols that the loader asks for.
-cat > "$scratch/versions" << 'END'
-IBVERBS_1.0 { global: ibv_create_comp_channel; ibv_destroy_comp_channel; };
-IBVERBS_1.1 { global: ibv_*; local: *; } IBVERBS_1.0;
-END
-gcc -O2 -Wall -Wextra -Werror -shared -fPIC -Wl,--version-script="$scratch/versions" \
-    -o "$scratch/libibverbs.so.1" "$here/loopback-verbs.c"
+build_loopback "$scratch"
 
 cargo build --release --quiet --manifest-path "$root/os-linux/Cargo.toml" --example driver_cost
 program=${CARGO_TARGET_DIR:-$root/target}/release/examples/driver_cost

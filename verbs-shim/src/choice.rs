@@ -52,6 +52,8 @@ pub enum ChoiceError {
         device: String,
         /// The port.
         port: u8,
+        /// What its link is.
+        link_layer: LinkLayer,
         /// The index asked for; `None`: any would have done.
         index: Option<u8>,
         /// Those that are in use.
@@ -85,9 +87,13 @@ impl Context {
         };
         match found.and_then(|entry| u8::try_from(entry.index).ok()) {
             Some(gid_index) => Ok(Choice { port, gid_index }),
-            None => {
-                Err(ChoiceError::NoGid { device: self.name().to_owned(), port: port.number, index: gid_index, used })
-            }
+            None => Err(ChoiceError::NoGid {
+                device: self.name().to_owned(),
+                port: port.number,
+                link_layer: port.link_layer,
+                index: gid_index,
+                used,
+            }),
         }
     }
 
@@ -106,16 +112,18 @@ impl Context {
     }
 
     fn first_active_port(&self) -> Result<Port, ChoiceError> {
-        let ports = self.attributes().map_err(ChoiceError::Query)?.ports;
-        let mut seen = Vec::new();
-        for number in 1..=ports {
-            let port = self.port(number).map_err(ChoiceError::Query)?;
-            if port.state == PortState::Active {
-                return Ok(port);
+        let (mut seen, mut refused) = (Vec::new(), None);
+        for port in self.each_port().map_err(ChoiceError::Query)? {
+            match port {
+                Ok(port) if port.state == PortState::Active => return Ok(port),
+                Ok(port) => seen.push((port.number, port.state)),
+                Err(why) => refused = refused.or(Some(why)),
             }
-            seen.push((number, port.state));
         }
-        Err(ChoiceError::NoActivePort { device: self.name().to_owned(), ports: seen })
+        match refused {
+            Some(why) if seen.is_empty() => Err(ChoiceError::Query(why)),
+            _ => Err(ChoiceError::NoActivePort { device: self.name().to_owned(), ports: seen }),
+        }
     }
 }
 
@@ -144,6 +152,10 @@ impl ChoiceError {
                     true => "start a subnet manager (opensm) on this subnet".to_owned(),
                     false => "look at the cables; on Ethernet: ip link set INTERFACE up".to_owned(),
                 }
+            }
+            ChoiceError::NoGid { used, link_layer: LinkLayer::InfiniBand, .. } if used.is_empty() => {
+                "an InfiniBand port has a GID by itself: look at the kernel's messages (dmesg) and ibv_devinfo -v"
+                    .to_owned()
             }
             ChoiceError::NoGid { used, .. } if used.is_empty() => {
                 "give the network interface an address: ip address add ADDRESS/LENGTH dev INTERFACE".to_owned()

@@ -57,9 +57,17 @@ impl Context {
         }
     }
 
-    /// All ports. The first one that can't be queried ends it; ask for each with [`port`](Self::port) to go on.
+    /// All ports. The first one that can't be queried ends it: [`each_port`](Self::each_port) goes on.
     pub fn ports(&self) -> Result<Vec<Port>, QueryError> {
-        (1..=self.attributes()?.ports).map(|number| self.port(number)).collect()
+        self.each_port()?.collect()
+    }
+
+    /// All ports, each by itself: one that can't be queried says nothing of the others.
+    ///
+    /// # Errors
+    /// The device does not say how many it has.
+    pub fn each_port(&self) -> Result<impl Iterator<Item = Result<Port, QueryError>>, QueryError> {
+        Ok((1..=self.attributes()?.ports).map(|number| self.port(number)))
     }
 
     /// The entries of a port's GID table that are in use, in ascending order.

@@ -1,12 +1,12 @@
 //! The library and the devices that it lists.
 
-use std::fmt;
+use std::{fmt, io};
 
 use rdma_core_sys::{self as sys, Functions};
 
 use crate::context::Context;
 use crate::error::{DeviceError, ListError, OpenError};
-use crate::ffi::List;
+use crate::ffi::{self, List};
 use crate::gid::Guid;
 
 /// libibverbs, loaded. Cheap to copy: the library stays for as long as the process lives.
@@ -22,6 +22,19 @@ impl Verbs {
             Ok(functions) => Ok(Verbs { functions }),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Lets this process fork while memory is registered (`ibv_fork_init(3)`): without it, on kernels that don't copy pinned
+    /// pages at a fork (before 5.12), the next write of this process to such a page, or of a child, leaves the device with the
+    /// other copy. A switch of the library for the whole process and for good, to be thrown before anything is registered; it
+    /// asks the kernel, and does nothing where nothing is needed (rdma-core 35 and later). Where it does something, children
+    /// don't have registered pages, and huge pages can be registered only with `RDMAV_HUGEPAGES_SAFE` in the environment.
+    ///
+    /// # Errors
+    /// The library's: `EINVAL` where somebody in this process has registered memory before, `ENOSYS` where the library or the
+    /// kernel has no such thing.
+    pub fn make_forks_safe(&self) -> io::Result<()> {
+        ffi::fork_init(&self.functions)
     }
 
     /// The devices that are there now. Where the kernel has no RDMA there are none, which is no error.
@@ -119,6 +132,11 @@ impl Device<'_> {
         }
     }
 
+    /// What it is where it speaks neither InfiniBand nor RoCE; `None`: it does.
+    pub fn foreign(&self) -> Option<Foreign> {
+        Foreign::of(self.node_kind(), self.transport())
+    }
+
     /// Opens it. The context lives on its own: the list may go.
     pub fn open(&self) -> Result<Context, DeviceError> {
         match self.list.open(self.index) {
@@ -160,4 +178,33 @@ pub enum Transport {
     Iwarp,
     /// A number of `enum ibv_transport_type` that this crate has no name for.
     Other(i32),
+}
+
+/// What a device is that speaks neither InfiniBand nor RoCE: it can carry no rail, whatever is asked of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Foreign {
+    /// iWARP.
+    Iwarp,
+    /// Its vendor's own transport (EFA, usNIC).
+    Vendor,
+}
+
+impl Foreign {
+    /// `None`: it speaks InfiniBand or RoCE.
+    pub(crate) fn of(node: NodeKind, transport: Transport) -> Option<Foreign> {
+        match (node, transport) {
+            (NodeKind::Rnic, _) | (_, Transport::Iwarp) => Some(Foreign::Iwarp),
+            (NodeKind::Unspecified, _) | (_, Transport::Other(_)) => Some(Foreign::Vendor),
+            (_, Transport::InfiniBand) => None,
+        }
+    }
+}
+
+impl fmt::Display for Foreign {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Foreign::Iwarp => "an iWARP adapter connects by rdma_cm only, and rerail does not",
+            Foreign::Vendor => "the device speaks neither InfiniBand nor RoCE but its vendor's own transport",
+        })
+    }
 }

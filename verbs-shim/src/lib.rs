@@ -50,7 +50,7 @@ mod tests;
 
 pub use choice::{Choice, ChoiceError};
 pub use context::{AtomicReach, Context, DeviceAttributes};
-pub use device::{Device, Devices, NodeKind, Transport, Verbs};
+pub use device::{Device, Devices, Foreign, NodeKind, Transport, Verbs};
 pub use error::{DeviceError, ListError, OpenError, QueryError};
 pub use gid::{Gid, GidEntry, GidKind, Guid};
 pub use ib::IbDevice;

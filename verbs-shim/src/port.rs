@@ -15,8 +15,11 @@ pub struct Port {
     pub link_layer: LinkLayer,
     /// Base local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path.
+    /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path; 0 on Ethernet.
     pub lmc: u8,
+    /// InfiniBand: the port shares its LID with others (as virtual functions do), and what goes to it or comes from it needs
+    /// a global route.
+    pub needs_global: bool,
     /// The subnet manager's local identifier.
     pub manager_lid: u16,
     /// Entries of the GID table, those in use and those not.
@@ -35,17 +38,21 @@ pub struct Port {
 
 impl Port {
     pub(crate) fn new(number: u8, attr: &ibv_port_attr) -> Self {
+        let link_layer = match attr.link_layer {
+            // Drivers from before RoCE leave it unset.
+            sys::IBV_LINK_LAYER_UNSPECIFIED | sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
+            sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
+            other => LinkLayer::Other(other),
+        };
+        // Some drivers tell one on Ethernet all the same (irdma: 1).
+        let (lid, lmc) = if link_layer == LinkLayer::Ethernet { (0, 0) } else { (attr.lid, attr.lmc) };
         Port {
             number,
             state: PortState::from(attr.state),
-            link_layer: match attr.link_layer {
-                // Drivers from before RoCE leave it unset.
-                sys::IBV_LINK_LAYER_UNSPECIFIED | sys::IBV_LINK_LAYER_INFINIBAND => LinkLayer::InfiniBand,
-                sys::IBV_LINK_LAYER_ETHERNET => LinkLayer::Ethernet,
-                other => LinkLayer::Other(other),
-            },
-            lid: attr.lid,
-            lmc: attr.lmc,
+            link_layer,
+            lid,
+            lmc,
+            needs_global: link_layer == LinkLayer::InfiniBand && attr.flags & sys::IBV_QPF_GRH_REQUIRED != 0,
             manager_lid: attr.sm_lid,
             gid_table_len: u32::try_from(attr.gid_tbl_len).unwrap_or(0),
             mtu_bytes: mtu_bytes(attr.active_mtu),

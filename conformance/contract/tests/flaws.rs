@@ -5,7 +5,7 @@ mod ideal;
 
 use flawed::{Flaw, Flawed};
 use ideal::IdealBed;
-use rerail_contract::{Filter, run};
+use rerail_contract::{Filter, Need, Outcome, run};
 
 /// Each flaw, and a case that finds it.
 const TABLE: &[(Flaw, &str)] = &[
@@ -87,4 +87,14 @@ fn every_group_finds_something() {
         let finds = |case: &str| case.split('/').next() == Some(group.name);
         assert!(TABLE.iter().any(|(_, case)| finds(case)), "no flaw for {}", group.name);
     }
+}
+
+/// A device that has not what a case needs neither passes nor fails it; all others say the same of it as before.
+#[test]
+fn what_a_device_has_not_is_reported_as_that() {
+    let mut open = || Ok(Box::new(IdealBed::new(|device| Box::new(Flawed::new(device, Flaw::OwnAddressesOnly)))) as _);
+    let report = run(&Filter::all(), &mut open, &mut |_| {});
+    let other: Vec<_> = report.results.iter().filter(|result| result.outcome != Outcome::Passed).collect();
+    let told: Vec<_> = other.iter().map(|result| (result.case.name, &result.outcome)).collect();
+    assert_eq!(told, [("rdma/own-addresses", &Outcome::Unsupported(Need::Iova))]);
 }

@@ -103,6 +103,10 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         used: None,
         obstacle: None,
     };
+    if let Some(why) = device.foreign() {
+        seen.obstacle = Some(Obstacle::new(why, "use its network interface by TCP"));
+        return seen;
+    }
     let context = match device.open() {
         Ok(context) => context,
         Err(error) => {
@@ -129,26 +133,23 @@ fn look_at(device: &rerail_verbs::Device<'_>) -> Device {
         }
         Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
     }
-    match context.ports() {
-        Ok(ports) => {
-            seen.ports = ports
-                .iter()
-                .map(|port| Port {
-                    number: port.number,
-                    link_layer: port.link_layer.to_string(),
-                    state: port.state.to_string(),
-                    mbit_per_second: port.mbit_per_second(),
-                    gids: context.gids(port).unwrap_or_default().iter().map(told).collect(),
-                })
-                .collect();
+    // One port that can't be asked is in nobody's way: it is told, and the others are used.
+    for port in context.each_port().into_iter().flatten() {
+        match port {
+            Ok(port) => seen.ports.push(Port {
+                number: port.number,
+                link_layer: port.link_layer.to_string(),
+                state: port.state.to_string(),
+                mbit_per_second: port.mbit_per_second(),
+                gids: context.gids(&port).unwrap_or_default().iter().map(told).collect(),
+            }),
+            Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
         }
-        Err(error) => seen.obstacle = Some(Obstacle::new(error, "check the device with ibv_devinfo")),
     }
-    if seen.obstacle.is_none() {
-        match context.choose(None, None) {
-            Ok(choice) => seen.used = Some((choice.port.number, choice.gid_index)),
-            Err(why) => seen.obstacle = Some(Obstacle::new(&why, why.remedy())),
-        }
+    match context.choose(None, None) {
+        Ok(choice) => seen.used = Some((choice.port.number, choice.gid_index)),
+        Err(why) if seen.obstacle.is_none() => seen.obstacle = Some(Obstacle::new(&why, why.remedy())),
+        Err(_) => {}
     }
     if seen.obstacle.is_none() {
         seen.obstacle = locked_memory();

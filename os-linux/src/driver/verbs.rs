@@ -12,7 +12,7 @@ use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
 use rerail_verbs::contract::{CreateError, Device as _};
 use rerail_verbs::{
-    ChoiceError, Context, DeviceError, Devices, IbDevice, ListError, Moderation, OpenError, QueryError, Verbs,
+    ChoiceError, Context, DeviceError, Devices, Foreign, IbDevice, ListError, Moderation, OpenError, QueryError, Verbs,
 };
 use rustix::io::Errno;
 
@@ -39,6 +39,7 @@ enum RailError {
     List(ListError),
     None,
     NoDevice { known: Vec<String> },
+    Foreign(Foreign),
     Device(DeviceError),
     Choice(ChoiceError),
     Query(QueryError),
@@ -55,6 +56,7 @@ impl fmt::Display for RailError {
             RailError::List(why) => why.fmt(f),
             RailError::None => f.write_str("there is no verbs device that can be used (rerail info tells why)"),
             RailError::NoDevice { known } => write!(f, "no device of this name; there are: {}", known.join(", ")),
+            RailError::Foreign(why) => why.fmt(f),
             RailError::Device(why) => why.fmt(f),
             RailError::Choice(why) => write!(f, "{why}; {}", why.remedy()),
             RailError::Query(why) => why.fmt(f),
@@ -139,7 +141,7 @@ pub(super) fn open(
 ) -> Result<Vec<VerbsRail<IbDevice>>, StartError> {
     let asked = settings.source("rails") != Source::Default || !settings.verbs_devices.is_empty();
     let failed = |name: &str, why: RailError| StartError::Rail { rail: name.to_owned(), why: Box::new(why) };
-    let devices = match list() {
+    let devices = match list(settings.verbs_fork) {
         Ok(devices) => devices,
         Err(why) if asked => return Err(failed("verbs", why)),
         Err(why) => {
@@ -173,8 +175,13 @@ pub(super) fn open(
     Ok(rails)
 }
 
-fn list() -> Result<Devices, RailError> {
-    let devices = Verbs::open().map_err(RailError::Library)?.devices().map_err(RailError::List)?;
+fn list(fork: bool) -> Result<Devices, RailError> {
+    let library = Verbs::open().map_err(RailError::Library)?;
+    // Before anything else is asked of the library. Where it fails, all works but what it is for.
+    if let Some(why) = fork.then(|| library.make_forks_safe().err()).flatten() {
+        tracing::warn!(%why, "after a fork, registered memory may be wrong in this process or its child (verbs_fork)");
+    }
+    let devices = library.devices().map_err(RailError::List)?;
     if devices.is_empty() { Err(RailError::None) } else { Ok(devices) }
 }
 
@@ -183,12 +190,19 @@ fn every_port(devices: &Devices) -> Vec<Wanted> {
     let mut wanted = Vec::new();
     for device in devices.iter() {
         let name = device.name();
-        let ports = device.open().ok().and_then(|context| context.ports().ok());
-        let Some(ports) = ports else {
+        if device.foreign().is_some() {
+            wanted.push(Wanted { device: name, port: None, gid_index: None });
+            continue;
+        }
+        let context = device.open().ok();
+        let Some(ports) = context.as_ref().and_then(|context| context.each_port().ok()) else {
             wanted.push(Wanted { device: name, port: None, gid_index: None });
             continue;
         };
-        let active = ports.iter().filter(|port| port.state == rerail_verbs::PortState::Active);
+        let asked = ports.filter_map(|port| {
+            port.inspect_err(|why| tracing::warn!(device = %name, %why, "this port is not used")).ok()
+        });
+        let active = asked.filter(|port| port.state == rerail_verbs::PortState::Active);
         wanted.extend(active.map(|port| Wanted { device: name.clone(), port: Some(port.number), gid_index: None }));
     }
     wanted
@@ -211,6 +225,9 @@ fn open_one(
         let known = devices.iter().map(|device| device.name()).collect();
         (plain.clone(), RailError::NoDevice { known })
     })?;
+    if let Some(why) = found.foreign() {
+        return Err((plain, RailError::Foreign(why)));
+    }
     let context: Context = found.open().map_err(|why| (plain.clone(), RailError::Device(why)))?;
     let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
     let name = format!("verbs:{}/{}", want.device, choice.port.number);

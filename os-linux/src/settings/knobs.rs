@@ -205,6 +205,8 @@ pub(super) static KNOBS: &[Knob] = &[
         "How often a verbs device sends again what was not acknowledged."),
     knob!(verbs_relaxed_ordering: switch,
         "Whether a verbs device's writes to memory may pass each other on the bus, where it knows that."),
+    knob!(verbs_fork: switch,
+        "Whether libibverbs is told that this process may fork (ibv_fork_init): of the process, for good. Where the kernel copies pinned pages at a fork (5.12) nothing is done; elsewhere children lack registered pages, and huge pages need RDMAV_HUGEPAGES_SAFE."),
     knob!(verbs_on_demand: choice ON_DEMAND_NAMES, ON_DEMAND,
         "Whether a verbs rail registers payload memory on demand: not pinned, its pages brought in as the device needs them. On: a device that does not offer what the rail does with it is an error. Auto: with such devices memory is pinned."),
     knob!(verbs_moderation_count: number u16, count(0, 65_535),

@@ -75,6 +75,9 @@ pub const IBV_LINK_LAYER_INFINIBAND: u8 = 1;
 /// Ethernet (RoCE, iWARP).
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
 
+/// `ibv_port_attr::flags`: nothing goes without a global route header.
+pub const IBV_QPF_GRH_REQUIRED: u8 = 1 << 0;
+
 /// `ibv_gid_entry::gid_type`: InfiniBand.
 pub const IBV_GID_TYPE_IB: u32 = 0;
 /// RoCE version 1: Ethernet frames, one broadcast domain.

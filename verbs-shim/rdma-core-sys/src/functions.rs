@@ -67,6 +67,8 @@ pub struct Functions {
             entry_size: usize,
         ) -> isize,
     >,
+    /// `ibv_fork_init`: errno. Of the process, for good; `EINVAL` where memory was registered before and it is needed.
+    pub fork_init: Option<unsafe extern "C" fn() -> c_int>,
     /// `ibv_alloc_pd`: NULL with `errno` on failure, as all that makes something.
     pub alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
     /// `ibv_dealloc_pd`: errno.
@@ -202,6 +204,7 @@ impl Functions {
                 query_gid: required(handle, c"ibv_query_gid", V1_1)?,
                 query_gid_ex: find(handle, c"_ibv_query_gid_ex", V1_11),
                 query_gid_table: find(handle, c"_ibv_query_gid_table", V1_11),
+                fork_init: find(handle, c"ibv_fork_init", V1_1),
                 alloc_pd: required(handle, c"ibv_alloc_pd", V1_1)?,
                 dealloc_pd: required(handle, c"ibv_dealloc_pd", V1_1)?,
                 reg_mr: required(handle, c"ibv_reg_mr", V1_1)?,

@@ -281,6 +281,10 @@ impl fmt::Display for CreateError {
             CreateError::Mismatch { why } => f.write_str(why),
             CreateError::Unsupported { what } => write!(f, "the device does not offer {what}"),
             CreateError::DeviceGone => f.write_str("the device had a fatal error: open it again"),
+            // What queues lie in is locked as registered memory is.
+            CreateError::System { code: libc::ENOMEM } => f.write_str(
+                "refused by the system with error 12 (the device is full, or no more memory may be locked: ulimit -l)",
+            ),
             CreateError::System { code } => write!(f, "refused by the system with error {code}"),
         }
     }

@@ -68,13 +68,15 @@ pub struct Limits {
     pub reads_served: u8,
     /// Reads and atomics that one queue pair has open at once.
     pub reads_open: u8,
-    /// Bytes that can be sent inline, at most.
+    /// Bytes that can be sent inline, at most. Less from then on where a queue pair was made that takes less than it was
+    /// asked to: verbs has no attribute that tells beforehand.
     pub inline_bytes: u32,
     /// Atomics on 8 bytes are offered.
     pub atomics: bool,
     /// XRC domains, queue pairs and shared receive queues are offered.
     pub xrc: bool,
-    /// Memory can be registered under addresses of the caller's choice ([`Device::register`](super::Device::register)).
+    /// Memory can be registered under addresses of the caller's choice ([`Device::register`](super::Device::register)). No
+    /// device of libibverbs: its providers take the addresses of requests for pointers.
     pub iova: bool,
 }
 

@@ -31,6 +31,13 @@ use rdma_core_sys::{
     Functions, ibv_context, ibv_device, ibv_device_attr, ibv_device_attr_ex, ibv_gid, ibv_gid_entry, ibv_port_attr,
 };
 
+/// Lets the process fork while memory is registered.
+pub(crate) fn fork_init(functions: &Functions) -> io::Result<()> {
+    let fork_init = functions.fork_init.ok_or(io::Error::from_raw_os_error(libc::ENOSYS))?;
+    // SAFETY: no arguments; the library serialises what it must.
+    check(unsafe { fork_init() })
+}
+
 /// Devices as listed by the library.
 pub(crate) struct List {
     functions: Functions,

@@ -100,28 +100,16 @@ impl Handle {
         check(unsafe { (self.functions.dealloc_pd)(pd.0.as_ptr()) }).map_err(|error| (pd, error))
     }
 
-    /// Whether memory can be registered under an address of the caller's choice.
-    pub(crate) fn has_iova(&self) -> bool {
-        self.functions.reg_mr_iova2.is_some()
-    }
-
-    /// Registers memory; without [`has_iova`](Self::has_iova), under its own address whatever `iova` says.
+    /// Registers memory under its own address. Optional flags of `access` take effect where the library knows them.
     ///
     /// # Safety
     /// The memory stays mapped, and writable where `access` allows writes, until the registration has ended.
-    pub(crate) unsafe fn reg_mr(
-        &self,
-        pd: &Pd,
-        start: *mut u8,
-        bytes: usize,
-        iova: u64,
-        access: u32,
-    ) -> io::Result<Mr> {
-        let (pd, start) = (pd.0.as_ptr(), start.cast());
+    pub(crate) unsafe fn reg_mr(&self, pd: &Pd, start: *mut u8, bytes: usize, access: u32) -> io::Result<Mr> {
+        let (pd, address, start) = (pd.0.as_ptr(), start.addr() as u64, start.cast());
         // SAFETY: the domain is live; the memory is the caller's promise.
         let mr = unsafe {
             match self.functions.reg_mr_iova2 {
-                Some(reg_mr_iova2) => reg_mr_iova2(pd, start, bytes, iova, access),
+                Some(reg_mr_iova2) => reg_mr_iova2(pd, start, bytes, address, access),
                 None => (self.functions.reg_mr)(pd, start, bytes, access.cast_signed()),
             }
         };

@@ -9,10 +9,6 @@ use super::{IbDevice, code, create_error, in_range, means_gone};
 use crate::contract::*;
 use crate::{Gid, Moderation, Offers, Port};
 
-/// The kernel maps whole pages: an address of our choice must lie in its page where the memory does
-/// (`ib_uverbs_reg_mr`).
-const PAGE_BYTES: u64 = 4096;
-
 impl Device for IbDevice {
     fn name(&self) -> &str {
         &self.name
@@ -63,8 +59,8 @@ impl Device for IbDevice {
         let Some(raw) = self.pds.get(pd.0) else { return Err(RegisterError::UnknownPd { name: pd.0 }) };
         let max = self.limits.mr_bytes.min(isize::MAX as u64);
         let address = start.addr() as u64;
-        let wraps = address.checked_add(bytes).is_none() || iova.checked_add(bytes).is_none();
-        let Some(length) = usize::try_from(bytes).ok().filter(|_| (1..=max).contains(&bytes) && !wraps) else {
+        let fits = (1..=max).contains(&bytes) && address.checked_add(bytes).is_some();
+        let Some(length) = usize::try_from(bytes).ok().filter(|_| fits) else {
             return Err(RegisterError::Length { bytes, max });
         };
         if (access.remote_write || access.remote_atomic) && !access.local_write {
@@ -73,8 +69,7 @@ impl Device for IbDevice {
         if access.on_demand && !self.offers.has_on_demand() {
             return Err(RegisterError::NoOnDemand);
         }
-        let own = iova == address;
-        if !own && (!self.limits.iova || iova % PAGE_BYTES != address % PAGE_BYTES) {
+        if iova != address {
             return Err(RegisterError::NoIova);
         }
         let Some(name) = self.mrs.reserve() else { return Err(RegisterError::Exhausted { limit: self.limits.mrs }) };
@@ -82,7 +77,7 @@ impl Device for IbDevice {
         let flags = access_bits(access) | on_demand | self.registration_flags;
         let begun = Instant::now();
         // SAFETY: the memory is this function's caller's promise.
-        let registered = unsafe { self.handle.reg_mr(raw, start, length, iova, flags) };
+        let registered = unsafe { self.handle.reg_mr(raw, start, length, flags) };
         match registered {
             Ok(mr) => {
                 self.registration_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);

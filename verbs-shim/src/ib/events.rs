@@ -26,7 +26,8 @@ impl IbDevice {
         loop {
             let name = self.handle.cq_event(self.channel.as_ref()?)?;
             if let Some(entry) = self.cqs.get_mut(name) {
-                entry.events = entry.events.saturating_add(1);
+                // As the library counts: the sum of all that is acknowledged is compared modulo 2^32.
+                entry.events = entry.events.wrapping_add(1);
                 return Some(CqId(name));
             }
         }
@@ -82,5 +83,24 @@ impl IbDevice {
                 return event;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::IbDevice;
+    use crate::contract::{CqInit, Device};
+    use crate::tests::{open, script};
+
+    /// A queue is destroyed when as many events were acknowledged as came, in 32 bits, or the library waits for ever.
+    #[test]
+    fn more_events_than_32_bits_count_are_acknowledged_modulo_those() {
+        let mut device = IbDevice::new(open("rxe9")).unwrap();
+        let cq = device.create_cq(&CqInit { depth: 1 }).unwrap();
+        device.cqs.get_mut(cq.0).unwrap().events = u32::MAX;
+        script(|script| script.cq_events.extend([cq.0; 3]));
+        while device.cq_event().is_some() {}
+        device.destroy_cq(cq).unwrap();
+        assert_eq!(script(|script| script.cq_events_acknowledged), 2);
     }
 }

@@ -236,6 +236,11 @@ impl IbDevice {
                 set: Attrs::NONE,
             }
         });
+        if let Ok(made) = &made
+            && made.caps.inline_bytes < caps.inline_bytes
+        {
+            self.limits.inline_bytes = self.limits.inline_bytes.min(made.caps.inline_bytes);
+        }
         settle!(self.qps, name, made).map(|name| Qp { id: QpId(name), number })
     }
 

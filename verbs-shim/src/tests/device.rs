@@ -44,12 +44,28 @@ fn limits_are_the_least_that_hold_for_all() {
     let limits = device().limits();
     assert_eq!((limits.sges, limits.srqs, limits.inline_bytes), (3, 8, 128));
     assert_eq!((limits.reads_served, limits.reads_open), (16, 255));
-    assert!(limits.iova && !limits.xrc && limits.atomics);
+    assert!(!limits.iova && !limits.xrc && limits.atomics);
     drop(
         IbDevice::new(open("mlx9_0")).map(|device| assert_eq!((device.limits().srqs, device.limits().xrc), (0, true))),
     );
     assert_eq!(alive(), [""; 0]);
     assert_eq!(fake::world().contexts, 0);
+}
+
+/// Of a device that makes queue pairs for any length and gives less, what it gives is the limit; of one whose later queue
+/// pairs take less than the first, that.
+#[test]
+fn what_goes_inline_is_what_was_given() {
+    for given in [0, 20] {
+        reset();
+        script(|script| script.inline_given = Some(given));
+        assert_eq!(IbDevice::new(open("rxe9")).unwrap().limits().inline_bytes, given);
+    }
+    let (mut device, pd, cq, qp) = with_qp(QpState::Rts);
+    assert_eq!((device.limits().inline_bytes, device.query_qp(qp).unwrap().caps.inline_bytes), (128, 32));
+    script(|script| script.inline_given = Some(16));
+    device.create_qp(&init(pd, cq)).unwrap();
+    assert_eq!(device.limits().inline_bytes, 16);
 }
 
 #[test]
@@ -270,8 +286,10 @@ fn registrations_are_checked_before_the_library_sees_them() {
     assert!(matches!(register(u64::MAX, own, Access::ALL), Err(RegisterError::Length { .. })));
     let no_local = Access { local_write: false, ..Access::ALL };
     assert_eq!(register(64, own, no_local), Err(RegisterError::Access));
-    assert_eq!(register(64, own ^ 1, Access::ALL), Err(RegisterError::NoIova), "another place in the page");
-    assert!(register(64, own % 4096, Access::ALL).is_ok());
+    for address in [own % 4096, own ^ 1, own + (1 << 20)] {
+        assert_eq!(register(64, address, Access::ALL), Err(RegisterError::NoIova), "providers follow it as a pointer");
+    }
+    assert!(register(64, own, Access::ALL).is_ok());
     assert_eq!(script(|script| script.access), 15);
     device.set_relaxed_ordering(true);
     // SAFETY: as above.

@@ -7,7 +7,7 @@ mod offers;
 
 use rdma_core_sys::{Functions, LoadError};
 
-pub(crate) use fake::objects::alive;
+pub(crate) use fake::objects::{alive, script};
 
 use crate::*;
 
@@ -48,6 +48,16 @@ fn the_systems_library_opens_or_says_why_not() {
 }
 
 #[test]
+fn forks_are_made_safe_where_the_library_can() {
+    assert!(Verbs::over(fake::FUNCTIONS).make_forks_safe().is_ok());
+    fake::set(|world| world.fork_errno = libc::EINVAL);
+    let refused = Verbs::over(fake::FUNCTIONS).make_forks_safe().unwrap_err();
+    assert_eq!((refused.raw_os_error(), fake::world().fork_inits), (Some(libc::EINVAL), 2));
+    let old = Verbs::over(Functions { fork_init: None, ..fake::FUNCTIONS });
+    assert_eq!(old.make_forks_safe().unwrap_err().raw_os_error(), Some(libc::ENOSYS));
+}
+
+#[test]
 fn devices_are_listed_by_name_and_guid() {
     let devices = Verbs::over(fake::FUNCTIONS).devices().unwrap();
     let names: Vec<String> = devices.iter().map(|device| device.name()).collect();
@@ -59,6 +69,19 @@ fn devices_are_listed_by_name_and_guid() {
     assert_eq!(second.transport(), Transport::Other(99));
     assert_eq!(second.node_path(), "/dev/infiniband/uverbs1");
     assert!(devices.find("mlx9_1").is_none());
+}
+
+/// Node kind and transport of rdma-core's table (`decode_transport` and the drivers that say so).
+#[test]
+fn devices_of_other_transports_carry_no_rail() {
+    for (node, transport, why) in [
+        (NodeKind::ChannelAdapter, Transport::InfiniBand, None),
+        (NodeKind::Rnic, Transport::Iwarp, Some(Foreign::Iwarp)),
+        (NodeKind::Unspecified, Transport::Other(4), Some(Foreign::Vendor)),
+        (NodeKind::Other(6), Transport::Other(3), Some(Foreign::Vendor)),
+    ] {
+        assert_eq!(Foreign::of(node, transport), why);
+    }
 }
 
 #[test]
@@ -119,7 +142,9 @@ fn attributes_are_told() {
 fn an_infiniband_port_has_lids() {
     let port = open("mlx9_0").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Active, LinkLayer::InfiniBand));
-    assert_eq!((port.lid, port.lmc, port.manager_lid), (0x12, 2, 1));
+    assert_eq!((port.lid, port.lmc, port.manager_lid, port.needs_global), (0x12, 2, 1, false));
+    fake::set(|world| world.port_flags = rdma_core_sys::IBV_QPF_GRH_REQUIRED);
+    assert!(open("mlx9_0").port(1).unwrap().needs_global);
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (Some(2048), Some(4096)));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (Some(4), Some(25_000), Some(100_000)));
 }
@@ -128,6 +153,7 @@ fn an_infiniband_port_has_lids() {
 fn codes_that_are_not_known_are_none() {
     let port = open("rxe9").port(1).unwrap();
     assert_eq!((port.state, port.link_layer), (PortState::Down, LinkLayer::Ethernet));
+    assert_eq!((port.lid, port.lmc, port.needs_global), (0, 0, false), "whatever the driver says");
     assert_eq!((port.mtu_bytes, port.mtu_bytes_max), (None, None));
     assert_eq!((port.lanes, port.lane_mbit_per_second, port.mbit_per_second()), (None, Some(2_500), None));
 }
@@ -138,6 +164,8 @@ fn a_port_that_cannot_be_queried_is_named() {
     let error = context.ports().unwrap_err();
     assert_eq!((error.device(), error.port(), error.errno()), ("mlx9_0", Some(2), Some(libc::EIO)));
     assert!(error.to_string().starts_with("mlx9_0 port 2: "), "{error}");
+    let each: Vec<_> = context.each_port().unwrap().map(|port| port.map_err(|why| why.port())).collect();
+    assert_eq!(each, [Ok(context.port(1).unwrap()), Err(Some(2))], "the others are told all the same");
     assert_eq!(open("rxe9").ports().unwrap().len(), 1);
     assert_eq!(context.port(3).unwrap_err().errno(), Some(libc::EINVAL));
 }

@@ -63,6 +63,8 @@ pub enum Flaw {
     EventsOfNothing,
     BusyIsDestroyed,
     DestroyedTwice,
+    /// No flaw: memory has its own address alone, as on the devices of libibverbs.
+    OwnAddressesOnly,
 }
 
 /// The wrapper.
@@ -161,7 +163,8 @@ impl<D: Device> Device for Flawed<D> {
     }
 
     fn limits(&self) -> Limits {
-        self.inner.limits()
+        let limits = self.inner.limits();
+        Limits { iova: limits.iova && !self.has(Flaw::OwnAddressesOnly), ..limits }
     }
 
     fn offers(&self) -> Offers {
@@ -195,6 +198,9 @@ impl<D: Device> Device for Flawed<D> {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError> {
+        if !self.limits().iova && iova != start.addr() as u64 {
+            return Err(RegisterError::NoIova);
+        }
         let more = if self.has(Flaw::RangesAreLonger) { 64 } else { 0 };
         let access = match self.flaw {
             Flaw::EveryRightIsGiven => Access::ALL,

@@ -220,6 +220,7 @@ impl Device for Ideal {
             link_layer: LinkLayer::InfiniBand,
             lid: at.lid,
             lmc: 1,
+            needs_global: false,
             manager_lid: 1,
             gid_table_len: 2,
             mtu_bytes: Some(2048),

@@ -148,6 +148,7 @@ impl Device for SimDevice {
             link_layer: LinkLayer::InfiniBand,
             lid,
             lmc,
+            needs_global: false,
             manager_lid: 1,
             gid_table_len: found.gids.len() as u32,
             mtu_bytes: Some(hca.mtu_bytes),

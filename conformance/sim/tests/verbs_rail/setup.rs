@@ -155,7 +155,7 @@ fn who_was_not_announced_can_not_be_called() {
     world.until(|world| !world.hosts[0].sink.down.is_empty());
     assert_eq!(world.hosts[0].sink.down, [(PeerId(3), RailFault::Refused)]);
     let wrong = world.hosts[0].rail.add_peer(PeerId(2), "nonsense").unwrap_err();
-    assert_eq!((wrong.address.as_str(), wrong.why), ("nonsense", "the link is neither ib nor eth"));
+    assert_eq!((wrong.address.as_str(), wrong.why), ("nonsense", "the link is none of ib, ibg and eth"));
     let address = world.hosts[1].rail.address();
     assert!(world.hosts[0].rail.add_peer(PeerId(4), &address).is_err(), "of a rank that the job does not have");
 }

@@ -234,12 +234,18 @@ impl World {
         let plane = PlaneModel { latency_ns: 0, bytes_per_second: 0 };
         let subnet = fabric.add_subnet(&SubnetModel { latency_ns: 200, planes: vec![plane] });
         let options: Vec<VerbsOptions> = options.into_iter().collect();
+        // Every other device registers memory under its own address alone, as those of libibverbs do.
+        let options_of = |node: usize| {
+            let mut options = hca_options.clone();
+            options.limits.iova = node.is_multiple_of(2);
+            options
+        };
         let nodes: Vec<(HcaId, PortId)> = (0..options.len().div_ceil(per_node))
             .map(|node| {
                 let host = fabric.add_host();
                 let bus = BusModel { bytes_per_second: 1_000_000_000, ..BusModel::default() };
                 let bus = fabric.add_bus(host, bus);
-                let hca = fabric.add_hca(bus, HcaModel::default(), hca_options.clone());
+                let hca = fabric.add_hca(bus, HcaModel::default(), options_of(node));
                 (hca, fabric.add_port(hca, subnet, LinkModel::default(), 16 + node as u16, 0))
             })
             .collect();

@@ -1,6 +1,6 @@
 //! A port's address as it is published: `ib-0012-1-00004a-fe800000000000000002c90300001234`.
 //!
-//! Link (`ib` or `eth`), LID (4 hex digits: the port's base LID and the rail's path), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
+//! Link (`ib`, `eth`, or `ibg`: InfiniBand by LID and GID), LID (4 hex digits: the port's base LID and the rail's path), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
 //! and full width, so that an address has one form only. Where the rail connects by XRC, its domain (16) comes last (V-14).
 
 use std::fmt;
@@ -13,6 +13,8 @@ use rerail_verbs::{Gid, LinkLayer};
 pub(super) struct Address {
     /// Addressed by GID (RoCE), not by LID.
     pub ethernet: bool,
+    /// InfiniBand, and the port takes nothing without a global route (V-10).
+    pub global: bool,
     /// Base LID and path bits; 0 on Ethernet.
     pub lid: u16,
     /// The port answers to `2^lmc` LIDs.
@@ -29,10 +31,11 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.split('-');
         let mut next = || parts.next().ok_or("too few parts");
-        let ethernet = match next()? {
-            "ib" => false,
-            "eth" => true,
-            _ => return Err("the link is neither ib nor eth"),
+        let (ethernet, global) = match next()? {
+            "ib" => (false, false),
+            "ibg" => (false, true),
+            "eth" => (true, false),
+            _ => return Err("the link is none of ib, ibg and eth"),
         };
         let lid = hex(next()?, 4).ok_or("the LID is not 4 hex digits")? as u16;
         let lmc = hex(next()?, 1).filter(|lmc| *lmc <= 7).ok_or("the LMC is not from 0 to 7")? as u8;
@@ -49,7 +52,7 @@ impl Address {
         if lid >= 0xC000 || lid != 0 && lid < 1 << lmc {
             return Err("no port's LID");
         }
-        Ok(Address { ethernet, lid, lmc, qp, gid: Gid(gid.to_be_bytes()), domain })
+        Ok(Address { ethernet, global, lid, lmc, qp, gid: Gid(gid.to_be_bytes()), domain })
     }
 
     /// Whether datagrams get from one to the other: the same link, and on InfiniBand the same subnet (a router's LID
@@ -70,8 +73,12 @@ impl Address {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Address { ethernet, lid, lmc, qp, gid, domain } = self;
-        let link = if *ethernet { "eth" } else { "ib" };
+        let Address { ethernet, global, lid, lmc, qp, gid, domain } = self;
+        let link = match (ethernet, global) {
+            (true, _) => "eth",
+            (false, true) => "ibg",
+            (false, false) => "ib",
+        };
         write!(f, "{link}-{lid:04x}-{lmc}-{qp:06x}-{:032x}", u128::from_be_bytes(gid.0))?;
         domain.map_or(Ok(()), |domain| write!(f, "-{domain:016x}"))
     }
@@ -89,6 +96,7 @@ mod tests {
 
     const HERE: Address = Address {
         ethernet: false,
+        global: false,
         lid: 0x12,
         lmc: 1,
         qp: 0x4A,
@@ -103,6 +111,10 @@ mod tests {
         assert_eq!(Address::parse(&text), Ok(HERE));
         let ethernet = Address { ethernet: true, lid: 0, lmc: 0, ..HERE };
         assert_eq!(Address::parse(&ethernet.to_string()), Ok(ethernet));
+        let global = Address { global: true, ..HERE };
+        assert_eq!(global.to_string(), text.replace("ib-", "ibg-"));
+        assert_eq!(Address::parse(&global.to_string()), Ok(global));
+        assert!(HERE.reaches(&global));
         let xrc = Address { domain: Some(0xABC), ..HERE };
         assert_eq!(xrc.to_string(), format!("{text}-0000000000000abc"));
         assert_eq!(Address::parse(&xrc.to_string()), Ok(xrc));
@@ -113,9 +125,9 @@ mod tests {
     fn what_is_wrong_is_said() {
         let gid = "fe800000000000000002c90300001234";
         for (text, why) in [
-            ("".to_owned(), "the link is neither ib nor eth"),
+            ("".to_owned(), "the link is none of ib, ibg and eth"),
             ("ib".to_owned(), "too few parts"),
-            (format!("opa-0012-1-00004a-{gid}"), "the link is neither ib nor eth"),
+            (format!("opa-0012-1-00004a-{gid}"), "the link is none of ib, ibg and eth"),
             (format!("ib-12-1-00004a-{gid}"), "the LID is not 4 hex digits"),
             (format!("ib-+012-1-00004a-{gid}"), "the LID is not 4 hex digits"),
             (format!("ib-001A-1-00004a-{gid}"), "the LID is not 4 hex digits"),

@@ -245,6 +245,8 @@ impl<D: Device> VerbsRail<D> {
 
     /// Takes a connected queue pair that was just made to INIT; destroys it where that fails.
     pub(super) fn initialised(&mut self, qp: Qp) -> Result<Qp, RailFault> {
+        // It may take less inline than the device seemed to.
+        self.port.inline_bytes = self.port.inline_bytes.min(self.device.limits().inline_bytes as usize);
         let access = Access { remote_write: self.options.write, remote_read: self.options.read, ..Access::LOCAL };
         let change = QpChange {
             pkey_index: Some(self.options.pkey_index),

@@ -90,10 +90,13 @@ impl<D: Device> VerbsRail<D> {
         port.address.domain = options.xrc.map(|xrc| domain_name(&identity, &port.address.gid, &xrc));
         if !usable {
             let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
-            return Err(VerbsError::Port { port: port.number, state });
+            return Err(match state {
+                PortState::Active => VerbsError::NoLid { port: port.number },
+                _ => VerbsError::Port { port: port.number, state },
+            });
         }
         let mut rail = VerbsRail {
-            peers: Peers::new(options.peers),
+            peers: Peers::new(options.peers, port.address.global),
             works: Works::new(options.sends),
             receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
@@ -206,7 +209,12 @@ pub(super) fn make(
     let domain = srq.xrc.map(|xrc| xrc.domain);
     let srqs = layout.queues.iter().map(|queue| device.create_srq(pd, &SrqInit { depth: queue.count, ..srq }));
     let srqs = srqs.collect::<Result<_, _>>().map_err(made("shared receive queue"))?;
-    let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;
+    let ud = datagram_qp(device, options, pd, cq).map_err(|why| match why {
+        CreateError::System { code: libc::EOPNOTSUPP | libc::ENOSYS | libc::EPROTONOSUPPORT } => {
+            VerbsError::Lacks { what: "datagram queue pairs" }
+        }
+        why => VerbsError::Create { what: "queue pair for datagrams", why },
+    })?;
     let mut registry = match before {
         Some(before) => before.renewed(pd, limits.iova),
         None => Registry::new(pd, limits.iova, options.registry_bounds()),
@@ -217,6 +225,7 @@ pub(super) fn make(
     let port = PortFacts {
         address: Address {
             ethernet: Address::is_ethernet(attributes.link_layer),
+            global: attributes.needs_global,
             // V-10
             lid: attributes.lid | u16::from(options.path),
             lmc: attributes.lmc,
@@ -265,6 +274,7 @@ impl PortFacts {
             number,
             address: Address {
                 ethernet: false,
+                global: false,
                 lid: port.lid,
                 lmc: port.lmc,
                 qp: 0,

@@ -279,6 +279,9 @@ impl VerbsOptions {
         let within = |field, value: u64, min: u64, max: u64| {
             if value < min || value > max { Err(VerbsError::Option { field, value, min, max }) } else { Ok(()) }
         };
+        if limits.srqs == 0 {
+            return Err(VerbsError::Lacks { what: "shared receive queues" });
+        }
         within("peers", self.peers.into(), 1, u32::MAX.into())?;
         within("eager_bytes_max", self.eager_bytes_max.into(), 0, 1 << 30)?;
         within("segment_bytes", self.segment_bytes.into(), 1, 1 << 30)?;
@@ -355,6 +358,16 @@ pub enum VerbsError {
         /// Its state.
         state: PortState,
     },
+    /// The InfiniBand port is in service and has no LID, by which peers would find it.
+    NoLid {
+        /// Its number.
+        port: u8,
+    },
+    /// The device has none of what every rail needs.
+    Lacks {
+        /// What.
+        what: &'static str,
+    },
     /// The rail is to connect by XRC, and the device has none.
     NoXrc {
         /// The device.
@@ -405,6 +418,8 @@ impl fmt::Display for VerbsError {
                 write!(f, "verbs rail: {field} is {value}, and must be from {min} to {max}")
             }
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
+            VerbsError::NoLid { port } => write!(f, "verbs rail: port {port} has no LID (a subnet manager gives them)"),
+            VerbsError::Lacks { what } => write!(f, "verbs rail: the device has no {what}"),
             VerbsError::NoXrc { device } => {
                 write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
             }

@@ -11,6 +11,7 @@ use rerail_core::time::Time;
 use rerail_verbs::contract::{CreateError, Device};
 use rerail_verbs::{Port, PortState};
 
+use super::address::Address;
 use super::{VerbsRail, codes};
 
 /// The port is down.
@@ -87,5 +88,5 @@ impl<D: Device> VerbsRail<D> {
 
 /// Whether something can be sent over a port; on InfiniBand, whether it has its LID.
 pub(super) fn is_usable(port: &Port) -> bool {
-    port.state == PortState::Active
+    port.state == PortState::Active && (port.lid != 0 || Address::is_ethernet(port.link_layer))
 }

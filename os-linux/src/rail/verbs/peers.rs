@@ -24,8 +24,11 @@ const HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub(super) struct Peers {
     table: Vec<Peer>,
-    /// By rank; on Ethernet only, where ports are addressed by it.
+    /// By rank, all zeros where none is needed; on Ethernet, where ports are addressed by it, and on InfiniBand where this
+    /// port or the peer's takes nothing without a global route (V-10).
     gids: Vec<Gid>,
+    /// This port takes nothing without.
+    needs_global: bool,
     /// By rank, with XRC only: number of the node.
     nodes: Vec<u32>,
     /// XRC domains, by the number of their node.
@@ -45,9 +48,10 @@ pub(super) struct Peer {
 }
 
 impl Peers {
-    pub fn new(peers: u32) -> Self {
-        let unknown = Peer { qp: 0, link: NO_LINK, seen: 0, lid: 0 };
-        Peers { table: vec![unknown; peers as usize], gids: Vec::new(), nodes: Vec::new(), domains: BTreeMap::new() }
+    /// As many as there are processes. `needs_global`: the own port takes nothing without a global route.
+    pub fn new(peers: u32, needs_global: bool) -> Self {
+        let table = vec![Peer { qp: 0, link: NO_LINK, seen: 0, lid: 0 }; peers as usize];
+        Peers { table, gids: Vec::new(), needs_global, nodes: Vec::new(), domains: BTreeMap::new() }
     }
 
     /// Notes an address; `false`: no such rank.
@@ -55,7 +59,7 @@ impl Peers {
         let size = self.table.len();
         let Some(entry) = self.table.get_mut(peer.0 as usize) else { return false };
         (entry.qp, entry.lid) = (address.qp, address.lid);
-        if address.ethernet {
+        if address.ethernet || address.global || self.needs_global {
             self.gids.resize(size, Gid::default());
             self.gids[peer.0 as usize] = address.gid;
         }
@@ -76,15 +80,15 @@ impl Peers {
     pub fn follow(&mut self, peer: PeerId, at: &Whereabouts, ethernet: bool) {
         let Some(entry) = self.table.get_mut(peer.0 as usize).filter(|_| ethernet == (at.lid == 0)) else { return };
         (entry.qp, entry.lid) = (at.qp, at.lid);
-        if let Some(gid) = self.gids.get_mut(peer.0 as usize) {
+        if let Some(gid) = self.gids.get_mut(peer.0 as usize).filter(|gid| ethernet || **gid != Gid::default()) {
             *gid = Gid(at.gid);
         }
     }
 
     /// A port has another address: so have the peers that are behind it too, each with its path.
     pub fn moved(&mut self, before: &Address, after: &Address) {
+        self.gids.iter_mut().filter(|gid| **gid == before.gid).for_each(|gid| *gid = after.gid);
         if before.ethernet {
-            self.gids.iter_mut().filter(|gid| **gid == before.gid).for_each(|gid| *gid = after.gid);
             return;
         }
         let paths = |lmc: u8| (1u16 << lmc) - 1;
@@ -107,7 +111,7 @@ impl Peers {
     /// connections demand (InfiniBand specification, 9.6.1.2).
     pub fn vector(&self, peer: PeerId, port: u8, path: u8, source_index: u8) -> Option<AddressVector> {
         let entry = self.get(peer)?;
-        let gid = self.gids.get(peer.0 as usize);
+        let gid = self.gids.get(peer.0 as usize).filter(|gid| **gid != Gid::default());
         let global = gid.map(|&dgid| GlobalRoute { dgid, source_index, hop_limit: HOP_LIMIT });
         Some(AddressVector { port, dlid: entry.lid, source_path_bits: path, service_level: 0, global })
     }
@@ -121,8 +125,8 @@ mod tests {
     fn a_peer_is_16_bytes_and_has_a_gid_on_ethernet_only() {
         assert_eq!(PEER_BYTES, 16);
         let gid = Gid([7; 16]);
-        let mut peers = Peers::new(4);
-        let address = Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid, domain: None };
+        let mut peers = Peers::new(4, false);
+        let address = Address { ethernet: false, global: false, lid: 3, lmc: 0, qp: 9, gid, domain: None };
         assert!(peers.learn(PeerId(1), &address) && !peers.learn(PeerId(4), &address));
         let way = AddressVector { port: 2, dlid: 3, source_path_bits: 1, ..AddressVector::default() };
         assert_eq!(peers.vector(PeerId(1), 2, 1, 0), Some(way));
@@ -145,16 +149,41 @@ mod tests {
         assert_eq!((route.dgid, route.source_index), (gid, 5));
     }
 
+    /// V-10: one side that needs it is enough, and both sides know.
+    #[test]
+    fn where_one_port_needs_a_global_route_both_take_it() {
+        let address = |global, last| {
+            let mut gid = Gid([7; 16]);
+            gid.0[15] = last;
+            Address { ethernet: false, global, lid: 3, lmc: 0, qp: 9, gid, domain: None }
+        };
+        for own in [false, true] {
+            let mut peers = Peers::new(4, own);
+            for (rank, global) in [(0, own), (1, false), (2, true)] {
+                assert!(peers.learn(PeerId(rank), &address(global, rank as u8)));
+            }
+            let route = |peers: &Peers, rank| peers.vector(PeerId(rank), 1, 0, 0).unwrap().global.map(|it| it.dgid);
+            assert_eq!(route(&peers, 1), own.then_some(address(false, 1).gid));
+            assert_eq!(route(&peers, 2), Some(address(true, 2).gid));
+            // They are elsewhere: that a GID comes along makes no route of it where none is needed.
+            for rank in [1, 2] {
+                peers.follow(PeerId(rank), &Whereabouts { qp: 9, lid: 5, gid: [9; 16] }, false);
+            }
+            assert_eq!((route(&peers, 1), route(&peers, 2)), (own.then_some(Gid([9; 16])), Some(Gid([9; 16]))));
+            let before = Address { lid: 5, gid: Gid([9; 16]), ..address(own, 0) };
+            peers.moved(&before, &Address { lid: 6, gid: Gid([8; 16]), ..before });
+            assert_eq!((route(&peers, 1), route(&peers, 2)), (own.then_some(Gid([8; 16])), Some(Gid([8; 16]))));
+        }
+    }
+
     #[test]
     fn processes_of_one_domain_are_one_node() {
-        let mut peers = Peers::new(5);
+        let mut peers = Peers::new(5, false);
         for (rank, domain) in [(0, Some(7)), (1, Some(9)), (2, None), (3, Some(7))] {
-            assert!(
-                peers.learn(
-                    PeerId(rank),
-                    &Address { ethernet: false, lid: 3, lmc: 0, qp: 9, gid: Gid([7; 16]), domain }
-                )
-            );
+            assert!(peers.learn(
+                PeerId(rank),
+                &Address { ethernet: false, global: false, lid: 3, lmc: 0, qp: 9, gid: Gid([7; 16]), domain }
+            ));
         }
         let nodes = [0, 1, 2, 3, 4].map(|rank| peers.node(PeerId(rank)));
         assert_eq!(nodes, [Some(0), Some(1), None, Some(0), None]);

@@ -23,16 +23,20 @@
 //! [`Registry::forget`] before. What is in use then is found by nobody any more, and ends with its last user: the
 //! posts that have it name other parts of it.
 //!
-//! Addresses that go over the wire come from a counter, where the device allows it, so that they depend on nothing but
-//! the order of registrations (and on where in a page the memory starts, which hardware wants kept).
+//! Addresses that go over the wire are the memory's own. Only where the device allows others (the simulator's does, no device
+//! of libibverbs) they come from a counter, so that they depend on nothing but the order of registrations (and on where in
+//! a page the memory starts). A device may give a new registration the rkey of one that is over, and of the same memory
+//! the address too, so a key says in its upper half which registration it is of: that half is for its owner alone (V-8).
 
 mod interval;
+mod sort;
 
 use rerail_core::endpoint::Registration;
 use rerail_core::time::Nanos;
-use rerail_verbs::contract::{Access, DestroyError, Device, Mr, PdId, RegisterError, Sge};
+use rerail_verbs::contract::{DestroyError, Device, Mr, PdId, RegisterError, Sge};
 
 use self::interval::{Interval, find, overlapping};
+use self::sort::Sort;
 use super::slab;
 use crate::rail::{MemoryKey, Piece, RailCounters};
 
@@ -63,6 +67,8 @@ pub(super) struct Registry {
     on_demand: bool,
     /// Where the device allows addresses of our choice: the next.
     next_address: Option<u64>,
+    /// Number of the last registration, for its keys.
+    serial: u32,
     figures: Figures,
     /// What it cost to make those that were not found, until somebody asks; as many as fit.
     told: Vec<Made>,
@@ -87,59 +93,6 @@ pub(super) struct Bounds {
     pub keep_writable: bool,
 }
 
-/// What may be done to registered memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sort {
-    /// Own writes read it.
-    Source,
-    /// Own reads write it.
-    Target,
-    /// Peers read it.
-    Readable,
-    /// Peers write it.
-    Writable,
-}
-
-impl Sort {
-    const COUNT: usize = 4;
-
-    fn access(self, on_demand: bool) -> Access {
-        Access {
-            on_demand,
-            local_write: matches!(self, Sort::Target | Sort::Writable),
-            remote_write: self == Sort::Writable,
-            remote_read: self == Sort::Readable,
-            remote_atomic: false,
-        }
-    }
-
-    fn what(self) -> Registration {
-        match self {
-            Sort::Source | Sort::Target => Registration::Own,
-            Sort::Readable => Registration::Readable,
-            Sort::Writable => Registration::Writable,
-        }
-    }
-
-    fn has_key(self) -> bool {
-        matches!(self, Sort::Readable | Sort::Writable)
-    }
-
-    /// What serves a request for this sort, the likeliest first. Posts share nothing that peers may write: it has to go
-    /// when the key is given back.
-    fn served_by(self, bounds: &Bounds) -> &'static [Sort] {
-        match (self, bounds.keep_writable) {
-            (Sort::Source, false) => &[Sort::Readable, Sort::Source, Sort::Target],
-            (Sort::Source, true) => &[Sort::Readable, Sort::Source, Sort::Target, Sort::Writable],
-            (Sort::Target, false) => &[Sort::Target],
-            (Sort::Target, true) => &[Sort::Target, Sort::Writable],
-            (Sort::Readable, _) => &[Sort::Readable],
-            (Sort::Writable, false) => &[],
-            (Sort::Writable, true) => &[Sort::Writable],
-        }
-    }
-}
-
 /// What a registration is asked for.
 #[derive(Clone, Copy, Debug)]
 struct Need {
@@ -155,6 +108,7 @@ struct Entry {
     memory: Piece,
     address: u64,
     mr: Mr,
+    serial: u32,
     sort: Sort,
     /// Posts that name it.
     users: u32,
@@ -204,17 +158,18 @@ impl Registry {
             bytes: 0,
             on_demand: false,
             next_address: iova.then_some(FIRST_ADDRESS),
+            serial: 0,
             figures: Figures::default(),
             told: Vec::new(),
         }
     }
 
-    /// For a device that was opened anew: nothing is registered. Addresses go on where they were, so that no key of before
-    /// names anything.
+    /// For a device that was opened anew: nothing is registered. Addresses and numbers go on where they were, so that no key
+    /// of before names anything.
     pub fn renewed(&self, pd: PdId, iova: bool) -> Self {
         let fresh = Registry::new(pd, iova, self.bounds);
         let next_address = fresh.next_address.map(|first| self.next_address.unwrap_or(first));
-        Registry { next_address, figures: self.figures, ..fresh }
+        Registry { next_address, serial: self.serial, figures: self.figures, ..fresh }
     }
 
     /// Whether memory is registered on demand from now on. What registering costs is measured, so plans follow; the
@@ -243,19 +198,18 @@ impl Registry {
         let place = self.obtain(device, Need { piece: memory, extent: memory.len, sort })?;
         let entry = self.enter(place);
         entry.exposed += 1;
-        Ok(MemoryKey { key: entry.mr.rkey.into(), address: entry.address_of(memory) })
+        Ok(MemoryKey { key: entry.key(), address: entry.address_of(memory) })
     }
 
     /// Takes back what [`register`](Self::register) gave: a key to write with ends (unless writable registrations are
     /// kept), one to read with may live on for the next who registers this memory.
     pub fn deregister(&mut self, device: &mut impl Device, key: MemoryKey) {
-        let Ok(rkey) = u32::try_from(key.key) else { return };
+        let rkey = key.key as u32;
         let Ok(found) = self.by_key.binary_search_by_key(&rkey, |(rkey, _)| *rkey) else { return };
         let place = self.by_key[found].1;
         let entry = self.entry(place);
         // One that was forgotten meanwhile: the key may be another's by now.
-        let is_it = entry.exposed > 0 && key.address.wrapping_sub(entry.address) < entry.memory.len as u64;
-        if is_it {
+        if entry.exposed > 0 && entry.key() == key.key {
             entry.exposed -= 1;
             self.leave(device, place);
         }
@@ -352,9 +306,8 @@ impl Registry {
             // A device that is gone has forgotten them.
             let _ = device.deregister(entry.mr.id);
         }
-        let next_address = self.next_address;
-        let figures = self.figures;
-        *self = Registry { next_address, figures, ..Registry::new(self.pd, false, self.bounds) };
+        let (next_address, serial, figures) = (self.next_address, self.serial, self.figures);
+        *self = Registry { next_address, serial, figures, ..Registry::new(self.pd, false, self.bounds) };
     }
 
     fn entry(&mut self, place: u32) -> &mut Entry {
@@ -467,7 +420,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Registers with the device; where that is full, what is least recently used goes first.
+    /// Registers with the device; where that is full, what is least recently used goes first. Any other refusal would be the
+    /// same with less registered.
     fn register_with(
         &mut self,
         device: &mut impl Device,
@@ -478,7 +432,7 @@ impl Registry {
         let address = self.address(start, memory.len as u64).unwrap_or(start);
         loop {
             match slab::register(device, self.pd, memory, address, sort.access(self.on_demand)) {
-                Err(RegisterError::Exhausted { .. } | RegisterError::System { .. }) if self.evict(device) => {}
+                Err(why) if is_full(&why) && self.evict(device) => {}
                 result => return Ok((result?, address)),
             }
         }
@@ -513,8 +467,10 @@ impl Registry {
         self.figures.made += 1;
         self.count += 1;
         self.bytes += memory.len as u64;
+        self.serial = self.serial.wrapping_add(1);
+        let serial = self.serial;
         self.slots[place as usize] =
-            Some(Entry { memory, address, mr, sort, users: 0, exposed: 0, listed, older: NONE, newer: NONE });
+            Some(Entry { memory, address, mr, serial, sort, users: 0, exposed: 0, listed, older: NONE, newer: NONE });
         self.rest(place);
         place
     }
@@ -590,7 +546,21 @@ impl Registry {
     }
 }
 
+/// Whether something may be had after something else was given back: the device's tables, locked memory, the system's.
+fn is_full(why: &RegisterError) -> bool {
+    match why {
+        RegisterError::Exhausted { .. } => true,
+        RegisterError::System { code } => matches!(*code, libc::ENOMEM | libc::ENOSPC | libc::EAGAIN),
+        _ => false,
+    }
+}
+
 impl Entry {
+    /// What peers are given: the rkey, and above it which registration it is.
+    fn key(&self) -> u64 {
+        u64::from(self.serial) << 32 | u64::from(self.mr.rkey)
+    }
+
     /// Where the device sees a piece of it.
     fn address_of(&self, piece: Piece) -> u64 {
         self.address + (piece.start.addr() - self.memory.start.addr()) as u64

@@ -30,6 +30,11 @@ pub(super) struct World {
     pub(super) on_demand: u32,
     /// The port of `rxe9` is active.
     pub(super) up: bool,
+    /// Calls of `ibv_fork_init`, and its error number; 0: none.
+    pub(super) fork_inits: u32,
+    pub(super) fork_errno: c_int,
+    /// Flags of the first port of `mlx9_0`: `IBV_QPF_*`.
+    pub(super) port_flags: u8,
     /// Lists not given back.
     pub(super) lists: i32,
     /// Contexts not closed.
@@ -62,6 +67,7 @@ pub(super) const FUNCTIONS: Functions = Functions {
     query_gid_ex: Some(query_gid_ex),
     query_gid_table: Some(query_gid_table),
     reg_mr_iova2: Some(objects::reg_mr_iova2),
+    fork_init: Some(fork_init),
     alloc_pd: objects::alloc_pd,
     dealloc_pd: objects::dealloc_pd,
     reg_mr: objects::reg_mr,
@@ -89,6 +95,11 @@ pub(super) const FUNCTIONS: Functions = Functions {
 const DEVICES: usize = 2;
 pub(super) const INFINIBAND_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0, 0x12, 0x34];
 pub(super) const ROCE_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7];
+
+unsafe extern "C" fn fork_init() -> c_int {
+    set(|world| world.fork_inits += 1);
+    world().fork_errno
+}
 
 fn fail<T>(errno: c_int) -> *mut T {
     // SAFETY: the location is this thread's.
@@ -220,7 +231,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.max_mtu = IBV_MTU_4096;
             attr.active_mtu = IBV_MTU_2048;
             attr.gid_tbl_len = 3;
-            attr.lid = 0x12;
+            (attr.lid, attr.flags) = (0x12, world().port_flags);
             attr.sm_lid = 1;
             attr.lmc = 2;
             attr.max_msg_sz = 1 << 30;
@@ -234,6 +245,8 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.state = if world().up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN };
             attr.active_mtu = 17;
             attr.gid_tbl_len = 4;
+            // As irdma has it, though Ethernet has no LIDs.
+            (attr.lid, attr.lmc, attr.flags) = (1, 1, IBV_QPF_GRH_REQUIRED);
             attr.active_width = 3;
             attr.active_speed = 1;
             attr.link_layer = IBV_LINK_LAYER_ETHERNET;

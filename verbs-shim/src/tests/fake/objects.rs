@@ -13,7 +13,7 @@ use super::fail;
 
 /// A send as the provider saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::tests) struct Seen {
+pub(crate) struct Seen {
     pub id: u64,
     pub opcode: c_int,
     pub flags: u32,
@@ -28,7 +28,7 @@ pub(in crate::tests) struct Seen {
 
 /// What there is, and what is to happen.
 #[derive(Default)]
-pub(in crate::tests) struct Script {
+pub(crate) struct Script {
     /// Objects alive, by the name of their verb.
     pub alive: Vec<&'static str>,
     pub sends: Vec<Seen>,
@@ -52,6 +52,8 @@ pub(in crate::tests) struct Script {
     pub state: Option<c_int>,
     /// Completion queues' moderation as last set: completions, microseconds.
     pub moderated: Option<(u16, u16)>,
+    /// What queue pairs take inline, where it is not what was asked for.
+    pub inline_given: Option<u32>,
     /// Flags of the last registration.
     pub access: u32,
     qps: Vec<usize>,
@@ -63,7 +65,7 @@ thread_local! {
     static SCRIPT: RefCell<Script> = RefCell::default();
 }
 
-pub(in crate::tests) fn script<T>(look: impl FnOnce(&mut Script) -> T) -> T {
+pub(crate) fn script<T>(look: impl FnOnce(&mut Script) -> T) -> T {
     SCRIPT.with_borrow_mut(look)
 }
 
@@ -224,7 +226,7 @@ pub(super) unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
     end("srq", srq)
 }
 
-/// At most 128 bytes inline.
+/// At most 128 bytes inline, of which it may give less.
 pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     // SAFETY: a live domain and a whole request.
     let (context, attr) = unsafe { ((*pd).context, &mut *attr) };
@@ -232,6 +234,7 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_ini
         return fail(libc::EINVAL);
     }
     let number = script(|script| {
+        attr.cap.max_inline_data = script.inline_given.map_or(attr.cap.max_inline_data, |given| given);
         script.next += 1;
         script.next
     });
@@ -398,7 +401,7 @@ pub(crate) fn alive() -> Vec<&'static str> {
 }
 
 /// Starts anew: threads of the test harness are used again.
-pub(in crate::tests) fn reset() {
+pub(crate) fn reset() {
     script(|script| *script = Script::default());
 }
 

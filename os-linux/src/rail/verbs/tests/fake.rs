@@ -37,6 +37,10 @@ struct State {
     handles: BTreeMap<u32, AddressVector>,
     offers: Offers,
     moderated: Vec<Moderation>,
+    reuses_keys: bool,
+    inline_given: Option<u32>,
+    refusal: Option<(usize, i32)>,
+    needs_global: bool,
 }
 
 struct Memory {
@@ -102,6 +106,33 @@ impl FakeDevice {
         self.with(|state| state.offers = offers);
     }
 
+    /// Registrations to come get the least key that is free.
+    pub fn reuse_keys(&self) {
+        self.with(|state| state.reuses_keys = true);
+    }
+
+    /// The port takes nothing without a global route.
+    pub fn need_global(&self) {
+        self.with(|state| state.needs_global = true);
+    }
+
+    /// Whether a way is one that both ends take.
+    fn takes(&self, address: &AddressVector) -> bool {
+        let wire = self.wire.borrow();
+        let needed = [self.lid, address.dlid].iter().any(|lid| wire.devices.get(lid).is_some_and(|it| it.needs_global));
+        needed == address.global.is_some()
+    }
+
+    /// Registrations beyond so many are refused by this error.
+    pub fn refuse_beyond(&self, count: usize, errno: i32) {
+        self.with(|state| state.refusal = Some((count, errno)));
+    }
+
+    /// Queue pairs to come take so many bytes inline, whatever they are asked to and the device has said.
+    pub fn give_inline(&self, bytes: u32) {
+        self.with(|state| state.inline_given = Some(bytes));
+    }
+
     /// How queues were moderated.
     pub fn moderated(&self) -> Vec<Moderation> {
         self.with(|state| state.moderated.clone())
@@ -113,6 +144,11 @@ impl FakeDevice {
 }
 
 impl State {
+    fn inline_limit(&self) -> u32 {
+        let is_made = self.qps.values().any(|qp| qp.kind == QpKind::Rc);
+        self.inline_given.filter(|_| is_made).unwrap_or(64)
+    }
+
     /// The bytes that an entry names.
     fn read(&self, sge: &Sge) -> Vec<u8> {
         let memory = &self.memory[&sge.lkey];
@@ -206,7 +242,7 @@ impl Device for FakeDevice {
             ahs: 1000,
             reads_served: 4,
             reads_open: 4,
-            inline_bytes: 64,
+            inline_bytes: self.with(|state| state.inline_limit()),
             atomics: false,
             xrc: false,
             iova: true,
@@ -224,6 +260,7 @@ impl Device for FakeDevice {
             link_layer: LinkLayer::InfiniBand,
             lid: self.lid,
             lmc: 0,
+            needs_global: self.with(|state| state.needs_global),
             manager_lid: 1,
             gid_table_len: 1,
             mtu_bytes: Some(2048),
@@ -254,7 +291,14 @@ impl Device for FakeDevice {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError> {
-        let key = self.named();
+        let refused = self.with(|state| state.refusal.filter(|(count, _)| state.memory.len() >= *count));
+        if let Some((_, code)) = refused {
+            return Err(RegisterError::System { code });
+        }
+        let new = self.named();
+        let free =
+            |state: &mut State| (1..).find(|key| state.reuses_keys && !state.memory.contains_key(key) || *key == new);
+        let key = self.with(free).expect("there is the new one");
         self.with(|state| state.memory.insert(key, Memory { start, bytes, iova, access }));
         Ok(Mr { id: MrId(key), lkey: key, rkey: key })
     }
@@ -336,6 +380,9 @@ impl Device for FakeDevice {
     }
 
     fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
+        if change.address.is_some_and(|address| !self.takes(&address)) {
+            return Err(ModifyError::System { code: libc::EINVAL });
+        }
         self.with(|state| {
             let found = state.qps.get_mut(&qp.0).ok_or(ModifyError::Unknown { what: Kind::Qp, name: qp.0 })?;
             check_transition(found.kind, found.state, change).map_err(ModifyError::Transition)?;
@@ -374,6 +421,10 @@ impl Device for FakeDevice {
             Payload::Memory(sges) => sges.iter().flat_map(|sge| self.with(|state| state.read(sge))).collect(),
             Payload::Inline(parts) => parts.concat(),
         };
+        let (max, is_inline) = (self.limits().inline_bytes, matches!(request.payload, Payload::Inline(_)));
+        if is_inline && bytes.len() > max as usize {
+            return Err(PostError { index: 0, why: PostReason::Inline { bytes: bytes.len(), max } });
+        }
         let mut status = Status::Success;
         let wire = &mut *self.wire.borrow_mut();
         if let Some(Datagram { handle, qp, qkey }) = request.datagram {
@@ -401,6 +452,9 @@ impl Device for FakeDevice {
     }
 
     fn create_ah(&mut self, _: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
+        if !self.takes(address) {
+            return Err(CreateError::System { code: libc::EINVAL });
+        }
         let name = self.named();
         self.with(|state| state.handles.insert(name, *address));
         Ok(AhId(name))

@@ -88,9 +88,15 @@ fn options() -> VerbsOptions {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(|_, _| ())
+    }
+
+    /// Devices of ranks with something more.
+    fn with(change: impl Fn(u32, &FakeDevice)) -> Self {
         let wire = SharedWire::default();
         let rail = |rank: u32| {
             let device = FakeDevice::new(&wire, 16 + rank as u16);
+            change(rank, &device);
             let secret = JobKey::new([rank as u8; 32]);
             let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(rank), secret };
             VerbsRail::open(device, 1, options(), identity).unwrap()
@@ -192,6 +198,31 @@ fn three_messages_make_a_connection() {
 }
 
 /// V-4: repetitions change nothing.
+/// V-10: ports of which one or both take nothing without a global route.
+#[test]
+fn a_global_route_is_taken_where_a_port_needs_it() {
+    for needing in [vec![0], vec![1], vec![0, 1]] {
+        for caller in [0, 1] {
+            let change = |rank: u32, device: &FakeDevice| needing.contains(&rank).then(|| device.need_global());
+            let mut pair = Pair::with(|rank, device| _ = change(rank, device));
+            pair.connect(caller);
+            pair.settle();
+            pair.assert_whole();
+        }
+    }
+}
+
+/// What a device says that goes inline may be more than its queue pairs take: packets go through the rail's buffers then.
+#[test]
+fn queue_pairs_may_take_less_inline_than_was_asked() {
+    let mut pair = Pair::new();
+    pair.rails.iter().for_each(|rail| rail.device.give_inline(8));
+    pair.connect(0);
+    pair.settle();
+    pair.assert_whole();
+    assert_eq!(pair.told.each_ref().map(|told| (told.up, told.down.len())), [(1, 0), (1, 0)]);
+}
+
 #[test]
 fn repeated_messages_change_nothing() {
     let mut pair = Pair::new();

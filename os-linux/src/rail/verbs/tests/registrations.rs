@@ -18,9 +18,13 @@ pub struct Bench {
 
 impl Bench {
     fn bounded(count: u32, bytes: u64, keep_writable: bool) -> Self {
+        Self::over(false, Bounds { count, bytes, keep_writable })
+    }
+
+    /// On a device that allows addresses of our choice, or as those of libibverbs are.
+    fn over(iova: bool, bounds: Bounds) -> Self {
         let device = FakeDevice::new(&SharedWire::default(), 16);
-        let bounds = Bounds { count, bytes, keep_writable };
-        Bench { device, registry: Registry::new(PdId(1), true, bounds), memory: vec![0; BYTES] }
+        Bench { device, registry: Registry::new(PdId(1), iova, bounds), memory: vec![0; BYTES] }
     }
 
     fn new(count: u32) -> Self {
@@ -205,6 +209,23 @@ fn what_is_idle_longest_goes_first_and_what_is_in_use_never() {
     assert!(bench.try_expose(0, 1000, false).is_some());
 }
 
+/// What the system has no more of is had by giving something back; what it refuses for another reason, it would refuse then
+/// as well, and nothing is given back for it.
+#[test]
+fn only_for_room_something_is_given_back() {
+    for (errno, left, kept) in [(libc::ENOMEM, 2, 1), (libc::ENOSPC, 2, 1), (libc::EAGAIN, 2, 1), (libc::EINVAL, 3, 3)]
+    {
+        let mut bench = Bench::new(8);
+        for at in [0, 300, 600] {
+            let place = bench.acquire(at, 100, false);
+            bench.release(place);
+        }
+        bench.device.refuse_beyond(2, errno);
+        assert_eq!(bench.try_acquire(2000, 100, 100, false).is_some(), kept == 1, "{errno}");
+        assert_eq!((bench.count(), bench.counters().registration_evictions), (left, 3 - kept), "{errno}");
+    }
+}
+
 /// A buffer that is used from different places on ends up in one registration.
 #[test]
 fn overlapping_registrations_become_one() {
@@ -265,10 +286,34 @@ fn an_exposed_registration_outlives_the_end_of_a_part_of_its_memory() {
     assert_eq!(bench.count(), 0);
 }
 
-/// On the wire stands nothing that depends on where memory lies, but for its place in a page.
+/// Mapped anew, memory has the address that it had, and a device may give the key again: what comes back late from before is
+/// not taken for the new one's.
+#[test]
+fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
+    let mut bench = Bench::new(8);
+    bench.device.reuse_keys();
+    let old = bench.expose(0, 4096, true);
+    assert_eq!(old.address, bench.memory.as_ptr().addr() as u64);
+    bench.forget(0, 4096);
+    let new = bench.expose(0, 4096, true);
+    assert_eq!((new.key as u32, new.address), (old.key as u32, old.address), "to the peer they are the same");
+    bench.give_back(old);
+    assert_eq!(bench.count(), 1);
+    // Neither does one of before the device was opened anew.
+    bench.registry.clear(&mut bench.device);
+    bench.registry = bench.registry.renewed(PdId(1), false);
+    let newest = bench.expose(0, 4096, true);
+    assert_eq!((newest.key as u32, newest.address), (new.key as u32, new.address));
+    bench.give_back(new);
+    assert_eq!(bench.count(), 1);
+    bench.give_back(newest);
+    assert_eq!(bench.count(), 0);
+}
+
+/// On the wire stands nothing that depends on where memory lies, but for its place in a page, where a device allows that.
 #[test]
 fn addresses_come_from_a_counter() {
-    let mut bench = Bench::new(8);
+    let mut bench = Bench::over(true, Bounds { count: 8, bytes: 1 << 30, keep_writable: false });
     let start = bench.memory.as_ptr().addr() % 4096;
     let keys = [bench.expose(0, 4096, false), bench.expose(0, 10, true), bench.expose(5000, 10, true)];
     let addresses = keys.map(|key| key.address);
