@@ -106,6 +106,12 @@ pub trait Device {
 
     /// Makes an address handle, for datagrams.
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError>;
+    /// How long the last address given to [`create_ah`](Self::create_ah), or with a change to
+    /// [`modify_qp`](Self::modify_qp), kept the calling processor, in nanoseconds, whether it was found or not; 0: not known.
+    /// On Ethernet the kernel asks for the neighbour meanwhile.
+    fn address_ns(&self) -> u64 {
+        0
+    }
     /// Destroys it; requests that name it are through.
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError>;
 

@@ -166,7 +166,10 @@ impl Device for IbDevice {
     }
 
     fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
-        self.change_qp(qp, change)
+        match change.address {
+            Some(_) => self.timed(|device| device.change_qp(qp, change)),
+            None => self.change_qp(qp, change),
+        }
     }
 
     fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
@@ -187,7 +190,11 @@ impl Device for IbDevice {
     }
 
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
-        self.make_ah(pd, address)
+        self.timed(|device| device.make_ah(pd, address))
+    }
+
+    fn address_ns(&self) -> u64 {
+        self.address_ns
     }
 
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {
@@ -204,5 +211,15 @@ impl Device for IbDevice {
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.wait.as_fd())
+    }
+}
+
+impl IbDevice {
+    /// Does something with an address, and notes how long it took.
+    fn timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let begun = Instant::now();
+        let result = run(self);
+        self.address_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        result
     }
 }

@@ -103,6 +103,10 @@ pub(super) struct Hca {
     gids: u8,
     /// What the last registration took of its process.
     pub registration_ns: u64,
+    /// What the last address took of its process.
+    pub address_ns: u64,
+    /// Addresses that were looked for: those of handles and of queue pairs.
+    pub searches: u64,
     /// The limit of queue pairs that it was made with; faults lower it for a time.
     qps_max: u32,
 }
@@ -152,6 +156,8 @@ impl Hca {
             rung: BTreeSet::new(),
             gids: options.gids.max(1),
             registration_ns: 0,
+            address_ns: 0,
+            searches: 0,
         }
     }
 

@@ -278,7 +278,11 @@ impl Device for SimDevice {
     }
 
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
-        self.verb(|hca, _, context| hca.create_ah(context, pd, address))
+        self.verb(|hca, cx, context| hca.create_ah(cx, context, pd, address))
+    }
+
+    fn address_ns(&self) -> u64 {
+        self.fabric.borrow().hca(self.hca).address_ns
     }
 
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {

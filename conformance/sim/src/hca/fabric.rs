@@ -152,6 +152,11 @@ impl Fabric {
         self.processors.take_spent_ns(owner)
     }
 
+    /// How often an HCA has looked for the way to a port: for a handle, or to connect a queue pair.
+    pub fn searches(&self, hca: HcaId) -> u64 {
+        self.hcas[hca.0 as usize].searches
+    }
+
     /// What an HCA holds.
     pub fn objects(&self, hca: HcaId) -> Objects {
         let hca = &self.hcas[hca.0 as usize];

@@ -15,6 +15,9 @@ impl Hca {
         let (kind, from) = (qp.kind, qp.state);
         check_transition(kind, from, change).map_err(ModifyError::Transition)?;
         self.check_values(qp.attributes.port, change)?;
+        if let Some(address) = &change.address {
+            self.search(cx, context, address).map_err(|code| ModifyError::System { code })?;
+        }
         let to = change.state.unwrap_or(from);
         if to == QpState::Reset {
             self.empty(name);

@@ -9,6 +9,7 @@
 //! | `options` | sizes and knobs, the slab's layout, why a rail can't be opened |
 //! | `open` | what is made once |
 //! | `address`, `peers` | addresses as published and as kept |
+//! | `ways` | how peers are addressed by the device, and which ways are left alone |
 //! | `wire` | set-up messages, byte for byte |
 //! | `setup` | how connections come about |
 //! | `datagrams` | the queue pair that set-up messages go over |
@@ -51,6 +52,7 @@ mod slab;
 mod srq;
 #[cfg(test)]
 mod tests;
+mod ways;
 pub mod wire;
 mod xrc;
 
@@ -82,6 +84,7 @@ use self::registry::Registry;
 use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
+use self::ways::Ways;
 use self::xrc::Initiators;
 use super::reports::Report;
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
@@ -94,6 +97,7 @@ pub struct VerbsRail<D: Device> {
     layout: Layout,
     objects: Objects,
     peers: Peers,
+    ways: Ways,
     links: Links,
     /// With XRC.
     initiators: Initiators,

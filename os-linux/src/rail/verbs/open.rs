@@ -23,6 +23,7 @@ use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
 use super::srq::QUEUES_MAX;
+use super::ways::Ways;
 use super::xrc::Initiators;
 use super::{Scratch, VerbsRail};
 use crate::auth::JobKey;
@@ -94,6 +95,7 @@ impl<D: Device> VerbsRail<D> {
         }
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers),
+            ways: Ways::default(),
             works: Works::new(options.sends),
             receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
