@@ -239,7 +239,7 @@ fn open_one(
         ack_timeout: settings.verbs_ack_timeout,
         retry_count: settings.verbs_retries,
         handshake_timeout: settings.handshake_timeout,
-        gid_index: choice.gid_index,
+        gid_index: want.gid_index,
         xrc: file.as_ref().map(|file| XrcOptions { sizes, ..XrcOptions::new(file.descriptor(), file.id()) }),
         numa_distance: place.numa_distance,
         feed_time_min: if place.hca.is_none() { SOFTWARE_FEED_TIME } else { Nanos(0) },

@@ -8,7 +8,7 @@ use super::{
     Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError, SendRequest,
     Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
-use crate::{Gid, Moderation, Offers, Port};
+use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made with it.
 pub trait Device {
@@ -24,6 +24,17 @@ pub trait Device {
     fn port(&self, port: u8) -> Result<Port, CreateError>;
     /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError>;
+    /// The entries of a port's table of GIDs that are in use, in ascending order, as far as address handles can name them.
+    fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
+        let mut used = Vec::new();
+        for index in 0..self.port(port)?.gid_table_len.min(256) {
+            let gid = self.gid(port, index as u8)?;
+            if gid != Gid::default() {
+                used.push(GidEntry { index, gid, kind: None, interface: None });
+            }
+        }
+        Ok(used)
+    }
 
     /// Makes a protection domain.
     fn alloc_pd(&mut self) -> Result<PdId, CreateError>;

@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use super::attributes::access_bits;
 use super::{IbDevice, code, create_error, in_range, means_gone};
+use crate::context::gids;
 use crate::contract::*;
-use crate::{Gid, Moderation, Offers, Port};
+use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 /// The kernel maps whole pages: an address of our choice must lie in its page where the memory does
 /// (`ib_uverbs_reg_mr`).
@@ -33,12 +34,23 @@ impl Device for IbDevice {
     }
 
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError> {
+        self.has_port(port)?;
+        self.alive()?;
+        let found = self.handle.query_gid(port, index.into());
+        if let Ok(Some(entry)) = found {
+            return Ok(Gid(entry.gid.raw));
+        }
+        // How long the table is, is another question to the device: asked only where it matters.
         let entries = self.port(port)?.gid_table_len;
         in_range(Kind::Gid, index.into(), 0, u64::from(entries).saturating_sub(1))?;
-        match self.handle.query_gid(port, index.into()) {
-            Ok(entry) => Ok(entry.map_or(Gid::default(), |entry| Gid(entry.gid.raw))),
-            Err(error) => Err(create_error(&error)),
-        }
+        found.map(|_| Gid::default()).map_err(|error| create_error(&error))
+    }
+
+    fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
+        let port = self.port(port)?;
+        let mut entries = gids(&self.handle, &self.name, &port).map_err(|(_, error)| create_error(&error))?;
+        entries.retain(|entry| entry.index < 256);
+        Ok(entries)
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {

@@ -135,6 +135,8 @@ pub struct VerbsRail<D: Device> {
     round_trip: Option<Nanos>,
     /// The port is down.
     outage: Option<Outage>,
+    /// When the port was asked how it is.
+    looked: Option<Time>,
     /// What the peers know of the port's address (F-12).
     announced: Address,
     /// The device is broken: about to be closed, or closed.

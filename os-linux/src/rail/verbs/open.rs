@@ -15,7 +15,7 @@ use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
 use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions};
-use super::outage;
+use super::outage::{self, gid_of};
 use super::peers::Peers;
 use super::receive::Receives;
 use super::registry::Registry;
@@ -64,6 +64,8 @@ pub(super) struct Objects {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortFacts {
     pub number: u8,
+    /// Index of the GID in its address.
+    pub gid_index: u8,
     pub address: Address,
     /// Largest packet payload in bytes.
     pub mtu: u16,
@@ -91,7 +93,10 @@ impl<D: Device> VerbsRail<D> {
         port.address.domain = options.xrc.map(|xrc| domain_name(&identity, &port.address.gid, &xrc));
         if !usable {
             let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
-            return Err(VerbsError::Port { port: port.number, state });
+            return Err(match state {
+                PortState::Active => VerbsError::NoGid { port: port.number },
+                state => VerbsError::Port { port: port.number, state },
+            });
         }
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers),
@@ -118,6 +123,7 @@ impl<D: Device> VerbsRail<D> {
             nonces: 0,
             round_trip: None,
             outage: None,
+            looked: None,
             announced: port.address,
             broken: false,
             revival: Revival::never(),
@@ -174,7 +180,7 @@ pub(super) fn make(
     port: u8,
     options: &VerbsOptions,
     (slab, qkey): (&mut Slab, u32),
-    before: Option<&Registry>,
+    before: Option<(&Registry, (u8, Gid))>,
 ) -> Result<Made, VerbsError> {
     let limits = device.limits();
     options.check(&limits)?;
@@ -187,7 +193,8 @@ pub(super) fn make(
         let value = options.path.into();
         return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
     }
-    let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
+    let known = before.map(|(_, gid)| gid);
+    let (gid_index, gid) = gid_of(device, &attributes, options.gid_index, known).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
     let layout = options.layout();
     let cq = device.create_cq(&CqInit { depth: layout.cq_depth }).map_err(made("completion queue"))?;
@@ -210,13 +217,14 @@ pub(super) fn make(
     let srqs = srqs.collect::<Result<_, _>>().map_err(made("shared receive queue"))?;
     let ud = datagram_qp(device, options, pd, cq).map_err(made("queue pair for datagrams"))?;
     let mut registry = match before {
-        Some(before) => before.renewed(pd, limits.iova),
+        Some((before, _)) => before.renewed(pd, limits.iova),
         None => Registry::new(pd, limits.iova, options.registry_bounds()),
     };
     registry.set_on_demand(on_demand);
     let base = registry.address(0, layout.bytes);
     slab.register(device, pd, base).map_err(VerbsError::Register)?;
     let port = PortFacts {
+        gid_index,
         address: Address {
             ethernet: Address::is_ethernet(attributes.link_layer),
             // V-10
@@ -228,7 +236,12 @@ pub(super) fn make(
         },
         ..PortFacts::new(port, &attributes, &limits, options, qkey)
     };
-    Ok(Made { objects: Objects { pd, cq, srqs, domain, ud }, port, registry, usable: outage::is_usable(&attributes) })
+    Ok(Made {
+        objects: Objects { pd, cq, srqs, domain, ud },
+        port,
+        registry,
+        usable: outage::is_usable(&attributes, &gid),
+    })
 }
 
 /// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same host, over
@@ -265,6 +278,7 @@ impl PortFacts {
     fn new(number: u8, port: &Port, limits: &Limits, options: &VerbsOptions, qkey: u32) -> Self {
         PortFacts {
             number,
+            gid_index: 0,
             address: Address {
                 ethernet: false,
                 lid: port.lid,

@@ -83,8 +83,11 @@ pub struct VerbsOptions {
     pub feed_time_min: Nanos,
     /// Index of the partition key.
     pub pkey_index: u16,
-    /// Index of the port's GID that is published.
-    pub gid_index: u8,
+    /// Index of the port's GID that is published; `None`: the one that reaches furthest ([`GidEntry::best`]), and another
+    /// one when that is gone (V-19).
+    ///
+    /// [`GidEntry::best`]: rerail_verbs::GidEntry::best
+    pub gid_index: Option<u8>,
     /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Nanos,
     /// A set-up message that was not answered is sent again after this time at the latest, or after four of the shortest
@@ -183,7 +186,7 @@ impl VerbsOptions {
             numa_distance: 0,
             feed_time_min: Nanos(0),
             pkey_index: 0,
-            gid_index: 0,
+            gid_index: None,
             handshake_timeout: Nanos::from_millis(10_000),
             resend_first: Nanos::from_micros(500),
             resend_max: Nanos::from_millis(500),
@@ -355,6 +358,11 @@ pub enum VerbsError {
         /// Its state.
         state: PortState,
     },
+    /// The port is in service, and has no GID, or none at the index that was asked for.
+    NoGid {
+        /// Its number.
+        port: u8,
+    },
     /// The rail is to connect by XRC, and the device has none.
     NoXrc {
         /// The device.
@@ -405,6 +413,7 @@ impl fmt::Display for VerbsError {
                 write!(f, "verbs rail: {field} is {value}, and must be from {min} to {max}")
             }
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
+            VerbsError::NoGid { port } => write!(f, "verbs rail: port {port} has no such GID in use"),
             VerbsError::NoXrc { device } => {
                 write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
             }

@@ -7,11 +7,16 @@
 //! so all connections end at once. Addresses are asked for before each call, too: events may be late, or never come.
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{CreateError, Device};
-use rerail_verbs::{Port, PortState};
+use rerail_verbs::{Gid, GidEntry, Port, PortState};
 
+use super::address::Address;
 use super::{VerbsRail, codes};
+
+/// Before a call the port is not asked again that soon: each question is a command to the device, and thousands of peers are
+/// called at once.
+const LOOK_MIN: Nanos = Nanos::from_millis(10);
 
 /// The port is down.
 #[derive(Clone, Copy, Debug)]
@@ -21,12 +26,23 @@ pub(super) struct Outage {
 }
 
 impl<D: Device> VerbsRail<D> {
+    /// Asks how the port is, and where, unless that was just asked.
+    pub(super) fn look_at_port_again(&mut self) {
+        let due = self.looked.is_none_or(|looked| looked + LOOK_MIN <= self.now);
+        if due || self.outage.is_some() {
+            self.look_at_port();
+        }
+    }
+
     /// Asks how the port is, and where.
     pub(super) fn look_at_port(&mut self) {
         let number = self.port.number;
+        self.looked = Some(self.now);
+        let known = (self.port.gid_index, self.port.address.gid);
+        let named = self.options.gid_index;
         let asked =
-            self.device.port(number).and_then(|port| Ok((port, self.device.gid(number, self.options.gid_index)?)));
-        let (port, gid) = match asked {
+            self.device.port(number).and_then(|port| Ok((port, gid_of(&*self.device, &port, named, Some(known))?)));
+        let (port, (gid_index, gid)) = match asked {
             Ok(found) => found,
             Err(CreateError::DeviceGone) => {
                 self.broken = true;
@@ -37,7 +53,7 @@ impl<D: Device> VerbsRail<D> {
                 return;
             }
         };
-        if !is_usable(&port) {
+        if !is_usable(&port, &gid) {
             self.outage.get_or_insert(Outage { until: Some(self.now + self.options.port_grace) });
             return;
         }
@@ -48,7 +64,8 @@ impl<D: Device> VerbsRail<D> {
         self.port.address.lid = self.lid_of(&port);
         (self.port.address.lmc, self.port.address.gid) = (port.lmc, gid);
         self.port.mtu = port.mtu_bytes.unwrap_or(self.port.mtu);
-        let moved = if before.ethernet { before.gid != gid } else { before.lid != self.port.address.lid };
+        let moved = if before.ethernet { known != (gid_index, gid) } else { before.lid != self.port.address.lid };
+        self.port.gid_index = gid_index;
         if moved {
             tracing::info!(rail = %self.options.name, address = %self.port.address, "the port has another address");
             // Others behind the same port have moved with it, and nobody could tell us so.
@@ -85,7 +102,30 @@ impl<D: Device> VerbsRail<D> {
     }
 }
 
-/// Whether something can be sent over a port; on InfiniBand, whether it has its LID.
-pub(super) fn is_usable(port: &Port) -> bool {
-    port.state == PortState::Active
+/// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet, a GID.
+pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
+    port.state == PortState::Active && (!Address::is_ethernet(port.link_layer) || *gid != Gid::default())
+}
+
+/// The GID of a port that it is used by, and its index (V-19): the one that was named, or the one that was used as long as it
+/// is there, at whatever index, or the best one. Zero: there is none.
+pub(super) fn gid_of(
+    device: &impl Device,
+    port: &Port,
+    named: Option<u8>,
+    known: Option<(u8, Gid)>,
+) -> Result<(u8, Gid), CreateError> {
+    if let Some(index) = named {
+        return Ok((index, device.gid(port.number, index)?));
+    }
+    if let Some((index, gid)) = known.filter(|(_, gid)| *gid != Gid::default())
+        && device.gid(port.number, index).is_ok_and(|now| now == gid)
+    {
+        return Ok((index, gid));
+    }
+    let used = device.gids(port.number)?;
+    let same: Vec<_> = used.iter().filter(|entry| known.is_some_and(|(_, gid)| gid == entry.gid)).copied().collect();
+    let best = GidEntry::best(&same, port.link_layer).or(GidEntry::best(&used, port.link_layer));
+    let found = best.and_then(|entry| Some((u8::try_from(entry.index).ok()?, entry.gid)));
+    Ok(found.unwrap_or((known.map_or(0, |(index, _)| index), Gid::default())))
 }

@@ -47,7 +47,7 @@ impl<D: Device> VerbsRail<D> {
             }
             return;
         }
-        self.look_at_port();
+        self.look_at_port_again();
         if self.broken || self.outage.is_some() {
             let code = if self.broken { codes::BROKEN } else { codes::PORT_DOWN };
             self.reports.push_back(Report::Down(peer, RailFault::Device { code }));

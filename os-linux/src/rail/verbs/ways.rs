@@ -49,7 +49,7 @@ enum Word {
 impl<D: Device> VerbsRail<D> {
     /// The way to a peer, where one was announced.
     pub(super) fn way(&self, peer: PeerId) -> Option<AddressVector> {
-        self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index)
+        self.peers.vector(peer, self.port.number, self.options.path, self.port.gid_index)
     }
 
     /// Why the way to a peer failed, if it rests.

@@ -2,6 +2,7 @@
 //! the software HCA is tested in `conformance/sim/tests/verbs_rail.rs`.
 
 mod fake;
+mod place;
 mod registrations;
 
 use proptest::prelude::*;
@@ -88,12 +89,18 @@ fn options() -> VerbsOptions {
 
 impl Pair {
     fn new() -> Self {
+        Self::with(&options(), |_, _| {})
+    }
+
+    /// With devices that were prepared.
+    fn with(options: &VerbsOptions, prepare: impl Fn(u32, &FakeDevice)) -> Self {
         let wire = SharedWire::default();
         let rail = |rank: u32| {
             let device = FakeDevice::new(&wire, 16 + rank as u16);
+            prepare(rank, &device);
             let secret = JobKey::new([rank as u8; 32]);
             let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(rank), secret };
-            VerbsRail::open(device, 1, options(), identity).unwrap()
+            VerbsRail::open(device, 1, options.clone(), identity).unwrap()
         };
         let mut rails = [rail(0), rail(1)];
         let addresses = [rails[0].address(), rails[1].address()];
