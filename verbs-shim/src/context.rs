@@ -157,6 +157,9 @@ pub struct DeviceAttributes {
     pub reads_served_max: u32,
     /// RDMA reads and atomics that one queue pair may have under way.
     pub reads_asked_max: u32,
+    /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its local CA ACK delay);
+    /// 0: it doesn't say.
+    pub ack_delay: u8,
     /// How far its atomics reach.
     pub atomics: AtomicReach,
     /// It has extended reliable connections.
@@ -198,6 +201,7 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             shared_requests_max: limit(attr.max_srq_wr),
             reads_served_max: limit(attr.max_qp_rd_atom),
             reads_asked_max: limit(attr.max_qp_init_rd_atom),
+            ack_delay: attr.local_ca_ack_delay.min(31),
             atomics: match attr.atomic_cap {
                 sys::IBV_ATOMIC_NONE => AtomicReach::None,
                 sys::IBV_ATOMIC_HCA => AtomicReach::Device,

@@ -4,7 +4,7 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Limits, ModifyError,
+    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, Limits, ModifyError,
     Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError, SendRequest,
     Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
@@ -24,6 +24,16 @@ pub trait Device {
     fn port(&self, port: u8) -> Result<Port, CreateError>;
     /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError>;
+    /// An entry of a port's table of partition keys: the top bit says whether the membership is full, 15 bits name the
+    /// partition; 0 where the entry is not in use (InfiniBand specification, 10.9). Unless a device says otherwise, there is
+    /// the default partition alone.
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
+        let _ = port;
+        match index {
+            0 => Ok(0xffff),
+            _ => Err(CreateError::OutOfRange { what: Kind::Pkey, value: index.into(), min: 0, max: 0 }),
+        }
+    }
     /// The entries of a port's table of GIDs that are in use, in ascending order, as far as address handles can name them.
     fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
         let mut used = Vec::new();

@@ -46,6 +46,20 @@ impl Device for IbDevice {
         found.map(|_| Gid::default()).map_err(|error| create_error(&error))
     }
 
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
+        self.has_port(port)?;
+        self.alive()?;
+        match self.handle.query_pkey(port, index) {
+            None => Err(CreateError::Unsupported { what: "asking for partition keys" }),
+            Some(Ok(key)) => Ok(key),
+            Some(Err(error)) => {
+                let attr = self.handle.query_port(port).map_err(|error| create_error(&error))?;
+                in_range(Kind::Pkey, index.into(), 0, u64::from(attr.pkey_tbl_len).saturating_sub(1))?;
+                Err(create_error(&error))
+            }
+        }
+    }
+
     fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
         let port = self.port(port)?;
         let mut entries = gids(&self.handle, &self.name, &port).map_err(|(_, error)| create_error(&error))?;

@@ -49,7 +49,12 @@ enum Word {
 impl<D: Device> VerbsRail<D> {
     /// The way to a peer, where one was announced.
     pub(super) fn way(&self, peer: PeerId) -> Option<AddressVector> {
-        self.peers.vector(peer, self.port.number, self.options.path, self.port.gid_index)
+        let mut way = self.peers.vector(peer, self.port.number, self.options.path, self.port.gid_index)?;
+        way.service_level = self.options.service_level;
+        if let Some(route) = &mut way.global {
+            route.traffic_class = self.options.traffic_class;
+        }
+        Some(way)
     }
 
     /// Why the way to a peer failed, if it rests.
