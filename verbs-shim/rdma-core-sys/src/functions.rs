@@ -46,9 +46,8 @@ pub struct Functions {
     pub query_gid:
         unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int,
     /// `ibv_query_pkey`: -1 on failure. The key is big-endian.
-    pub query_pkey: Option<
-        unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16) -> c_int,
-    >,
+    pub query_pkey:
+        Option<unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16) -> c_int>,
     /// `_ibv_query_gid_ex`: errno, `ENODATA` for an empty entry. Absent before rdma-core 33.
     pub query_gid_ex: Option<
         unsafe extern "C" fn(

@@ -4,9 +4,9 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, Limits, ModifyError,
-    Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError, SendRequest,
-    Srq, SrqId, SrqInit, XrcdFile, XrcdId,
+    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, Limits,
+    ModifyError, Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError,
+    SendRequest, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
 use crate::{Gid, GidEntry, Moderation, Offers, Port};
 

@@ -138,7 +138,8 @@ impl Handle {
         // SAFETY: the context is open; nobody writes the field after that.
         let vectors = unsafe { (&raw const (*self.context.as_ptr()).num_comp_vectors).read() };
         // Interrupts of a node's processes go to as many processors as the device serves, not all to one.
-        let vector = u32::try_from(vectors).ok().and_then(|vectors| std::process::id().checked_rem(vectors)).unwrap_or(0);
+        let vector =
+            u32::try_from(vectors).ok().and_then(|vectors| std::process::id().checked_rem(vectors)).unwrap_or(0);
         let (context, channel, vector) = (self.context.as_ptr(), channel.0.as_ptr(), vector.cast_signed());
         // SAFETY: the context is open, the channel is live, the vector is below their number or 0.
         made(unsafe { (self.functions.create_cq)(context, depth, tag(name), channel, vector) }).map(Cq)

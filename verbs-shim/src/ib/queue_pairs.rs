@@ -34,7 +34,9 @@ impl IbDevice {
         if entry.kind != QpKind::XrcTarget && change.state.is_some() {
             match self.change_from(qp, believed, change) {
                 // It may have gone on by itself.
-                Err(why @ (ModifyError::Transition(_) | ModifyError::System { code: libc::EINVAL })) => refused = Some(why),
+                Err(why @ (ModifyError::Transition(_) | ModifyError::System { code: libc::EINVAL })) => {
+                    refused = Some(why)
+                }
                 other => return other,
             }
         }

@@ -170,6 +170,18 @@ impl Device for SimDevice {
         })
     }
 
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
+        self.ask(|hca| {
+            let pkeys = &hca.port(port)?.pkeys;
+            pkeys.get(usize::from(index)).copied().ok_or(CreateError::OutOfRange {
+                what: rerail_verbs::contract::Kind::Pkey,
+                value: index.into(),
+                min: 0,
+                max: pkeys.len() as u64 - 1,
+            })
+        })
+    }
+
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
         self.verb(|hca, _, context| hca.alloc_pd(context))
     }

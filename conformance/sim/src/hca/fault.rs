@@ -121,6 +121,13 @@ pub enum Fault {
         /// How long it looks; `None`: it is found again.
         took: Option<Nanos>,
     },
+    /// The port has another table of partition keys, which is not empty; an event tells.
+    Pkeys {
+        /// The port.
+        port: PortId,
+        /// Its table: 15 bits of the partition each, and the top bit of full members.
+        table: Vec<u16>,
+    },
     /// The device breaks: everything in it is gone, every verb says so, peers hear nothing.
     Kill {
         /// The device.
@@ -298,6 +305,10 @@ impl Fabric {
             Fault::Unanswered { hca, lid, took } => self.on_hca(hca, |hca, _| {
                 hca.faults.unanswered.retain(|(of, _)| *of != lid);
                 hca.faults.unanswered.extend(took.map(|took| (lid, took)));
+            }),
+            Fault::Pkeys { port, ref table } => self.on_port(port, |hca, cx, number| {
+                hca.ports[usize::from(number) - 1].pkeys.clone_from(table);
+                hca.event_to_all(cx, AsyncEvent::PkeyChange(number));
             }),
             Fault::Kill { hca, reload_after } => self.on_hca(hca, |hca, cx| hca.kill(cx, reload_after)),
             Fault::RefuseRegistrations { hca, count } => {

@@ -3,9 +3,10 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
+use rerail_linux::auth::JobKey;
 use rerail_linux::rail::verbs::VerbsOptions;
 use rerail_linux::rail::{Piece, Rail};
-use rerail_sim::hca::Fault;
+use rerail_sim::hca::{Fault, HcaOptions};
 use rerail_sim::net::Direction;
 
 use crate::world::{END, World, options};
@@ -300,4 +301,41 @@ fn lost_messages_are_said_again_soon() {
     assert!(lossy < Nanos::from_micros(200), "{lossy:?}");
     let very_lossy = took(&mut world, 3);
     assert!(very_lossy < Nanos::from_micros(1000), "{very_lossy:?}");
+}
+
+/// V-20: rails meet in the partition that both are full members of, whatever stands first in their tables; where the table
+/// changes they follow.
+#[test]
+fn rails_follow_their_partition() {
+    let pkeys = HcaOptions { pkeys: vec![0x7fff, 0, 0x8001], ..HcaOptions::default() };
+    let mut world = World::with([options(2), options(2)], |_| JobKey::new([0x42; 32]), pkeys);
+    world.connect(0, 1);
+    world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+    let tables = [
+        // It stays where it is.
+        (vec![0xffff, 0x8003, 0x8001], 0),
+        (vec![0x7fff, 0x8001, 0x7fff], 1),
+        // For a moment there is none.
+        (vec![0x7fff], 1),
+        (vec![0x8002], 2),
+    ];
+    for (number, (table, ends)) in tables.into_iter().enumerate() {
+        for host in 0..2 {
+            let port = world.hosts[host].port;
+            world.inject(Fault::Pkeys { port, table: table.clone() });
+        }
+        // By XRC an end waits for a word that can't get out meanwhile.
+        pass(&mut world, options(2).drain_time);
+        assert!(world.hosts.iter().all(|host| host.sink.down == vec![(PeerId(1 - host.me.0), NET_RESET); ends]));
+        if table == [0x7fff] {
+            continue;
+        }
+        if ends > 0 {
+            world.connect(0, 1);
+        }
+        world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+        world.hosts[0].send(PeerId(1), number as u64, 700, 700);
+        world.until(|world| world.hosts[1].numbers_from(PeerId(0)).contains(&(number as u64)));
+    }
+    assert!(world.hosts.iter().all(|host| (host.sink.moves, host.sink.resets) == (0, 0)));
 }

@@ -252,7 +252,7 @@ impl<D: Device> VerbsRail<D> {
     pub(super) fn initialised(&mut self, qp: Qp) -> Result<Qp, RailFault> {
         let access = Access { remote_write: self.options.write, remote_read: self.options.read, ..Access::LOCAL };
         let change = QpChange {
-            pkey_index: Some(self.options.pkey_index),
+            pkey_index: Some(self.port.partition.index),
             port: Some(self.port.number),
             access: Some(access),
             ..QpChange::to(QpState::Init)

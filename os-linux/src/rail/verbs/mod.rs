@@ -19,6 +19,7 @@
 //! | `close` | how connections and the rail end |
 //! | `poll` | one poll: events, completions, and what they set in motion |
 //! | `outage` | a port that is down, or has moved |
+//! | `partition` | which partition key a rail uses |
 //! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
 //! | `srq` | sizes of receive buffers, and how many of each there are |
@@ -41,6 +42,7 @@ mod link;
 mod open;
 mod options;
 mod outage;
+mod partition;
 mod peers;
 mod poll;
 mod receive;

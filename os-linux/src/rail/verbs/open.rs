@@ -16,6 +16,7 @@ use super::datagrams::Datagrams;
 use super::link::Links;
 use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions};
 use super::outage::{self, gid_of};
+use super::partition::{self, Partition};
 use super::peers::Peers;
 use super::receive::Receives;
 use super::registry::Registry;
@@ -66,6 +67,7 @@ pub(super) struct PortFacts {
     pub number: u8,
     /// Index of the GID in its address.
     pub gid_index: u8,
+    pub partition: Partition,
     pub address: Address,
     /// Largest packet payload in bytes.
     pub mtu: u16,
@@ -154,7 +156,7 @@ impl<D: Device> VerbsRail<D> {
     pub(super) fn start_datagrams(&mut self) -> Result<(), ModifyError> {
         let ud = self.objects.ud.id;
         let init = QpChange {
-            pkey_index: Some(self.options.pkey_index),
+            pkey_index: Some(self.port.partition.index),
             port: Some(self.port.number),
             qkey: Some(self.port.qkey),
             ..QpChange::to(QpState::Init)
@@ -193,6 +195,7 @@ pub(super) fn make(
         let value = options.path.into();
         return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
     }
+    let partition = partition::choose(device, &attributes, options.pkey)?;
     let known = before.map(|(_, gid)| gid);
     let (gid_index, gid) = gid_of(device, &attributes, options.gid_index, known).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
@@ -225,6 +228,7 @@ pub(super) fn make(
     slab.register(device, pd, base).map_err(VerbsError::Register)?;
     let port = PortFacts {
         gid_index,
+        partition,
         address: Address {
             ethernet: Address::is_ethernet(attributes.link_layer),
             // V-10
@@ -279,6 +283,7 @@ impl PortFacts {
         PortFacts {
             number,
             gid_index: 0,
+            partition: Partition::FIRST,
             address: Address {
                 ethernet: false,
                 lid: port.lid,

@@ -81,8 +81,14 @@ pub struct VerbsOptions {
     pub numa_distance: u8,
     /// How far ahead it is fed at least: [`RailFacts::feed_time_min`](rerail_core::rail::RailFacts).
     pub feed_time_min: Nanos,
-    /// Index of the partition key.
-    pub pkey_index: u16,
+    /// The partition, by its key, of which the top bit does not matter; `None`: the first of which the port is a full member
+    /// (V-20).
+    pub pkey: Option<u16>,
+    /// Service level of everything that is sent, 0 to 15; on Ethernet a priority, 0 to 7.
+    pub service_level: u8,
+    /// Traffic class of what is sent with a global route; on Ethernet the IP header's, of which the upper six bits are the
+    /// DSCP.
+    pub traffic_class: u8,
     /// Index of the port's GID that is published; `None`: the one that reaches furthest ([`GidEntry::best`]), and another
     /// one when that is gone (V-19).
     ///
@@ -185,7 +191,9 @@ impl VerbsOptions {
             place: Place::default(),
             numa_distance: 0,
             feed_time_min: Nanos(0),
-            pkey_index: 0,
+            pkey: None,
+            service_level: 0,
+            traffic_class: 0,
             gid_index: None,
             handshake_timeout: Nanos::from_millis(10_000),
             resend_first: Nanos::from_micros(500),
@@ -302,6 +310,8 @@ impl VerbsOptions {
         within("sends + receives + datagrams", self.layout().cq_depth.into(), 1, limits.cq_depth.into())?;
         within("memory_bytes", self.layout().bytes, 1, limits.mr_bytes.min(isize::MAX as u64))?;
         within("reads", self.reads.into(), u64::from(self.read), 255)?;
+        within("pkey", self.pkey.map_or(1, |key| u64::from(key & 0x7fff)), 1, 0x7fff)?;
+        within("service_level", self.service_level.into(), 0, 15)?;
         within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
         within("retry_count", self.retry_count.into(), 0, 7)?;
         within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
@@ -363,6 +373,15 @@ pub enum VerbsError {
         /// Its number.
         port: u8,
     },
+    /// The port is a full member of no partition, or no member of that which was asked for.
+    Partition {
+        /// Its number.
+        port: u8,
+        /// The partition that was asked for, 15 bits.
+        wanted: Option<u16>,
+        /// The first key of which it is a limited member.
+        limited: Option<u16>,
+    },
     /// The rail is to connect by XRC, and the device has none.
     NoXrc {
         /// The device.
@@ -414,6 +433,17 @@ impl fmt::Display for VerbsError {
             }
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
             VerbsError::NoGid { port } => write!(f, "verbs rail: port {port} has no such GID in use"),
+            VerbsError::Partition { port, wanted: Some(wanted), .. } => {
+                write!(f, "verbs rail: port {port} is no member of partition {wanted:#06x} (verbs_pkey)")
+            }
+            VerbsError::Partition { port, wanted: None, limited: Some(key) } => write!(
+                f,
+                "verbs rail: port {port} is a limited member only (key {key:#06x}), and limited members don't reach each \
+                 other; the subnet manager's partitions say who is a full one (verbs_pkey={key:#06x}: use it all the same)"
+            ),
+            VerbsError::Partition { port, wanted: None, limited: None } => {
+                write!(f, "verbs rail: port {port} is in no partition")
+            }
             VerbsError::NoXrc { device } => {
                 write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
             }

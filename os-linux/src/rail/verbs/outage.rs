@@ -12,6 +12,8 @@ use rerail_verbs::contract::{CreateError, Device};
 use rerail_verbs::{Gid, GidEntry, Port, PortState};
 
 use super::address::Address;
+use super::options::VerbsError;
+use super::partition::{self, Partition};
 use super::{VerbsRail, codes};
 
 /// Before a call the port is not asked again that soon: each question is a command to the device, and thousands of peers are
@@ -72,6 +74,26 @@ impl<D: Device> VerbsRail<D> {
             let after = self.port.address;
             self.peers.moved(&before, &after);
             self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
+        }
+    }
+
+    /// The port's partition keys have changed: where ours is another one, all queue pairs are in the wrong partition. They
+    /// end, but for the one for datagrams, which keeps its number and so our address (V-20).
+    pub(super) fn look_at_partition(&mut self) {
+        let (number, Partition { index, key }) = (self.port.number, self.port.partition);
+        if key == 0 || self.device.pkey(number, index).is_ok_and(|now| now == key) {
+            return;
+        }
+        let port = self.device.port(number).map_err(|why| VerbsError::Create { what: "port", why });
+        match port.and_then(|port| partition::choose(&*self.device, &port, self.options.pkey)) {
+            Ok(now) => {
+                tracing::warn!(rail = %self.options.name, ?now, "the port has another partition key");
+                self.port.partition = now;
+                self.datagrams.note_failure();
+                self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
+            }
+            // When there is one again, another event tells.
+            Err(why) => tracing::warn!(rail = %self.options.name, %why, "the port has no such partition key any more"),
         }
     }
 

@@ -39,6 +39,8 @@ struct State {
     moderated: Vec<Moderation>,
     /// Of its port; none: it is InfiniBand.
     gids: Vec<Gid>,
+    /// ... and partition keys; none: the default partition's alone.
+    pkeys: Vec<u16>,
     /// How often the port was asked how it is.
     asked: u32,
 }
@@ -116,6 +118,10 @@ impl FakeDevice {
         self.with(|state| state.gids = gids.to_vec());
     }
 
+    pub fn set_pkeys(&self, keys: &[u16]) {
+        self.with(|state| state.pkeys = keys.to_vec());
+    }
+
     pub fn tell(&self, event: AsyncEvent) {
         self.with(|state| state.events.push_back(event));
     }
@@ -127,6 +133,11 @@ impl FakeDevice {
     /// How the connected queue pair is addressed.
     pub fn address(&self) -> Option<AddressVector> {
         self.with(|state| state.qps.values().find_map(|qp| qp.attributes.address))
+    }
+
+    /// How the handles that there are lead.
+    pub fn ways(&self) -> Vec<AddressVector> {
+        self.with(|state| state.handles.values().copied().collect())
     }
 
     pub fn handles(&self) -> usize {
@@ -280,6 +291,14 @@ impl Device for FakeDevice {
             true => Gid([0xFE; 16]),
             false => state.gids[usize::from(index)],
         }))
+    }
+
+    fn pkey(&self, _: u8, index: u16) -> Result<u16, CreateError> {
+        let found = self.with(|state| match state.pkeys.is_empty() {
+            true => (index == 0).then_some(0xffff),
+            false => state.pkeys.get(usize::from(index)).copied(),
+        });
+        found.ok_or(CreateError::OutOfRange { what: Kind::Pkey, value: index.into(), min: 0, max: 0 })
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {

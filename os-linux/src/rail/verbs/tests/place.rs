@@ -1,4 +1,4 @@
-//! Where a port is, and what its messages are marked with: tables of GIDs that change (V-19).
+//! Where a port is, and what its messages are marked with: tables of GIDs that change (V-19), partitions (V-20).
 
 use rerail_verbs::Gid;
 use rerail_verbs::contract::AsyncEvent;
@@ -156,4 +156,51 @@ fn calls_that_come_together_ask_the_port_once() {
     pair.rails[0].sever(PeerId(1));
     pair.poll();
     assert_eq!(pair.rails[0].device().unwrap().handles(), 0);
+}
+
+/// V-20: the first key of full membership, or the one that was asked for.
+#[test]
+fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
+    let open = |keys: &[u16], pkey, gids: &[Gid]| {
+        let device = FakeDevice::new(&SharedWire::default(), 16);
+        device.set_pkeys(keys);
+        device.set_gids(gids);
+        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        let rail = VerbsRail::open(device, 1, VerbsOptions { pkey, ..options() }, identity)?;
+        Ok((rail.port.partition.index, rail.port.partition.key))
+    };
+    let none = |wanted, limited| Err(VerbsError::Partition { port: 1, wanted, limited });
+    for (keys, wanted, found) in [
+        (&[0xffff][..], None, Ok((0, 0xffff))),
+        (&[0x7fff, 0x8000, 0, 0x8001, 0xffff], None, Ok((3, 0x8001))),
+        (&[0x7fff, 0x0001], None, none(None, Some(0x7fff))),
+        (&[0, 0x8000], None, none(None, None)),
+        (&[0xffff, 0x8001, 0x0002], Some(0x8001), Ok((1, 0x8001))),
+        (&[0xffff, 0x0002, 0x8002], Some(2), Ok((2, 0x8002))),
+        (&[0xffff, 0x0002], Some(2), Ok((1, 0x0002))),
+        (&[0xffff, 0x8001], Some(2), none(Some(2), None)),
+    ] {
+        assert_eq!(open(keys, wanted, &[]), found, "{keys:x?} {wanted:x?}");
+    }
+    // On Ethernet nobody asks, unless somebody wants to.
+    assert_eq!(open(&[0x7fff], None, &[v4(0)]), Ok((0, 0)));
+    assert_eq!(open(&[0xffff], Some(0x7fff), &[v4(0)]), Ok((0, 0xffff)));
+    let words = [(None, Some(0x7fff)), (None, None), (Some(2), None)]
+        .map(|(wanted, limited)| VerbsError::Partition { port: 1, wanted, limited }.to_string());
+    assert!(words[0].contains("limited") && words[0].contains("verbs_pkey=0x7fff"), "{words:?}");
+    assert!(words[1].contains("no partition") && words[2].contains("0x0002 (verbs_pkey)"), "{words:?}");
+}
+
+/// Set-up messages and connections alike are of the class that was asked for.
+#[test]
+fn everything_is_sent_with_the_level_and_the_class_that_were_asked_for() {
+    let options = VerbsOptions { service_level: 3, traffic_class: 104, ..options() };
+    let mut pair = ethernet(&options);
+    connect(&mut pair);
+    for rail in &pair.rails {
+        let device = rail.device().unwrap();
+        let ways = [vec![device.address().unwrap()], device.ways()].concat();
+        assert_eq!(ways.len(), 2);
+        assert!(ways.iter().all(|way| (way.service_level, way.global.unwrap().traffic_class) == (3, 104)), "{ways:?}");
+    }
 }
