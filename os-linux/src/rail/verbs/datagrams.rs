@@ -80,6 +80,11 @@ impl Datagrams {
         (!self.handles.contains(&Some(handle))).then(|| self.ending.swap_remove(at))
     }
 
+    /// Handles that end with the last message by them.
+    pub fn ending(&self) -> u32 {
+        self.ending.len() as u32
+    }
+
     /// Whether it has given everything back since.
     fn is_empty(&self) -> bool {
         self.free_receives.len() == self.receives && self.free_sends.len() == self.handles.len()

@@ -195,6 +195,11 @@ impl Links {
         self.slots.iter().flatten().filter(has_one).count() as u32
     }
 
+    /// How many of them keep an address handle.
+    pub fn handles(&self) -> u32 {
+        self.slots.iter().flatten().filter(|link| link.handle.is_some()).count() as u32
+    }
+
     /// All numbers in use.
     pub fn numbers(&self) -> Vec<u32> {
         (0..self.slots.len() as u32).filter(|index| self.get(*index).is_some()).collect()

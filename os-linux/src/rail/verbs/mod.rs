@@ -391,6 +391,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             domains: u32::from(self.device.is_open() && self.objects.domain.is_some()),
             registrations: self.registry.len(),
             datagrams: self.datagrams.under_way(),
+            handles: self.links.handles() + self.datagrams.ending(),
         }
     }
 }
