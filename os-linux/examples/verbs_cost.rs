@@ -97,7 +97,7 @@ impl End {
 
     fn connect(&mut self, gid_index: u8, to: &End) -> Outcome<()> {
         let dgid = to.device.gid(1, gid_index).map_err(|why| why.to_string())?;
-        let global = Some(GlobalRoute { dgid, source_index: gid_index, hop_limit: 64 });
+        let global = Some(GlobalRoute { dgid, source_index: gid_index, hop_limit: 64, traffic_class: 0 });
         let address = AddressVector { port: 1, global, ..AddressVector::default() };
         let init =
             QpChange { pkey_index: Some(0), port: Some(1), access: Some(Access::ALL), ..QpChange::to(QpState::Init) };

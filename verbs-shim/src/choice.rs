@@ -4,7 +4,7 @@ use std::{error, fmt};
 
 use crate::Context;
 use crate::error::QueryError;
-use crate::gid::{GidEntry, GidKind};
+use crate::gid::GidEntry;
 use crate::port::{LinkLayer, Port, PortState};
 
 /// A port that can be used, and the GID to use it by.
@@ -77,13 +77,7 @@ impl Context {
         let used = self.gids(&port).map_err(ChoiceError::Query)?;
         let found = match gid_index {
             Some(index) => used.iter().find(|entry| entry.index == u32::from(index)),
-            None if port.link_layer == LinkLayer::Ethernet => {
-                used.iter().filter(|it| it.index < 256).max_by_key(|it| {
-                    // Of equals the last is taken: so the earliest must be greatest.
-                    (reach(it), std::cmp::Reverse(it.index))
-                })
-            }
-            None => used.first(),
+            None => GidEntry::best(&used, port.link_layer),
         };
         match found.and_then(|entry| u8::try_from(entry.index).ok()) {
             Some(gid_index) => Ok(Choice { port, gid_index }),
@@ -125,12 +119,6 @@ impl Context {
             _ => Err(ChoiceError::NoActivePort { device: self.name().to_owned(), ports: seen }),
         }
     }
-}
-
-/// How far a RoCE GID reaches.
-fn reach(entry: &GidEntry) -> (bool, bool, bool) {
-    let link_local = entry.gid.0[..2] == [0xfe, 0x80];
-    (entry.kind != Some(GidKind::RoceV1), entry.gid.ipv4().is_some(), !link_local)
 }
 
 impl ChoiceError {

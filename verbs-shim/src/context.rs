@@ -1,12 +1,13 @@
 //! An open device: its attributes, ports and GID tables.
 
 use std::fmt;
+use std::path::Path;
 
 use rdma_core_sys::{self as sys, ibv_device_attr};
 
 use crate::error::{Query, QueryError};
 use crate::ffi::{self, Handle};
-use crate::gid::{GidEntry, Guid};
+use crate::gid::{self, GidEntry, Guid};
 use crate::offers::Offers;
 use crate::port::{LinkLayer, Port};
 
@@ -72,38 +73,8 @@ impl Context {
 
     /// The entries of a port's GID table that are in use, in ascending order.
     pub fn gids(&self, port: &Port) -> Result<Vec<GidEntry>, QueryError> {
-        if let Some(entries) = self.gid_table(port) {
-            return Ok(entries);
-        }
-        let mut entries = Vec::new();
-        for index in 0..port.gid_table_len {
-            match self.handle.query_gid(port.number, index) {
-                Ok(Some(entry)) => {
-                    let typed = self.handle.tells_gid_types() || port.link_layer != LinkLayer::Ethernet;
-                    entries.push(GidEntry::new(index, &entry, typed));
-                }
-                Ok(None) => {}
-                Err(error) => return Err(self.failed(Query::Gid { port: port.number, index }, error)),
-            }
-        }
-        Ok(entries)
-    }
-
-    /// The same for the whole device at once, where library, kernel and device go along; a table has a thousand entries,
-    /// and asking for each is a system call. What does not work here is told by asking for each.
-    fn gid_table(&self, port: &Port) -> Option<Vec<GidEntry>> {
-        let ports = self.handle.query_device().ok()?.phys_port_cnt;
-        // Of a port that does not answer nothing is known; if it has entries in use, there is no room for them.
-        let answers = (1..=ports).filter(|number| *number != port.number).map(|number| self.handle.query_port(number));
-        let others = answers.filter_map(|attr| u32::try_from(attr.ok()?.gid_tbl_len).ok());
-        let room = others.fold(u64::from(port.gid_table_len), |room, entries| room + u64::from(entries));
-        let room = usize::try_from(room).ok().filter(|room| (1..=GIDS_MAX).contains(room))?;
-        let table = self.handle.query_gid_table(room)?.ok()?;
-        let of_port =
-            table.iter().filter(|entry| entry.port_num == u32::from(port.number) && entry.gid != Default::default());
-        let mut entries: Vec<_> = of_port.map(|entry| GidEntry::new(entry.gid_index, entry, true)).collect();
-        entries.sort_by_key(|entry| entry.index);
-        Some(entries)
+        let failed = |(index, error)| self.failed(Query::Gid { port: port.number, index }, error);
+        gids(&self.handle, &self.name, port).map_err(failed)
     }
 
     fn failed(&self, what: Query, error: std::io::Error) -> QueryError {
@@ -115,6 +86,46 @@ impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context").field("name", &self.name).finish_non_exhaustive()
     }
+}
+
+/// The entries of a port's GID table that are in use, in ascending order; an error with the index of the entry that can't be
+/// asked for.
+pub(crate) fn gids(handle: &Handle, device: &str, port: &Port) -> Result<Vec<GidEntry>, (u32, std::io::Error)> {
+    if let Some(entries) = gid_table(handle, port) {
+        return Ok(entries);
+    }
+    let mut entries = Vec::new();
+    for index in 0..port.gid_table_len {
+        match handle.query_gid(port.number, index) {
+            Ok(Some(entry)) => {
+                let typed = handle.tells_gid_types() || port.link_layer != LinkLayer::Ethernet;
+                let mut entry = GidEntry::new(index, &entry, typed);
+                // RoCE v1 and v2 have entries with the same GID, and don't reach each other.
+                entry.kind = entry.kind.or_else(|| gid::kind_in(Path::new(gid::SYSFS), device, port.number, index));
+                entries.push(entry);
+            }
+            Ok(None) => {}
+            Err(error) => return Err((index, error)),
+        }
+    }
+    Ok(entries)
+}
+
+/// The same for the whole device at once, where library, kernel and device go along; a table has a thousand entries,
+/// and asking for each is a system call. What does not work here is told by asking for each.
+fn gid_table(handle: &Handle, port: &Port) -> Option<Vec<GidEntry>> {
+    let ports = handle.query_device().ok()?.phys_port_cnt;
+    // Of a port that does not answer nothing is known; if it has entries in use, there is no room for them.
+    let answers = (1..=ports).filter(|number| *number != port.number).map(|number| handle.query_port(number));
+    let others = answers.filter_map(|attr| u32::try_from(attr.ok()?.gid_tbl_len).ok());
+    let room = others.fold(u64::from(port.gid_table_len), |room, entries| room + u64::from(entries));
+    let room = usize::try_from(room).ok().filter(|room| (1..=GIDS_MAX).contains(room))?;
+    let table = handle.query_gid_table(room)?.ok()?;
+    let of_port =
+        table.iter().filter(|entry| entry.port_num == u32::from(port.number) && entry.gid != Default::default());
+    let mut entries: Vec<_> = of_port.map(|entry| GidEntry::new(entry.gid_index, entry, true)).collect();
+    entries.sort_by_key(|entry| entry.index);
+    Some(entries)
 }
 
 /// What a device is and can do (`ibv_query_device`): the part that decides how it is used.
@@ -154,6 +165,9 @@ pub struct DeviceAttributes {
     pub reads_served_max: u32,
     /// RDMA reads and atomics that one queue pair may have under way.
     pub reads_asked_max: u32,
+    /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its local CA ACK delay);
+    /// 0: it doesn't say.
+    pub ack_delay: u8,
     /// How far its atomics reach.
     pub atomics: AtomicReach,
     /// It has extended reliable connections.
@@ -195,6 +209,7 @@ impl From<&ibv_device_attr> for DeviceAttributes {
             shared_requests_max: limit(attr.max_srq_wr),
             reads_served_max: limit(attr.max_qp_rd_atom),
             reads_asked_max: limit(attr.max_qp_init_rd_atom),
+            ack_delay: attr.local_ca_ack_delay.min(31),
             atomics: match attr.atomic_cap {
                 sys::IBV_ATOMIC_NONE => AtomicReach::None,
                 sys::IBV_ATOMIC_HCA => AtomicReach::Device,

@@ -69,7 +69,7 @@ impl Testbed for DeviceBed {
             return Ok(plain);
         }
         let dgid = device.gid(number, self.choice.gid_index).map_err(|error| error.to_string())?;
-        let route = GlobalRoute { dgid, source_index: self.choice.gid_index, hop_limit: HOPS };
+        let route = GlobalRoute { dgid, source_index: self.choice.gid_index, hop_limit: HOPS, traffic_class: 0 };
         Ok(AddressVector { global: Some(route), ..plain })
     }
 

@@ -23,7 +23,7 @@ use crate::bootstrap::JobKey;
 use crate::place::{Device, Numbers};
 use crate::rail::verbs::{Identity, SrqSizes, VerbsError, VerbsOptions, VerbsRail, XrcOptions};
 use crate::random;
-use crate::settings::{SRQ_SIZE_MAX, Settings, Source, Xrc, parse_bytes};
+use crate::settings::{SRQ_SIZE_MAX, Settings, Source, Xrc, parse_bytes, parse_pkey};
 
 /// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
 const EVENT_INTERVAL: u32 = 64;
@@ -31,6 +31,9 @@ const EVENT_INTERVAL: u32 = 64;
 /// it has no use for a late choice between rails, and each completion that is waited for by itself, for the next part to be
 /// given, costs a sleep, a wake-up and another start of its tasks (`conformance/BENCHMARKS.md`).
 const SOFTWARE_FEED_TIME: Nanos = Nanos(5_000_000);
+
+/// The longest time for an acknowledgment that nobody asked for: 4.096 us * 2^18, about a second.
+const ACK_TIMEOUT_MAX: u8 = 18;
 
 /// Why a verbs rail can't be opened.
 #[derive(Debug)]
@@ -232,6 +235,9 @@ fn open_one(
     let choice = context.choose(want.port, want.gid_index).map_err(|why| (plain.clone(), RailError::Choice(why)))?;
     let name = format!("verbs:{}/{}", want.device, choice.port.number);
     let relaxed = settings.verbs_relaxed_ordering;
+    // A device that can't be asked for this is told so below.
+    let ack_delay = context.attributes().map_or(0, |attributes| attributes.ack_delay);
+    let ack_timeout = ack_timeout(settings, ack_delay);
     let device = prepared(context, relaxed).map_err(|why| (name.clone(), RailError::Query(why)))?;
     if settings.verbs_xrc == Xrc::On && !device.limits().xrc {
         return Err((name, RailError::Rail(VerbsError::NoXrc { device: want.device.clone() })));
@@ -253,10 +259,13 @@ fn open_one(
         registrations_max: settings.verbs_registrations,
         on_demand: settings.verbs_on_demand,
         moderation: moderation(settings),
-        ack_timeout: settings.verbs_ack_timeout,
+        ack_timeout,
+        pkey: settings.verbs_pkey.as_deref().and_then(parse_pkey),
+        service_level: settings.verbs_service_level,
+        traffic_class: settings.verbs_traffic_class,
         retry_count: settings.verbs_retries,
         handshake_timeout: settings.handshake_timeout,
-        gid_index: choice.gid_index,
+        gid_index: want.gid_index,
         xrc: file.as_ref().map(|file| XrcOptions { sizes, ..XrcOptions::new(file.descriptor(), file.id()) }),
         numa_distance: place.numa_distance,
         feed_time_min: if place.hca.is_none() { SOFTWARE_FEED_TIME } else { Nanos(0) },
@@ -299,6 +308,16 @@ fn domain_for<F>(
         }
     }
     Ok(domain.clone())
+}
+
+/// Who waits for less than an acknowledgment may take sends again what has arrived. The peers' devices matter, of which ours
+/// is taken for one. Where that is long, a dead peer is noticed late: the most that is waited by itself is a second, eight times.
+fn ack_timeout(settings: &Settings, ack_delay: u8) -> u8 {
+    let own = settings.verbs_ack_timeout;
+    match settings.source("verbs_ack_timeout") {
+        Source::Default => own.max(ack_delay.saturating_add(1).min(ACK_TIMEOUT_MAX)),
+        _ => own,
+    }
 }
 
 /// A period that is no whole number of microseconds is a little longer.
@@ -354,6 +373,29 @@ mod tests {
             assert_eq!(domain_for(xrc, true, "a", &mut one, || Ok(3)).unwrap().as_deref(), Some(&3));
         }
         assert_eq!(domain_for(Xrc::On, true, "a", &mut one, never).unwrap().as_deref(), Some(&3));
+    }
+
+    #[test]
+    fn acknowledgments_are_waited_for_as_long_as_they_may_take_unless_somebody_knows_better() {
+        let mut settings = Settings::default();
+        let waited = |settings: &Settings| [0, 13, 14, 16, 17, 31].map(|delay| ack_timeout(settings, delay));
+        assert_eq!(waited(&settings), [14, 14, 15, 17, 18, 18]);
+        settings.set("verbs_ack_timeout", "14").unwrap();
+        assert_eq!(waited(&settings), [14; 6]);
+    }
+
+    #[test]
+    fn a_partition_key_is_written_as_people_write_it() {
+        let keys = ["0x8001", "0x1", "32769", "1", "0XFFFF"].map(parse_pkey);
+        assert_eq!(keys, [Some(1), Some(1), Some(1), Some(1), Some(0x7fff)]);
+        let mut settings = Settings::default();
+        for wrong in ["0x8000", "0", "0x10000", "65536", "-1", "+1", "8001h"] {
+            assert!(settings.set("verbs_pkey", wrong).is_err(), "{wrong}");
+        }
+        settings.set("verbs_pkey", "0x8001").unwrap();
+        assert!(
+            settings.set("verbs_service_level", "16").is_err() && settings.set("verbs_traffic_class", "256").is_err()
+        );
     }
 
     /// V-17: the words of the setting, and what is wrong with them, said with the setting's name.

@@ -127,8 +127,10 @@ pub struct RailUsage {
     pub domains: u32,
     /// Registrations of payload memory, those kept for later included; the rail's own buffers not.
     pub registrations: u32,
-    /// Datagrams on their way out, each of which holds an address handle.
+    /// Datagrams on their way out.
     pub datagrams: u32,
+    /// Address handles: those of connections, and those of datagrams on their way out that are no connection's any more.
+    pub handles: u32,
 }
 
 /// Why a peer's address can't be used.

@@ -199,8 +199,19 @@ pub(super) static KNOBS: &[Knob] = &[
         "Whether large messages may go by remote reads."),
     knob!(verbs_registrations: number u32, count(0, 1 << 20),
         "Pieces of payload memory that a verbs rail has registered at once; 0: none, payload goes through buffers."),
+    knob!(verbs_pkey: word
+        Kind::Word {
+            what: "a partition key, as 0x8001 or 32769, of which the top bit does not matter and the others are not all 0",
+            empty: "the first of which the port is a full member",
+            fits: is_pkey,
+        },
+        "InfiniBand partition of verbs rails; the same in all processes."),
+    knob!(verbs_service_level: number u8, count(0, 15),
+        "Service level of all that verbs rails send; on Ethernet the priority, 0 to 7."),
+    knob!(verbs_traffic_class: number u8, count(0, 255),
+        "Traffic class of all that verbs rails send over Ethernet: four times the DSCP, and the ECN bits."),
     knob!(verbs_ack_timeout: number u8, count(1, 31),
-        "Time that a verbs device waits for an acknowledgment: 4.096 us times 2 to the power of this."),
+        "Time that a verbs device waits for an acknowledgment: 4.096 us times 2 to the power of this. Unless it is set, one more than the device says that its own acknowledgments may take, where that is more, up to 18."),
     knob!(verbs_retries: number u8, count(0, 7),
         "How often a verbs device sends again what was not acknowledged."),
     knob!(verbs_relaxed_ordering: switch,
@@ -372,6 +383,17 @@ fn is_interface(word: &str) -> bool {
 /// Eight of them at most: the driver looks, for more is wrong by XRC alone.
 fn is_srq_size(word: &str) -> bool {
     word == SRQ_SIZE_MAX || parse_bytes(word).is_ok_and(|bytes| (256..=16 << 20).contains(&bytes))
+}
+
+/// A partition key as people write it, without its top bit.
+pub(crate) fn parse_pkey(word: &str) -> Option<u16> {
+    let hex = word.strip_prefix("0x").or(word.strip_prefix("0X"));
+    let key = hex.map_or_else(|| word.parse(), |digits| u16::from_str_radix(digits, 16)).ok()?;
+    Some(key & 0x7fff).filter(|key| *key != 0 && !word.contains('+'))
+}
+
+fn is_pkey(word: &str) -> bool {
+    parse_pkey(word).is_some()
 }
 
 fn is_device(word: &str) -> bool {

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub use error::{Problem, SettingsError, Source};
+pub(crate) use knobs::parse_pkey;
 use knobs::{KNOBS, Knob};
 use rerail_core::config::{Config, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
@@ -77,6 +78,9 @@ pub struct Settings {
     pub verbs_write: bool,
     pub verbs_read: bool,
     pub verbs_registrations: u32,
+    pub verbs_pkey: Option<String>,
+    pub verbs_service_level: u8,
+    pub verbs_traffic_class: u8,
     pub verbs_ack_timeout: u8,
     pub verbs_retries: u8,
     pub verbs_relaxed_ordering: bool,
@@ -168,6 +172,9 @@ impl Default for Settings {
             verbs_write: true,
             verbs_read: true,
             verbs_registrations: 1024,
+            verbs_pkey: None,
+            verbs_service_level: 0,
+            verbs_traffic_class: 0,
             verbs_ack_timeout: 14,
             verbs_retries: 7,
             verbs_relaxed_ordering: true,

@@ -62,6 +62,7 @@ fn other_values(knob: &Knob) -> Vec<Value> {
             vec![Value::List(vec!["256".into(), "16M".into(), "max".into()]), Value::List(vec![])]
         }
         Kind::List { .. } => vec![Value::List(vec!["eth0".into(), "10.0.0.7".into()]), Value::List(vec![])],
+        Kind::Word { .. } if knob.name == "verbs_pkey" => vec![Value::Word(Some("0x8001".into())), Value::Word(None)],
         Kind::Word { .. } => vec![Value::Word(Some("host-7".into())), Value::Word(None)],
     }
 }

@@ -45,6 +45,9 @@ pub struct Functions {
     /// `ibv_query_gid`: -1 on failure. An empty entry is all zero.
     pub query_gid:
         unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, gid: *mut ibv_gid) -> c_int,
+    /// `ibv_query_pkey`: -1 on failure. The key is big-endian.
+    pub query_pkey:
+        Option<unsafe extern "C" fn(context: *mut ibv_context, port_num: u8, index: c_int, pkey: *mut u16) -> c_int>,
     /// `_ibv_query_gid_ex`: errno, `ENODATA` for an empty entry. Absent before rdma-core 33.
     pub query_gid_ex: Option<
         unsafe extern "C" fn(
@@ -202,6 +205,7 @@ impl Functions {
                 query_device: required(handle, c"ibv_query_device", V1_1)?,
                 query_port: required(handle, c"ibv_query_port", V1_1)?,
                 query_gid: required(handle, c"ibv_query_gid", V1_1)?,
+                query_pkey: find(handle, c"ibv_query_pkey", V1_1),
                 query_gid_ex: find(handle, c"_ibv_query_gid_ex", V1_11),
                 query_gid_table: find(handle, c"_ibv_query_gid_table", V1_11),
                 fork_init: find(handle, c"ibv_fork_init", V1_1),

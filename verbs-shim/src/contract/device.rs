@@ -4,11 +4,11 @@
 use std::os::fd::BorrowedFd;
 
 use super::{
-    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Limits, ModifyError,
-    Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError, SendRequest,
-    Srq, SrqId, SrqInit, XrcdFile, XrcdId,
+    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Kind, Limits,
+    ModifyError, Mr, MrId, PdId, PollError, PostError, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest, RegisterError,
+    SendRequest, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
-use crate::{Gid, Moderation, Offers, Port};
+use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 /// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made with it.
 pub trait Device {
@@ -24,6 +24,27 @@ pub trait Device {
     fn port(&self, port: u8) -> Result<Port, CreateError>;
     /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError>;
+    /// An entry of a port's table of partition keys: the top bit says whether the membership is full, 15 bits name the
+    /// partition; 0 where the entry is not in use (InfiniBand specification, 10.9). Unless a device says otherwise, there is
+    /// the default partition alone.
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
+        let _ = port;
+        match index {
+            0 => Ok(0xffff),
+            _ => Err(CreateError::OutOfRange { what: Kind::Pkey, value: index.into(), min: 0, max: 0 }),
+        }
+    }
+    /// The entries of a port's table of GIDs that are in use, in ascending order, as far as address handles can name them.
+    fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
+        let mut used = Vec::new();
+        for index in 0..self.port(port)?.gid_table_len.min(256) {
+            let gid = self.gid(port, index as u8)?;
+            if gid != Gid::default() {
+                used.push(GidEntry { index, gid, kind: None, interface: None });
+            }
+        }
+        Ok(used)
+    }
 
     /// Makes a protection domain.
     fn alloc_pd(&mut self) -> Result<PdId, CreateError>;
@@ -106,6 +127,12 @@ pub trait Device {
 
     /// Makes an address handle, for datagrams.
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError>;
+    /// How long the last address given to [`create_ah`](Self::create_ah), or with a change to
+    /// [`modify_qp`](Self::modify_qp), kept the calling processor, in nanoseconds, whether it was found or not; 0: not known.
+    /// On Ethernet the kernel asks for the neighbour meanwhile.
+    fn address_ns(&self) -> u64 {
+        0
+    }
     /// Destroys it; requests that name it are through.
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError>;
 

@@ -26,6 +26,8 @@ pub enum Kind {
     Port,
     /// Entry of a table of GIDs.
     Gid,
+    /// Entry of a table of partition keys.
+    Pkey,
     /// Depth of a queue.
     Depth,
     /// Number of pieces of memory.
@@ -262,6 +264,7 @@ impl fmt::Display for Kind {
             Kind::Xrcd => "XRC domain",
             Kind::Port => "port",
             Kind::Gid => "GID index",
+            Kind::Pkey => "partition key index",
             Kind::Depth => "queue depth",
             Kind::Sges => "number of memory pieces",
             Kind::InlineBytes => "number of inline bytes",

@@ -118,6 +118,8 @@ pub struct GlobalRoute {
     pub source_index: u8,
     /// Hop limit.
     pub hop_limit: u8,
+    /// Traffic class; on Ethernet the IP header's, of which the upper six bits are the DSCP.
+    pub traffic_class: u8,
 }
 
 /// An attribute of a queue pair, by the name that `ibv_modify_qp` has for its mask bit.

@@ -185,6 +185,15 @@ impl Handle {
         })
     }
 
+    /// One entry of a port's table of partition keys; `None`: the library has no such function.
+    pub(crate) fn query_pkey(&self, port: u8, index: u16) -> Option<io::Result<u16>> {
+        let query_pkey = self.functions.query_pkey?;
+        let mut key = 0;
+        // SAFETY: the context is open; the function writes 2 bytes.
+        let found = check(unsafe { query_pkey(self.context.as_ptr(), port, index.into(), &mut key) });
+        Some(found.map(|()| u16::from_be(key)))
+    }
+
     /// One entry of a port's GID table; `None`: it is empty. Before rdma-core 33 an entry's type is not told: 0.
     pub(crate) fn query_gid(&self, port: u8, index: u32) -> io::Result<Option<ibv_gid_entry>> {
         let mut entry = ibv_gid_entry { gid_index: index, port_num: port.into(), ..Default::default() };

@@ -123,9 +123,14 @@ impl Handle {
 
     pub(crate) fn create_cq(&self, depth: u32, channel: &Channel, name: u32) -> io::Result<Cq> {
         let depth = c_int::try_from(depth).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the context is open, the channel is live; vector 0 is there always.
-        made(unsafe { (self.functions.create_cq)(self.context.as_ptr(), depth, tag(name), channel.0.as_ptr(), 0) })
-            .map(Cq)
+        // SAFETY: the context is open; nobody writes the field after that.
+        let vectors = unsafe { (&raw const (*self.context.as_ptr()).num_comp_vectors).read() };
+        // Interrupts of a node's processes go to as many processors as the device serves, not all to one.
+        let vector =
+            u32::try_from(vectors).ok().and_then(|vectors| std::process::id().checked_rem(vectors)).unwrap_or(0);
+        let (context, channel, vector) = (self.context.as_ptr(), channel.0.as_ptr(), vector.cast_signed());
+        // SAFETY: the context is open, the channel is live, the vector is below their number or 0.
+        made(unsafe { (self.functions.create_cq)(context, depth, tag(name), channel, vector) }).map(Cq)
     }
 
     /// `events`: how many of its completion events were read.
@@ -249,13 +254,6 @@ impl Handle {
         // SAFETY: a queue pair just made; its number is written by nobody afterwards.
         let number = unsafe { (&raw const (*qp.as_ptr()).qp_num).read() };
         let qp = Qp(qp);
-        // Not every driver tells at making what it has rounded up (rxe).
-        let asked = self.query_qp(&qp, IBV_QP_CAP).map(|attr| attr.cap).unwrap_or_default();
-        let caps = ibv_qp_cap {
-            max_send_wr: caps.max_send_wr.max(asked.max_send_wr),
-            max_recv_wr: caps.max_recv_wr.max(asked.max_recv_wr),
-            ..caps
-        };
         Ok((qp, caps, number))
     }
 

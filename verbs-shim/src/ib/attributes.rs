@@ -127,7 +127,7 @@ pub(super) fn address_to_raw(address: &AddressVector) -> ibv_ah_attr {
             flow_label: 0,
             sgid_index: route.source_index,
             hop_limit: route.hop_limit,
-            traffic_class: 0,
+            traffic_class: route.traffic_class,
         },
         dlid: address.dlid,
         sl: address.service_level,
@@ -148,6 +148,7 @@ fn address(raw: &ibv_ah_attr) -> AddressVector {
             dgid: Gid(raw.grh.dgid.raw),
             source_index: raw.grh.sgid_index,
             hop_limit: raw.grh.hop_limit,
+            traffic_class: raw.grh.traffic_class,
         }),
     }
 }
@@ -220,7 +221,7 @@ mod tests {
     fn what_is_set_comes_back() {
         let bits: std::collections::BTreeSet<_> = Attr::ALL.into_iter().map(bit).collect();
         assert_eq!(bits.len(), Attr::ALL.len());
-        let route = GlobalRoute { dgid: Gid([7; 16]), source_index: 3, hop_limit: 64 };
+        let route = GlobalRoute { dgid: Gid([7; 16]), source_index: 3, hop_limit: 64, traffic_class: 104 };
         let change = QpChange {
             state: None,
             current: None,

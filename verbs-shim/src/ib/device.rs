@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use super::attributes::access_bits;
 use super::{IbDevice, code, create_error, in_range, means_gone};
+use crate::context::gids;
 use crate::contract::*;
-use crate::{Gid, Moderation, Offers, Port};
+use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
 impl Device for IbDevice {
     fn name(&self) -> &str {
@@ -29,12 +30,37 @@ impl Device for IbDevice {
     }
 
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError> {
+        self.has_port(port)?;
+        self.alive()?;
+        let found = self.handle.query_gid(port, index.into());
+        if let Ok(Some(entry)) = found {
+            return Ok(Gid(entry.gid.raw));
+        }
+        // How long the table is, is another question to the device: asked only where it matters.
         let entries = self.port(port)?.gid_table_len;
         in_range(Kind::Gid, index.into(), 0, u64::from(entries).saturating_sub(1))?;
-        match self.handle.query_gid(port, index.into()) {
-            Ok(entry) => Ok(entry.map_or(Gid::default(), |entry| Gid(entry.gid.raw))),
-            Err(error) => Err(create_error(&error)),
+        found.map(|_| Gid::default()).map_err(|error| create_error(&error))
+    }
+
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
+        self.has_port(port)?;
+        self.alive()?;
+        match self.handle.query_pkey(port, index) {
+            None => Err(CreateError::Unsupported { what: "asking for partition keys" }),
+            Some(Ok(key)) => Ok(key),
+            Some(Err(error)) => {
+                let attr = self.handle.query_port(port).map_err(|error| create_error(&error))?;
+                in_range(Kind::Pkey, index.into(), 0, u64::from(attr.pkey_tbl_len).saturating_sub(1))?;
+                Err(create_error(&error))
+            }
         }
+    }
+
+    fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
+        let port = self.port(port)?;
+        let mut entries = gids(&self.handle, &self.name, &port).map_err(|(_, error)| create_error(&error))?;
+        entries.retain(|entry| entry.index < 256);
+        Ok(entries)
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
@@ -161,7 +187,10 @@ impl Device for IbDevice {
     }
 
     fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
-        self.change_qp(qp, change)
+        match change.address {
+            Some(_) => self.timed(|device| device.change_qp(qp, change)),
+            None => self.change_qp(qp, change),
+        }
     }
 
     fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
@@ -182,7 +211,11 @@ impl Device for IbDevice {
     }
 
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
-        self.make_ah(pd, address)
+        self.timed(|device| device.make_ah(pd, address))
+    }
+
+    fn address_ns(&self) -> u64 {
+        self.address_ns
     }
 
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {
@@ -199,5 +232,15 @@ impl Device for IbDevice {
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         Some(self.wait.as_fd())
+    }
+}
+
+impl IbDevice {
+    /// Does something with an address, and notes how long it took.
+    fn timed<T>(&mut self, run: impl FnOnce(&mut Self) -> T) -> T {
+        let begun = Instant::now();
+        let result = run(self);
+        self.address_ns = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        result
     }
 }

@@ -57,6 +57,8 @@ pub struct IbDevice {
     gone: bool,
     /// How long the last registration took.
     registration_ns: u64,
+    /// How long the last address kept us.
+    address_ns: u64,
     pace: EventPace,
     removal: Option<Removal>,
     scratch: Scratch,
@@ -158,6 +160,7 @@ impl IbDevice {
             registration_flags: 0,
             gone: false,
             registration_ns: 0,
+            address_ns: 0,
             pace: EventPace::every(1),
             removal,
             scratch: Scratch::new(),

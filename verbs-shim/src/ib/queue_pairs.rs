@@ -1,11 +1,11 @@
 //! Changing and asking queue pairs and shared receive queues.
 
-use rdma_core_sys::IBV_QP_STATE;
+use rdma_core_sys::{IBV_QP_CAP, IBV_QP_STATE};
 
 use super::attributes::{check_values, every_bit, from_raw, state, to_raw};
 use super::{IbDevice, QpEntry, code, modify_error};
 use crate::contract::{
-    Access, Attrs, CqId, Kind, ModifyError, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
+    Access, Attrs, CqId, Kind, ModifyError, QpCaps, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
 };
 
 impl IbDevice {
@@ -22,9 +22,33 @@ impl IbDevice {
         Ok(state(attr.qp_state))
     }
 
+    /// The state as it was last set is believed where it leads where the change wants to: to ask the device takes as long as
+    /// the change itself. Of XRC targets others know better, and a change without a state goes from wherever it is.
     pub(super) fn change_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
         let entry = self.qp(qp)?;
-        let from = self.state_now(entry)?;
+        if self.gone {
+            return Err(ModifyError::DeviceGone);
+        }
+        let believed = entry.state;
+        let mut refused = None;
+        if entry.kind != QpKind::XrcTarget && change.state.is_some() {
+            match self.change_from(qp, believed, change) {
+                // It may have gone on by itself.
+                Err(why @ (ModifyError::Transition(_) | ModifyError::System { code: libc::EINVAL })) => {
+                    refused = Some(why)
+                }
+                other => return other,
+            }
+        }
+        let from = self.state_now(self.qp(qp)?)?;
+        match refused {
+            Some(why) if from == believed => Err(why),
+            _ => self.change_from(qp, from, change),
+        }
+    }
+
+    fn change_from(&mut self, qp: QpId, from: QpState, change: &QpChange) -> Result<(), ModifyError> {
+        let entry = self.qp(qp)?;
         check_transition(entry.kind, from, change).map_err(ModifyError::Transition)?;
         check_values(change, &self.limits)?;
         let to = change.state.unwrap_or(from);
@@ -56,6 +80,12 @@ impl IbDevice {
         self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))
     }
 
+    /// Its sends that may be open: not every driver tells at making what it has rounded up (rxe).
+    pub(super) fn send_depth(&self, entry: &QpEntry) -> u32 {
+        let told = self.handle.query_qp(&entry.raw, IBV_QP_CAP).map_or(0, |attr| attr.cap.max_send_wr);
+        told.max(entry.caps.send_depth)
+    }
+
     pub(super) fn ask_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {
         let entry = self.qp(qp)?;
         if self.gone {
@@ -66,7 +96,11 @@ impl IbDevice {
         Ok(QpInfo {
             kind: entry.kind,
             state,
-            caps: entry.caps,
+            caps: QpCaps {
+                send_depth: entry.caps.send_depth.max(raw.cap.max_send_wr),
+                recv_depth: entry.caps.recv_depth.max(raw.cap.max_recv_wr),
+                ..entry.caps
+            },
             attributes: from_raw(&raw, entry.set),
             draining: state == QpState::Sqd && raw.sq_draining != 0,
         })

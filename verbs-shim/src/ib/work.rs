@@ -33,7 +33,7 @@ impl IbDevice {
         let ahs = &self.ahs;
         let handle = |request: &SendRequest<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
         if let Err((index, error)) = self.scratch.post_send(&entry.raw, good, handle) {
-            return at(index, refused(error, entry.caps.send_depth));
+            return at(index, refused(error, || self.send_depth(entry)));
         }
         bad.map_or(Ok(()), |(index, why)| at(index, why))
     }
@@ -169,7 +169,7 @@ fn list(
 ) -> Result<(), PostError> {
     let bad = requests.iter().position(|request| request.sges.len() > sges as usize);
     if let Err((index, error)) = post(&requests[..bad.unwrap_or(requests.len())]) {
-        return Err(PostError { index, why: refused(error, depth) });
+        return Err(PostError { index, why: refused(error, || depth) });
     }
     match bad {
         None => Ok(()),
@@ -181,10 +181,10 @@ fn list(
 }
 
 /// Why a provider took no more (`ibv_post_send(3)`: `ENOMEM` is a full queue).
-fn refused(error: i32, depth: u32) -> PostReason {
+fn refused(error: i32, depth: impl FnOnce() -> u32) -> PostReason {
     match error {
         // mlx4 and others return -1 and set `errno`.
-        libc::ENOMEM | -1 => PostReason::Full { depth },
+        libc::ENOMEM | -1 => PostReason::Full { depth: depth() },
         code if means_gone(code) => PostReason::DeviceGone,
         code => PostReason::System { code },
     }

@@ -120,6 +120,53 @@ fn an_illegal_change_never_reaches_the_library() {
     assert_eq!((given, attr.qp_state, attr.port_num, attr.qp_access_flags), (mask, IBV_QPS_INIT, 1, 15));
 }
 
+/// A query is a command to the device, as a change is: the state that was set is believed, until the device refuses.
+#[test]
+fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
+    let (mut device, _, _, qp) = with_qp(QpState::Reset);
+    let queries = || script(|script| std::mem::take(&mut script.queries));
+    assert_eq!(queries(), 0, "nor when it is made");
+    let init =
+        QpChange { pkey_index: Some(0), port: Some(1), access: Some(Access::ALL), ..QpChange::to(QpState::Init) };
+    device.modify_qp(qp, &init).unwrap();
+    assert_eq!(queries(), 0);
+    // It is in error by itself, and says so only when it is to go on.
+    script(|script| {
+        script.state = Some(IBV_QPS_ERR);
+        script.refuse_changes_unless = Some(IBV_QPS_SQE);
+    });
+    let rtr = QpChange {
+        address: Some(AddressVector { port: 1, ..AddressVector::default() }),
+        path_mtu: Some(1024),
+        destination: Some(3),
+        recv_psn: Some(4),
+        reads_served: Some(1),
+        rnr_timer: Some(12),
+        ..QpChange::to(QpState::Rtr)
+    };
+    let error = device.modify_qp(qp, &rtr).unwrap_err();
+    assert!(matches!(error, ModifyError::Transition(_)), "{error:?}");
+    assert_eq!(queries(), 1);
+    // What it refuses in the state that we believe in is its own reason.
+    script(|script| script.state = Some(IBV_QPS_INIT));
+    assert_eq!(device.modify_qp(qp, &rtr), Err(ModifyError::System { code: libc::EINVAL }));
+    // A change of attributes alone goes from where it is.
+    script(|script| (script.state, script.refuse_changes_unless) = (Some(IBV_QPS_RTS), None));
+    queries();
+    device.modify_qp(qp, &QpChange { rnr_timer: Some(3), ..QpChange::default() }).unwrap();
+    assert_eq!((queries(), script(|script| script.changes.last().unwrap().0.qp_state)), (1, IBV_QPS_RTS));
+}
+
+#[test]
+fn partition_keys_are_told_up_to_the_end_of_their_table() {
+    reset();
+    let device = IbDevice::new(open("mlx9_0")).unwrap();
+    assert_eq!([0, 1, 2].map(|index| device.pkey(1, index)), [Ok(0x7fff), Ok(0), Ok(0x8001)]);
+    let error = CreateError::OutOfRange { what: Kind::Pkey, value: 3, min: 0, max: 2 };
+    assert_eq!(device.pkey(1, 3), Err(error));
+    assert!(matches!(device.pkey(3, 0), Err(CreateError::OutOfRange { what: Kind::Port, .. })));
+}
+
 /// Linux has no step from RESET to ERR.
 #[test]
 fn from_reset_to_error_goes_by_way_of_init() {

@@ -125,7 +125,7 @@ fn by_gid(bed: &mut Bed<'_>) -> Check {
         let dgid = bed.device(peer.end).gid(port, 0)?;
         let mut attributes = bed.attributes_to(queue, peer, Terms::USUAL)?;
         if let Some(address) = attributes.address.as_mut().filter(|address| address.global.is_none()) {
-            address.global = Some(GlobalRoute { dgid, source_index: 0, hop_limit: 4 });
+            address.global = Some(GlobalRoute { dgid, source_index: 0, hop_limit: 4, traffic_class: 0 });
         }
         bed.raise(queue, QpState::Rts, &attributes)?;
     }

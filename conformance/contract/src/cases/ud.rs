@@ -255,7 +255,7 @@ fn global_route(bed: &mut Bed<'_>) -> Check {
         // On Ethernet the header may be one of IPv4, which lies elsewhere in the 40 bytes.
         return Err(Failure::Unsupported(Need::Lids));
     }
-    address.global = Some(GlobalRoute { dgid, source_index: 0, hop_limit: 4 });
+    address.global = Some(GlobalRoute { dgid, source_index: 0, hop_limit: 4, traffic_class: 0 });
     let pd = bed.pd(End::A)?;
     let handle = bed.device(End::A).create_ah(pd, &address)?;
     bed.recv(b, 1, &[into.all()])?;

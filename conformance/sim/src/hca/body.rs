@@ -33,6 +33,8 @@ pub(super) struct Header {
     pub destination: u32,
     /// Packet sequence number, 24 bits.
     pub psn: u32,
+    /// Key of the partition that the sender is in.
+    pub pkey: u16,
 }
 
 #[derive(Debug)]

@@ -28,6 +28,8 @@ pub struct HcaOptions {
     pub mtu_bytes: u16,
     /// Entries of each port's table of GIDs; the first holds the port's own.
     pub gids: u8,
+    /// Partition keys of each port, as [`Fault::Pkeys`](super::Fault::Pkeys) has them.
+    pub pkeys: Vec<u16>,
     /// What it costs the processors of processes.
     pub cost: HostCost,
 }
@@ -60,6 +62,7 @@ impl Default for HcaOptions {
             offers: Offers::WHOLE,
             mtu_bytes: 2048,
             gids: 4,
+            pkeys: vec![0xffff],
             cost: HostCost::default(),
         }
     }
@@ -101,8 +104,13 @@ pub(super) struct Hca {
     /// Ports whose ring got work in this entry.
     pub rung: BTreeSet<u8>,
     gids: u8,
+    pkeys: Vec<u16>,
     /// What the last registration took of its process.
     pub registration_ns: u64,
+    /// What the last address took of its process.
+    pub address_ns: u64,
+    /// Addresses that were looked for: those of handles and of queue pairs.
+    pub searches: u64,
     /// The limit of queue pairs that it was made with; faults lower it for a time.
     qps_max: u32,
 }
@@ -112,6 +120,8 @@ pub(super) struct Hca {
 pub(super) struct HcaPort {
     pub id: PortId,
     pub gids: Vec<Gid>,
+    /// Partition keys.
+    pub pkeys: Vec<u16>,
     /// As the port itself has noticed.
     pub active: bool,
     /// Queue pairs with something to send, in their turn.
@@ -151,7 +161,10 @@ impl Hca {
             overflowed: Vec::new(),
             rung: BTreeSet::new(),
             gids: options.gids.max(1),
+            pkeys: options.pkeys,
             registration_ns: 0,
+            address_ns: 0,
+            searches: 0,
         }
     }
 
@@ -163,6 +176,7 @@ impl Hca {
         self.ports.push(HcaPort {
             id,
             gids,
+            pkeys: self.pkeys.clone(),
             active: true,
             ring: VecDeque::new(),
             stalled: None,

@@ -171,6 +171,18 @@ impl Device for SimDevice {
         })
     }
 
+    fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
+        self.ask(|hca| {
+            let pkeys = &hca.port(port)?.pkeys;
+            pkeys.get(usize::from(index)).copied().ok_or(CreateError::OutOfRange {
+                what: rerail_verbs::contract::Kind::Pkey,
+                value: index.into(),
+                min: 0,
+                max: pkeys.len() as u64 - 1,
+            })
+        })
+    }
+
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
         self.verb(|hca, _, context| hca.alloc_pd(context))
     }
@@ -279,7 +291,11 @@ impl Device for SimDevice {
     }
 
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
-        self.verb(|hca, _, context| hca.create_ah(context, pd, address))
+        self.verb(|hca, cx, context| hca.create_ah(cx, context, pd, address))
+    }
+
+    fn address_ns(&self) -> u64 {
+        self.fabric.borrow().hca(self.hca).address_ns
     }
 
     fn destroy_ah(&mut self, handle: AhId) -> Result<(), DestroyError> {

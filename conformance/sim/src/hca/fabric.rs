@@ -8,7 +8,9 @@ use rerail_core::time::Time;
 
 use super::body::{Alarm, Body, Header, Landing, Load, Packet, Place, Timer};
 use super::core::{Cx, Hca, HcaOptions};
+use super::modify::are_one_partition;
 use super::processor::Processors;
+use super::qp::Qp;
 use crate::net::{
     BusId, BusModel, HcaId, HcaModel, HostId, LinkModel, LostAt, Net, Outcome, PortId, SubnetId, SubnetModel,
 };
@@ -152,6 +154,11 @@ impl Fabric {
         self.processors.take_spent_ns(owner)
     }
 
+    /// How often an HCA has looked for the way to a port: for a handle, or to connect a queue pair.
+    pub fn searches(&self, hca: HcaId) -> u64 {
+        self.hcas[hca.0 as usize].searches
+    }
+
     /// What an HCA holds.
     pub fn objects(&self, hca: HcaId) -> Objects {
         let hca = &self.hcas[hca.0 as usize];
@@ -240,7 +247,8 @@ impl Fabric {
             }
             let Packet { head, load } = packet;
             let Some(qp) = hca.qp_numbered(head.destination) else { return };
-            if hca.qps.get(qp).is_none_or(|qp| qp.port() != number) {
+            let is_for_it = |qp: &Qp| qp.port() == number && are_one_partition(hca.pkey_of(qp), head.pkey);
+            if !hca.qps.get(qp).is_some_and(|qp| is_for_it(qp)) {
                 return;
             }
             match load {

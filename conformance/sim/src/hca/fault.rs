@@ -4,7 +4,7 @@
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::Gid;
-use rerail_verbs::contract::{AsyncEvent, Limits, Status};
+use rerail_verbs::contract::{AddressVector, AsyncEvent, Limits, Status};
 
 use super::body::{Alarm, Body, Timer};
 use super::core::{Cx, Hca};
@@ -111,6 +111,23 @@ pub enum Fault {
         /// The first entry of its table of GIDs; `None`: as it is.
         gid: Option<Gid>,
     },
+    /// Nobody answers when a device looks for the way to a port, as on Ethernet where the host is dead: a handle is not made
+    /// and a queue pair not changed, and the process has waited for that.
+    Unanswered {
+        /// The device that looks.
+        hca: HcaId,
+        /// LID of the port.
+        lid: u16,
+        /// How long it looks; `None`: it is found again.
+        took: Option<Nanos>,
+    },
+    /// The port has another table of partition keys, which is not empty; an event tells.
+    Pkeys {
+        /// The port.
+        port: PortId,
+        /// Its table: 15 bits of the partition each, and the top bit of full members.
+        table: Vec<u16>,
+    },
     /// The device breaks: everything in it is gone, every verb says so, peers hear nothing.
     Kill {
         /// The device.
@@ -176,6 +193,9 @@ pub enum Fault {
     },
 }
 
+/// `errno` of a neighbour that does not answer.
+const ETIMEDOUT: i32 = 110;
+
 /// The faults of an HCA, and what it has to know for them.
 #[derive(Debug, Default)]
 pub(super) struct HcaFaults {
@@ -184,6 +204,8 @@ pub(super) struct HcaFaults {
     /// Counts failures: a reload belongs to one.
     pub failures: u32,
     pub refuse_registrations: u32,
+    /// Ports to which no way is found, and how long each search takes.
+    pub unanswered: Vec<(u16, Nanos)>,
     pub pinned_bytes: u64,
     pub pinned_max: Option<u64>,
     pub cq_depth_max: Option<u32>,
@@ -280,6 +302,14 @@ impl Fabric {
                     hca.readdress(cx, number);
                 }
             }),
+            Fault::Unanswered { hca, lid, took } => self.on_hca(hca, |hca, _| {
+                hca.faults.unanswered.retain(|(of, _)| *of != lid);
+                hca.faults.unanswered.extend(took.map(|took| (lid, took)));
+            }),
+            Fault::Pkeys { port, ref table } => self.on_port(port, |hca, cx, number| {
+                hca.ports[usize::from(number) - 1].pkeys.clone_from(table);
+                hca.event_to_all(cx, AsyncEvent::PkeyChange(number));
+            }),
             Fault::Kill { hca, reload_after } => self.on_hca(hca, |hca, cx| hca.kill(cx, reload_after)),
             Fault::RefuseRegistrations { hca, count } => {
                 self.on_hca(hca, |hca, _| hca.faults.refuse_registrations += count);
@@ -311,6 +341,18 @@ impl Hca {
                 self.ring(name);
             }
         }
+    }
+
+    /// Looks for a way, for a process that waits meanwhile; the error's number where nobody answers.
+    pub fn search(&mut self, cx: &mut Cx<'_>, context: u32, address: &AddressVector) -> Result<(), i32> {
+        self.searches += 1;
+        let found = self.faults.unanswered.iter().find(|(lid, _)| *lid == address.dlid).map(|(_, took)| *took);
+        self.address_ns = found.map_or(0, |took| took.0);
+        let Some(took) = found else { return Ok(()) };
+        if let Some(context) = self.contexts.get(context) {
+            cx.processors.spend(context.owner, cx.now, took.0.saturating_mul(1_000));
+        }
+        Err(ETIMEDOUT)
     }
 
     /// The device breaks.

@@ -167,7 +167,13 @@ impl Hca {
         rest.is_empty()
     }
 
-    pub fn create_ah(&mut self, context: u32, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError> {
+    pub fn create_ah(
+        &mut self,
+        cx: &mut Cx<'_>,
+        context: u32,
+        pd: PdId,
+        address: &AddressVector,
+    ) -> Result<AhId, CreateError> {
         self.pd_of(context, pd)?;
         self.port(address.port)?;
         self.check_address(address).map_err(|error| match error {
@@ -177,6 +183,7 @@ impl Hca {
             _ => CreateError::Mismatch { why: "the address has a value that is out of range" },
         })?;
         within(Kind::Ah, self.handles.len(), self.limits.ahs)?;
+        self.search(cx, context, address).map_err(|code| CreateError::System { code })?;
         self.pd_of(context, pd)?.users += 1;
         Ok(AhId(self.handles.insert_with(|_| Handle { context, pd: pd.0, address: *address })))
     }

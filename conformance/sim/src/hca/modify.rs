@@ -15,6 +15,9 @@ impl Hca {
         let (kind, from) = (qp.kind, qp.state);
         check_transition(kind, from, change).map_err(ModifyError::Transition)?;
         self.check_values(qp.attributes.port, change)?;
+        if let Some(address) = &change.address {
+            self.search(cx, context, address).map_err(|code| ModifyError::System { code })?;
+        }
         let to = change.state.unwrap_or(from);
         if to == QpState::Reset {
             self.empty(name);
@@ -82,7 +85,9 @@ impl Hca {
         let byte = |value: Option<u8>| value.map(u64::from);
         let word = |value: Option<u32>| value.map(u64::from);
         check("port", byte(change.port), 1, self.ports.len() as u64)?;
-        check("pkey_index", change.pkey_index.map(u64::from), 0, PKEYS - 1)?;
+        let at = change.port.or(port).and_then(|number| self.port(number).ok());
+        let pkeys = at.map_or(1, |port| port.pkeys.len() as u64);
+        check("pkey_index", change.pkey_index.map(u64::from), 0, pkeys - 1)?;
         check("timeout", byte(change.timeout), 0, 31)?;
         check("retry_count", byte(change.retry_count), 0, 7)?;
         check("rnr_retry", byte(change.rnr_retry), 0, 7)?;
@@ -107,6 +112,13 @@ impl Hca {
         Ok(())
     }
 
+    /// The key of the partition that a queue pair is in; 0: in none.
+    pub fn pkey_of(&self, qp: &super::qp::Qp) -> u16 {
+        let port = self.ports.get(usize::from(qp.attributes.port.unwrap_or(1)).wrapping_sub(1));
+        let key = port.and_then(|port| port.pkeys.get(usize::from(qp.attributes.pkey_index.unwrap_or(0))));
+        key.copied().unwrap_or(0)
+    }
+
     /// The values of an address, but for its port.
     pub fn check_address(&self, address: &AddressVector) -> Result<(), ModifyError> {
         let check = |field, value: u64, min: u64, max: u64| match (min..=max).contains(&value) {
@@ -125,8 +137,11 @@ impl Hca {
     }
 }
 
-/// Entries of a port's table of partition keys.
-const PKEYS: u64 = 1;
+/// Whether two keys are of one partition, and one of them of a full member (InfiniBand specification, 10.9.3).
+pub(super) fn are_one_partition(a: u16, b: u16) -> bool {
+    a & 0x7fff == b & 0x7fff && a & 0x7fff != 0 && (a | b) & 0x8000 != 0
+}
+
 /// The greatest LID of one port (InfiniBand specification, 4.1.3).
 const UNICAST_LID_MAX: u64 = 0xbfff;
 

@@ -88,7 +88,7 @@ impl Hca {
         let source_lid = base | u16::from(address.source_path_bits) & ((1 << lmc) - 1);
         let wire_bytes = load.wire_bytes();
         let psn = (psn & PSN_MASK) as u32;
-        let head = Header { source_lid, source_qp: qp.number, destination, psn };
+        let head = Header { source_lid, source_qp: qp.number, destination, psn, pkey: self.pkey_of(qp) };
         let body = Body::Ib(Box::new(Packet { head, load }));
         Some(Frame { from, dlid: address.dlid, wire_bytes, read_bytes, control, first, body })
     }

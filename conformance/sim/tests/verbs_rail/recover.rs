@@ -3,9 +3,10 @@
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_core::time::{Nanos, Time};
+use rerail_linux::auth::JobKey;
 use rerail_linux::rail::verbs::VerbsOptions;
 use rerail_linux::rail::{Piece, Rail};
-use rerail_sim::hca::Fault;
+use rerail_sim::hca::{Fault, HcaOptions};
 use rerail_sim::net::Direction;
 
 use crate::world::{END, World, options};
@@ -300,4 +301,53 @@ fn lost_messages_are_said_again_soon() {
     assert!(lossy < Nanos::from_micros(200), "{lossy:?}");
     let very_lossy = took(&mut world, 3);
     assert!(very_lossy < Nanos::from_micros(1000), "{very_lossy:?}");
+}
+
+/// V-20: rails meet in the partition that both are full members of, whatever stands first in their tables; where the table
+/// changes they follow.
+#[test]
+fn rails_follow_their_partition() {
+    let pkeys = HcaOptions { pkeys: vec![0x7fff, 0, 0x8001], ..HcaOptions::default() };
+    let mut world = World::with([options(2), options(2)], |_| JobKey::new([0x42; 32]), pkeys);
+    world.connect(0, 1);
+    world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+    let tables = [
+        // It stays where it is.
+        (vec![0xffff, 0x8003, 0x8001], &[][..]),
+        (vec![0x7fff, 0x8001, 0x7fff], &[NET_RESET]),
+    ];
+    let change = |world: &mut World, table: &[u16]| {
+        for host in 0..2 {
+            world.hosts[host].sink.down.clear();
+            let port = world.hosts[host].port;
+            world.inject(Fault::Pkeys { port, table: table.to_vec() });
+        }
+    };
+    let talk = |world: &mut World, number: u64| {
+        world.connect(0, 1);
+        world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+        world.hosts[0].send(PeerId(1), number, 700, 700);
+        world.until(|world| world.hosts[1].numbers_from(PeerId(0)).contains(&number));
+        world.settle();
+    };
+    for (number, (table, ends)) in tables.into_iter().enumerate() {
+        change(&mut world, &table);
+        world.settle();
+        for host in &world.hosts {
+            assert!(host.sink.down.iter().map(|(_, why)| why).eq(ends), "{table:x?}: {:?}", host.sink.down);
+        }
+        talk(&mut world, number as u64);
+    }
+    // For a moment there is none: what is posted now gets nowhere.
+    change(&mut world, &[0x7fff]);
+    world.settle();
+    assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
+    world.hosts[0].send(PeerId(1), 9, 700, 700);
+    pass(&mut world, options(2).port_grace);
+    assert!(!world.hosts[1].numbers_from(PeerId(0)).contains(&9));
+    change(&mut world, &[0x8002]);
+    world.settle();
+    assert!(world.hosts.iter().all(|host| host.sink.standing.is_empty()));
+    talk(&mut world, 10);
+    assert!(world.hosts.iter().all(|host| (host.sink.moves, host.sink.resets) == (0, 0)));
 }

@@ -178,3 +178,91 @@ fn pauses_double() {
     let us = |us: &u64| Nanos::from_micros(*us);
     assert_eq!(due, [100, 300, 700, 1500, 3100].iter().map(us).collect::<Vec<_>>());
 }
+
+const TIMED_OUT: RailFault = RailFault::Device { code: 110 };
+
+/// V-18: the device looks for the peer once for the messages of a call and once for the queue pair, however often they are
+/// said; handles end with their links.
+#[test]
+fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
+    let mut world = World::pair(&options(2));
+    let (hca, port) = (world.hosts[0].hca, world.hosts[0].port);
+    world.inject(Fault::Lose { port, packets: 5 });
+    world.connect(0, 1);
+    world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+    let searches = |world: &World| world.fabric.borrow().searches(hca);
+    // By XRC the target is connected too.
+    let connected = 1 + u64::from(END);
+    assert_eq!(searches(&world), connected);
+    assert_eq!(world.fabric.borrow().objects(hca).ahs, 1);
+    // One that nobody answers.
+    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].sink.standing.clear();
+    world.until(|world| !world.is_up(1, 0));
+    world.settle();
+    assert_eq!(world.fabric.borrow().objects(hca).ahs, 0);
+    let before = searches(&world);
+    world.inject(Fault::Lose { port, packets: u32::MAX });
+    world.connect(0, 1);
+    world.until(|world| !world.hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(1), RailFault::TimedOut)]);
+    assert_eq!(searches(&world), before + 1);
+    world.settle();
+    assert!(world.hosts.iter().all(|host| world.fabric.borrow().objects(host.hca).ahs == 0));
+}
+
+/// V-18: a search that nobody answers fails the call with the device's word at once, and keeps the process for a small part
+/// of its time, whatever the core dials: twice as long as it took nothing is tried, then four times, up to sixteen times. A
+/// peer that is heard is called at once again.
+#[test]
+fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
+    let mut world = World::new([options(3), options(3), options(3)]);
+    let (hca, lid) = (world.hosts[0].hca, 17);
+    let took = Nanos::from_millis(1_000);
+    world.inject(Fault::Unanswered { hca, lid, took: Some(took) });
+    let searches = |world: &World| world.fabric.borrow().searches(hca);
+    let mut tried = Vec::new();
+    // As the core does, once a second at most (F-8).
+    for second in 0..70u64 {
+        world.now = Time(1_000) + Nanos::from_millis(second * 1_000);
+        world.fabric.borrow_mut().advance(world.now);
+        let before = searches(&world);
+        world.connect(0, 1);
+        world.step(|host| host == 0);
+        assert_eq!(world.hosts[0].sink.down.pop(), Some((PeerId(1), TIMED_OUT)), "at once");
+        if searches(&world) > before {
+            tried.push(second);
+        }
+    }
+    assert_eq!(tried, [0, 3, 8, 17, 34, 51, 68]);
+    assert_eq!(world.fabric.borrow_mut().take_spent_ns(0), took.0 * tried.len() as u64);
+    // Others are called meanwhile.
+    world.connect(0, 2);
+    world.until(|world| world.is_up(0, 2) && world.is_up(2, 0));
+    // It is there again, and says so.
+    world.inject(Fault::Unanswered { hca, lid, took: None });
+    world.connect(1, 0);
+    world.until(|world| world.is_up(0, 1) && world.is_up(1, 0));
+    world.hosts[0].rail.sever(PeerId(1));
+    world.hosts[0].sink.standing.retain(|peer| *peer != PeerId(1));
+    world.until(|world| !world.is_up(1, 0));
+    let ups = world.hosts[0].sink.up.len();
+    world.connect(0, 1);
+    world.until(|world| world.hosts[0].sink.up.len() > ups && world.is_up(1, 0));
+    assert!(world.hosts[0].sink.down.is_empty());
+}
+
+/// V-18: who is called, and finds no way back, has no connection; nor is it kept for each repetition.
+#[test]
+fn an_answer_that_no_way_leads_to_is_not_tried_again_and_again() {
+    let mut world = World::pair(&options(2));
+    let hca = world.hosts[1].hca;
+    world.inject(Fault::Unanswered { hca, lid: 16, took: Some(Nanos::from_millis(1_000)) });
+    world.connect(0, 1);
+    world.until(|world| !world.hosts[0].sink.down.is_empty());
+    assert_eq!(world.hosts[0].sink.down, [(PeerId(1), RailFault::TimedOut)]);
+    // By RC a call that comes again is answered again, by XRC another target is made for it: its word is taken once.
+    assert_eq!(world.fabric.borrow().searches(hca), u64::from(END));
+    world.settle();
+    assert_eq!(world.qps(), 2);
+}

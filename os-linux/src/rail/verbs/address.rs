@@ -55,10 +55,14 @@ impl Address {
         Ok(Address { ethernet, global, lid, lmc, qp, gid: Gid(gid.to_be_bytes()), domain })
     }
 
-    /// Whether datagrams get from one to the other: the same link, and on InfiniBand the same subnet (a router's LID
-    /// would have to be asked for).
+    /// Whether datagrams get from one to the other: the same link, on InfiniBand the same subnet (a router's LID would have
+    /// to be asked for), and on Ethernet GIDs of one family, both an IPv4 address or neither (V-19).
     pub fn reaches(&self, other: &Address) -> bool {
-        self.ethernet == other.ethernet && (self.ethernet || self.gid.0[..8] == other.gid.0[..8])
+        let alike = match self.ethernet {
+            true => self.gid.ipv4().is_some() == other.gid.ipv4().is_some(),
+            false => self.gid.0[..8] == other.gid.0[..8],
+        };
+        self.ethernet == other.ethernet && alike
     }
 
     /// As set-up messages say it.
@@ -152,5 +156,16 @@ mod tests {
         assert!(HERE.reaches(&other));
         other.gid.0[7] = 1;
         assert!(!HERE.reaches(&other) && !HERE.reaches(&Address { ethernet: true, ..HERE }));
+    }
+
+    /// V-19: a RoCE device has no way from an IPv4 address to another one.
+    #[test]
+    fn address_families_are_apart_on_ethernet() {
+        let v4 = |last| Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, last]);
+        let at = |gid| Address { ethernet: true, lid: 0, lmc: 0, gid, ..HERE };
+        let mut other = at(HERE.gid);
+        other.gid.0[7] = 1;
+        assert!(at(v4(1)).reaches(&at(v4(2))) && at(HERE.gid).reaches(&other));
+        assert!(!at(v4(1)).reaches(&other) && !other.reaches(&at(v4(1))));
     }
 }

@@ -59,7 +59,7 @@ impl<D: Device> VerbsRail<D> {
             // A hint only: who does not hear it finds out when it sends (V-7).
             let attempt = self.attempts;
             let kind = SetupKind::Refusal { answers, reason: Reason::Over, left: Left::default() };
-            self.send_setup(peer, attempt, nonce, kind);
+            let _ = self.send_setup((peer, Some(index)), attempt, nonce, kind);
         }
         match self.device.modify_qp(qp.id, &QpChange::to(QpState::Error)) {
             Ok(()) if had_messages => {
@@ -100,6 +100,9 @@ impl<D: Device> VerbsRail<D> {
         self.registry.fence(&mut *self.device);
         self.release_held(index, None);
         let Some(link) = self.links.remove(index) else { return };
+        if let Some((handle, _)) = link.handle {
+            self.drop_handle(handle);
+        }
         if let Some(entry) = self.peers.get_mut(link.peer).filter(|entry| entry.link == index) {
             entry.link = NO_LINK;
         }

@@ -6,12 +6,14 @@
 //! The queue pair's number is published, so when it fails, the same one is used again: once it has given everything
 //! back, nothing of its earlier life can come any more.
 
+use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
 use rerail_verbs::contract::{
     AhId, Completion, Datagram, Device, Payload, PostError, QpChange, QpState, RecvRequest, SendOp, SendRequest, Sge,
     Status,
 };
 
+use super::link::Phase;
 use super::options::{DATAGRAM_SENDS, ROUTE_HEADER_BYTES};
 use super::wire::{Nonce, SETUP_BYTES_MAX, Setup, SetupKind, mac_of, seal, signed};
 use super::{Tag, VerbsRail};
@@ -24,8 +26,9 @@ const REFILL: usize = 16;
 pub(super) struct Datagrams {
     /// Send buffers that are free.
     free_sends: Vec<u32>,
-    /// Address handles of those that are not.
+    /// Address handles of those that are not, and those among them that end with the last message by them.
     handles: [Option<AhId>; DATAGRAM_SENDS as usize],
+    ending: Vec<AhId>,
     /// Receive buffers that are not posted, and how many there are.
     free_receives: Vec<u32>,
     receives: usize,
@@ -38,6 +41,7 @@ impl Datagrams {
         Datagrams {
             free_sends: (0..DATAGRAM_SENDS).collect(),
             handles: [None; DATAGRAM_SENDS as usize],
+            ending: Vec::new(),
             free_receives: (0..receives.into()).collect(),
             receives: receives.into(),
             failed: false,
@@ -57,6 +61,28 @@ impl Datagrams {
     /// Messages that are on their way out.
     pub fn under_way(&self) -> u32 {
         self.handles.iter().flatten().count() as u32
+    }
+
+    /// Whether a message is under way by a handle, which then ends with it.
+    pub fn keep_while_used(&mut self, handle: AhId) -> bool {
+        let is_used = self.handles.contains(&Some(handle));
+        if is_used && !self.ending.contains(&handle) {
+            self.ending.push(handle);
+        }
+        is_used
+    }
+
+    /// A message is through; its handle, where that ends now.
+    fn through(&mut self, place: u32) -> Option<AhId> {
+        let handle = self.handles.get_mut(place as usize)?.take()?;
+        self.free_sends.push(place);
+        let at = self.ending.iter().position(|ending| *ending == handle)?;
+        (!self.handles.contains(&Some(handle))).then(|| self.ending.swap_remove(at))
+    }
+
+    /// Handles that end with the last message by them.
+    pub fn ending(&self) -> u32 {
+        self.ending.len() as u32
     }
 
     /// Whether it has given everything back since.
@@ -85,28 +111,39 @@ impl<D: Device> VerbsRail<D> {
             if std::mem::take(&mut link.is_saying) {
                 let (peer, nonce, says) = (link.peer, link.nonce, link.says);
                 let attempt = if link.attempt != 0 { link.attempt } else { self.attempts };
-                said += usize::from(self.send_setup(peer, attempt, nonce, says));
+                match self.send_setup((peer, Some(index)), attempt, nonce, says) {
+                    Ok(is_out) => said += usize::from(is_out),
+                    Err(fault) => self.lose_way(index, fault),
+                }
             }
         }
         said
     }
 
-    /// Sends one message, if there is room.
-    pub(super) fn send_setup(&mut self, peer: PeerId, attempt: u32, nonce: Nonce, kind: SetupKind) -> bool {
+    /// There is no way to the peer: a call or an answer has failed (V-18); what a connection that stands has to say is a hint.
+    fn lose_way(&mut self, index: u32, fault: RailFault) {
+        if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Calling | Phase::Called)) {
+            self.fail(index, Some(fault));
+        }
+    }
+
+    /// Sends one message to a peer, if there is room: by the handle of a link, or by one of its own. `Err`: there is no way.
+    pub(super) fn send_setup(
+        &mut self,
+        (peer, link): (PeerId, Option<u32>),
+        attempt: u32,
+        nonce: Nonce,
+        kind: SetupKind,
+    ) -> Result<bool, RailFault> {
         let can = !self.datagrams.failed && self.outage.is_none();
-        let Some(known) = self.peers.get(peer).copied().filter(|_| can) else { return false };
-        let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
-            return false;
-        };
-        let Some(place) = self.datagrams.free_sends.pop() else { return false };
-        let handle = match self.device.create_ah(self.objects.pd, &address) {
-            Ok(handle) => handle,
-            Err(why) => {
-                tracing::debug!(rail = %self.options.name, %why, "no address handle");
-                self.datagrams.free_sends.push(place);
-                return false;
-            }
-        };
+        let Some(known) = self.peers.get(peer).copied().filter(|_| can) else { return Ok(false) };
+        let Some(way) = self.way(peer) else { return Ok(false) };
+        if self.datagrams.free_sends.is_empty() {
+            return Ok(false);
+        }
+        let link = link.filter(|index| self.links.get(*index).is_some());
+        let handle = self.handle_for(&way, link)?;
+        let Some(place) = self.datagrams.free_sends.pop() else { return Ok(false) };
         let identity = &self.identity;
         let setup = Setup {
             rail: self.options.index,
@@ -129,25 +166,22 @@ impl<D: Device> VerbsRail<D> {
             ..SendRequest::new(Tag::DatagramSend.id(place, 0), SendOp::Send { immediate: None }, Payload::Memory(&sges))
         };
         match self.device.post_send(self.objects.ud.id, &[request]) {
-            Ok(()) => {
-                self.datagrams.handles[place as usize] = Some(handle);
-                true
-            }
+            Ok(()) => self.datagrams.handles[place as usize] = Some(handle),
             Err(why) => {
                 tracing::debug!(rail = %self.options.name, %why, "set-up message not sent");
-                let _ = self.device.destroy_ah(handle);
                 self.datagrams.free_sends.push(place);
-                false
             }
         }
+        if link.is_none() {
+            self.drop_handle(handle);
+        }
+        Ok(self.datagrams.handles[place as usize].is_some())
     }
 
     /// A datagram is out, or will never be.
     pub(super) fn datagram_sent(&mut self, place: u32, status: Status) {
-        let Some(handle) = self.datagrams.handles.get_mut(place as usize) else { return };
-        if let Some(handle) = handle.take() {
+        if let Some(handle) = self.datagrams.through(place) {
             let _ = self.device.destroy_ah(handle);
-            self.datagrams.free_sends.push(place);
         }
         match status {
             Status::Success => {}

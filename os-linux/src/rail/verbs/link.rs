@@ -6,7 +6,9 @@ use rerail_core::endpoint::{PostKind, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::HEADER_BYTES_MAX;
-use rerail_verbs::contract::{Access, Device, ModifyError, Qp, QpCaps, QpChange, QpInit, QpKind, QpState};
+use rerail_verbs::contract::{
+    Access, AddressVector, AhId, Device, ModifyError, Qp, QpCaps, QpChange, QpInit, QpKind, QpState,
+};
 
 use super::VerbsRail;
 use super::wire::{Nonce, SetupKind, Terms};
@@ -21,6 +23,8 @@ pub(super) struct Link {
     pub ends: Ends,
     /// Own nonce.
     pub nonce: Nonce,
+    /// What its set-up messages go by, and the way that it is for (V-18).
+    pub handle: Option<(AhId, AddressVector)>,
     /// Own attempt that it belongs to, where it was begun here.
     pub attempt: u32,
     /// The peer's nonce, once it is known.
@@ -66,6 +70,7 @@ impl Link {
             phase: Phase::Calling,
             ends,
             nonce,
+            handle: None,
             attempt: 0,
             theirs: None,
             reads_served: 0,
@@ -190,6 +195,11 @@ impl Links {
         self.slots.iter().flatten().filter(has_one).count() as u32
     }
 
+    /// How many of them keep an address handle.
+    pub fn handles(&self) -> u32 {
+        self.slots.iter().flatten().filter(|link| link.handle.is_some()).count() as u32
+    }
+
     /// All numbers in use.
     pub fn numbers(&self) -> Vec<u32> {
         (0..self.slots.len() as u32).filter(|index| self.get(*index).is_some()).collect()
@@ -249,7 +259,7 @@ impl<D: Device> VerbsRail<D> {
         self.port.inline_bytes = self.port.inline_bytes.min(self.device.limits().inline_bytes as usize);
         let access = Access { remote_write: self.options.write, remote_read: self.options.read, ..Access::LOCAL };
         let change = QpChange {
-            pkey_index: Some(self.options.pkey_index),
+            pkey_index: Some(self.port.partition.index),
             port: Some(self.port.number),
             access: Some(access),
             ..QpChange::to(QpState::Init)
@@ -265,9 +275,7 @@ impl<D: Device> VerbsRail<D> {
 
     /// Ready to receive from the peer's end.
     pub(super) fn ready_to_receive(&mut self, qp: Qp, peer: PeerId, theirs: &Terms) -> Result<(), RailFault> {
-        let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
-            return Err(RailFault::Refused);
-        };
+        let Some(address) = self.way(peer) else { return Err(RailFault::Refused) };
         let change = QpChange {
             address: Some(address),
             path_mtu: Some(self.port.mtu.min(theirs.mtu)),
@@ -294,10 +302,17 @@ impl<D: Device> VerbsRail<D> {
     }
 
     pub(super) fn modify(&mut self, qp: Qp, change: &QpChange) -> Result<(), RailFault> {
-        self.device.modify_qp(qp.id, change).map_err(|why: ModifyError| {
+        if let Some(why) = change.address.as_ref().and_then(|way| self.rests(way)) {
+            return Err(why);
+        }
+        let changed = self.device.modify_qp(qp.id, change).map_err(|why: ModifyError| {
             tracing::debug!(rail = %self.options.name, %why, "queue pair not changed");
             super::codes::of_modify(&why)
-        })
+        });
+        if let Some(way) = &change.address {
+            self.note_search(way, changed);
+        }
+        changed
     }
 }
 

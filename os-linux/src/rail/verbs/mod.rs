@@ -9,6 +9,7 @@
 //! | `options` | sizes and knobs, the slab's layout, why a rail can't be opened |
 //! | `open` | what is made once |
 //! | `address`, `peers` | addresses as published and as kept |
+//! | `ways` | how peers are addressed by the device, and which ways are left alone |
 //! | `wire` | set-up messages, byte for byte |
 //! | `setup` | how connections come about |
 //! | `datagrams` | the queue pair that set-up messages go over |
@@ -18,6 +19,7 @@
 //! | `close` | how connections and the rail end |
 //! | `poll` | one poll: events, completions, and what they set in motion |
 //! | `outage` | a port that is down, or has moved |
+//! | `partition` | which partition key a rail uses |
 //! | `revive` | a device that broke, and is opened again |
 //! | `registry` | registrations of payload memory |
 //! | `srq` | sizes of receive buffers, and how many of each there are |
@@ -40,6 +42,7 @@ mod link;
 mod open;
 mod options;
 mod outage;
+mod partition;
 mod peers;
 mod poll;
 mod receive;
@@ -51,6 +54,7 @@ mod slab;
 mod srq;
 #[cfg(test)]
 mod tests;
+mod ways;
 pub mod wire;
 mod xrc;
 
@@ -82,6 +86,7 @@ use self::registry::Registry;
 use self::revive::{Held, Revival};
 use self::send::Works;
 use self::slab::Slab;
+use self::ways::Ways;
 use self::xrc::Initiators;
 use super::reports::Report;
 use super::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
@@ -94,6 +99,7 @@ pub struct VerbsRail<D: Device> {
     layout: Layout,
     objects: Objects,
     peers: Peers,
+    ways: Ways,
     links: Links,
     /// With XRC.
     initiators: Initiators,
@@ -131,6 +137,8 @@ pub struct VerbsRail<D: Device> {
     round_trip: Option<Nanos>,
     /// The port is down.
     outage: Option<Outage>,
+    /// When the port was asked how it is.
+    looked: Option<Time>,
     /// What the peers know of the port's address (F-12).
     announced: Address,
     /// The device is broken: about to be closed, or closed.
@@ -383,6 +391,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             domains: u32::from(self.device.is_open() && self.objects.domain.is_some()),
             registrations: self.registry.len(),
             datagrams: self.datagrams.under_way(),
+            handles: self.links.handles() + self.datagrams.ending(),
         }
     }
 }

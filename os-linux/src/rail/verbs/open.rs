@@ -15,7 +15,8 @@ use super::address::Address;
 use super::datagrams::Datagrams;
 use super::link::Links;
 use super::options::{DATAGRAM_SENDS, INLINE_BYTES_MAX, SGES_MAX, VerbsError, VerbsOptions, XrcOptions};
-use super::outage;
+use super::outage::{self, gid_of};
+use super::partition::{self, Partition};
 use super::peers::Peers;
 use super::receive::Receives;
 use super::registry::Registry;
@@ -23,6 +24,7 @@ use super::revive::{Held, Revival};
 use super::send::Works;
 use super::slab::Slab;
 use super::srq::QUEUES_MAX;
+use super::ways::Ways;
 use super::xrc::Initiators;
 use super::{Scratch, VerbsRail};
 use crate::auth::JobKey;
@@ -63,6 +65,9 @@ pub(super) struct Objects {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PortFacts {
     pub number: u8,
+    /// Index of the GID in its address.
+    pub gid_index: u8,
+    pub partition: Partition,
     pub address: Address,
     /// Largest packet payload in bytes.
     pub mtu: u16,
@@ -91,12 +96,14 @@ impl<D: Device> VerbsRail<D> {
         if !usable {
             let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
             return Err(match state {
+                PortState::Active if port.address.ethernet => VerbsError::NoGid { port: port.number },
                 PortState::Active => VerbsError::NoLid { port: port.number },
-                _ => VerbsError::Port { port: port.number, state },
+                state => VerbsError::Port { port: port.number, state },
             });
         }
         let mut rail = VerbsRail {
             peers: Peers::new(options.peers, port.address.global),
+            ways: Ways::default(),
             works: Works::new(options.sends),
             receives: Receives::new(&layout.queues),
             datagrams: Datagrams::new(options.datagrams),
@@ -119,6 +126,7 @@ impl<D: Device> VerbsRail<D> {
             nonces: 0,
             round_trip: None,
             outage: None,
+            looked: None,
             announced: port.address,
             broken: false,
             revival: Revival::never(),
@@ -149,7 +157,7 @@ impl<D: Device> VerbsRail<D> {
     pub(super) fn start_datagrams(&mut self) -> Result<(), ModifyError> {
         let ud = self.objects.ud.id;
         let init = QpChange {
-            pkey_index: Some(self.options.pkey_index),
+            pkey_index: Some(self.port.partition.index),
             port: Some(self.port.number),
             qkey: Some(self.port.qkey),
             ..QpChange::to(QpState::Init)
@@ -175,7 +183,7 @@ pub(super) fn make(
     port: u8,
     options: &VerbsOptions,
     (slab, qkey): (&mut Slab, u32),
-    before: Option<&Registry>,
+    before: Option<(&Registry, (u8, Gid))>,
 ) -> Result<Made, VerbsError> {
     let limits = device.limits();
     options.check(&limits)?;
@@ -188,7 +196,9 @@ pub(super) fn make(
         let value = options.path.into();
         return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
     }
-    let gid = device.gid(port, options.gid_index).map_err(made("GID"))?;
+    let partition = partition::choose(device, &attributes, options.pkey)?;
+    let known = before.map(|(_, gid)| gid);
+    let (gid_index, gid) = gid_of(device, &attributes, options.gid_index, known).map_err(made("GID"))?;
     let pd = device.alloc_pd().map_err(made("protection domain"))?;
     let layout = options.layout();
     let cq = device.create_cq(&CqInit { depth: layout.cq_depth }).map_err(made("completion queue"))?;
@@ -216,13 +226,15 @@ pub(super) fn make(
         why => VerbsError::Create { what: "queue pair for datagrams", why },
     })?;
     let mut registry = match before {
-        Some(before) => before.renewed(pd, limits.iova),
+        Some((before, _)) => before.renewed(pd, limits.iova),
         None => Registry::new(pd, limits.iova, options.registry_bounds()),
     };
     registry.set_on_demand(on_demand);
     let base = registry.address(0, layout.bytes);
     slab.register(device, pd, base).map_err(VerbsError::Register)?;
     let port = PortFacts {
+        gid_index,
+        partition,
         address: Address {
             ethernet: Address::is_ethernet(attributes.link_layer),
             global: attributes.needs_global,
@@ -235,7 +247,12 @@ pub(super) fn make(
         },
         ..PortFacts::new(port, &attributes, &limits, options, qkey)
     };
-    Ok(Made { objects: Objects { pd, cq, srqs, domain, ud }, port, registry, usable: outage::is_usable(&attributes) })
+    Ok(Made {
+        objects: Objects { pd, cq, srqs, domain, ud },
+        port,
+        registry,
+        usable: outage::is_usable(&attributes, &gid),
+    })
 }
 
 /// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same host, over
@@ -272,6 +289,8 @@ impl PortFacts {
     fn new(number: u8, port: &Port, limits: &Limits, options: &VerbsOptions, qkey: u32) -> Self {
         PortFacts {
             number,
+            gid_index: 0,
+            partition: Partition::FIRST,
             address: Address {
                 ethernet: false,
                 global: false,

@@ -81,10 +81,19 @@ pub struct VerbsOptions {
     pub numa_distance: u8,
     /// How far ahead it is fed at least: [`RailFacts::feed_time_min`](rerail_core::rail::RailFacts).
     pub feed_time_min: Nanos,
-    /// Index of the partition key.
-    pub pkey_index: u16,
-    /// Index of the port's GID that is published.
-    pub gid_index: u8,
+    /// The partition, by its key, of which the top bit does not matter; `None`: the first of which the port is a full member
+    /// (V-20).
+    pub pkey: Option<u16>,
+    /// Service level of everything that is sent, 0 to 15; on Ethernet a priority, 0 to 7.
+    pub service_level: u8,
+    /// Traffic class of what is sent with a global route; on Ethernet the IP header's, of which the upper six bits are the
+    /// DSCP.
+    pub traffic_class: u8,
+    /// Index of the port's GID that is published; `None`: the one that reaches furthest ([`GidEntry::best`]), and another
+    /// one when that is gone (V-19).
+    ///
+    /// [`GidEntry::best`]: rerail_verbs::GidEntry::best
+    pub gid_index: Option<u8>,
     /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Nanos,
     /// A set-up message that was not answered is sent again after this time at the latest, or after four of the shortest
@@ -182,8 +191,10 @@ impl VerbsOptions {
             place: Place::default(),
             numa_distance: 0,
             feed_time_min: Nanos(0),
-            pkey_index: 0,
-            gid_index: 0,
+            pkey: None,
+            service_level: 0,
+            traffic_class: 0,
+            gid_index: None,
             handshake_timeout: Nanos::from_millis(10_000),
             resend_first: Nanos::from_micros(500),
             resend_max: Nanos::from_millis(500),
@@ -302,6 +313,8 @@ impl VerbsOptions {
         within("sends + receives + datagrams", self.layout().cq_depth.into(), 1, limits.cq_depth.into())?;
         within("memory_bytes", self.layout().bytes, 1, limits.mr_bytes.min(isize::MAX as u64))?;
         within("reads", self.reads.into(), u64::from(self.read), 255)?;
+        within("pkey", self.pkey.map_or(1, |key| u64::from(key & 0x7fff)), 1, 0x7fff)?;
+        within("service_level", self.service_level.into(), 0, 15)?;
         within("ack_timeout", self.ack_timeout.into(), 1, 31)?;
         within("retry_count", self.retry_count.into(), 0, 7)?;
         within("rnr_timer", self.rnr_timer.into(), 0, 31)?;
@@ -368,6 +381,20 @@ pub enum VerbsError {
         /// What.
         what: &'static str,
     },
+    /// The port is in service, and has no GID, or none at the index that was asked for.
+    NoGid {
+        /// Its number.
+        port: u8,
+    },
+    /// The port is a full member of no partition, or no member of that which was asked for.
+    Partition {
+        /// Its number.
+        port: u8,
+        /// The partition that was asked for, 15 bits.
+        wanted: Option<u16>,
+        /// The first key of which it is a limited member.
+        limited: Option<u16>,
+    },
     /// The rail is to connect by XRC, and the device has none.
     NoXrc {
         /// The device.
@@ -420,6 +447,18 @@ impl fmt::Display for VerbsError {
             VerbsError::Port { port, state } => write!(f, "verbs rail: port {port} is {state}"),
             VerbsError::NoLid { port } => write!(f, "verbs rail: port {port} has no LID (a subnet manager gives them)"),
             VerbsError::Lacks { what } => write!(f, "verbs rail: the device has no {what}"),
+            VerbsError::NoGid { port } => write!(f, "verbs rail: port {port} has no such GID in use"),
+            VerbsError::Partition { port, wanted: Some(wanted), .. } => {
+                write!(f, "verbs rail: port {port} is no member of partition {wanted:#06x} (verbs_pkey)")
+            }
+            VerbsError::Partition { port, wanted: None, limited: Some(key) } => write!(
+                f,
+                "verbs rail: port {port} is a limited member only (key {key:#06x}), and limited members don't reach each \
+                 other; the subnet manager's partitions say who is a full one (verbs_pkey={key:#06x}: use it all the same)"
+            ),
+            VerbsError::Partition { port, wanted: None, limited: None } => {
+                write!(f, "verbs rail: port {port} is in no partition")
+            }
             VerbsError::NoXrc { device } => {
                 write!(f, "verbs rail: the device {device} has no XRC (verbs_xrc is on; off or auto connects by RC)")
             }
@@ -451,138 +490,5 @@ impl fmt::Display for VerbsError {
 impl std::error::Error for VerbsError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits {
-        ports: 1,
-        qps: 100,
-        queue_depth: 100,
-        sges: 4,
-        cqs: 1,
-        cq_depth: 1000,
-        mrs: 100,
-        mr_bytes: 1 << 30,
-        pds: 1,
-        srqs: 4,
-        srq_depth: 200,
-        ahs: 100,
-        reads_served: 4,
-        reads_open: 4,
-        inline_bytes: 64,
-        atomics: false,
-        xrc: false,
-        iova: true,
-    };
-
-    #[test]
-    fn the_slab_holds_every_buffer_once() {
-        let options = VerbsOptions { sends: 3, receives: 5, datagrams: 7, ..VerbsOptions::new(1000, 0) };
-        let layout = options.layout();
-        assert_eq!((layout.message % 64, layout.datagram % 64), (0, 0));
-        assert!(layout.message >= u64::from(options.message_bytes()));
-        assert_eq!(layout.bytes, 8 * layout.message + (7 + u64::from(DATAGRAM_SENDS)) * layout.datagram);
-        assert_eq!(layout.sends, 5 * layout.message);
-        assert_eq!(options.memory_bytes(), layout.bytes + 16 * 1000);
-        assert_eq!(layout.cq_depth, 3 + 5 + 7 + DATAGRAM_SENDS);
-        assert_eq!(options.receive_buffers(), [(options.message_bytes(), 5)], "by RC there is one queue");
-    }
-
-    fn with_sizes(sizes: &[u32]) -> VerbsOptions {
-        let xrc = XrcOptions { sizes: SrqSizes::new(sizes), ..XrcOptions::new(3, [1, 2]) };
-        assert!(xrc.sizes.is_some());
-        VerbsOptions { xrc: Some(xrc), ..VerbsOptions::new(2, 0) }
-    }
-
-    /// V-17: several queues take no more than one did, each has as many buffers as the others, and every completion has room.
-    #[test]
-    fn queues_of_all_sizes_share_one_budget() {
-        let one = with_sizes(&[]);
-        let message = one.layout().message;
-        assert_eq!(one.receive_buffers(), [(one.message_bytes(), 128)]);
-        let paper = VerbsOptions { xrc: Some(XrcOptions::new(3, [1, 2])), ..one.clone() };
-        let buffers = paper.receive_buffers();
-        let sizes: Vec<u32> = buffers.iter().map(|(bytes, _)| *bytes).collect();
-        assert_eq!(sizes, [256, 512, 1024, 2048, 4096, 8192, paper.message_bytes()]);
-        let (row, count) = (16_128 + message, buffers[0].1);
-        assert!(buffers.iter().all(|(_, each)| *each == count));
-        assert!(u64::from(count) * row <= 128 * message && u64::from(count + 1) * row > 128 * message);
-        assert!(paper.memory_bytes() <= one.memory_bytes());
-        assert_eq!(paper.layout().cq_depth, 64 + 7 * count + 64 + DATAGRAM_SENDS);
-        let layout = paper.layout();
-        let ends: Vec<u64> = layout.queues.iter().map(Queue::end).collect();
-        assert!(layout.queues.iter().skip(1).zip(&ends).all(|(queue, end)| queue.at == *end));
-        assert_eq!(layout.sends, ends[6]);
-        let small = VerbsOptions { eager_bytes_max: 1024, segment_bytes: 1024, ..paper };
-        let sizes: Vec<u32> = small.receive_buffers().iter().map(|(bytes, _)| *bytes).collect();
-        assert_eq!(sizes, [256, 512, 1024, 1280], "those that are smaller than the longest message");
-        assert_eq!(with_sizes(&[300]).layout().queues[0].stride, 320, "buffers start at cache lines");
-    }
-
-    #[test]
-    fn options_that_do_not_fit_are_named() {
-        let good = VerbsOptions::new(2, 0);
-        assert_eq!(good.check(&LIMITS), Ok(()));
-        for (field, options) in [
-            ("peers", VerbsOptions { peers: 0, ..good.clone() }),
-            ("segment_bytes", VerbsOptions { segment_bytes: 0, ..good.clone() }),
-            ("posts_max", VerbsOptions { posts_max: 101, ..good.clone() }),
-            ("posts_max", VerbsOptions { posts_max: 1, ..good.clone() }),
-            ("sends", VerbsOptions { sends: 0, ..good.clone() }),
-            ("receives", VerbsOptions { receives: 201, ..good.clone() }),
-            ("datagrams", VerbsOptions { datagrams: 0, ..good.clone() }),
-            ("sends + receives + datagrams", VerbsOptions { sends: 1000, ..good.clone() }),
-            ("memory_bytes", VerbsOptions { segment_bytes: 1 << 30, ..good.clone() }),
-            ("reads", VerbsOptions { reads: 0, ..good.clone() }),
-            ("ack_timeout", VerbsOptions { ack_timeout: 0, ..good.clone() }),
-            ("retry_count", VerbsOptions { retry_count: 8, ..good.clone() }),
-            ("rnr_timer", VerbsOptions { rnr_timer: 32, ..good.clone() }),
-            ("sends", VerbsOptions { sends: 101, xrc: Some(XrcOptions::new(3, [1, 2])), ..good.clone() }),
-            (
-                "moderation.period_us",
-                VerbsOptions { moderation: Moderation { count: 2, period_us: 0 }, ..good.clone() },
-            ),
-            ("moderation.count", VerbsOptions { moderation: Moderation { count: 0, period_us: 2 }, ..good.clone() }),
-            ("srq_sizes", with_sizes(&[255])),
-            ("srq_sizes", with_sizes(&[512, 512])),
-            ("srq_sizes", with_sizes(&[512, 256])),
-            ("srq_sizes", with_sizes(&[good.message_bytes()])),
-            ("shared receive queues", with_sizes(&[256, 257, 258, 259])),
-            ("receives", VerbsOptions { receives: 1, ..with_sizes(&[256]) }),
-            ("receives", VerbsOptions { receives: 203, ..with_sizes(&[256]) }),
-            ("resend_first", VerbsOptions { resend_first: Nanos(0), ..good.clone() }),
-            ("reopen_first", VerbsOptions { reopen_first: Nanos(0), ..good.clone() }),
-        ] {
-            match options.check(&LIMITS) {
-                Err(VerbsError::Option { field: named, .. }) => assert_eq!(named, field),
-                other => panic!("{field}: {other:?}"),
-            }
-        }
-    }
-
-    /// What a rail does with payload memory has to be offered, by its transport, and no more.
-    #[test]
-    fn on_demand_needs_what_the_rail_does() {
-        let reads = OnDemand { read: true, ..OnDemand::default() };
-        let offers = Offers { on_demand: reads, on_demand_xrc: OnDemand::default(), moderation: None };
-        let options = |on_demand| VerbsOptions { on_demand, ..VerbsOptions::new(2, 0) };
-        for (on_demand, wanted) in [(OnDemandUse::Never, false), (OnDemandUse::WhereOffered, true)] {
-            assert_eq!(options(on_demand).is_on_demand("a", &Offers::WHOLE), Ok(wanted));
-            assert_eq!(options(on_demand).is_on_demand("a", &offers), Ok(false));
-        }
-        let always = options(OnDemandUse::Always);
-        assert_eq!(always.is_on_demand("a", &Offers::WHOLE), Ok(true));
-        let error = always.is_on_demand("mlx5_0", &offers).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "verbs rail: the device mlx5_0 lacks, for memory registered on demand and RC: remote writes \
-             (verbs_on_demand is on; off or auto pins memory)"
-        );
-        assert_eq!(VerbsOptions { write: false, ..always.clone() }.is_on_demand("a", &offers), Ok(true));
-        let xrc = VerbsOptions { write: false, xrc: Some(XrcOptions::new(3, [1, 2])), ..always.clone() };
-        let error = xrc.is_on_demand("mlx5_0", &offers).unwrap_err();
-        assert!(error.to_string().contains("and XRC: remote reads ("), "{error}");
-        let error = always.is_on_demand("rxe0", &Offers::default()).unwrap_err();
-        assert!(error.to_string().contains("rxe0 lacks") && error.to_string().contains("RC: registration on demand"));
-    }
-}
+#[path = "options_tests.rs"]
+mod tests;

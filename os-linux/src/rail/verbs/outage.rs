@@ -7,12 +7,18 @@
 //! so all connections end at once. Addresses are asked for before each call, too: events may be late, or never come.
 
 use rerail_core::endpoint::RailFault;
-use rerail_core::time::Time;
+use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{CreateError, Device};
-use rerail_verbs::{Port, PortState};
+use rerail_verbs::{Gid, GidEntry, Port, PortState};
 
 use super::address::Address;
+use super::options::VerbsError;
+use super::partition::{self, Partition};
 use super::{VerbsRail, codes};
+
+/// Before a call the port is not asked again that soon: each question is a command to the device, and thousands of peers are
+/// called at once.
+const LOOK_MIN: Nanos = Nanos::from_millis(10);
 
 /// The port is down.
 #[derive(Clone, Copy, Debug)]
@@ -22,12 +28,23 @@ pub(super) struct Outage {
 }
 
 impl<D: Device> VerbsRail<D> {
+    /// Asks how the port is, and where, unless that was just asked.
+    pub(super) fn look_at_port_again(&mut self) {
+        let due = self.looked.is_none_or(|looked| looked + LOOK_MIN <= self.now);
+        if due || self.outage.is_some() {
+            self.look_at_port();
+        }
+    }
+
     /// Asks how the port is, and where.
     pub(super) fn look_at_port(&mut self) {
         let number = self.port.number;
+        self.looked = Some(self.now);
+        let known = (self.port.gid_index, self.port.address.gid);
+        let named = self.options.gid_index;
         let asked =
-            self.device.port(number).and_then(|port| Ok((port, self.device.gid(number, self.options.gid_index)?)));
-        let (port, gid) = match asked {
+            self.device.port(number).and_then(|port| Ok((port, gid_of(&*self.device, &port, named, Some(known))?)));
+        let (port, (gid_index, gid)) = match asked {
             Ok(found) => found,
             Err(CreateError::DeviceGone) => {
                 self.broken = true;
@@ -38,7 +55,7 @@ impl<D: Device> VerbsRail<D> {
                 return;
             }
         };
-        if !is_usable(&port) {
+        if !is_usable(&port, &gid) {
             self.outage.get_or_insert(Outage { until: Some(self.now + self.options.port_grace) });
             return;
         }
@@ -49,13 +66,34 @@ impl<D: Device> VerbsRail<D> {
         self.port.address.lid = self.lid_of(&port);
         (self.port.address.lmc, self.port.address.gid) = (port.lmc, gid);
         self.port.mtu = port.mtu_bytes.unwrap_or(self.port.mtu);
-        let moved = if before.ethernet { before.gid != gid } else { before.lid != self.port.address.lid };
+        let moved = if before.ethernet { known != (gid_index, gid) } else { before.lid != self.port.address.lid };
+        self.port.gid_index = gid_index;
         if moved {
             tracing::info!(rail = %self.options.name, address = %self.port.address, "the port has another address");
             // Others behind the same port have moved with it, and nobody could tell us so.
             let after = self.port.address;
             self.peers.moved(&before, &after);
             self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
+        }
+    }
+
+    /// The port's partition keys have changed: where ours is another one, all queue pairs are in the wrong partition. They
+    /// end, but for the one for datagrams, which keeps its number and so our address (V-20).
+    pub(super) fn look_at_partition(&mut self) {
+        let (number, Partition { index, key }) = (self.port.number, self.port.partition);
+        if key == 0 || self.device.pkey(number, index).is_ok_and(|now| now == key) {
+            return;
+        }
+        let port = self.device.port(number).map_err(|why| VerbsError::Create { what: "port", why });
+        match port.and_then(|port| partition::choose(&*self.device, &port, self.options.pkey)) {
+            Ok(now) => {
+                tracing::warn!(rail = %self.options.name, ?now, "the port has another partition key");
+                self.port.partition = now;
+                self.datagrams.note_failure();
+                self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
+            }
+            // When there is one again, another event tells.
+            Err(why) => tracing::warn!(rail = %self.options.name, %why, "the port has no such partition key any more"),
         }
     }
 
@@ -86,7 +124,31 @@ impl<D: Device> VerbsRail<D> {
     }
 }
 
-/// Whether something can be sent over a port; on InfiniBand, whether it has its LID.
-pub(super) fn is_usable(port: &Port) -> bool {
-    port.state == PortState::Active && (port.lid != 0 || Address::is_ethernet(port.link_layer))
+/// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet, a GID.
+pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
+    let has_place = if Address::is_ethernet(port.link_layer) { *gid != Gid::default() } else { port.lid != 0 };
+    port.state == PortState::Active && has_place
+}
+
+/// The GID of a port that it is used by, and its index (V-19): the one that was named, or the one that was used as long as it
+/// is there, at whatever index, or the best one. Zero: there is none.
+pub(super) fn gid_of(
+    device: &impl Device,
+    port: &Port,
+    named: Option<u8>,
+    known: Option<(u8, Gid)>,
+) -> Result<(u8, Gid), CreateError> {
+    if let Some(index) = named {
+        return Ok((index, device.gid(port.number, index)?));
+    }
+    if let Some((index, gid)) = known.filter(|(_, gid)| *gid != Gid::default())
+        && device.gid(port.number, index).is_ok_and(|now| now == gid)
+    {
+        return Ok((index, gid));
+    }
+    let used = device.gids(port.number)?;
+    let same: Vec<_> = used.iter().filter(|entry| known.is_some_and(|(_, gid)| gid == entry.gid)).copied().collect();
+    let best = GidEntry::best(&same, port.link_layer).or(GidEntry::best(&used, port.link_layer));
+    let found = best.and_then(|entry| Some((u8::try_from(entry.index).ok()?, entry.gid)));
+    Ok(found.unwrap_or((known.map_or(0, |(index, _)| index), Gid::default())))
 }

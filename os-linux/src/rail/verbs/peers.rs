@@ -112,7 +112,7 @@ impl Peers {
     pub fn vector(&self, peer: PeerId, port: u8, path: u8, source_index: u8) -> Option<AddressVector> {
         let entry = self.get(peer)?;
         let gid = self.gids.get(peer.0 as usize).filter(|gid| **gid != Gid::default());
-        let global = gid.map(|&dgid| GlobalRoute { dgid, source_index, hop_limit: HOP_LIMIT });
+        let global = gid.map(|&dgid| GlobalRoute { dgid, source_index, hop_limit: HOP_LIMIT, traffic_class: 0 });
         Some(AddressVector { port, dlid: entry.lid, source_path_bits: path, service_level: 0, global })
     }
 }

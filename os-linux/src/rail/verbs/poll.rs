@@ -149,6 +149,7 @@ impl<D: Device> VerbsRail<D> {
                     tracing::info!(rail = %self.options.name, ?event, "port event");
                     self.look_at_port();
                 }
+                AsyncEvent::PkeyChange(port) if port == self.port.number => self.look_at_partition(),
                 // No queue pair has an alternate path that it could migrate to.
                 _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
             }

@@ -146,8 +146,9 @@ impl<D: Device> VerbsRail<D> {
     fn start(&mut self, mut device: D) -> Result<(), VerbsError> {
         let number = self.port.number;
         let domain = self.port.address.domain;
+        let before = (&self.registry, (self.port.gid_index, self.port.address.gid));
         let Made { objects, mut port, registry, usable } =
-            open::make(&mut device, number, &self.options, (&mut self.slab, self.port.qkey), Some(&self.registry))?;
+            open::make(&mut device, number, &self.options, (&mut self.slab, self.port.qkey), Some(before))?;
         port.address.domain = domain;
         self.device = Held::new(device);
         self.revival.times = self.revival.times.wrapping_add(1);

@@ -47,10 +47,15 @@ impl<D: Device> VerbsRail<D> {
             }
             return;
         }
-        self.look_at_port();
+        self.look_at_port_again();
         if self.broken || self.outage.is_some() {
             let code = if self.broken { codes::BROKEN } else { codes::PORT_DOWN };
             self.reports.push_back(Report::Down(peer, RailFault::Device { code }));
+            return;
+        }
+        // V-18: the next try would keep this process as long as the last one did.
+        if let Some(fault) = self.way(peer).and_then(|way| self.rests(&way)) {
+            self.reports.push_back(Report::Down(peer, fault));
             return;
         }
         self.attempts += 1;
@@ -93,6 +98,9 @@ impl<D: Device> VerbsRail<D> {
     /// is not where it is.
     fn follow(&mut self, from: PeerId, setup: &Setup) {
         self.peers.follow(from, &setup.at, self.port.address.ethernet);
+        if let Some(way) = self.way(from) {
+            self.hear_from(&way);
+        }
     }
 
     /// The PSN of the first packet that a queue pair sends.
@@ -154,7 +162,9 @@ impl<D: Device> VerbsRail<D> {
     fn refuse(&mut self, peer: PeerId, answers: Nonce, reason: Reason) {
         tracing::debug!(rail = %self.options.name, peer = peer.0, ?reason, "connection refused");
         let attempt = self.attempts;
-        self.send_setup(peer, attempt, [0; NONCE_BYTES], SetupKind::Refusal { answers, reason, left: Left::default() });
+        let link = self.peers.get(peer).map(|known| known.link);
+        let refusal = SetupKind::Refusal { answers, reason, left: Left::default() };
+        let _ = self.send_setup((peer, link), attempt, [0; NONCE_BYTES], refusal);
     }
 
     fn handle_request(&mut self, from: PeerId, setup: &Setup, terms: &Terms) {

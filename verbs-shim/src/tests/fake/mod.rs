@@ -64,6 +64,7 @@ pub(super) const FUNCTIONS: Functions = Functions {
     query_device,
     query_port,
     query_gid,
+    query_pkey: Some(query_pkey),
     query_gid_ex: Some(query_gid_ex),
     query_gid_table: Some(query_gid_table),
     reg_mr_iova2: Some(objects::reg_mr_iova2),
@@ -93,6 +94,7 @@ pub(super) const FUNCTIONS: Functions = Functions {
 };
 
 const DEVICES: usize = 2;
+pub(super) const COMP_VECTORS: c_int = 3;
 pub(super) const INFINIBAND_GID: [u8; 16] = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 2, 0xc9, 3, 0, 0, 0x12, 0x34];
 pub(super) const ROCE_GID: [u8; 16] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 7];
 
@@ -169,6 +171,7 @@ unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_context {
     let index = unsafe { index_of(device) };
     table.context.cmd_fd = index as c_int;
     objects::furnish(&mut table.context);
+    table.context.num_comp_vectors = COMP_VECTORS;
     if index == 0 {
         // As of a library that is newer than these declarations.
         table.sz = size_of::<verbs_context>() + 64;
@@ -231,6 +234,7 @@ unsafe extern "C" fn query_port(context: *mut ibv_context, port: u8, attr: *mut 
             attr.max_mtu = IBV_MTU_4096;
             attr.active_mtu = IBV_MTU_2048;
             attr.gid_tbl_len = 3;
+            attr.pkey_tbl_len = 3;
             (attr.lid, attr.flags) = (0x12, world().port_flags);
             attr.sm_lid = 1;
             attr.lmc = 2;
@@ -269,6 +273,20 @@ unsafe extern "C" fn query_gid(context: *mut ibv_context, _port: u8, entry: c_in
     set(|world| world.gid_calls += 1);
     // SAFETY: an open context, and a place for the answer.
     unsafe { (*into).raw = gid((*context).cmd_fd as usize, entry as u32).unwrap_or_default() };
+    0
+}
+
+/// InfiniBand: the default partition's limited membership, nothing, full membership of another one.
+unsafe extern "C" fn query_pkey(context: *mut ibv_context, _port: u8, index: c_int, into: *mut u16) -> c_int {
+    // SAFETY: an open context.
+    let device = unsafe { (*context).cmd_fd as usize };
+    let table: &[u16] = [&[0x7fff_u16, 0, 0x8001][..], &[0xffff]][device];
+    let Some(key) = table.get(index as usize) else {
+        fail::<u16>(libc::ENOENT);
+        return -1;
+    };
+    // SAFETY: a place for the answer.
+    unsafe { *into = key.to_be() };
     0
 }
 

@@ -39,6 +39,10 @@ pub(crate) struct Script {
     pub completions: VecDeque<ibv_wc>,
     /// What `ibv_modify_qp` was called with.
     pub changes: Vec<(ibv_qp_attr, c_int)>,
+    /// How often queue pairs were asked how they are.
+    pub queries: usize,
+    /// A queue pair that is not in this state has gone on by itself: changes are refused.
+    pub refuse_changes_unless: Option<c_int>,
     /// Kind, and the object's name or the port.
     pub events: VecDeque<(c_int, u32)>,
     pub events_acknowledged: usize,
@@ -169,8 +173,9 @@ pub(super) unsafe extern "C" fn create_cq(
     cqe: c_int,
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
-    _vector: c_int,
+    vector: c_int,
 ) -> *mut ibv_cq {
+    assert_eq!(vector, (std::process::id() % super::COMP_VECTORS as u32) as c_int);
     let cq = make("cq", |cq: &mut ibv_cq| {
         (cq.context, cq.cqe, cq.cq_context, cq.channel) = (context, cqe, cq_context, channel);
     });
@@ -249,6 +254,10 @@ pub(super) unsafe extern "C" fn create_qp(pd: *mut ibv_pd, attr: *mut ibv_qp_ini
 pub(super) unsafe extern "C" fn modify_qp(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_int {
     // SAFETY: a live queue pair and whole attributes.
     unsafe {
+        let cur_state = (mask & IBV_QP_CUR_STATE != 0).then_some((*attr).cur_qp_state);
+        if script(|script| script.refuse_changes_unless).is_some_and(|state| cur_state != Some(state)) {
+            return libc::EINVAL;
+        }
         (*qp).state = (*attr).qp_state;
         script(|script| script.changes.push((*attr, mask)));
     }
@@ -262,6 +271,7 @@ pub(super) unsafe extern "C" fn query_qp(
     _mask: c_int,
     _init: *mut ibv_qp_init_attr,
 ) -> c_int {
+    script(|script| script.queries += 1);
     // SAFETY: a live queue pair and a place for the answer.
     unsafe {
         *attr = script(|script| script.changes.last().map(|(attr, _)| *attr)).unwrap_or_default();

@@ -49,7 +49,7 @@ fn a_global_route_is_written_before_the_data() {
     a.fill(0, &[3; 10]);
     let (from, dgid) = (a.device.gid(1, 0).unwrap(), b.device.gid(1, 0).unwrap());
     assert_ne!((from, dgid), (Gid([0; 16]), from));
-    let to = handle(&mut a, 32, Some(GlobalRoute { dgid, source_index: 0, hop_limit: 64 }));
+    let to = handle(&mut a, 32, Some(GlobalRoute { dgid, source_index: 0, hop_limit: 64, traffic_class: 0 }));
     datagram(&mut a, 2, to, b.qp.number, QKEY, 10);
     pair.settle();
     let received = b.received();

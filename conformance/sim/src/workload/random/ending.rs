@@ -127,7 +127,7 @@ fn count(objects: &Objects) -> u64 {
 fn held(rails: impl Iterator<Item = RailUsage>) -> RailUsage {
     rails.fold(RailUsage::default(), |sum, rail| RailUsage {
         registrations: sum.registrations + rail.registrations,
-        datagrams: sum.datagrams + rail.datagrams,
+        handles: sum.handles + rail.handles,
         ..sum
     })
 }
@@ -145,7 +145,7 @@ fn expected(made: &Made, (devices, queue_pairs): (u32, u32), holds: Option<Holds
         // ... one for datagrams.
         qps: queue_pairs.clamp(devices + pairs.least, devices + pairs.most),
         srqs: devices * made.shared_queues,
-        ahs: rails.datagrams,
+        ahs: rails.handles,
         xrcds: devices * made.domains,
         registered_bytes: 0,
     }

@@ -8,7 +8,7 @@ const DEVICES: u32 = 2;
 const RC: Made = Made { shared_queues: 1, domains: 0 };
 
 fn holds() -> Option<Holds> {
-    let rails = RailUsage { registrations: 5, datagrams: 1, ..RailUsage::default() };
+    let rails = RailUsage { registrations: 5, handles: 1, ..RailUsage::default() };
     Some(Holds { rails, pairs: QueuePairs { least: 3, most: 3 } })
 }
 

@@ -41,6 +41,12 @@ struct State {
     inline_given: Option<u32>,
     refusal: Option<(usize, i32)>,
     needs_global: bool,
+    /// Of its port; none: it is InfiniBand.
+    gids: Vec<Gid>,
+    /// ... and partition keys; none: the default partition's alone.
+    pkeys: Vec<u16>,
+    /// How often the port was asked how it is.
+    asked: u32,
 }
 
 struct Memory {
@@ -138,6 +144,37 @@ impl FakeDevice {
         self.with(|state| state.moderated.clone())
     }
 
+    /// Its port is Ethernet, with this table of GIDs.
+    pub fn set_gids(&self, gids: &[Gid]) {
+        self.with(|state| state.gids = gids.to_vec());
+    }
+
+    pub fn set_pkeys(&self, keys: &[u16]) {
+        self.with(|state| state.pkeys = keys.to_vec());
+    }
+
+    pub fn tell(&self, event: AsyncEvent) {
+        self.with(|state| state.events.push_back(event));
+    }
+
+    pub fn asked(&self) -> u32 {
+        self.with(|state| state.asked)
+    }
+
+    /// How the connected queue pair is addressed.
+    pub fn address(&self) -> Option<AddressVector> {
+        self.with(|state| state.qps.values().find_map(|qp| qp.attributes.address))
+    }
+
+    /// How the handles that there are lead.
+    pub fn ways(&self) -> Vec<AddressVector> {
+        self.with(|state| state.handles.values().copied().collect())
+    }
+
+    pub fn handles(&self) -> usize {
+        self.with(|state| state.handles.len())
+    }
+
     pub fn qps(&self) -> usize {
         self.with(|state| state.qps.len())
     }
@@ -205,11 +242,21 @@ impl Wire {
         state.complete(id, datagram.qp, CompletionKind::Recv, Status::Success, 40 + datagram.bytes.len());
     }
 
+    /// The device at an address, as another one sees it.
+    fn find(&self, from: u16, address: &AddressVector) -> Option<u16> {
+        let Some(route) = address.global else { return Some(address.dlid) };
+        let source = self.devices[&from].gids.get(usize::from(route.source_index))?;
+        let is_it = |state: &&State| state.gids.contains(&route.dgid);
+        (*source != Gid::default()).then_some(())?;
+        self.devices.iter().find(|(_, state)| is_it(state)).map(|(lid, _)| *lid)
+    }
+
     /// A message over a connection, at once; `false`: nobody acknowledges it.
     fn send(&mut self, from: u16, qp: u32, bytes: &[u8]) -> bool {
         let attributes = self.devices[&from].qps[&qp].attributes;
         let (Some(address), Some(destination)) = (attributes.address, attributes.destination) else { return false };
-        let Some(state) = self.devices.get_mut(&address.dlid) else { return false };
+        let Some(to) = self.find(from, &address) else { return false };
+        let Some(state) = self.devices.get_mut(&to) else { return false };
         let Some(target) = state.qps.get(&destination) else { return false };
         let ready = matches!(target.state, QpState::Rtr | QpState::Rts)
             && target.attributes.destination == Some(qp)
@@ -254,15 +301,20 @@ impl Device for FakeDevice {
     }
 
     fn port(&self, number: u8) -> Result<Port, CreateError> {
+        let gids = self.with(|state| {
+            state.asked += 1;
+            state.gids.len()
+        });
+        let is_ethernet = gids > 0;
         Ok(Port {
             number,
             state: PortState::Active,
-            link_layer: LinkLayer::InfiniBand,
-            lid: self.lid,
+            link_layer: if is_ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand },
+            lid: if is_ethernet { 0 } else { self.lid },
             lmc: 0,
             needs_global: self.with(|state| state.needs_global),
             manager_lid: 1,
-            gid_table_len: 1,
+            gid_table_len: gids.max(1) as u32,
             mtu_bytes: Some(2048),
             mtu_bytes_max: Some(2048),
             message_bytes_max: 1 << 30,
@@ -271,8 +323,19 @@ impl Device for FakeDevice {
         })
     }
 
-    fn gid(&self, _: u8, _: u8) -> Result<Gid, CreateError> {
-        Ok(Gid([0xFE; 16]))
+    fn gid(&self, _: u8, index: u8) -> Result<Gid, CreateError> {
+        Ok(self.with(|state| match state.gids.is_empty() {
+            true => Gid([0xFE; 16]),
+            false => state.gids[usize::from(index)],
+        }))
+    }
+
+    fn pkey(&self, _: u8, index: u16) -> Result<u16, CreateError> {
+        let found = self.with(|state| match state.pkeys.is_empty() {
+            true => (index == 0).then_some(0xffff),
+            false => state.pkeys.get(usize::from(index)).copied(),
+        });
+        found.ok_or(CreateError::OutOfRange { what: Kind::Pkey, value: index.into(), min: 0, max: 0 })
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
@@ -428,7 +491,7 @@ impl Device for FakeDevice {
         let mut status = Status::Success;
         let wire = &mut *self.wire.borrow_mut();
         if let Some(Datagram { handle, qp, qkey }) = request.datagram {
-            let to = wire.devices[&self.lid].handles[&handle.0].dlid;
+            let to = wire.find(self.lid, &wire.devices[&self.lid].handles[&handle.0]).unwrap_or(0);
             wire.flying.push(Flying { from: self.lid, to, qp, qkey, bytes });
         } else if wire.devices[&self.lid].qps[&qp.0].state == QpState::Error {
             status = Status::Flushed;

@@ -2,6 +2,7 @@
 //! the software HCA is tested in `conformance/sim/tests/verbs_rail.rs`.
 
 mod fake;
+mod place;
 mod registrations;
 
 use proptest::prelude::*;
@@ -88,18 +89,18 @@ fn options() -> VerbsOptions {
 
 impl Pair {
     fn new() -> Self {
-        Self::with(|_, _| ())
+        Self::with(&options(), |_, _| {})
     }
 
     /// Devices of ranks with something more.
-    fn with(change: impl Fn(u32, &FakeDevice)) -> Self {
+    fn with(options: &VerbsOptions, change: impl Fn(u32, &FakeDevice)) -> Self {
         let wire = SharedWire::default();
         let rail = |rank: u32| {
             let device = FakeDevice::new(&wire, 16 + rank as u16);
             change(rank, &device);
             let secret = JobKey::new([rank as u8; 32]);
             let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(rank), secret };
-            VerbsRail::open(device, 1, options(), identity).unwrap()
+            VerbsRail::open(device, 1, options.clone(), identity).unwrap()
         };
         let mut rails = [rail(0), rail(1)];
         let addresses = [rails[0].address(), rails[1].address()];
@@ -204,7 +205,7 @@ fn a_global_route_is_taken_where_a_port_needs_it() {
     for needing in [vec![0], vec![1], vec![0, 1]] {
         for caller in [0, 1] {
             let change = |rank: u32, device: &FakeDevice| needing.contains(&rank).then(|| device.need_global());
-            let mut pair = Pair::with(|rank, device| _ = change(rank, device));
+            let mut pair = Pair::with(&options(), |rank, device| _ = change(rank, device));
             pair.connect(caller);
             pair.settle();
             pair.assert_whole();

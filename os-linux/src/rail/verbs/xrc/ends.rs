@@ -113,7 +113,8 @@ impl<D: Device> VerbsRail<D> {
         let Some(link) = self.links.get(index) else { return };
         let (peer, nonce, Some(answers)) = (link.peer, link.nonce, link.theirs) else { return };
         let attempt = self.attempts;
-        let is_out = self.send_setup(peer, attempt, nonce, SetupKind::Refusal { answers, reason: Reason::Over, left });
+        let refusal = SetupKind::Refusal { answers, reason: Reason::Over, left };
+        let is_out = self.send_setup((peer, Some(index)), attempt, nonce, refusal).unwrap_or(false);
         let patience = self.now + self.word_time();
         let Some(halves) = self.links.get_mut(index).and_then(Link::halves_mut) else { return };
         if is_out && !halves.said {

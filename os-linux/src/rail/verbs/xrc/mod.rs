@@ -266,7 +266,7 @@ impl<D: Device> VerbsRail<D> {
         if holder.is_some_and(|link| link.peer != peer && !matches!(link.phase, Phase::Failing(_))) {
             return None;
         }
-        let way = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index)?;
+        let way = self.way(peer)?;
         let qp = self.device.open_qp(self.objects.domain?, number).ok()?;
         let is_it = self.device.query_qp(qp.id).is_ok_and(|info| {
             let works = matches!(info.state, QpState::Rtr | QpState::Rts);
@@ -320,9 +320,7 @@ impl<D: Device> VerbsRail<D> {
         let (mtu, reads_served) = (halves.mtu, link.reads_served);
         let Some(it) = self.initiators.get(out).filter(|it| it.state == State::Calling) else { return Ok(()) };
         let (qp, psn) = (it.qp, it.psn);
-        let Some(address) = self.peers.vector(peer, self.port.number, self.options.path, self.options.gid_index) else {
-            return Err(RailFault::Refused);
-        };
+        let Some(address) = self.way(peer) else { return Err(RailFault::Refused) };
         let change = QpChange {
             address: Some(address),
             path_mtu: Some(self.port.mtu.min(mtu)),

@@ -1,0 +1,127 @@
+//! The ways to peers: how they are addressed, the handles that set-up messages go by, and ways that are not tried for a while.
+//!
+//! On Ethernet a device asks the kernel for the neighbour's address, when a handle is made and when a queue pair is made ready
+//! to receive. That keeps the caller: where nobody answers, for a second and more (`rdma_resolve_ip` in `ib_uverbs`'s
+//! `create_ah` and `modify_qp`). So a handle is made once for each link and kept for its repetitions, a call fails with the
+//! error at once, and a way that took long to fail is not tried for a multiple of that time, twice as much each time
+//! (V-18).
+
+use std::collections::BTreeMap;
+
+use rerail_core::endpoint::RailFault;
+use rerail_core::ids::PeerId;
+use rerail_core::time::{Nanos, Time};
+use rerail_verbs::contract::{AddressVector, AhId, Device};
+
+use super::{VerbsRail, codes};
+
+/// Failing sooner keeps nobody.
+const SLOW: Nanos = Nanos::from_millis(5);
+/// A way that failed slowly is left alone for so many times what that took at first.
+const REST_MIN: u64 = 2;
+/// ... and at last: the process is kept for no more than a seventeenth of its time by one way.
+const REST_MAX: u64 = 16;
+
+/// Ways that rest.
+#[derive(Debug, Default)]
+pub(super) struct Ways {
+    resting: BTreeMap<AddressVector, Rest>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    until: Time,
+    /// In times of what the last try took.
+    times: u64,
+    why: RailFault,
+    word: Word,
+}
+
+/// Whether somebody at the other end was heard while a way rests. That ends the rest, once: who hears and can't answer would
+/// search at each message else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Word {
+    None,
+    Taken,
+    Spent,
+}
+
+impl<D: Device> VerbsRail<D> {
+    /// The way to a peer, where one was announced.
+    pub(super) fn way(&self, peer: PeerId) -> Option<AddressVector> {
+        let mut way = self.peers.vector(peer, self.port.number, self.options.path, self.port.gid_index)?;
+        way.service_level = self.options.service_level;
+        if let Some(route) = &mut way.global {
+            route.traffic_class = self.options.traffic_class;
+        }
+        Some(way)
+    }
+
+    /// Why the way to a peer failed, if it rests.
+    pub(super) fn rests(&self, way: &AddressVector) -> Option<RailFault> {
+        let rests = |rest: &&Rest| self.now < rest.until && rest.word != Word::Taken;
+        self.ways.resting.get(way).filter(rests).map(|rest| rest.why)
+    }
+
+    /// The device has looked for a way, and has found it or not.
+    pub(super) fn note_search(&mut self, way: &AddressVector, found: Result<(), RailFault>) {
+        let took = self.device.address_ns();
+        match found {
+            Ok(()) => drop(self.ways.resting.remove(way)),
+            Err(why) if took >= SLOW.0 => {
+                // No more than there are hosts that don't answer, and none for longer than its rest and as long again.
+                let now = self.now;
+                self.ways.resting.retain(|_, rest| now.0 < rest.until.0.saturating_add(took.saturating_mul(REST_MAX)));
+                let before = self.ways.resting.get(way);
+                let times = before.map_or(REST_MIN, |rest| (rest.times * 2).min(REST_MAX));
+                let was_taken = before.is_some_and(|rest| rest.word == Word::Taken);
+                let word = if was_taken { Word::Spent } else { Word::None };
+                let until = self.now + Nanos(took.saturating_mul(1 + times));
+                tracing::info!(rail = %self.options.name, ?way, took, ?why, "the way to a peer was not found");
+                self.ways.resting.insert(*way, Rest { until, times, why, word });
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Somebody was heard at the other end of a way.
+    pub(super) fn hear_from(&mut self, way: &AddressVector) {
+        if let Some(rest) = self.ways.resting.get_mut(way).filter(|rest| rest.word == Word::None) {
+            rest.word = Word::Taken;
+        }
+    }
+
+    /// The handle for a way: that of the link where it has one, or a new one, which the link keeps. Without a link it is
+    /// the caller's, to be given to [`drop_handle`](Self::drop_handle).
+    pub(super) fn handle_for(&mut self, way: &AddressVector, link: Option<u32>) -> Result<AhId, RailFault> {
+        let kept = link.and_then(|index| self.links.get(index)).and_then(|link| link.handle);
+        if let Some((handle, _)) = kept.filter(|(_, of)| of == way) {
+            return Ok(handle);
+        }
+        if let Some(why) = self.rests(way) {
+            return Err(why);
+        }
+        let made = self.device.create_ah(self.objects.pd, way).map_err(|why| {
+            tracing::debug!(rail = %self.options.name, %why, "no address handle");
+            codes::of_create(&why)
+        });
+        self.note_search(way, made.map(drop));
+        let handle = made?;
+        if let Some(link) = link.and_then(|index| self.links.get_mut(index))
+            && let Some((old, _)) = link.handle.replace((handle, *way))
+        {
+            self.drop_handle(old);
+        }
+        Ok(handle)
+    }
+
+    /// Destroys a handle, once no message is under way by it.
+    pub(super) fn drop_handle(&mut self, handle: AhId) {
+        if self.datagrams.keep_while_used(handle) {
+            return;
+        }
+        if self.device.is_open() {
+            let _ = self.device.destroy_ah(handle);
+        }
+    }
+}
