@@ -1,5 +1,7 @@
 //! Every size and knob of an endpoint, and the exact memory that follows from them.
 
+use core::fmt;
+
 use crate::ids::PeerId;
 use crate::time::Nanos;
 
@@ -320,6 +322,16 @@ pub struct ConfigError {
     /// What else is demanded ("a power of two"); empty: nothing.
     pub also: &'static str,
 }
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConfigError { field, value, min, max, also } = self;
+        write!(f, "{field} is {value}, allowed are {min} to {max}")?;
+        if also.is_empty() { Ok(()) } else { write!(f, "; it must be {also}") }
+    }
+}
+
+impl core::error::Error for ConfigError {}
 
 impl Config {
     /// Checks every value against its range.

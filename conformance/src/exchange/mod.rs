@@ -35,7 +35,7 @@ use crate::cli::ExchangeArgs;
 use crate::exit::{Exit, Failure};
 use crate::launch;
 use crate::output;
-use crate::session::{self, Session, SessionError, describe_loss};
+use crate::session::{self, Session, SessionError};
 
 use plan::{Round, Scope, Transfer, plan};
 use rank::{Suicide, Worker};
@@ -151,7 +151,7 @@ fn losses(session: &Session) -> Vec<Loss> {
             host: person.host.clone(),
             pid: person.pid,
             path: session.path(rank),
-            why: describe_loss(session.transport(), why),
+            why: session.transport().describe_loss(why),
             unready_ns: why.time.0,
             attempts: session::attempts(session.transport(), why),
         }

@@ -29,7 +29,7 @@ use watchdog::{Through, Watchdog};
 
 pub use collective::Hearing;
 pub use join::{dial, patiently, start};
-pub use people::{Attempts, Path, Person, attempts, describe_fault, describe_loss, host_name};
+pub use people::{Attempts, Path, Person, attempts, host_name};
 
 /// What a request came to.
 pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
@@ -266,7 +266,7 @@ impl Session {
     /// Who a lost peer is, and why it counts as lost.
     pub fn describe_lost(&self, rank: u32, why: Loss) -> String {
         let Person { host, pid } = self.person(rank);
-        let why = describe_loss(&self.transport, why);
+        let why = self.transport.describe_loss(why);
         format!("rank {rank} ({host}, pid {pid}, over {}) is lost: {why}", self.path(rank))
     }
 

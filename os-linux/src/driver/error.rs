@@ -51,24 +51,8 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Boot(error) => write!(f, "the job could not be joined: {error}"),
-            StartError::Core(endpoint::StartError::Config(error)) => write!(
-                f,
-                "configuration value {} is {}, allowed are {} to {}{}{}",
-                error.field,
-                error.value,
-                error.min,
-                error.max,
-                if error.also.is_empty() { "" } else { "; it must be " },
-                error.also
-            ),
             StartError::Core(endpoint::StartError::Region(error)) => {
-                write!(
-                    f,
-                    "the core's memory does not fit ({error:?}): this is an error of the driver, please report it"
-                )
-            }
-            StartError::Core(endpoint::StartError::RailFacts { rail }) => {
-                write!(f, "rail {} takes fewer than two posts at once, or carries no payload", rail.0)
+                write!(f, "the core's memory does not fit ({error}): this is an error of the driver, please report it")
             }
             StartError::Core(endpoint::StartError::Rails { given, max }) => {
                 write!(
@@ -76,6 +60,7 @@ impl fmt::Display for StartError {
                     "{given} rails are configured, allowed are 1 to {max}: raise rails_max or name fewer interfaces"
                 )
             }
+            StartError::Core(error) => error.fmt(f),
             StartError::Memory(error) => write!(f, "no memory for the transport: {error}"),
             StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}"),
             StartError::Card { peer, error } => write!(
@@ -89,7 +74,7 @@ impl fmt::Display for StartError {
                  host with shared memory on",
                 peer.0
             ),
-            StartError::Peer(error) => write!(f, "the core refused a peer: {error:?}"),
+            StartError::Peer(error) => write!(f, "the core refused a peer: {error}"),
             StartError::MissingCard(peer) => {
                 write!(f, "the card of rank {} was not given: every rank's card must be known before joining", peer.0)
             }
@@ -106,9 +91,9 @@ impl std::error::Error for StartError {
             StartError::Rail { why, .. } => Some(&**why),
             StartError::Card { error, .. } => Some(error),
             StartError::Wait(error) => Some(error),
-            StartError::Core(_) | StartError::Unreachable { .. } | StartError::Peer(_) | StartError::MissingCard(_) => {
-                None
-            }
+            StartError::Core(error) => Some(error),
+            StartError::Peer(error) => Some(error),
+            StartError::Unreachable { .. } | StartError::MissingCard(_) => None,
         }
     }
 }
@@ -195,7 +180,8 @@ impl std::error::Error for RequestError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             RequestError::Memory(error) => Some(error),
-            RequestError::Submit(_) | RequestError::InjectSegments { .. } => None,
+            RequestError::Submit(error) => Some(error),
+            RequestError::InjectSegments { .. } => None,
         }
     }
 }
@@ -252,7 +238,8 @@ impl std::error::Error for WindowError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             WindowError::Memory(error) => Some(error),
-            WindowError::Expose(_) | WindowError::Misaligned { .. } => None,
+            WindowError::Expose(error) => Some(error),
+            WindowError::Misaligned { .. } => None,
         }
     }
 }
