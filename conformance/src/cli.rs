@@ -213,7 +213,7 @@ pub struct SoakArgs {
     /// A world from a file, instead of one drawn by each seed.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
-    /// Stop after so many minutes of real time.
+    /// Stop after so many minutes of real time; exit code 27 where worlds are left by then.
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub minutes: Option<u64>,
     /// Threads; without it one per processor.
