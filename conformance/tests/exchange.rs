@@ -111,3 +111,15 @@ fn the_least_settings_are_enough() {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
 }
+
+/// What can't be written is not all well.
+#[test]
+fn help_and_version_that_can_not_be_written_are_an_error() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for arguments in [&["--help"][..], &["--version"], &["exchange", "--help"], &["help", "soak"], &["config"]] {
+        let output = rerail().args(arguments).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"), "{arguments:?}");
+        assert_eq!(rerail().args(arguments).output().unwrap().status.code(), Some(0), "{arguments:?}");
+    }
+}
