@@ -97,7 +97,8 @@ pub struct ExchangeArgs {
     /// Processes to launch.
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: u32,
-    /// Logical hosts to spread them over: ranks of different hosts reach each other by TCP only.
+    /// Logical hosts to spread them over: ranks of different hosts reach each other by TCP only, so RERAIL_RAILS=shm needs
+    /// 1.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub hosts: u32,
     /// The largest message (bytes; K, M, G are binary).
@@ -121,7 +122,7 @@ pub struct ExchangeArgs {
     /// With --kill-rank: the others must report the loss within so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub detect_seconds: u64,
-    /// Give up when nothing at all has happened for so long.
+    /// Give up when no request was over and no payload has moved for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
@@ -212,7 +213,7 @@ pub struct SoakArgs {
     /// A world from a file, instead of one drawn by each seed.
     #[arg(long, value_name = "FILE")]
     pub scenario: Option<PathBuf>,
-    /// Stop after so many minutes of real time.
+    /// Stop after so many minutes of real time; exit code 27 where worlds are left by then.
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub minutes: Option<u64>,
     /// Threads; without it one per processor.
@@ -379,7 +380,7 @@ pub struct TransferArgs {
     /// Print the result as one line of JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when nothing at all has happened for so long.
+    /// Give up when no request was over and no payload has moved for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }

@@ -33,7 +33,8 @@ Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck 
   23  order: a message went to a receive that had no right to it
   24  corruption: wrong bytes
   25  leak: something was not given back
-  26  stuck: something waits for ever";
+  26  stuck: something waits for ever
+  27  soak: time was over (--minutes) before all worlds were run; those that were are clean";
 
 /// The exit codes of the lab.
 pub const LAB_EXIT_CODES: &str = "\

@@ -16,6 +16,7 @@ mod series;
 mod session;
 mod simulate;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -28,14 +29,28 @@ fn main() -> ExitCode {
         eprintln!("rerail: {why}");
         return Exit::Usage.into();
     }
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) if told.use_stderr() => told.exit(),
+        // Help, or the version.
+        Err(told) => {
+            let text = told.render();
+            let text = if std::io::stdout().is_terminal() { text.ansi().to_string() } else { text.to_string() };
+            return match output::write_stdout(text.trim_end()) {
+                Ok(()) => Exit::Ok.into(),
+                Err(failure) => tell(&failure),
+            };
+        }
+    };
     match run(cli) {
         Ok(code) => code,
-        Err(Failure { exit, message }) => {
-            eprintln!("rerail: {message}");
-            exit.into()
-        }
+        Err(failure) => tell(&failure),
     }
+}
+
+fn tell(failure: &Failure) -> ExitCode {
+    eprintln!("rerail: {}", failure.message);
+    failure.exit.into()
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {

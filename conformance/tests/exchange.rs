@@ -76,3 +76,50 @@ fn info_and_config_print_json() {
         assert!(!value[field].is_null(), "{command}: {value}");
     }
 }
+
+#[test]
+fn settings_with_which_it_can_not_end_are_refused_with_the_least_value_that_is_enough() {
+    for (name, value, said) in [
+        ("RERAIL_RETAINED", "0", "RERAIL_RETAINED=1"),
+        ("RERAIL_UNEXPECTED", "1", "RERAIL_UNEXPECTED=9"),
+        ("RERAIL_CHANNELS", "1", "RERAIL_CHANNELS=2"),
+        ("RERAIL_RAILS", "shm", "--hosts 1"),
+    ] {
+        let output = rerail().args(["exchange", "--quick", "-n", "2"]).env(name, value).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{name}: {stderr}");
+        assert!(stderr.starts_with("rerail: ") && stderr.contains(said), "{name}: {stderr}");
+    }
+}
+
+/// The least values are enough: an exchange with all of them ends well.
+#[test]
+fn the_least_settings_are_enough() {
+    let mut command = rerail();
+    command.args(["exchange", "--quick", "-n", "2", "--max-bytes", "64K"]).env("RERAIL_RAILS", "tcp");
+    for (name, value) in [
+        ("RETAINED", "1"),
+        ("UNEXPECTED", "9"),
+        ("CHANNELS", "2"),
+        ("OPERATIONS", "35"),
+        ("SEGMENTS", "3"),
+        ("EAGER_MAX", "4K"),
+        ("WINDOWS", "1"),
+    ] {
+        command.env(format!("RERAIL_{name}"), value);
+    }
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What can't be written is not all well.
+#[test]
+fn help_and_version_that_can_not_be_written_are_an_error() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for arguments in [&["--help"][..], &["--version"], &["exchange", "--help"], &["help", "soak"], &["config"]] {
+        let output = rerail().args(arguments).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("standard output"), "{arguments:?}");
+        assert_eq!(rerail().args(arguments).output().unwrap().status.code(), Some(0), "{arguments:?}");
+    }
+}

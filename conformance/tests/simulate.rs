@@ -152,6 +152,15 @@ fn wrong_use_says_what_would_be_right() {
 }
 
 #[test]
+fn seeds_end_with_the_last_there_is() {
+    let refused = rerail(&["soak", "--from", "18446744073709551615", "--seeds", "2"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("18446744073709551615"));
+    let last = json(&rerail(&["soak", "--from", "18446744073709551615", "--seeds", "1", "--faults", "none", "--json"]));
+    assert_eq!(last["seeds"], 1);
+}
+
+#[test]
 fn soaking_counts_worlds_and_keeps_their_number() {
     let report = json(&rerail(&["soak", "--seeds", "24", "--from", "100", "--json"]));
     assert_eq!((report["seeds"].as_u64(), report["first_seed"].as_u64()), (Some(24), Some(100)));

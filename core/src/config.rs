@@ -1,5 +1,7 @@
 //! Every size and knob of an endpoint, and the exact memory that follows from them.
 
+use core::fmt;
+
 use crate::ids::PeerId;
 use crate::time::Nanos;
 
@@ -142,7 +144,7 @@ pub struct Config {
     pub rank: PeerId,
     /// Processes in the job, this one included.
     pub peers_max: u32,
-    /// Peers that may be connected at once, this one included.
+    /// Peers that may be connected at once, this one included; 1 to `peers_max`, and no more than 2^20.
     pub channels_max: u32,
     /// Rails of this endpoint; 1 to 64.
     pub rails_max: u8,
@@ -159,7 +161,7 @@ pub struct Config {
     /// Blocks for payloads of such messages, for each peer; 1 to 16,384. A peer that has used them up sends by
     /// rendezvous.
     pub blocks_per_peer: u16,
-    /// Bytes of one such block; a multiple of 64.
+    /// Bytes of one such block; a multiple of 64, 64 to 2^20.
     pub block_bytes: u32,
     /// Largest eager payload in bytes; a rail may have a lower limit. At most `blocks_per_peer * block_bytes`.
     pub eager_bytes_max: u32,
@@ -184,8 +186,8 @@ pub struct Config {
     pub ack_bytes: u32,
     /// An explicit acknowledgment is sent after this time without one.
     pub ack_delay: Nanos,
-    /// A peer that is not connected by then is lost. Long, since who computes before its first call answers nobody; a process
-    /// that is gone is lost at once where its rails tell (F-9).
+    /// A peer that is not connected by then is lost; above 0. Long, since who computes before its first call answers nobody; a
+    /// process that is gone is lost at once where its rails tell (F-9).
     pub connect_timeout: Nanos,
     /// A probe goes out when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
     pub probe_after: Nanos,
@@ -199,9 +201,9 @@ pub struct Config {
     /// once).
     pub recovery_timeout: Nanos,
     /// A connection that fails is opened again: at once where it had stood for `redial_max`, else after a pause that
-    /// begins with this and doubles.
+    /// begins with this and doubles; above 0.
     pub redial_min: Nanos,
-    /// The longest such pause.
+    /// The longest such pause; above 0.
     pub redial_max: Nanos,
     /// A rail that has something to do and of which nothing was heard for so long at least is asked by a probe, and given
     /// up where the answer, or none while others answer, says that it has lost something. `Nanos(0)`: never.
@@ -321,20 +323,83 @@ pub struct ConfigError {
     pub max: u64,
     /// What else is demanded ("a power of two"); empty: nothing.
     pub also: &'static str,
+    /// The fields that `field` is made of where it is made of several ("channels_max * rails_max"); else none.
+    pub made_of: &'static [&'static str],
+    /// The values of these.
+    pub made_of_values: [u32; 3],
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ConfigError { field, value, min, max, also, .. } = self;
+        write!(f, "{field} is {value}")?;
+        for (at, (part, value)) in self.parts().enumerate() {
+            write!(f, "{}{part} is {value}", if at == 0 { " (" } else { ", " })?;
+        }
+        if self.parts().next().is_some() {
+            f.write_str(")")?;
+        }
+        write!(f, ", allowed are {min} to {max}")?;
+        if also.is_empty() { Ok(()) } else { write!(f, "; it must be {also}") }
+    }
+}
+
+impl core::error::Error for ConfigError {}
+
+impl ConfigError {
+    /// The fields that `field` is made of, and their values, where it is made of several.
+    pub fn parts(&self) -> impl Iterator<Item = (&'static str, u32)> {
+        self.made_of.iter().copied().zip(self.made_of_values)
+    }
 }
 
 impl Config {
-    /// Checks every value against its range.
+    /// Checks every value against its range, and the sizes of tables that several values make together: no table has more
+    /// than 2^28 entries.
     pub const fn validate(&self) -> Result<(), ConfigError> {
         const fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max {
-                return Err(ConfigError { field, value, min, max, also: "" });
+                return Err(ConfigError { field, value, min, max, also: "", made_of: &[], made_of_values: [0; 3] });
             }
             Ok(())
         }
         const fn power_of_two(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max || !value.is_power_of_two() {
-                return Err(ConfigError { field, value, min, max, also: "a power of two" });
+                return Err(ConfigError {
+                    field,
+                    value,
+                    min,
+                    max,
+                    also: "a power of two",
+                    made_of: &[],
+                    made_of_values: [0; 3],
+                });
+            }
+            Ok(())
+        }
+        const fn multiple(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
+            if value < min || value > max || !value.is_multiple_of(min) {
+                return Err(ConfigError {
+                    field,
+                    value,
+                    min,
+                    max,
+                    also: "a multiple of 64",
+                    made_of: &[],
+                    made_of_values: [0; 3],
+                });
+            }
+            Ok(())
+        }
+        // Sums and products of values in their ranges, far below what 64 bits hold.
+        const fn table(
+            field: &'static str,
+            value: u64,
+            made_of: &'static [&'static str],
+            made_of_values: [u32; 3],
+        ) -> Result<(), ConfigError> {
+            if value > TABLE_MAX {
+                return Err(ConfigError { field, value, min: 1, max: TABLE_MAX, also: "", made_of, made_of_values });
             }
             Ok(())
         }
@@ -343,11 +408,18 @@ impl Config {
         }
         // Table indices are 32 bits with a few values reserved; nothing sensible comes near this.
         const TABLE_MAX: u64 = 1 << 28;
+        const CHANNELS_MAX: u64 = 1 << 20;
+        let peers = self.peers_max as u64;
         let eager_room = self.blocks_per_peer as u64 * self.block_bytes as u64;
         check!(
             within("peers_max", self.peers_max as u64, 1, TABLE_MAX),
-            within("rank", self.rank.0 as u64, 0, self.peers_max as u64 - 1),
-            within("channels_max", self.channels_max as u64, 1, 1 << 20),
+            within("rank", self.rank.0 as u64, 0, peers.saturating_sub(1)),
+            within(
+                "channels_max",
+                self.channels_max as u64,
+                1,
+                if peers < CHANNELS_MAX { peers } else { CHANNELS_MAX }
+            ),
             within("rails_max", self.rails_max as u64, 1, 64),
             within("operations_max", self.operations_max as u64, 1, TABLE_MAX),
             within("segments_max", self.segments_max as u64, 1, 255),
@@ -355,7 +427,7 @@ impl Config {
             power_of_two("window", self.window as u64, 64, 32_768),
             within("unexpected_per_peer", self.unexpected_per_peer as u64, 1, 16_384),
             within("blocks_per_peer", self.blocks_per_peer as u64, 1, 16_384),
-            within("block_bytes", self.block_bytes as u64, 64, 1 << 20),
+            multiple("block_bytes", self.block_bytes as u64, 64, 1 << 20),
             within("eager_bytes_max", self.eager_bytes_max as u64, 0, eager_room),
             within("retained_max", self.retained_max as u64, 0, TABLE_MAX),
             within("requests_per_peer", self.requests_per_peer as u64, 1, 1024),
@@ -369,6 +441,29 @@ impl Config {
             within("window_messages", self.window_messages as u64, 1, u16::MAX as u64),
             within("nic_depth", self.nic_depth as u64, 1, u16::MAX as u64),
             within("ack_bytes", self.ack_bytes as u64, 1, u32::MAX as u64),
+            within("connect_timeout", self.connect_timeout.0, 1, u64::MAX),
+            within("redial_min", self.redial_min.0, 1, u64::MAX),
+            within("redial_max", self.redial_max.0, 1, u64::MAX),
+        );
+        let (channels, rails, window) = (self.channels_max, self.rails_max as u32, self.window);
+        let (messages, blocks) = (self.unexpected_per_peer as u32, self.blocks_per_peer as u32);
+        let (operations, requests) = (self.operations_max, self.requests_per_peer as u32);
+        macro_rules! per_channel {
+            ($field:literal, $part:literal, $value:ident) => {
+                table($field, channels as u64 * $value as u64, &["channels_max", $part], [channels, $value, 0])
+            };
+        }
+        check!(
+            per_channel!("channels_max * rails_max", "rails_max", rails),
+            per_channel!("channels_max * window", "window", window),
+            per_channel!("channels_max * unexpected_per_peer", "unexpected_per_peer", messages),
+            per_channel!("channels_max * blocks_per_peer", "blocks_per_peer", blocks),
+            table(
+                "operations_max + 3 * channels_max * requests_per_peer",
+                operations as u64 + 3 * channels as u64 * requests as u64,
+                &["operations_max", "channels_max", "requests_per_peer"],
+                [operations, channels, requests],
+            ),
         );
         Ok(())
     }
@@ -382,6 +477,8 @@ impl Config {
             min: 1,
             max: usize::MAX as u64,
             also: "all tables together must fit the address space",
+            made_of: &[],
+            made_of_values: [0; 3],
         })
     }
 

@@ -106,13 +106,13 @@ pub struct RunArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when nothing at all has happened for so long.
+    /// Give up when no request was over and no payload has moved for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
 
 impl RunArgs {
-    /// How long nothing at all may happen.
+    /// How long nothing may get through.
     pub fn stall(&self) -> Duration {
         Duration::from_secs(self.stall_seconds)
     }

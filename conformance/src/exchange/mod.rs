@@ -3,6 +3,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `plan` | the rounds, the same at every rank |
+//! | `limits` | settings with which they can't end |
 //! | `pattern` | payloads |
 //! | `rank` | a rank: memory, the loop over rounds, judgement |
 //! | `two_sided`, `matching`, `one_sided` | what rounds do |
@@ -11,6 +12,7 @@
 //! | `word` | what ranks tell the launcher on the way |
 //! | `supervise` | the launcher's side |
 
+mod limits;
 mod matching;
 mod measure;
 mod one_sided;
@@ -25,11 +27,15 @@ mod word;
 
 use std::time::{Duration, Instant};
 
+use rerail_core::ids::PeerId;
+use rerail_linux::bootstrap;
+use rerail_linux::settings::Settings;
+
 use crate::cli::ExchangeArgs;
 use crate::exit::{Exit, Failure};
 use crate::launch;
 use crate::output;
-use crate::session::{self, Session, SessionError, describe_loss};
+use crate::session::{self, Session, SessionError};
 
 use plan::{Round, Scope, Transfer, plan};
 use rank::{Suicide, Worker};
@@ -47,7 +53,12 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
 }
 
 fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
-    let mut session = session::join(Duration::from_secs(args.stall_seconds))?;
+    let settings = Settings::from_env().map_err(Failure::usage)?;
+    let boot = bootstrap::from_env().map_err(Failure::usage)?;
+    let rounds = plan(&Scope { ranks: boot.size(), bytes_max: args.bytes_max(), quick: args.quick });
+    // Which ranks are of one host, a launcher that is not this program knows alone.
+    limits::check(&settings, &settings.to_core_config(PeerId(boot.rank()), boot.size()), &rounds, 1)?;
+    let mut session = session::start(settings, boot, Duration::from_secs(args.stall_seconds))?;
     if let Some(rank) = args.kill_rank.filter(|&rank| rank >= session.size()) {
         return Err(Failure::usage(format!("--kill-rank {rank}: there are {} ranks", session.size())));
     }
@@ -57,7 +68,6 @@ fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
             let _ = output::write_stdout(&Word::Lost { rank, text: text.to_owned() }.line());
         });
     }
-    let rounds = plan(&Scope { ranks: session.size(), bytes_max: args.bytes_max(), quick: args.quick });
     let suicide = args.kill_rank.zip(args.after_round);
     let suicide = suicide.map(|(rank, round)| Suicide { rank, after_round: u64::from(round) });
     if let Some(Suicide { after_round, .. }) = suicide.filter(|suicide| suicide.after_round >= rounds.len() as u64) {
@@ -141,7 +151,7 @@ fn losses(session: &Session) -> Vec<Loss> {
             host: person.host.clone(),
             pid: person.pid,
             path: session.path(rank),
-            why: describe_loss(session.transport(), why),
+            why: session.transport().describe_loss(why),
             unready_ns: why.time.0,
             attempts: session::attempts(session.transport(), why),
         }

@@ -7,8 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use rerail_core::ids::PeerId;
 use rerail_linux::bootstrap::server::{Exit as RankExit, LaunchEvent, OnFailure, Output, RankEnd, Report, Stream};
+use rerail_linux::settings::Settings;
 
+use super::limits;
+use super::plan::{Scope, plan};
 use super::word::{LISTENING, Word};
 use crate::cli::ExchangeArgs;
 use crate::exit::{Exit, Failure};
@@ -20,6 +24,9 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     if let Some(rank) = args.kill_rank.filter(|&rank| rank >= args.ranks) {
         return Err(Failure::usage(format!("--kill-rank {rank}: there are {} ranks", args.ranks)));
     }
+    let settings = Settings::from_env().map_err(Failure::usage)?;
+    let rounds = plan(&Scope { ranks: args.ranks, bytes_max: args.bytes_max(), quick: args.quick });
+    limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts)?;
     let before = leftovers();
     let launcher = launch::hosts(launch::self_again()?, args.ranks, args.hosts)
         .env(LISTENING, "1")

@@ -3,12 +3,12 @@
 use rerail_core::endpoint::{Change, RailHealth, RailState, RailStats, Why};
 use rerail_core::ids::PeerId;
 use rerail_core::rail::RailKind;
-use rerail_linux::driver::RailInfo;
+use rerail_linux::driver::{RailInfo, describe_fault};
 use rerail_linux::rail::RailCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::output::{Align, Table, bytes, microseconds, rate};
-use crate::session::{Session, describe_fault};
+use crate::session::Session;
 
 /// A rail's figures: what it carried since they were last taken, and what is known of it now.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -44,7 +44,13 @@ struct Report<'a> {
 /// # Errors
 /// [`Exit::Verification`] where a world did not end clean, [`Exit::Usage`] where the page can't be written.
 pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
-    let wanted: Vec<&Set> = SETS.iter().filter(|set| args.wants(set.name)).collect();
+    run_of(args, SETS)
+}
+
+fn run_of(args: &ReportArgs, sets: &[Set]) -> Result<Exit, Failure> {
+    // First: what it would hold is an hour's work.
+    let file = make(&args.out)?;
+    let wanted: Vec<&Set> = sets.iter().filter(|set| args.wants(set.name)).collect();
     let effort = if args.quick { Effort::Quick } else { Effort::Full };
     let progress = Progress::steps(!args.json, 0, "worlds");
     let mut tell = |step: &Step| {
@@ -61,7 +67,8 @@ pub fn run(args: &ReportArgs) -> Result<Exit, Failure> {
         wanted.iter().map(run).collect::<Result<_, FigureError>>().map_err(Failure::verification)?;
     progress.finish();
 
-    let file = write(&args.out, &page::render(&chapters).map_err(Failure::verification)?)?;
+    let page = page::render(&chapters).map_err(Failure::verification)?;
+    std::fs::write(&file, page).map_err(|error| refused(&file, &error))?;
     let claims = || chapters.iter().flat_map(|chapter| &chapter.figures).flat_map(|figure| &figure.claims);
     let failed = claims().filter(|claim| !claim.holds()).count();
     match args.json {
@@ -77,12 +84,17 @@ fn threads(args: &ReportArgs) -> NonZero<usize> {
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
 }
 
-/// Writes the page into its folder, which is made where it is absent.
-fn write(folder: &Path, page: &str) -> Result<PathBuf, Failure> {
+/// Makes the page's folder where it is absent, and sees that the page can be written there. One that is there stays until
+/// then.
+fn make(folder: &Path) -> Result<PathBuf, Failure> {
     let file = folder.join("index.html");
-    std::fs::create_dir_all(folder).map_err(|error| Failure::usage(format!("{}: {error}", folder.display())))?;
-    std::fs::write(&file, page).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
+    std::fs::File::options().append(true).create(true).open(&file).map_err(|error| refused(&file, &error))?;
     Ok(file)
+}
+
+fn refused(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::usage(format!("{}: {error}", path.display()))
 }
 
 /// The claims, for people.
@@ -112,4 +124,20 @@ fn render(chapters: &[Chapter], file: &Path, claims: usize, failed: usize) -> St
         _ => bad(&format!("{failed} of {claims} claims do not hold")),
     };
     text + &format!("\n{}", file.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before anything is run.
+    #[test]
+    fn a_page_that_can_not_be_written_is_told_first() {
+        let set = Set { name: "never", about: "", figures: |_, _| panic!("it was run") };
+        for out in ["/dev/null/page", "/proc/self"] {
+            let args = ReportArgs { names: Vec::new(), out: out.into(), quick: true, threads: None, json: true };
+            let told = run_of(&args, std::slice::from_ref(&set)).unwrap_err();
+            assert!(told.exit == Exit::Usage && told.message.starts_with(out), "{told}");
+        }
+    }
 }

@@ -1,11 +1,11 @@
-//! Joining a job: settings from the environment, who is who over the bootstrap's board, then the transport.
+//! Joining a job: who is who over the bootstrap's board, then the transport.
 
 use std::io::ErrorKind;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rerail_linux::bootstrap::pair::{Pair, PairKey};
-use rerail_linux::bootstrap::{self, BootError, Bootstrap};
+use rerail_linux::bootstrap::{BootError, Bootstrap};
 use rerail_linux::driver::{Options, Transport};
 use rerail_linux::settings::Settings;
 
@@ -21,13 +21,6 @@ const DIAL: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long each step of joining may take.
 const STEP_MAX: Duration = Duration::from_secs(60);
-
-/// Joins the job of the environment.
-pub fn join(stall: Duration) -> Result<Session, Failure> {
-    let settings = Settings::from_env().map_err(Failure::usage)?;
-    let boot = bootstrap::from_env().map_err(Failure::usage)?;
-    start(settings, boot, stall)
-}
 
 /// Joins a job whose bootstrap stands. Collective.
 pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) -> Result<Session, Failure> {

@@ -3,11 +3,12 @@
 //! The transport itself never blocks. The tool's subcommands are straight-line programs, so this wrapper waits for
 //! them: it polls for a short while, then sleeps on the transport's descriptor. Invariants: a request always comes to
 //! exactly one outcome (a request to a peer that is gone already is given the outcome that it would have had); if
-//! nothing at all happens for the configured time, waiting ends in [`SessionError::Stalled`] and never hangs.
+//! nothing gets through for the configured time, waiting ends in [`SessionError::Stalled`] and never hangs.
 
 mod collective;
 mod join;
 mod people;
+mod watchdog;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::fmt;
@@ -24,9 +25,11 @@ use rerail_linux::driver::{MemoryError, RequestError, Transport, WaitError, Wind
 
 use crate::exit::Failure;
 
+use watchdog::{Through, Watchdog};
+
 pub use collective::Hearing;
-pub use join::{dial, join, patiently, start};
-pub use people::{Attempts, Path, Person, attempts, describe_fault, describe_loss, host_name};
+pub use join::{dial, patiently, start};
+pub use people::{Attempts, Path, Person, attempts, host_name};
 
 /// What a request came to.
 pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
@@ -39,6 +42,9 @@ const SLEEP: Duration = Duration::from_millis(200);
 const POLITE_CROWDED: Duration = Duration::from_micros(5);
 /// The same where each rank has a processor: a yield would only cost the system call, which is as dear as a message.
 const POLITE: Duration = Duration::from_micros(100);
+
+/// Looks in a row that brought no event, after which the watchdog looks too, though nobody sleeps.
+const LOOKS: u32 = 4096;
 
 /// A request that was submitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,9 +113,11 @@ pub struct Session {
     /// The same while rails have payload of ours to move.
     spin_moving: Duration,
     polite: Duration,
-    stall: Duration,
+    watchdog: Watchdog,
     /// When a look first found nothing, since something happened or was asked for.
     idle_since: Option<Instant>,
+    /// Looks that brought no event, since the watchdog has looked.
+    looks: u32,
     /// Cookies of requests that are not over.
     open: HashSet<u64, ByCookie>,
     /// Those of them that make more than one event.
@@ -124,7 +132,7 @@ pub struct Session {
 /// Why waiting for an outcome is over without one.
 #[derive(Debug)]
 pub enum SessionError {
-    /// Nothing happened for so long, with so many requests open.
+    /// No request was over and no payload has moved for so long, with so many requests open.
     Stalled {
         /// How long.
         silence: Duration,
@@ -146,7 +154,7 @@ impl fmt::Display for SessionError {
         match self {
             SessionError::Stalled { silence, open } => write!(
                 f,
-                "nothing happened for {} s, with {open} requests open: a peer hangs, or a message was lost without \
+                "nothing got through for {} s, with {open} requests open: a peer hangs, or a message was lost without \
                  trace",
                 silence.as_secs()
             ),
@@ -191,8 +199,9 @@ impl Session {
             spin: Duration::from_micros(50),
             spin_moving: Duration::from_micros(50),
             polite: if crowded { POLITE_CROWDED } else { POLITE },
-            stall,
+            watchdog: Watchdog::new(stall),
             idle_since: None,
+            looks: 0,
             open: HashSet::default(),
             streams: HashSet::default(),
             completions: 0,
@@ -257,7 +266,7 @@ impl Session {
     /// Who a lost peer is, and why it counts as lost.
     pub fn describe_lost(&self, rank: u32, why: Loss) -> String {
         let Person { host, pid } = self.person(rank);
-        let why = describe_loss(&self.transport, why);
+        let why = self.transport.describe_loss(why);
         format!("rank {rank} ({host}, pid {pid}, over {}) is lost: {why}", self.path(rank))
     }
 
@@ -383,7 +392,7 @@ impl Session {
 
     /// Ends an exposure, once nobody is being served from it.
     pub fn conceal(&mut self, window: WindowId) -> Result<(), SessionError> {
-        self.idle_since = None;
+        self.touch();
         // Unknown: concealed already. Busy: a peer's get is being answered.
         while let Err(rerail_core::endpoint::ConcealError::Busy) = self.transport.conceal(window) {
             self.step()?;
@@ -399,7 +408,7 @@ impl Session {
     ) -> Result<Ticket, SessionError> {
         let cookie = self.cookies;
         self.cookies += 1;
-        self.idle_since = None;
+        self.touch();
         loop {
             match request(&mut self.transport, Cookie(cookie)) {
                 Ok(operation) => {
@@ -432,7 +441,7 @@ impl Session {
 
     /// The outcome of a request, waited for.
     pub fn wait(&mut self, ticket: Ticket) -> Result<Outcome, SessionError> {
-        self.idle_since = None;
+        self.touch();
         loop {
             if let Some(outcome) = self.take(&ticket) {
                 return Ok(outcome);
@@ -459,6 +468,7 @@ impl Session {
     /// The watchdog starts anew: for loops around [`step`](Self::step) of a caller's own.
     pub fn touch(&mut self) {
         self.idle_since = None;
+        self.watchdog.start_anew();
     }
 
     /// Drives the transport once and takes events, without ever sleeping: between pieces of other work.
@@ -470,22 +480,39 @@ impl Session {
     /// Drives the transport once, sleeps if there has been nothing to do for a while, and takes events.
     pub fn step(&mut self) -> Result<(), SessionError> {
         let done = self.transport.progress();
-        if self.drain() + done > 0 {
+        if self.drain() > 0 {
+            self.touch();
+            return Ok(());
+        }
+        self.looks += 1;
+        if self.looks >= LOOKS {
+            self.watch()?;
+        }
+        if done > 0 {
+            // Rails have something to do: no reason to sleep, but none either to believe that anything gets through.
             self.idle_since = None;
             return Ok(());
         }
         let now = Instant::now();
         let silence = now - *self.idle_since.get_or_insert(now);
-        if silence > self.stall {
-            return Err(self.stalled(silence));
-        }
         let moves = || self.transport.rails().any(|rail| rail.stats.backlog > 0);
         if silence > self.spin && (silence > self.spin_moving || !moves()) {
+            self.watch()?;
             self.transport.wait(Some(SLEEP)).map_err(SessionError::Wait)?;
         } else if silence > self.polite {
             std::thread::yield_now();
         }
         Ok(())
+    }
+
+    /// Lets the watchdog look.
+    fn watch(&mut self) -> Result<(), SessionError> {
+        self.looks = 0;
+        let through = Through::of(&self.transport);
+        match self.watchdog.look(Instant::now(), through) {
+            Some(silence) => Err(self.stalled(silence)),
+            None => Ok(()),
+        }
     }
 
     /// Tells what is under way, of a job in which nothing has been through for `silence`.

@@ -24,10 +24,18 @@ const SHRINK_TRIES: u32 = 300;
 /// Failing worlds that are looked into; a broken transport fails in most of them.
 const FINDINGS_MAX: usize = 10;
 
+/// The exit code where time was over before all worlds were run, and those that were are clean.
+const TIME_WAS_OVER: u8 = 27;
+
 /// What a soak came to, for programs.
 #[derive(Clone, Debug, Default, Serialize)]
 struct SoakReport {
+    /// Worlds that were run.
     seeds: u64,
+    /// Worlds that were to be run.
+    asked: u64,
+    /// The time was over before all were run.
+    time_was_over: bool,
     first_seed: u64,
     faults: String,
     verdicts: BTreeMap<&'static str, u64>,
@@ -61,30 +69,45 @@ struct Tally {
 
 /// Runs worlds; the exit code is 0 where all are well, else that of the gravest verdict.
 pub fn run(args: &SoakArgs) -> Result<ExitCode, Failure> {
+    if args.from.checked_add(args.seeds - 1).is_none() {
+        let (from, seeds) = (args.from, args.seeds);
+        return Err(Failure::usage(format!("--from {from} --seeds {seeds}: the last seed there is is {}", u64::MAX)));
+    }
     let file = args.scenario.as_deref().map(read).transpose()?;
     // Panics in worlds are verdicts; the process's own stay loud.
     let loud = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
-    let report = soak_all(args, file.as_ref());
+    let budget = args.minutes.map(|minutes| Duration::from_secs(minutes * 60));
+    let report = soak_all(args, file.as_ref(), budget);
     std::panic::set_hook(loud);
     if let Some(folder) = &args.keep {
         keep(folder, &report.findings)?;
     }
-    let gravest = report.findings.iter().min_by_key(|finding| finding.gravity).map_or(0, |finding| finding.exit_code);
     match args.json {
         true => json(&report)?,
         false => write_stdout(&render(&report))?,
     }
-    Ok(ExitCode::from(gravest))
+    Ok(ExitCode::from(report.exit_code()))
 }
 
-fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
+impl SoakReport {
+    /// That of the gravest verdict; without any, fewer worlds than were asked for are no success either.
+    fn exit_code(&self) -> u8 {
+        let gravest = self.findings.iter().min_by_key(|finding| finding.gravity);
+        match gravest {
+            Some(finding) => finding.exit_code,
+            None if self.time_was_over => TIME_WAS_OVER,
+            None => 0,
+        }
+    }
+}
+
+fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) -> SoakReport {
     let world = |seed| file.cloned().unwrap_or_else(|| soak::world_of(seed, &args.faults));
     let (next, done, events) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let tally = Mutex::new(Tally::default());
     let over = AtomicBool::new(false);
     let started = Instant::now();
-    let budget = args.minutes.map(|minutes| Duration::from_secs(minutes * 60));
     let threads = args.threads.map_or_else(
         || std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         |threads| threads as usize,
@@ -99,7 +122,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
                     if index >= args.seeds || late || over.load(Ordering::Relaxed) {
                         return;
                     }
-                    let seed = args.from.wrapping_add(index);
+                    let seed = args.from + index;
                     let (verdict, report, _) = soak::run(&world(seed), seed, Trace::off());
                     events.fetch_add(report.events, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
@@ -132,9 +155,11 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>) -> SoakReport {
     let findings =
         failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, &world(*seed), *seed, verdict)).collect();
     let more = failed.iter().skip(FINDINGS_MAX).map(|(seed, _)| *seed).collect();
-    let events = events.into_inner();
+    let (events, seeds) = (events.into_inner(), done.into_inner());
     SoakReport {
-        seeds: done.into_inner(),
+        seeds,
+        asked: args.seeds,
+        time_was_over: seeds < args.seeds && !over.into_inner(),
         first_seed: args.from,
         faults: args
             .scenario
@@ -209,8 +234,38 @@ fn render(report: &SoakReport) -> String {
         let seeds: Vec<String> = report.more.iter().map(u64::to_string).collect();
         text += &format!("\nfailed as well: seeds {}\n", seeds.join(", "));
     }
-    if report.findings.is_empty() {
-        text += &good("all clean");
+    match (report.findings.is_empty(), report.time_was_over) {
+        (true, false) => text += &good("all clean"),
+        (_, true) => text += &bad(&format!("{} of {}: time was over", report.seeds, report.asked)),
+        (false, false) => {}
     }
     text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    fn args(line: &[&str]) -> SoakArgs {
+        let words = ["rerail", "soak"].into_iter().chain(line.iter().copied());
+        match Cli::try_parse_from(words).expect("arguments").command {
+            Some(Command::Soak(args)) => args,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Fewer worlds than were asked for are told as what they are, and are no success.
+    #[test]
+    fn time_that_was_over_is_told_and_has_a_code_of_its_own() {
+        let args = args(&["--seeds", "7", "--json"]);
+        let report = soak_all(&args, None, Some(Duration::ZERO));
+        assert_eq!((report.seeds, report.exit_code()), (0, TIME_WAS_OVER));
+        assert!(render(&report).ends_with("0 of 7: time was over"), "{}", render(&report));
+        let report = soak_all(&args, None, None);
+        assert_eq!((report.seeds, report.exit_code()), (7, 0));
+        assert!(render(&report).ends_with("all clean"), "{}", render(&report));
+    }
 }

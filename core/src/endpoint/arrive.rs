@@ -129,6 +129,7 @@ impl Endpoint<'_> {
             | Body::AtomicReply(_)
             | Body::Resume(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
         };
+        self.stats.unsequenced_received += 1;
         Ok(arrival)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are),
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are), `words` (what errors say),
 //! `planted` (bugs for tests of checkers).
 
 pub mod action;
@@ -56,6 +56,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod words;
 
 use core::mem::MaybeUninit;
 
@@ -155,6 +156,8 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets whose header came, whatever became of them.
     pub packets_received: u64,
+    /// Packets without a sequence number among them: acknowledgments, probes, what connections say of themselves.
+    pub unsequenced_received: u64,
     /// Packets that had come before.
     pub duplicates_dropped: u64,
     /// Packets that did not parse or broke a rule.

@@ -4,6 +4,8 @@
 //! their payloads. Both travel in every packet's common header as 16-bit serial numbers. Messages are counted, not
 //! packets: an aggregate brings several under one PSN.
 
+use core::fmt;
+
 use crate::seq::Seq;
 
 /// What this side has granted to the peer.
@@ -22,6 +24,14 @@ pub struct Grants {
 /// The peer sent more than it was granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreditExceeded;
+
+impl fmt::Display for CreditExceeded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the peer sent more messages or blocks than it was granted")
+    }
+}
+
+impl core::error::Error for CreditExceeded {}
 
 impl Grants {
     /// Grants of `messages_max` messages, which are counted from `first` on, and `blocks_max` blocks.

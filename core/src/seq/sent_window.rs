@@ -5,6 +5,8 @@
 //! a place each; the place is [`NONE`] once the handle was given back, by selective acknowledgment or by
 //! [`pop_acked`](SentWindow::pop_acked). Each handle is given back exactly once.
 
+use core::fmt;
+
 use super::Seq;
 use crate::store::NONE;
 
@@ -16,6 +18,14 @@ pub struct AckError {
     /// The number that the next packet will have.
     pub next: Seq,
 }
+
+impl fmt::Display for AckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "packet {} is acknowledged, but {} was not sent yet", self.named.0, self.next.0)
+    }
+}
+
+impl core::error::Error for AckError {}
 
 /// The sending side of one lane. The methods take its storage: as many `u32` as the window has packets, [`NONE`] at the
 /// start.

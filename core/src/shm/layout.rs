@@ -14,6 +14,8 @@
 //! two slots is an odd number of 64-byte lines, so that the first lines of the slots spread over all sets of a cache;
 //! a power of two would put them all into one.
 
+use core::fmt;
+
 use bytemuck::{Pod, Zeroable};
 
 use crate::wire::HEADER_BYTES_MAX;
@@ -62,6 +64,15 @@ pub struct RingConfigError {
     /// The greatest value allowed.
     pub max: u32,
 }
+
+impl fmt::Display for RingConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RingConfigError { field, value, min, max } = self;
+        write!(f, "{field} of a ring is {value}, allowed are {min} to {max} (slot_bytes: multiples of {PAYLOAD_ALIGN})")
+    }
+}
+
+impl core::error::Error for RingConfigError {}
 
 impl RingConfig {
     /// Says whether the values are in their ranges.

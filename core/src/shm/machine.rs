@@ -13,6 +13,7 @@
 //! Bounds: a push writes one slot, a look at the front reads one slot; nothing here loops on a shared value.
 #![allow(unsafe_code)]
 
+use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::layout::{PAYLOAD_ALIGN, RingConfig};
@@ -69,6 +70,14 @@ pub struct RingError {
     pub value: u32,
 }
 
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in shared memory is {}, which no honest peer writes", self.field, self.value)
+    }
+}
+
+impl core::error::Error for RingError {}
+
 /// Why a message was not pushed. Nothing of it is visible to the consumer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PushError {
@@ -83,6 +92,25 @@ pub enum PushError {
     },
     /// The peer corrupted the ring.
     Corrupt(RingError),
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PushError::Full => f.write_str("all slots of the ring are taken: try again when the peer has emptied one"),
+            PushError::TooLong { bytes, max } => write!(f, "{bytes} bytes do not fit into a slot of {max}"),
+            PushError::Corrupt(error) => write!(f, "the ring is dead: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for PushError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            PushError::Corrupt(error) => Some(error),
+            PushError::Full | PushError::TooLong { .. } => None,
+        }
+    }
 }
 
 /// A position and the slot that goes with it; no division where the position moves.

@@ -9,6 +9,7 @@
 //! bytes in place; a header is parsed from the private copy only.
 #![allow(unsafe_code)]
 
+use core::fmt;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -44,6 +45,35 @@ pub enum AttachError {
         /// What was agreed.
         expected: u32,
     },
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AttachError::Config(error) => write!(f, "no ring can be like this: {error}"),
+            AttachError::TooSmall { needed, given } => {
+                write!(f, "a ring of {needed} bytes does not fit into memory of {given} bytes")
+            }
+            AttachError::Misaligned { off_by } => {
+                write!(f, "a ring must start on a multiple of {LINE_BYTES} bytes, not {off_by} bytes past one")
+            }
+            AttachError::Constant { field, found, expected } => {
+                write!(
+                    f,
+                    "{field} of the ring is {found}, agreed was {expected}: both sides must have the same settings"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for AttachError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            AttachError::Config(error) => Some(error),
+            _ => None,
+        }
+    }
 }
 
 /// Ring memory.

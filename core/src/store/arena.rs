@@ -5,6 +5,7 @@
 //! argument stands at the block.
 #![allow(unsafe_code)]
 
+use core::fmt;
 use core::mem::{MaybeUninit, align_of, size_of};
 
 /// The alignment that a region must have: one cache line.
@@ -64,6 +65,21 @@ pub enum ArenaError {
         off_by: usize,
     },
 }
+
+impl fmt::Display for ArenaError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ArenaError::TooSmall { needed, given } => {
+                write!(f, "the region has {given} bytes, and the tables so far take {needed}")
+            }
+            ArenaError::Misaligned { off_by } => {
+                write!(f, "the region must start on a multiple of {REGION_ALIGN} bytes, not {off_by} bytes past one")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ArenaError {}
 
 /// What is left of the caller's region.
 pub struct Arena<'m> {

@@ -30,6 +30,8 @@ mod shapes;
 mod tests;
 mod unexpected;
 
+use core::fmt;
+
 use self::posted::Posted;
 use self::unexpected::Unexpected;
 use crate::endpoint::request::Selector;
@@ -64,6 +66,17 @@ pub enum MatchFull {
         max: u32,
     },
 }
+
+impl fmt::Display for MatchFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MatchFull::Posted { max } => write!(f, "{max} receives are posted, as many as may be"),
+            MatchFull::Unexpected { max } => write!(f, "{max} messages wait for their receives, as many as may"),
+        }
+    }
+}
+
+impl core::error::Error for MatchFull {}
 
 /// Posted receives and unexpected messages.
 ///

@@ -131,6 +131,20 @@ pub enum Refusal {
     Cancelled,
 }
 
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::NoWindow => "no window there has this key, or not any more",
+            Refusal::OutOfRange => "the access goes beyond the end of the window",
+            Refusal::NoAccess => "the window does not allow this kind of access",
+            Refusal::BadAtomic => "the operation does not exist for this type, or the address is not aligned for it",
+            Refusal::Cancelled => "the receive was cancelled there, or lost its memory",
+        })
+    }
+}
+
+impl core::error::Error for Refusal {}
+
 /// A segment of a message or of a get's answer, for rails without RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Data {
@@ -457,7 +471,7 @@ impl fmt::Display for EmitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             EmitError::NoRoom { needed, room } => write!(f, "the header takes {needed} bytes of {room}"),
-            EmitError::Field(error) => error.fmt(f),
+            EmitError::Field(error) => write!(f, "the header can't be written: {error}"),
         }
     }
 }

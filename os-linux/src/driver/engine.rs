@@ -7,7 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Endpoint, Event, PeerError, RailStats};
+use rerail_core::endpoint::{Endpoint, Event, Loss, PeerError, RailStats};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
@@ -59,6 +59,8 @@ pub struct Engine {
     next_event: Option<Event>,
     /// Peers that a connection exists or was asked for with: what `finish` says goodbye to.
     pub(super) met: PeerSet,
+    /// Peers that were lost, and why: told again at the end.
+    pub(super) lost: Vec<(PeerId, Loss)>,
 }
 
 /// An engine whose peers are not all known yet.
@@ -145,12 +147,16 @@ impl Engine {
         event
     }
 
-    /// Who is there to say goodbye to.
+    /// Who is there to say goodbye to, and who was lost.
     #[cold]
     fn note(&mut self, event: &Event) {
         match *event {
             Event::PeerUp { peer } => self.met.insert(peer),
-            Event::PeerClosed { peer } | Event::PeerLost { peer, .. } => self.met.remove(peer),
+            Event::PeerClosed { peer } => self.met.remove(peer),
+            Event::PeerLost { peer, why } => {
+                self.met.remove(peer);
+                self.lost.push((peer, why));
+            }
             Event::Completed(_) => {}
         }
     }
@@ -255,6 +261,7 @@ impl EngineOpening {
             scratch: Scratch::default(),
             next_event: None,
             met: PeerSet::new(config.peers_max),
+            lost: Vec::new(),
         };
         let learnt = PeerSet::new(config.peers_max);
         Ok(EngineOpening { engine, host, card, learnt, others_beside_shm: false })

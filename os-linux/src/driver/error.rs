@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::{CardError, MemoryError};
 use crate::bootstrap::BootError;
+use crate::settings::setting_of;
 
 /// Why a transport can't start.
 #[derive(Debug)]
@@ -51,31 +52,24 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StartError::Boot(error) => write!(f, "the job could not be joined: {error}"),
-            StartError::Core(endpoint::StartError::Config(error)) => write!(
-                f,
-                "configuration value {} is {}, allowed are {} to {}{}{}",
-                error.field,
-                error.value,
-                error.min,
-                error.max,
-                if error.also.is_empty() { "" } else { "; it must be " },
-                error.also
-            ),
             StartError::Core(endpoint::StartError::Region(error)) => {
-                write!(
-                    f,
-                    "the core's memory does not fit ({error:?}): this is an error of the driver, please report it"
-                )
-            }
-            StartError::Core(endpoint::StartError::RailFacts { rail }) => {
-                write!(f, "rail {} takes fewer than two posts at once, or carries no payload", rail.0)
+                write!(f, "the core's memory does not fit ({error}): this is an error of the driver, please report it")
             }
             StartError::Core(endpoint::StartError::Rails { given, max }) => {
                 write!(
                     f,
-                    "{given} rails are configured, allowed are 1 to {max}: raise rails_max or name fewer interfaces"
+                    "{given} rails are configured, allowed are 1 to {max}: name fewer interfaces (tcp_interfaces) or devices (verbs_devices)"
                 )
             }
+            StartError::Core(endpoint::StartError::Config(error)) => {
+                write!(f, "the settings can't be used together with the size of the job: {error}")?;
+                let fields = error.parts().map(|(field, _)| field).chain([error.field]);
+                for field in fields.filter(|&field| setting_of(field) != field) {
+                    write!(f, "; {field} is the setting {}", setting_of(field))?;
+                }
+                Ok(())
+            }
+            StartError::Core(error @ endpoint::StartError::RailFacts { .. }) => error.fmt(f),
             StartError::Memory(error) => write!(f, "no memory for the transport: {error}"),
             StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}"),
             StartError::Card { peer, error } => write!(
@@ -89,7 +83,7 @@ impl fmt::Display for StartError {
                  host with shared memory on",
                 peer.0
             ),
-            StartError::Peer(error) => write!(f, "the core refused a peer: {error:?}"),
+            StartError::Peer(error) => write!(f, "the core refused a peer: {error}"),
             StartError::MissingCard(peer) => {
                 write!(f, "the card of rank {} was not given: every rank's card must be known before joining", peer.0)
             }
@@ -106,9 +100,9 @@ impl std::error::Error for StartError {
             StartError::Rail { why, .. } => Some(&**why),
             StartError::Card { error, .. } => Some(error),
             StartError::Wait(error) => Some(error),
-            StartError::Core(_) | StartError::Unreachable { .. } | StartError::Peer(_) | StartError::MissingCard(_) => {
-                None
-            }
+            StartError::Core(error) => Some(error),
+            StartError::Peer(error) => Some(error),
+            StartError::Unreachable { .. } | StartError::MissingCard(_) => None,
         }
     }
 }
@@ -164,22 +158,34 @@ impl fmt::Display for RequestError {
 fn submit_sentence(error: &SubmitError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         SubmitError::Full(Full::Operations) => {
-            write!(f, "operations_max requests are under way: drive the transport, take events, try again")
+            write!(
+                f,
+                "as many requests are under way as may be: drive the transport, take events, try again, or raise operations (RERAIL_OPERATIONS; Config::operations_max)"
+            )
         }
         SubmitError::Full(Full::Channels) => {
-            write!(f, "channels_max peers are connected: close one, or raise channels_max")
+            write!(
+                f,
+                "as many peers are connected as may be: close one, or raise channels (RERAIL_CHANNELS; Config::channels_max)"
+            )
         }
         SubmitError::Full(Full::Retained) => {
-            write!(f, "retained_max messages wait for acknowledgment: drive the transport and try again")
+            write!(
+                f,
+                "as many copies of messages wait for acknowledgment as may: drive the transport and try again, or raise retained (RERAIL_RETAINED; Config::retained_max)"
+            )
         }
         SubmitError::UnknownPeer(peer) => write!(f, "there is no rank {} in this job", peer.0),
         SubmitError::PeerGone(peer) => write!(f, "rank {} is lost or closed", peer.0),
         SubmitError::Segments { given, max } => {
-            write!(f, "{given} segments, allowed are {max}: merge them, or raise segments_max")
+            write!(
+                f,
+                "{given} segments, allowed are {max}: merge them, or raise segments (RERAIL_SEGMENTS; Config::segments_max)"
+            )
         }
         SubmitError::TooLong { bytes, max } => write!(f, "{bytes} bytes, allowed are {max} for this kind of request"),
         SubmitError::UnknownCounter(counter) => {
-            write!(f, "there is no counter {}: raise counters_max", counter.0)
+            write!(f, "there is no counter {}: raise counters (RERAIL_COUNTERS; Config::counters_max)", counter.0)
         }
         SubmitError::UnknownMessage => {
             write!(f, "the claimed message is gone: it was received already, or its sender is lost")
@@ -195,7 +201,8 @@ impl std::error::Error for RequestError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             RequestError::Memory(error) => Some(error),
-            RequestError::Submit(_) | RequestError::InjectSegments { .. } => None,
+            RequestError::Submit(error) => Some(error),
+            RequestError::InjectSegments { .. } => None,
         }
     }
 }
@@ -236,7 +243,10 @@ impl fmt::Display for WindowError {
                 write!(f, "a window for atomics must start on a multiple of {align} bytes, not at {address:#x}")
             }
             WindowError::Expose(ExposeError::Full) => {
-                write!(f, "windows_max windows are exposed: conceal one, or raise windows_max")
+                write!(
+                    f,
+                    "as many windows are exposed as may be: conceal one, or raise windows (RERAIL_WINDOWS; Config::windows_max)"
+                )
             }
             WindowError::Expose(ExposeError::KeyInUse(key)) => {
                 write!(f, "key {key:#x} belongs to another window: choose one at random")
@@ -252,7 +262,8 @@ impl std::error::Error for WindowError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             WindowError::Memory(error) => Some(error),
-            WindowError::Expose(_) | WindowError::Misaligned { .. } => None,
+            WindowError::Expose(error) => Some(error),
+            WindowError::Misaligned { .. } => None,
         }
     }
 }

@@ -17,9 +17,9 @@ const GOODBYE_MIN: Duration = Duration::from_secs(1);
 /// How the peers that this process had to do with were left.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Farewell {
-    /// Peers that were left in good order.
+    /// Peers that were left in good order; not those that had closed before.
     pub closed: u32,
-    /// Peers that were lost on the way.
+    /// Peers that were lost, before or on the way, in the order in which that was told.
     pub lost: Vec<(PeerId, Loss)>,
     /// Peers that had not acknowledged everything when the deadline came.
     pub abandoned: Vec<PeerId>,
@@ -114,16 +114,15 @@ impl Transport {
                         waiting.remove(peer);
                         farewell.closed += 1;
                     }
-                    Event::PeerLost { peer, why } if waiting.contains(peer) => {
-                        waiting.remove(peer);
-                        farewell.lost.push((peer, why));
-                    }
+                    // The engine keeps why.
+                    Event::PeerLost { peer, .. } => waiting.remove(peer),
                     _ => {}
                 }
             }
             let time = now();
             if waiting.iter().next().is_none() || until.is_some_and(|until| until <= time) {
                 farewell.abandoned = waiting.iter().collect();
+                farewell.lost = std::mem::take(&mut self.engine.lost);
                 break;
             }
             self.sleep(until, time)?;

@@ -19,6 +19,7 @@
 //! | `wait` | sleeping without losing a wake-up |
 //! | `finish` | leaving in good order |
 //! | `error` | why each of these may refuse |
+//! | `loss` | why a peer is lost, in words |
 
 mod card;
 mod domain_file;
@@ -26,6 +27,7 @@ mod drive;
 mod engine;
 mod error;
 mod finish;
+mod loss;
 mod open;
 mod policy;
 mod rails;
@@ -49,6 +51,7 @@ pub use card::{Card, CardError};
 pub use engine::{Engine, EngineOpening, RailInfo};
 pub use error::{RequestError, StartError, WaitError, WindowError};
 pub use finish::{Farewell, FinishError};
+pub use loss::describe_fault;
 pub use open::{Opening, Options};
 pub use wait::Woken;
 

@@ -79,8 +79,8 @@ pub enum Problem {
     },
     /// Values that are each right don't go together.
     Conflict {
-        /// The core's name of the value.
-        field: &'static str,
+        /// The setting.
+        setting: &'static str,
         /// Its value.
         value: u64,
         /// The least value that goes with the others.
@@ -128,8 +128,8 @@ impl fmt::Display for Problem {
             Problem::Twice { source, name, first_line } => {
                 write!(f, "{source}: {name} stands in line {first_line} before")
             }
-            Problem::Conflict { field, value, min, max, also } => {
-                write!(f, "{field} is {value}, with the other settings {min} to {max} is possible")?;
+            Problem::Conflict { setting, value, min, max, also } => {
+                write!(f, "{setting} is {value}, with the other settings {min} to {max} is possible")?;
                 if also.is_empty() { Ok(()) } else { write!(f, " ({also})") }
             }
             Problem::File { path, why } => write!(f, "{path}: {why}"),

@@ -359,7 +359,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(nic_depth: number u16, count(1, u16::MAX as u64),
         "To strategies, and to balanced for packing, a rail is idle while fewer posts to the peer are with it."),
     knob!(aggregate_bytes_max: number u32, bytes(0, 1 << 30),
-        "Small messages go together in packets of at most so many bytes, and of no more than eager_bytes_max."),
+        "Small messages go together in packets of at most so many bytes, and of no more than eager_max."),
     knob!(packet_cost: time Kind::Span { min: 0, max: SECOND },
         "What one packet more costs both sides, to be weighed against the copies that packing costs."),
     knob!(copy_bytes_per_second: number u64, bytes(0, 1 << 40),

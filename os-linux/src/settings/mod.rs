@@ -270,6 +270,22 @@ pub struct KnobDescription {
     pub doc: &'static str,
 }
 
+/// Fields of the core's configuration that settings call by other names.
+const FIELDS: [(&str, &str); 12] = [
+    ("channels_max", "channels"),
+    ("operations_max", "operations"),
+    ("segments_max", "segments"),
+    ("packets_max", "packets"),
+    ("unexpected_per_peer", "unexpected"),
+    ("blocks_per_peer", "blocks"),
+    ("eager_bytes_max", "eager_max"),
+    ("retained_max", "retained"),
+    ("requests_per_peer", "requests"),
+    ("bulk_max", "bulk"),
+    ("windows_max", "windows"),
+    ("counters_max", "counters"),
+];
+
 impl Settings {
     /// From this process's environment, and from the file that `RERAIL_CONFIG` names there.
     pub fn from_env() -> Result<Self, SettingsError> {
@@ -510,13 +526,19 @@ impl Settings {
     fn judge(self, mut problems: Vec<Problem>) -> Result<Self, SettingsError> {
         // A wrong value makes what depends on it wrong too: that would only confuse.
         if problems.is_empty()
-            && let Err(error) = self.to_core_config(PeerId(0), self.channels).validate()
+            // How large tables are together follows from the job's size, too, and is checked at the start.
+            && let Err(error) = self.to_core_config(PeerId(0), 1).validate()
         {
-            let rerail_core::config::ConfigError { field, value, min, max, also } = error;
-            problems.push(Problem::Conflict { field, value, min, max, also });
+            let rerail_core::config::ConfigError { field, value, min, max, also, .. } = error;
+            problems.push(Problem::Conflict { setting: setting_of(field), value, min, max, also });
         }
         if problems.is_empty() { Ok(self) } else { Err(SettingsError { problems }) }
     }
+}
+
+/// The setting that a field of the core's configuration is made from; a field without one is called as it is.
+pub(crate) fn setting_of(field: &'static str) -> &'static str {
+    FIELDS.iter().find(|(name, _)| *name == field).map_or(field, |(_, setting)| setting)
 }
 
 fn find(name: &str) -> Option<&'static Knob> {

@@ -276,10 +276,50 @@ fn everything_wrong_is_told_at_once() {
 #[test]
 fn values_that_do_not_go_together_are_an_error() {
     let message = complaint(&[("RERAIL_BLOCKS", "2")], None);
-    assert_eq!(message, "eager_bytes_max is 8192, with the other settings 0 to 2048 is possible");
+    assert_eq!(message, "eager_max is 8192, with the other settings 0 to 2048 is possible");
     let message = complaint(&[("RERAIL_WINDOW", "64"), ("RERAIL_ACK_PACKETS", "33")], None);
     assert_eq!(message, "ack_packets is 33, with the other settings 1 to 32 is possible");
     assert!(load(&[("RERAIL_BLOCKS", "2"), ("RERAIL_EAGER_MAX", "2K")], None).is_ok());
+}
+
+/// Whatever the core complains of is told by a name that can be set.
+#[test]
+fn fields_of_the_core_are_told_by_the_names_of_settings() {
+    for (field, setting) in FIELDS {
+        assert!(find(setting).is_some() && find(field).is_none(), "{field}: {setting}");
+        assert_eq!(setting_of(field), setting);
+    }
+    // What settings are made into, one field after the other out of its range.
+    let good = Settings::default().to_core_config(PeerId(0), 4);
+    for config in [
+        Config { channels_max: 0, ..good },
+        Config { operations_max: 0, ..good },
+        Config { segments_max: 0, ..good },
+        Config { packets_max: 0, ..good },
+        Config { window: 0, ..good },
+        Config { unexpected_per_peer: 0, ..good },
+        Config { blocks_per_peer: 0, ..good },
+        Config { block_bytes: 0, ..good },
+        Config { eager_bytes_max: u32::MAX, ..good },
+        Config { retained_max: u32::MAX, ..good },
+        Config { requests_per_peer: 0, ..good },
+        Config { bulk_max: 0, ..good },
+        Config { windows_max: u32::MAX, ..good },
+        Config { match_buckets: 0, ..good },
+        Config { ack_packets: 0, ..good },
+        Config { ack_bytes: 0, ..good },
+        Config { connect_timeout: Nanos(0), ..good },
+        Config { redial_min: Nanos(0), ..good },
+        Config { redial_max: Nanos(0), ..good },
+        Config { rails_used: 0, ..good },
+        Config { bind: u8::MAX, ..good },
+        Config { alpha: u16::MAX, ..good },
+        Config { window_messages: 0, ..good },
+        Config { nic_depth: 0, ..good },
+    ] {
+        let error = config.validate().unwrap_err();
+        assert!(find(setting_of(error.field)).is_some(), "{error}");
+    }
 }
 
 #[test]

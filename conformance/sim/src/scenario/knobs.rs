@@ -203,7 +203,7 @@ pub fn squeeze(config: &mut Config, rng: &mut Rng) {
 
 /// The fields of a [`ConfigError`] as people read them.
 pub fn describe(error: &ConfigError) -> String {
-    let ConfigError { field, value, min, max, also } = error;
+    let ConfigError { field, value, min, max, also, .. } = error;
     let also = if also.is_empty() { String::new() } else { format!(", {also}") };
     format!("config.{field} = {value} is out of range: {min} to {max}{also}")
 }

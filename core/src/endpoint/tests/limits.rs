@@ -2,6 +2,17 @@
 
 use super::*;
 use crate::config::ConfigError;
+use crate::endpoint::channel::{Channel, Sub, TIMERS};
+use crate::endpoint::cut::StripeSet;
+use crate::endpoint::measure::Part;
+use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
+use crate::endpoint::tables::{KeySet, Peer};
+use crate::rail::sched::Stripe;
+use crate::seq::RecvWindow;
+use crate::store::{Sizer, Slot};
+use crate::tag::{MatchConfig, Matcher};
+use crate::wire::AddressText;
+use proptest::prelude::*;
 
 /// The figures of `ARCHITECTURE.md`, "What it costs".
 #[test]
@@ -48,9 +59,149 @@ fn bad_configurations_name_the_field() {
         (Config { eager_bytes_max: 64 * 64 + 1, ..small() }, "eager_bytes_max"),
         (Config { rank: PeerId(4), ..small() }, "rank"),
         (Config { ack_packets: 33, ..small() }, "ack_packets"),
+        (Config { block_bytes: 65, ..small() }, "block_bytes"),
+        (Config { channels_max: 5, ..small() }, "channels_max"),
+        (Config { connect_timeout: Nanos(0), ..small() }, "connect_timeout"),
+        (Config { redial_min: Nanos(0), ..small() }, "redial_min"),
+        (Config { redial_max: Nanos(0), ..small() }, "redial_max"),
+        (Config { blocks_per_peer: 16384, ..huge() }, "channels_max * blocks_per_peer"),
+        (Config { unexpected_per_peer: 16384, ..huge() }, "channels_max * unexpected_per_peer"),
+        (Config { rails_max: 64, channels_max: 1 << 20, window: 512, ..huge() }, "channels_max * window"),
+        (Config { requests_per_peer: 1024, ..huge() }, "operations_max + 3 * channels_max * requests_per_peer"),
     ] {
         assert!(matches!(config.memory_bytes(), Err(ConfigError { field: f, .. }) if f == field), "{field}");
         assert_eq!(config.pool_bytes().map_err(|e| e.field), Err(field));
+    }
+}
+
+fn huge() -> Config {
+    Config { channels_max: 1 << 18, ..Config::new(PeerId(0), 1 << 20) }
+}
+
+#[test]
+fn what_several_values_make_together_is_told_with_each_of_them() {
+    let error = Config { blocks_per_peer: 16384, ..huge() }.validate().unwrap_err();
+    assert_eq!(
+        std::format!("{error}"),
+        "channels_max * blocks_per_peer is 4294967296 (channels_max is 262144, blocks_per_peer is 16384), allowed are 1 \
+         to 268435456"
+    );
+}
+
+/// What the tables take, added up in 128 bits: each begins on a multiple of its alignment.
+#[derive(Default)]
+struct Sum(u128);
+
+impl Sum {
+    fn take<T>(&mut self, count: u128) {
+        self.0 = self.0.next_multiple_of(align_of::<T>() as u128) + count * size_of::<T>() as u128;
+    }
+}
+
+/// State and payload pool, by the words of `Tables` and nothing of its arithmetic.
+fn sizes_of(config: &Config) -> (u128, u128) {
+    fn of(value: impl Into<u128>) -> u128 {
+        value.into()
+    }
+    let c = config;
+    let (channels, rails, bulk) = (of(c.channels_max), of(c.rails_max), of(c.bulk_max));
+    let (messages, blocks) = (channels * of(c.unexpected_per_peer), channels * of(c.blocks_per_peer));
+    let operations = of(c.operations_max) + 3 * channels * of(c.requests_per_peer);
+    let mut sum = Sum::default();
+    sum.take::<Peer>(of(c.peers_max));
+    sum.take::<Slot<Channel>>(channels);
+    sum.take::<Sub>(channels * rails);
+    sum.take::<u32>(channels * 2 * of(c.window));
+    sum.take::<u64>(channels * 2 * RecvWindow::words(c.window) as u128);
+    sum.take::<u32>(channels * of(c.window));
+    sum.take::<u32>(channels * of(TIMERS));
+    sum.take::<u32>(channels * of(TIMERS));
+    sum.take::<Time>(channels * of(TIMERS));
+    sum.take::<Slot<Op>>(operations);
+    sum.take::<Seg>(operations * of(c.segments_max));
+    sum.take::<Slot<Packet>>(of(c.packets_max));
+    sum.take::<Slot<Message>>(messages);
+    sum.take::<u32>(blocks);
+    sum.take::<u16>(blocks);
+    sum.take::<u32>(of(c.retained_max));
+    sum.take::<Slot<StripeSet>>(bulk);
+    sum.take::<Stripe>(bulk * rails);
+    sum.take::<Part>(bulk * rails);
+    sum.take::<RailStats>(rails);
+    sum.take::<AddressText>(rails);
+    sum.take::<Slot<KeySet>>(bulk);
+    sum.take::<Slot<WindowSlot>>(of(c.windows_max));
+    sum.take::<u32>(of(c.windows_max));
+    sum.take::<u64>(of(c.counters_max));
+    // No table of the matcher is larger than one of its limits.
+    let (posted_max, unexpected_max) = (c.operations_max, u32::try_from(messages).expect("a table's size"));
+    let matcher = MatchConfig { posted_max, unexpected_max, buckets: c.match_buckets };
+    sum.take::<u64>(0);
+    sum.0 += Matcher::layout(Sizer::new(), &matcher).bytes().expect("less than the address space") as u128;
+    let stride = of(c.eager_bytes_max).next_multiple_of(64);
+    (sum.0, blocks * of(c.block_bytes) + of(c.retained_max) * stride)
+}
+
+/// Numbers of all magnitudes, those around powers of two oftener.
+fn number(bits: u32) -> impl Strategy<Value = u64> {
+    (0..=bits, any::<u64>(), 0..4u8).prop_map(move |(shift, noise, kind)| {
+        let power = 1u64 << shift.min(63);
+        let value = match kind {
+            0 => power,
+            1 => power - 1,
+            2 => power | noise & (power - 1),
+            _ => power.saturating_add(1),
+        };
+        value.min(if bits < 64 { (1 << bits) - 1 } else { u64::MAX })
+    })
+}
+
+/// Configurations in which no value is out of its range by far: what is wrong with them is what they make together.
+fn any_config() -> impl Strategy<Value = Config> {
+    let sizes = (number(28), number(21), 0..66u8, number(29), any::<u8>(), number(29), 6..16u32);
+    let grants = (number(15), number(15), number(15), number(29), number(11));
+    let others = (number(29), number(29), any::<u16>(), 0..29u32, any::<u32>());
+    (sizes, grants, others).prop_map(|(sizes, grants, others)| {
+        let (peers, channels, rails_max, operations, segments_max, packets, window) = sizes;
+        let (unexpected, blocks, block_lines, retained, requests) = grants;
+        let (bulk, windows, counters_max, buckets, eager) = others;
+        let eager_room = blocks * block_lines * 64;
+        Config {
+            channels_max: channels.min(peers) as u32,
+            rails_max,
+            operations_max: operations as u32,
+            segments_max,
+            packets_max: packets as u32,
+            window: 1 << window,
+            unexpected_per_peer: unexpected as u16,
+            blocks_per_peer: blocks as u16,
+            block_bytes: block_lines as u32 * 64,
+            eager_bytes_max: eager.min(u32::try_from(eager_room).unwrap_or(u32::MAX)),
+            retained_max: retained as u32,
+            requests_per_peer: requests as u16,
+            bulk_max: bulk as u32,
+            windows_max: windows as u32,
+            counters_max,
+            match_buckets: 1 << buckets,
+            ..Config::new(PeerId(0), peers as u32)
+        }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Sizes are exact or an error, whatever the values: nothing wraps, nothing panics.
+    #[test]
+    fn sizes_are_exact_or_an_error(config in any_config()) {
+        let (memory, pool) = (config.memory_bytes(), config.pool_bytes());
+        if let Err(error) = config.validate() {
+            prop_assert_eq!((memory, pool), (Err(error), Err(error)));
+        } else {
+            let (state, payload) = sizes_of(&config);
+            prop_assert_eq!(memory.map(|bytes| bytes as u128).ok(), usize::try_from(state).ok().map(|_| state));
+            prop_assert_eq!(pool.map(u128::from), Ok(payload));
+        }
     }
 }
 

@@ -1,0 +1,138 @@
+//! Whether anything gets through: what tells a job that is slow from one that hangs.
+//!
+//! Rails are never silent for long: they ask peers for signs of life, answer such questions, dial again. None of that
+//! brings a request nearer to its end, so none of it counts. Events count (the session says so), packets that a peer had
+//! to do work for, and payload that a rail was through with.
+
+use std::time::{Duration, Instant};
+
+use rerail_core::endpoint::Stats;
+use rerail_linux::driver::Transport;
+
+/// What has got through so far. Numbers for comparing: one that is another than before means that something did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Through {
+    /// Packets with a sequence number that came and were new.
+    packets: u64,
+    /// Bytes of payload that rails were given and are through with.
+    bytes: u64,
+}
+
+impl Through {
+    /// What has got through a transport.
+    pub fn of(transport: &Transport) -> Through {
+        let Stats {
+            packets_received, unsequenced_received, duplicates_dropped, stale_dropped, malformed_dropped, ..
+        } = transport.stats();
+        let idle = [unsequenced_received, duplicates_dropped, stale_dropped, malformed_dropped].into_iter();
+        Through {
+            packets: idle.fold(packets_received, u64::wrapping_sub),
+            bytes: transport.rails().map(|rail| rail.stats.bytes.wrapping_sub(rail.stats.backlog)).sum(),
+        }
+    }
+}
+
+/// Barks when nothing has got through for too long.
+#[derive(Debug)]
+pub struct Watchdog {
+    limit: Duration,
+    /// What had got through when that was last something else, and when it was looked at.
+    seen: Option<(Through, Instant)>,
+}
+
+impl Watchdog {
+    /// One that gives a transport so long.
+    pub fn new(limit: Duration) -> Watchdog {
+        Watchdog { limit, seen: None }
+    }
+
+    /// Something has happened that only the caller knows of, or was asked for just now.
+    pub fn start_anew(&mut self) {
+        self.seen = None;
+    }
+
+    /// Looks. How long nothing has got through, where that is too long.
+    pub fn look(&mut self, now: Instant, through: Through) -> Option<Duration> {
+        match self.seen {
+            Some((seen, since)) if seen == through => Some(now - since).filter(|&silence| silence > self.limit),
+            _ => {
+                self.seen = Some((through, now));
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
+    use rerail_core::ids::PeerId;
+    use rerail_linux::bootstrap::pair::{PairKey, PairListener};
+    use rerail_linux::settings::Settings;
+
+    use super::*;
+    use crate::session::{Session, SessionError, dial, start};
+
+    #[test]
+    fn what_gets_through_keeps_the_watchdog_quiet_and_nothing_else_does() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut dog = Watchdog::new(Duration::from_secs(10));
+        let (none, packet, byte) =
+            (Through::default(), Through { packets: 1, bytes: 0 }, Through { packets: 1, bytes: 1 });
+        assert_eq!(dog.look(at(0), none), None);
+        assert_eq!(dog.look(at(10), none), None);
+        assert_eq!(dog.look(at(11), packet), None);
+        assert_eq!(dog.look(at(21), packet), None);
+        assert_eq!(dog.look(at(22), packet), Some(Duration::from_secs(11)));
+        assert_eq!(dog.look(at(23), byte), None);
+        dog.start_anew();
+        assert_eq!(dog.look(at(40), byte), None);
+        assert_eq!(dog.look(at(51), byte), Some(Duration::from_secs(11)));
+    }
+
+    /// Rails between two processes that owe each other nothing ask for signs of life all the time.
+    fn settings(host: &str) -> Settings {
+        let pairs =
+            [("rails", "tcp"), ("tcp_interfaces", "127.0.0.1"), ("host_id", host), ("keepalive", "10ms")].into_iter();
+        let mut settings = Settings::default();
+        pairs.for_each(|(name, value)| settings.set(name, value).expect("a setting"));
+        settings
+    }
+
+    const RECV: Selector = Selector { source: Some(PeerId(1)), tag: TagMatch::Tagged { tag: 7, ignore: 0 } };
+
+    #[test]
+    fn signs_of_life_are_no_reason_to_wait_for_ever() {
+        let listener = PairListener::bind("127.0.0.1:0").unwrap();
+        let (to, key) = (listener.local_addr().unwrap().to_string(), PairKey::generate().unwrap());
+        let (over, is_over) = mpsc::channel::<()>();
+        let peer = thread::spawn({
+            let (to, key) = (to.clone(), PairKey::from_hex(&key.to_hex()).unwrap());
+            move || {
+                let pair = Box::new(dial(&to, &key).unwrap());
+                let mut session = start(settings("b"), pair, Duration::from_secs(60)).unwrap();
+                session.barrier(0).unwrap();
+                let before = session.transport().stats().unsequenced_received;
+                // So many signs of life are many times the watchdog's patience; then it has failed, and the test ends.
+                while session.transport().stats().unsequenced_received < before + 1000 && is_over.try_recv().is_err() {
+                    session.poll();
+                }
+                let send = Send { peer: PeerId(0), tag: Some(7), ..Send::default() };
+                let _ = session.send(send).and_then(|ticket| session.wait(ticket));
+            }
+        });
+        let pair = Box::new(listener.accept(&key, Duration::from_secs(60)).unwrap());
+        let mut session: Session = start(settings("a"), pair, Duration::from_millis(300)).unwrap();
+        session.barrier(0).unwrap();
+        let ticket = session.recv(Recv { from: RECV, ..Recv::default() }).unwrap();
+        let waited = session.wait(ticket);
+        assert!(matches!(waited, Err(SessionError::Stalled { open: 1, .. })), "{waited:?}");
+        over.send(()).unwrap();
+        drop(session);
+        peer.join().unwrap();
+    }
+}
