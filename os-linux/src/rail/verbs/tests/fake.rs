@@ -126,7 +126,8 @@ impl FakeDevice {
     fn takes(&self, address: &AddressVector) -> bool {
         let wire = self.wire.borrow();
         let needed = [self.lid, address.dlid].iter().any(|lid| wire.devices.get(lid).is_some_and(|it| it.needs_global));
-        needed == address.global.is_some()
+        // On Ethernet there is no LID, and no other way.
+        (needed || address.dlid == 0) == address.global.is_some()
     }
 
     /// Registrations beyond so many are refused by this error.
@@ -244,7 +245,7 @@ impl Wire {
 
     /// The device at an address, as another one sees it.
     fn find(&self, from: u16, address: &AddressVector) -> Option<u16> {
-        let Some(route) = address.global else { return Some(address.dlid) };
+        let Some(route) = address.global.filter(|_| address.dlid == 0) else { return Some(address.dlid) };
         let source = self.devices[&from].gids.get(usize::from(route.source_index))?;
         let is_it = |state: &&State| state.gids.contains(&route.dgid);
         (*source != Gid::default()).then_some(())?;

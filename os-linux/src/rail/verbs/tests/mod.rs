@@ -198,7 +198,6 @@ fn three_messages_make_a_connection() {
     assert!(pair.take().is_empty(), "nobody has anything more to say");
 }
 
-/// V-4: repetitions change nothing.
 /// V-10: ports of which one or both take nothing without a global route.
 #[test]
 fn a_global_route_is_taken_where_a_port_needs_it() {
@@ -224,6 +223,7 @@ fn queue_pairs_may_take_less_inline_than_was_asked() {
     assert_eq!(pair.told.each_ref().map(|told| (told.up, told.down.len())), [(1, 0), (1, 0)]);
 }
 
+/// V-4: repetitions change nothing.
 #[test]
 fn repeated_messages_change_nothing() {
     let mut pair = Pair::new();
