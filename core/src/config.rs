@@ -355,7 +355,7 @@ impl ConfigError {
 
 impl Config {
     /// Checks every value against its range, and the sizes of tables that several values make together: no table has more
-    /// than 2^28 entries.
+    /// than 2^28 entries (pieces of memory and parts of stripes, several for each entry, not counted: 64-bit targets have room).
     pub const fn validate(&self) -> Result<(), ConfigError> {
         const fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max {

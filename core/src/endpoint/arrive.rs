@@ -129,7 +129,6 @@ impl Endpoint<'_> {
             | Body::AtomicReply(_)
             | Body::Resume(_) => return self.arrive_unordered(now, channel, rail, &common, &body),
         };
-        self.stats.unsequenced_received += 1;
         Ok(arrival)
     }
 
@@ -283,6 +282,7 @@ impl Endpoint<'_> {
                 if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
                     slot.unordered_high = psn.next();
                 }
+                self.stats.sequenced_received += 1;
                 Ok(true)
             }
             Claim::Duplicate => {

@@ -112,7 +112,7 @@ pub struct Loss {
     pub reason: LossReason,
     /// The rails that led to it: bit per rail.
     pub rails: u64,
-    /// How long, before it was given up, no rail to it had been ready, or since it was called first, where none ever was;
+    /// How long, before it was given up, no rail to it had been ready, or since it was called or heard first, where none ever was;
     /// `Nanos(0)`: one was until then.
     pub time: Nanos,
     /// Connections that failed, by the place of their rail among [`rails`](Self::rails), the first in the lowest bits. Each

@@ -11,7 +11,7 @@
 //! receive buffers. So one that does not answer is asked again after as long as it has been silent then.
 //!
 //! A receive alone calls nobody: its peer may be one of many, and who sends calls. But one that is gone before it ever
-//! called would be waited for without end. So who has not called `keepalive` later is called.
+//! called would be waited for without end. So who has not called by the next look, `keepalive` later at most, is called.
 //!
 //! A look at all channels, now and then, instead of a timer for each: the timers that every message sets and cancels stay
 //! few, and a message costs nothing for being heard.
@@ -29,6 +29,9 @@ pub(super) const NEVER: Time = Time(u64::MAX);
 /// Who is due within this part of `keepalive` is asked together with who is due now: a process that sleeps wakes once for
 /// many peers, and all channels are looked at that rarely.
 const TOGETHER: u64 = 4;
+
+/// So many peers are called in one look: receives may wait for thousands.
+const CALLS_TOGETHER: u32 = 16;
 
 impl Endpoint<'_> {
     /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: nobody is asked from now on.
@@ -76,15 +79,23 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Calls the peers for whose messages receives wait and that have not called themselves. Says whether some are left.
+    /// Calls the peers for whose messages receives wait and that have not called themselves: a few at a time, and half of the
+    /// channels are left for those that do call, and for sends. Says whether some are left.
     fn call_sources(&mut self, now: Time) -> bool {
-        let mut left = false;
+        let mut calls = CALLS_TOGETHER;
         let mut walk = self.t.matcher.posted_walk();
         while let Some(source) = self.t.matcher.next_source(&mut walk) {
-            let uncalled = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel == NONE && !peer.gone);
-            left |= uncalled && self.open_channel(now, source).is_none();
+            let is_known = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel != NONE || peer.gone);
+            if is_known {
+                continue;
+            }
+            let is_room = self.t.channels.room() > self.t.channels.capacity() / 2;
+            if calls == 0 || !is_room || self.open_channel(now, source).is_none() {
+                return true;
+            }
+            calls -= 1;
         }
-        left
+        false
     }
 
     /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that ends with its

@@ -102,7 +102,7 @@ impl Endpoint<'_> {
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.t.channels.at(channel);
         let time = match slot.stranded {
-            // Nothing was heard of it, ever: since its channel was opened.
+            // No CONNECT of it ever came: since its channel was opened.
             _ if slot.terms.is_none() => now - slot.heard,
             Some(stranded) => now - stranded.since,
             None => Nanos(0),
@@ -274,6 +274,7 @@ impl Endpoint<'_> {
         if slot.tell_over || slot.tell_up || slot.unwanted | slot.callers | slot.severed != 0 || slot.messages > 0 {
             return;
         }
+        debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");
         let peer = slot.peer;
         self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
         let mut links = By(&mut self.t.channels, channel_active);

@@ -156,8 +156,9 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets whose header came, whatever became of them.
     pub packets_received: u64,
-    /// Packets without a sequence number among them: acknowledgments, probes, what connections say of themselves.
-    pub unsequenced_received: u64,
+    /// Those among them that have a sequence number and came for the first time: what brings requests nearer to their end,
+    /// and no acknowledgment, probe, or word about a connection.
+    pub sequenced_received: u64,
     /// Packets that had come before.
     pub duplicates_dropped: u64,
     /// Packets that did not parse or broke a rule.

@@ -273,7 +273,11 @@ impl Display for LossReason {
                 f.write_str("no connection on any rail within the configured time (connect_timeout)")
             }
             LossReason::Unreachable { rail, fault } => {
-                write!(f, "no rail leads to it any more (recovery_timeout), at last rail {}: {fault}", rail.0)
+                write!(
+                    f,
+                    "no rail leads to it (recovery_timeout; connect_timeout where none ever did), at last rail {}: {fault}",
+                    rail.0
+                )
             }
             LossReason::Silent => f.write_str("nothing heard from it for the configured time (silence_max)"),
             LossReason::Protocol(error) => write!(f, "it broke the protocol: {error}"),

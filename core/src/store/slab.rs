@@ -215,6 +215,21 @@ mod tests {
                     prop_assert_eq!(slab.get(*key), oracle.get(&key.to_bits()));
                 }
                 prop_assert_eq!(slab.len() as usize, oracle.len());
+                let mut used: Vec<u32> = oracle.keys().map(|&key| Key::from_bits(key).index).collect();
+                used.sort_unstable();
+                prop_assert_eq!(slab.indices().collect::<Vec<_>>(), used.clone());
+                // A walk on which every other value found, and the one behind it, is taken out: none is missed.
+                let mut gone = used.clone();
+                let mut walk = slab.walk();
+                let mut taken = Slab { slots: &mut slab.slots.to_vec()[..], free: slab.free, len: slab.len };
+                while let Some(index) = taken.step(&mut walk) {
+                    prop_assert_eq!(index, gone.remove(0));
+                    taken.remove_at(index);
+                    if index % 2 == 0 && !gone.is_empty() {
+                        taken.remove_at(gone.remove(0));
+                    }
+                }
+                prop_assert!(gone.is_empty() && taken.is_empty());
             }
         }
     }

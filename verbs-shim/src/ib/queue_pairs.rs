@@ -3,10 +3,17 @@
 use rdma_core_sys::{IBV_QP_CAP, IBV_QP_STATE};
 
 use super::attributes::{check_values, every_bit, from_raw, state, to_raw};
-use super::{IbDevice, QpEntry, code, modify_error};
+use super::{Handle, IbDevice, QpEntry, code, modify_error};
 use crate::contract::{
     Access, Attrs, CqId, Kind, ModifyError, QpCaps, QpChange, QpId, QpInfo, QpKind, QpState, SrqId, check_transition,
 };
+
+/// Its sends and receives that may be open: not every driver tells at making what it has rounded up (rxe).
+pub(super) fn depths(handle: &Handle, entry: &QpEntry) -> (u32, u32) {
+    let told =
+        handle.query_qp(&entry.raw, IBV_QP_CAP).map_or((0, 0), |attr| (attr.cap.max_send_wr, attr.cap.max_recv_wr));
+    (told.0.max(entry.caps.send_depth), told.1.max(entry.caps.recv_depth))
+}
 
 impl IbDevice {
     fn qp(&self, qp: QpId) -> Result<&QpEntry, ModifyError> {
@@ -78,12 +85,6 @@ impl IbDevice {
         };
         let (mut raw, mask) = to_raw(&init, QpState::Init);
         self.handle.modify_qp(&entry.raw, &mut raw, mask).map_err(|error| modify_error(&error))
-    }
-
-    /// Its sends that may be open: not every driver tells at making what it has rounded up (rxe).
-    pub(super) fn send_depth(&self, entry: &QpEntry) -> u32 {
-        let told = self.handle.query_qp(&entry.raw, IBV_QP_CAP).map_or(0, |attr| attr.cap.max_send_wr);
-        told.max(entry.caps.send_depth)
     }
 
     pub(super) fn ask_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError> {

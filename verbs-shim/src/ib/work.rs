@@ -3,6 +3,7 @@
 //! Requests are looked at before the provider sees them, so that what is wrong has a name: the whole list, up to the
 //! first bad one; those before it are posted. That costs a few comparisons for each.
 
+use super::queue_pairs::depths;
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};
 use crate::contract::{
     Completion, CqId, Kind, Payload, PollError, PostError, PostReason, QpCaps, QpId, QpKind, QpState, RecvRequest,
@@ -33,7 +34,7 @@ impl IbDevice {
         let ahs = &self.ahs;
         let handle = |request: &SendRequest<'_>| Some(&ahs.get(request.datagram?.handle.0)?.0);
         if let Err((index, error)) = self.scratch.post_send(&entry.raw, good, handle) {
-            return at(index, refused(error, || self.send_depth(entry)));
+            return at(index, refused(error, || depths(&self.handle, entry).0));
         }
         bad.map_or(Ok(()), |(index, why)| at(index, why))
     }
@@ -97,8 +98,9 @@ impl IbDevice {
         if entry.state == QpState::Reset {
             return at(0, PostReason::State { state: QpState::Reset });
         }
-        let QpCaps { recv_depth, recv_sges, .. } = entry.caps;
-        list(requests, recv_sges, recv_depth, |good| self.scratch.post_recv(&entry.raw, good))
+        let (handle, QpCaps { recv_sges, .. }) = (&self.handle, entry.caps);
+        let depth = || depths(handle, entry).1;
+        list(requests, recv_sges, depth, |good| self.scratch.post_recv(&entry.raw, good))
     }
 
     pub(super) fn receive_shared(&mut self, srq: SrqId, requests: &[RecvRequest<'_>]) -> Result<(), PostError> {
@@ -111,7 +113,7 @@ impl IbDevice {
         let Some(entry) = self.srqs.get(srq.0) else {
             return Err(PostError { index: 0, why: PostReason::Unknown { what: Kind::Srq, name: srq.0 } });
         };
-        list(requests, entry.sges, entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
+        list(requests, entry.sges, || entry.depth, |good| self.scratch.post_srq_recv(&entry.raw, good))
     }
 
     #[inline]
@@ -164,12 +166,12 @@ impl IbDevice {
 fn list(
     requests: &[RecvRequest<'_>],
     sges: u32,
-    depth: u32,
+    depth: impl FnOnce() -> u32,
     post: impl FnOnce(&[RecvRequest<'_>]) -> Result<(), (usize, i32)>,
 ) -> Result<(), PostError> {
     let bad = requests.iter().position(|request| request.sges.len() > sges as usize);
     if let Err((index, error)) = post(&requests[..bad.unwrap_or(requests.len())]) {
-        return Err(PostError { index, why: refused(error, || depth) });
+        return Err(PostError { index, why: refused(error, depth) });
     }
     match bad {
         None => Ok(()),

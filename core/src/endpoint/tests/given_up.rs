@@ -178,7 +178,8 @@ fn who_was_away_tries_again() {
     assert!(is_lost(&mut lone.endpoint));
 }
 
-/// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is gone ends it.
+/// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is gone ends it. Half of the
+/// channels are left for others.
 #[test]
 fn who_is_waited_for_is_called_at_last() {
     let keepalive = Nanos(1_000_000);
@@ -210,18 +211,26 @@ fn who_is_waited_for_is_called_at_last() {
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
     let Some(Event::Completed(completion)) = endpoint.poll_event() else { panic!("the receive waits still") };
     assert_eq!((completion.cookie, completion.result), (Cookie(7), Err(OpError::PeerLost { peer: PeerId(1), why })));
-    // Who is not there for want of a channel is called later.
-    let config = Config { channels_max: 2, ..config };
+    // No more than half of the channels are taken; the others are called later.
+    let config = Config { channels_max: 4, peers_max: 6, ..config };
     let mut region = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
-    for peer in 1..4 {
+    for peer in 1..5 {
         endpoint.add_peer(PeerId(peer), 1).unwrap();
         let recv = Recv { from: tagged(Some(peer), 3), segments: &seg(0, 8), ..Recv::default() };
         endpoint.recv(Time(0), &recv).unwrap();
     }
-    assert_eq!(dialled(&mut endpoint, keepalive.0).len(), 2);
-    endpoint.handle_rail_event(Time(keepalive.0), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
+    let to = |peer| Action::Connect { peer: PeerId(peer), rail: RailId(0) };
+    assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2)]);
+    assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), []);
+    endpoint.add_peer(PeerId(5), 1).unwrap();
+    endpoint.send(Time(2 * keepalive.0), &Send { peer: PeerId(5), ..Send::default() }).unwrap();
+    assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), [to(5)]);
+    for peer in [1, 2] {
+        let down = RailEvent::Down { peer: PeerId(peer), rail: RailId(0), fault };
+        endpoint.handle_rail_event(Time(2 * keepalive.0), down);
+    }
     while endpoint.poll_event().is_some() {}
-    dialled(&mut endpoint, keepalive.0);
-    assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), [Action::Connect { peer: PeerId(3), rail: RailId(0) }]);
+    dialled(&mut endpoint, 2 * keepalive.0);
+    assert_eq!(dialled(&mut endpoint, 3 * keepalive.0), [to(3)]);
 }
