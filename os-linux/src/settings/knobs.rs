@@ -209,7 +209,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(verbs_service_level: number u8, count(0, 15),
         "Service level of all that verbs rails send; on Ethernet the priority, 0 to 7."),
     knob!(verbs_traffic_class: number u8, count(0, 255),
-        "Traffic class of all that verbs rails send over Ethernet: four times the DSCP, and the ECN bits."),
+        "Traffic class of all that verbs rails send with a global route, as on Ethernet always: there four times the DSCP, and the ECN bits."),
     knob!(verbs_ack_timeout: number u8, count(1, 31),
         "Time that a verbs device waits for an acknowledgment: 4.096 us times 2 to the power of this. Unless it is set, one more than the device says that its own acknowledgments may take, where that is more, up to 18."),
     knob!(verbs_retries: number u8, count(0, 7),

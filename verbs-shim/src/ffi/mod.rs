@@ -24,6 +24,8 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 pub(crate) use events::{Channel, RawEvent};
+#[cfg(test)]
+pub(crate) use objects::vector_of;
 pub(crate) use objects::{Ah, Cq, Mr, Pd, Qp, QpParts, Srq, Xrcd};
 pub(crate) use work::Scratch;
 

@@ -89,6 +89,13 @@ fn raw<T>(object: Option<NonNull<T>>) -> *mut T {
     object.map_or(null_mut(), NonNull::as_ptr)
 }
 
+/// The completion vector of a process's queues, of so many: interrupts of a node's processes go to as many processors as
+/// the device serves, not all to one. A device that says of none has the first.
+pub(crate) fn vector_of(process: u32, vectors: c_int) -> c_int {
+    let vectors = u32::try_from(vectors).unwrap_or(0);
+    process.checked_rem(vectors).unwrap_or(0).cast_signed()
+}
+
 impl Handle {
     pub(crate) fn alloc_pd(&self) -> io::Result<Pd> {
         // SAFETY: the context is open.
@@ -125,10 +132,8 @@ impl Handle {
         let depth = c_int::try_from(depth).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
         // SAFETY: the context is open; nobody writes the field after that.
         let vectors = unsafe { (&raw const (*self.context.as_ptr()).num_comp_vectors).read() };
-        // Interrupts of a node's processes go to as many processors as the device serves, not all to one.
-        let vector =
-            u32::try_from(vectors).ok().and_then(|vectors| std::process::id().checked_rem(vectors)).unwrap_or(0);
-        let (context, channel, vector) = (self.context.as_ptr(), channel.0.as_ptr(), vector.cast_signed());
+        let vector = vector_of(std::process::id(), vectors);
+        let (context, channel) = (self.context.as_ptr(), channel.0.as_ptr());
         // SAFETY: the context is open, the channel is live, the vector is below their number or 0.
         made(unsafe { (self.functions.create_cq)(context, depth, tag(name), channel, vector) }).map(Cq)
     }

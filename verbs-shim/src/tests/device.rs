@@ -376,3 +376,13 @@ pub(super) fn registered_as(device: &mut IbDevice, access: Access) -> Result<u32
     device.dealloc_pd(pd).unwrap();
     mr.map(|_| script(|script| script.access))
 }
+
+/// A node's processes spread their interrupts; what has one vector, or says of none, has the first.
+#[test]
+fn processes_take_completion_vectors_in_turn() {
+    let of = |vectors| [4_000, 4_001, 4_002, 4_003].map(|process| crate::ffi::vector_of(process, vectors));
+    assert_eq!(of(3), [1, 2, 0, 1]);
+    assert_eq!(of(64), [32, 33, 34, 35]);
+    assert_eq!((of(1), of(0), of(-1)), ([0; 4], [0; 4], [0; 4]));
+    assert_eq!(crate::ffi::vector_of(u32::MAX, i32::MAX), 1);
+}

@@ -1,7 +1,8 @@
 //! A port's address as it is published: `ib-0012-1-00004a-fe800000000000000002c90300001234`.
 //!
-//! Link (`ib`, `eth`, or `ibg`: InfiniBand by LID and GID), LID (4 hex digits: the port's base LID and the rail's path), LMC, number of the queue pair for datagrams (6), GID (32). Lower case
-//! and full width, so that an address has one form only. Where the rail connects by XRC, its domain (16) comes last (V-14).
+//! Link (`ib`, `eth`, or `ibg`: InfiniBand by LID and GID), LID (4 hex digits: the port's base LID and the rail's path),
+//! LMC, number of the queue pair for datagrams (6), GID (32). Lower case and full width, so that an address has one form
+//! only. Where the rail connects by XRC, its domain (16) comes last (V-14).
 
 use std::fmt;
 

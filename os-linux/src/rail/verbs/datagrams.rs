@@ -115,6 +115,7 @@ impl<D: Device> VerbsRail<D> {
                     Ok(is_out) => said += usize::from(is_out),
                     Err(fault) => self.lose_way(index, fault),
                 }
+                self.give_handle_back(index);
             }
         }
         said
@@ -172,8 +173,9 @@ impl<D: Device> VerbsRail<D> {
                 self.datagrams.free_sends.push(place);
             }
         }
-        if link.is_none() {
-            self.drop_handle(handle);
+        match link {
+            Some(index) => self.give_handle_back(index),
+            None => self.drop_handle(handle),
         }
         Ok(self.datagrams.handles[place as usize].is_some())
     }

@@ -23,7 +23,7 @@ pub(super) struct Link {
     pub ends: Ends,
     /// Own nonce.
     pub nonce: Nonce,
-    /// What its set-up messages go by, and the way that it is for (V-18).
+    /// What its set-up messages go by until it stands, and the way that it is for (V-18).
     pub handle: Option<(AhId, AddressVector)>,
     /// Own attempt that it belongs to, where it was begun here.
     pub attempt: u32,

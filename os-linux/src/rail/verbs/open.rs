@@ -35,6 +35,9 @@ const QKEY_LABEL: &[u8] = b"rerail verbs queue key 1";
 /// Starts the transcript that the name of an XRC domain is made of (V-14).
 const DOMAIN_LABEL: &[u8] = b"rerail verbs XRC domain 1";
 
+/// Of Ethernet's priorities (IEEE 802.1Q), which service levels are there.
+const PRIORITY_MAX: u8 = 7;
+
 /// Who this process is.
 #[derive(Clone, Debug)]
 pub struct Identity {
@@ -96,8 +99,10 @@ impl<D: Device> VerbsRail<D> {
         if !usable {
             let state = device.port(port.number).map_or(PortState::Down, |port| port.state);
             return Err(match state {
-                PortState::Active if port.address.ethernet => VerbsError::NoGid { port: port.number },
-                PortState::Active => VerbsError::NoLid { port: port.number },
+                PortState::Active if !port.address.ethernet && port.address.lid == u16::from(options.path) => {
+                    VerbsError::NoLid { port: port.number }
+                }
+                PortState::Active => VerbsError::NoGid { port: port.number },
                 state => VerbsError::Port { port: port.number, state },
             });
         }
@@ -196,6 +201,11 @@ pub(super) fn make(
         let value = options.path.into();
         return Err(VerbsError::Option { field: "path", value, min: 0, max: paths - 1 });
     }
+    let ethernet = Address::is_ethernet(attributes.link_layer);
+    if ethernet && options.service_level > PRIORITY_MAX {
+        let (value, max) = (options.service_level.into(), PRIORITY_MAX.into());
+        return Err(VerbsError::Option { field: "service_level", value, min: 0, max });
+    }
     let partition = partition::choose(device, &attributes, options.pkey)?;
     let known = before.map(|(_, gid)| gid);
     let (gid_index, gid) = gid_of(device, &attributes, options.gid_index, known).map_err(made("GID"))?;
@@ -236,7 +246,7 @@ pub(super) fn make(
         gid_index,
         partition,
         address: Address {
-            ethernet: Address::is_ethernet(attributes.link_layer),
+            ethernet,
             global: attributes.needs_global,
             // V-10
             lid: attributes.lid | u16::from(options.path),

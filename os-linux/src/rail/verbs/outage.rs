@@ -3,8 +3,10 @@
 //! A device tells of its ports by events, and each makes us ask how the port is now: what an event says may be over when it
 //! is read. A link that is down for a moment costs nothing, because requests are repeated by the device; so connections
 //! are ended only when it has been down for `port_grace`, which is far below the time that the device's own retries take.
-//! A port that is back with another LID (on Ethernet: GID) is another place: queue pairs of peers send to the old one,
-//! so all connections end at once. Addresses are asked for before each call, too: events may be late, or never come.
+//! A port that is back with another LID is another place, and on Ethernet, or where it takes nothing without a global
+//! route, one with another GID, or with the same at another index of its table: queue pairs of peers send to the old one,
+//! or ours name the old index, so all connections end at once. A port that is addressed by GID and has none is down. Before
+//! a call the port is asked too, unless that was done in the last 10 ms: events may be late, or never come.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -66,7 +68,8 @@ impl<D: Device> VerbsRail<D> {
         self.port.address.lid = self.lid_of(&port);
         (self.port.address.lmc, self.port.address.gid) = (port.lmc, gid);
         self.port.mtu = port.mtu_bytes.unwrap_or(self.port.mtu);
-        let moved = if before.ethernet { known != (gid_index, gid) } else { before.lid != self.port.address.lid };
+        let by_gid = before.ethernet || before.global;
+        let moved = by_gid && known != (gid_index, gid) || !before.ethernet && before.lid != self.port.address.lid;
         self.port.gid_index = gid_index;
         if moved {
             tracing::info!(rail = %self.options.name, address = %self.port.address, "the port has another address");
@@ -75,25 +78,33 @@ impl<D: Device> VerbsRail<D> {
             self.peers.moved(&before, &after);
             self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
         }
+        self.look_at_partition(&port);
     }
 
-    /// The port's partition keys have changed: where ours is another one, all queue pairs are in the wrong partition. They
-    /// end, but for the one for datagrams, which keeps its number and so our address (V-20).
-    pub(super) fn look_at_partition(&mut self) {
-        let (number, Partition { index, key }) = (self.port.number, self.port.partition);
-        if key == 0 || self.device.pkey(number, index).is_ok_and(|now| now == key) {
+    /// Where the port's partition key is another one than ours, all queue pairs are in the wrong partition. They end, but
+    /// for the one for datagrams, which keeps its number and so our address (V-20).
+    fn look_at_partition(&mut self, port: &Port) {
+        let Partition { index, key, .. } = self.port.partition;
+        if key == 0 {
             return;
         }
-        let port = self.device.port(number).map_err(|why| VerbsError::Create { what: "port", why });
-        match port.and_then(|port| partition::choose(&*self.device, &port, self.options.pkey)) {
+        if self.device.pkey(port.number, index).is_ok_and(|now| now == key) {
+            self.port.partition.lost = false;
+            return;
+        }
+        match partition::choose(&*self.device, port, self.options.pkey) {
             Ok(now) => {
                 tracing::warn!(rail = %self.options.name, ?now, "the port has another partition key");
                 self.port.partition = now;
                 self.datagrams.note_failure();
                 self.fail_all(RailFault::Device { code: codes::PORT_MOVED });
             }
-            // When there is one again, another event tells.
-            Err(why) => tracing::warn!(rail = %self.options.name, %why, "the port has no such partition key any more"),
+            Err(VerbsError::Create { why: CreateError::DeviceGone, .. }) => self.broken = true,
+            // When there is one again, another event tells, or the next call finds it. It is said once.
+            Err(why) if !std::mem::replace(&mut self.port.partition.lost, true) => {
+                tracing::warn!(rail = %self.options.name, %why, "the port has no such partition key any more");
+            }
+            Err(_) => {}
         }
     }
 
@@ -124,10 +135,13 @@ impl<D: Device> VerbsRail<D> {
     }
 }
 
-/// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet, a GID.
+/// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet and where it takes nothing
+/// without a global route, a GID.
 pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
-    let has_place = if Address::is_ethernet(port.link_layer) { *gid != Gid::default() } else { port.lid != 0 };
-    port.state == PortState::Active && has_place
+    let is_ethernet = Address::is_ethernet(port.link_layer);
+    let has_lid = is_ethernet || port.lid != 0;
+    let has_gid = !(is_ethernet || port.needs_global) || *gid != Gid::default();
+    port.state == PortState::Active && has_lid && has_gid
 }
 
 /// The GID of a port that it is used by, and its index (V-19): the one that was named, or the one that was used as long as it

@@ -17,20 +17,22 @@ pub(super) struct Partition {
     pub index: u16,
     /// 0: not known.
     pub key: u16,
+    /// It is in the table no more, which was said.
+    pub lost: bool,
 }
 
 impl Partition {
     /// The one that rails use where nobody can be asked, or nobody need be.
-    pub const FIRST: Partition = Partition { index: 0, key: 0 };
+    pub const FIRST: Partition = Partition { index: 0, key: 0, lost: false };
 }
 
 /// Chooses the key of full membership that comes first in a port's table; `wanted` names its partition, and then a limited
-/// one will do. On Ethernet there is one partition, and all are full members.
+/// one will do. On Ethernet there is one partition, and all are full members, whatever is wanted of InfiniBand rails.
 ///
 /// # Errors
 /// [`VerbsError::Partition`] where there is none; the device's reason, where it can't be asked for what was wanted.
 pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> Result<Partition, VerbsError> {
-    if wanted.is_none() && port.link_layer == LinkLayer::Ethernet {
+    if port.link_layer == LinkLayer::Ethernet {
         return Ok(Partition::FIRST);
     }
     let mut limited = None;
@@ -50,9 +52,9 @@ pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> 
             continue;
         }
         if key & FULL != 0 {
-            return Ok(Partition { index, key });
+            return Ok(Partition { index, key, lost: false });
         }
-        limited.get_or_insert(Partition { index, key });
+        limited.get_or_insert(Partition { index, key, lost: false });
     }
     match limited {
         Some(limited) if wanted.is_some() => {

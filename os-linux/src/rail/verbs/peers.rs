@@ -87,7 +87,9 @@ impl Peers {
 
     /// A port has another address: so have the peers that are behind it too, each with its path.
     pub fn moved(&mut self, before: &Address, after: &Address) {
-        self.gids.iter_mut().filter(|gid| **gid == before.gid).for_each(|gid| *gid = after.gid);
+        // All zeros: that one needs none, which is no address that anybody has.
+        let is_behind = |gid: &&mut Gid| **gid == before.gid && before.gid != Gid::default();
+        self.gids.iter_mut().filter(is_behind).for_each(|gid| *gid = after.gid);
         if before.ethernet {
             return;
         }
@@ -144,6 +146,10 @@ mod tests {
         peers.moved(&before, &Address { lid: 20, ..before });
         assert_eq!(peers.get(PeerId(1)).unwrap().lid, 21);
         peers.follow(PeerId(1), &Whereabouts { qp: 10, lid: 4, gid: [0; 16] }, false);
+        assert!(peers.learn(PeerId(3), &Address { global: true, ..address }));
+        // A port that had no GID gets one: no peer that needs no route has one by that.
+        peers.moved(&Address { gid: Gid::default(), lid: 20, ..before }, &Address { lid: 24, ..before });
+        assert_eq!(peers.vector(PeerId(1), 2, 1, 0).unwrap().global, None);
         assert!(peers.learn(PeerId(2), &Address { ethernet: true, lid: 0, ..address }));
         let route = peers.vector(PeerId(2), 2, 0, 5).unwrap().global.unwrap();
         assert_eq!((route.dgid, route.source_index), (gid, 5));

@@ -144,12 +144,12 @@ impl<D: Device> VerbsRail<D> {
                 | AsyncEvent::PortActive(port)
                 | AsyncEvent::LidChange(port)
                 | AsyncEvent::GidChange(port)
+                | AsyncEvent::PkeyChange(port)
                     if port == self.port.number =>
                 {
                     tracing::info!(rail = %self.options.name, ?event, "port event");
                     self.look_at_port();
                 }
-                AsyncEvent::PkeyChange(port) if port == self.port.number => self.look_at_partition(),
                 // No queue pair has an alternate path that it could migrate to.
                 _ => tracing::info!(rail = %self.options.name, ?event, "device event"),
             }

@@ -118,6 +118,8 @@ impl<D: Device> VerbsRail<D> {
     pub(super) fn close_device(&mut self) {
         // What it made beside is destroyed with it, and none of it can fail here: it is dead.
         self.device.0 = None;
+        // Nor does it say any more which messages are through.
+        self.datagrams = Datagrams::new(self.options.datagrams);
         self.outage = None;
         self.revival.back_due = false;
         self.revival.plan(self.now, &self.options);

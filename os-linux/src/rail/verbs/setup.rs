@@ -340,6 +340,7 @@ impl<D: Device> VerbsRail<D> {
         (link.phase, link.stands) = (Phase::Up, true);
         tracing::debug!(rail = %self.options.name, peer = link.peer.0, "connected");
         self.reports.push_back(Report::Up(link.peer));
+        self.give_handle_back(index);
         deliver(&mut self.reports, sink);
         self.release_held(index, Some(sink));
     }

@@ -2,9 +2,9 @@
 //!
 //! On Ethernet a device asks the kernel for the neighbour's address, when a handle is made and when a queue pair is made ready
 //! to receive. That keeps the caller: where nobody answers, for a second and more (`rdma_resolve_ip` in `ib_uverbs`'s
-//! `create_ah` and `modify_qp`). So a handle is made once for each link and kept for its repetitions, a call fails with the
-//! error at once, and a way that took long to fail is not tried for a multiple of that time, twice as much each time
-//! (V-18).
+//! `create_ah` and `modify_qp`). So a handle is made once for each call and kept for its repetitions, but not for longer: devices
+//! have fewer handles than a job has peers. A call fails with the error at once, and a way that took long to fail is not
+//! tried for a multiple of that time, twice as much each time (V-18).
 
 use std::collections::BTreeMap;
 
@@ -113,6 +113,14 @@ impl<D: Device> VerbsRail<D> {
             self.drop_handle(old);
         }
         Ok(handle)
+    }
+
+    /// A link that stands and has nothing to say needs no handle any more; a READY that is asked for again makes one anew.
+    pub(super) fn give_handle_back(&mut self, index: u32) {
+        let link = self.links.get_mut(index).filter(|link| link.stands && !link.is_saying);
+        if let Some((handle, _)) = link.and_then(|link| link.handle.take()) {
+            self.drop_handle(handle);
+        }
     }
 
     /// Destroys a handle, once no message is under way by it.

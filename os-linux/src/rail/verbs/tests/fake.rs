@@ -35,6 +35,8 @@ struct State {
     completions: VecDeque<Completion>,
     events: VecDeque<AsyncEvent>,
     handles: BTreeMap<u32, AddressVector>,
+    /// What handles were ever made for.
+    ways: Vec<AddressVector>,
     offers: Offers,
     moderated: Vec<Moderation>,
     reuses_keys: bool,
@@ -43,6 +45,8 @@ struct State {
     needs_global: bool,
     /// Of its port; none: it is InfiniBand.
     gids: Vec<Gid>,
+    /// It is InfiniBand with these.
+    is_infiniband: bool,
     /// ... and partition keys; none: the default partition's alone.
     pkeys: Vec<u16>,
     /// How often the port was asked how it is.
@@ -150,6 +154,11 @@ impl FakeDevice {
         self.with(|state| state.gids = gids.to_vec());
     }
 
+    /// Its port is InfiniBand, whatever GIDs it has, and takes nothing without a global route.
+    pub fn be_global_infiniband(&self) {
+        self.with(|state| (state.is_infiniband, state.needs_global) = (true, true));
+    }
+
     pub fn set_pkeys(&self, keys: &[u16]) {
         self.with(|state| state.pkeys = keys.to_vec());
     }
@@ -167,9 +176,9 @@ impl FakeDevice {
         self.with(|state| state.qps.values().find_map(|qp| qp.attributes.address))
     }
 
-    /// How the handles that there are lead.
+    /// Where the handles led that were made, oldest first.
     pub fn ways(&self) -> Vec<AddressVector> {
-        self.with(|state| state.handles.values().copied().collect())
+        self.with(|state| state.ways.clone())
     }
 
     pub fn handles(&self) -> usize {
@@ -302,11 +311,10 @@ impl Device for FakeDevice {
     }
 
     fn port(&self, number: u8) -> Result<Port, CreateError> {
-        let gids = self.with(|state| {
+        let (gids, is_ethernet) = self.with(|state| {
             state.asked += 1;
-            state.gids.len()
+            (state.gids.len(), !state.gids.is_empty() && !state.is_infiniband)
         });
-        let is_ethernet = gids > 0;
         Ok(Port {
             number,
             state: PortState::Active,
@@ -520,7 +528,10 @@ impl Device for FakeDevice {
             return Err(CreateError::System { code: libc::EINVAL });
         }
         let name = self.named();
-        self.with(|state| state.handles.insert(name, *address));
+        self.with(|state| {
+            state.handles.insert(name, *address);
+            state.ways.push(*address);
+        });
         Ok(AhId(name))
     }
 

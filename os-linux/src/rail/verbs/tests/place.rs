@@ -100,6 +100,72 @@ fn a_gid_that_was_named_stays_the_one() {
     assert_eq!((route(&pair, 0), route(&pair, 1)), ((1, v4(1)), (1, v4(7))));
 }
 
+/// V-11: on InfiniBand, where a port takes nothing without a global route, it is addressed by its GID too.
+#[test]
+fn a_global_port_without_its_gid_is_down_and_with_another_is_elsewhere() {
+    let mut pair = Pair::with(&options(), |rank, device| {
+        device.set_gids(&[local(rank as u8), NONE]);
+        device.be_global_infiniband();
+    });
+    connect(&mut pair);
+    assert_eq!((route(&pair, 0), route(&pair, 1)), ((0, local(1)), (0, local(0))));
+    change(&mut pair, &[local(7), NONE]);
+    assert_eq!((&pair.told[0].down[..], pair.told[0].moved), (&[MOVED][..], 1));
+    pair.settle();
+    connect(&mut pair);
+    assert_eq!((route(&pair, 0), route(&pair, 1)), ((0, local(1)), (0, local(7))));
+    change(&mut pair, &[NONE, NONE]);
+    assert!(pair.told[0].standing, "while the grace lasts");
+    pair.pass(options().port_grace);
+    assert_eq!(pair.told[0].down, [MOVED, DOWN]);
+    change(&mut pair, &[local(7), NONE]);
+    pair.settle();
+    connect(&mut pair);
+}
+
+/// V-20: no event need tell of a partition that has another place, the next call finds it.
+#[test]
+fn a_partition_that_moves_without_a_word_is_found_before_a_call() {
+    let mut pair = Pair::new();
+    connect(&mut pair);
+    let partition = |pair: &Pair| (pair.rails[0].port.partition.index, pair.rails[0].port.partition.key);
+    assert_eq!(partition(&pair), (0, 0xffff));
+    pair.rails[0].device().unwrap().set_pkeys(&[0x7fff, 0xffff]);
+    pair.rails[0].sever(PeerId(1));
+    pair.pass(Nanos::from_millis(10));
+    assert_eq!(partition(&pair), (0, 0xffff));
+    pair.connect(0);
+    assert_eq!(partition(&pair), (1, 0xffff));
+}
+
+/// A device that is gone has no handles any more, those that messages were on their way by neither.
+#[test]
+fn nothing_is_held_of_a_device_that_is_gone() {
+    let mut pair = Pair::new();
+    pair.connect(0);
+    let held = pair.rails[0].usage();
+    assert_eq!((held.handles, held.datagrams, held.connections), (1, 1, 1));
+    pair.rails[0].device().unwrap().tell(AsyncEvent::DeviceFatal);
+    pair.poll();
+    assert!(pair.rails[0].device().is_none());
+    let held = pair.rails[0].usage();
+    assert_eq!((held.handles, held.datagrams, held.connections), (0, 0, 0));
+}
+
+/// Ethernet has eight priorities, InfiniBand sixteen service levels.
+#[test]
+fn a_service_level_that_ethernet_does_not_have_is_named() {
+    let open = |service_level, gids: &[Gid]| {
+        let device = FakeDevice::new(&SharedWire::default(), 16);
+        device.set_gids(gids);
+        let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
+        VerbsRail::open(device, 1, VerbsOptions { service_level, ..options() }, identity).map(drop)
+    };
+    assert_eq!((open(15, &[]), open(7, &[v4(0)])), (Ok(()), Ok(())));
+    let error = VerbsError::Option { field: "service_level", value: 8, min: 0, max: 7 };
+    assert_eq!(open(8, &[v4(0)]), Err(error));
+}
+
 /// V-12: a device that is opened again may have another table.
 #[test]
 fn a_device_that_comes_back_has_its_gid_chosen_anew() {
@@ -128,9 +194,14 @@ fn a_device_that_comes_back_has_its_gid_chosen_anew() {
 
 #[test]
 fn a_port_without_any_gid_is_named_when_a_rail_is_opened() {
-    for (gids, named) in [([NONE; 2], None), ([v4(1), NONE], Some(1))] {
+    for (gids, named, is_infiniband) in
+        [([NONE; 2], None, false), ([v4(1), NONE], Some(1), false), ([NONE; 2], None, true)]
+    {
         let device = FakeDevice::new(&SharedWire::default(), 16);
         device.set_gids(&gids);
+        if is_infiniband {
+            device.be_global_infiniband();
+        }
         let identity = Identity { key: JobKey::new([7; 32]), job: 5, me: PeerId(0), secret: JobKey::new([9; 32]) };
         let error = VerbsRail::open(device, 1, VerbsOptions { gid_index: named, ..options() }, identity).unwrap_err();
         assert_eq!(error, VerbsError::NoGid { port: 1 });
@@ -182,9 +253,10 @@ fn a_rail_is_in_the_first_partition_that_it_is_a_full_member_of() {
     ] {
         assert_eq!(open(keys, wanted, &[]), found, "{keys:x?} {wanted:x?}");
     }
-    // On Ethernet nobody asks, unless somebody wants to.
+    // On Ethernet there is one only: rails of both sorts may be told of InfiniBand's.
     assert_eq!(open(&[0x7fff], None, &[v4(0)]), Ok((0, 0)));
-    assert_eq!(open(&[0xffff], Some(0x7fff), &[v4(0)]), Ok((0, 0xffff)));
+    assert_eq!(open(&[0xffff], Some(0x7fff), &[v4(0)]), Ok((0, 0)));
+    assert_eq!(open(&[0xffff], Some(2), &[v4(0)]), Ok((0, 0)));
     let words = [(None, Some(0x7fff)), (None, None), (Some(2), None)]
         .map(|(wanted, limited)| VerbsError::Partition { port: 1, wanted, limited }.to_string());
     assert!(words[0].contains("limited") && words[0].contains("verbs_pkey=0x7fff"), "{words:?}");
