@@ -347,6 +347,11 @@ impl fmt::Display for ConfigError {
 impl core::error::Error for ConfigError {}
 
 impl ConfigError {
+    /// Of a field that is made of no others.
+    const fn of(field: &'static str, value: u64, min: u64, max: u64, also: &'static str) -> ConfigError {
+        ConfigError { field, value, min, max, also, made_of: &[], made_of_values: [0; 3] }
+    }
+
     /// The fields that `field` is made of, and their values, where it is made of several.
     pub fn parts(&self) -> impl Iterator<Item = (&'static str, u32)> {
         self.made_of.iter().copied().zip(self.made_of_values)
@@ -359,35 +364,19 @@ impl Config {
     pub const fn validate(&self) -> Result<(), ConfigError> {
         const fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max {
-                return Err(ConfigError { field, value, min, max, also: "", made_of: &[], made_of_values: [0; 3] });
+                return Err(ConfigError::of(field, value, min, max, ""));
             }
             Ok(())
         }
         const fn power_of_two(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max || !value.is_power_of_two() {
-                return Err(ConfigError {
-                    field,
-                    value,
-                    min,
-                    max,
-                    also: "a power of two",
-                    made_of: &[],
-                    made_of_values: [0; 3],
-                });
+                return Err(ConfigError::of(field, value, min, max, "a power of two"));
             }
             Ok(())
         }
         const fn multiple(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max || !value.is_multiple_of(min) {
-                return Err(ConfigError {
-                    field,
-                    value,
-                    min,
-                    max,
-                    also: "a multiple of 64",
-                    made_of: &[],
-                    made_of_values: [0; 3],
-                });
+                return Err(ConfigError::of(field, value, min, max, "a multiple of 64"));
             }
             Ok(())
         }
@@ -399,7 +388,8 @@ impl Config {
             made_of_values: [u32; 3],
         ) -> Result<(), ConfigError> {
             if value > TABLE_MAX {
-                return Err(ConfigError { field, value, min: 1, max: TABLE_MAX, also: "", made_of, made_of_values });
+                let wrong = ConfigError::of(field, value, 1, TABLE_MAX, "");
+                return Err(ConfigError { made_of, made_of_values, ..wrong });
             }
             Ok(())
         }
@@ -471,15 +461,9 @@ impl Config {
     /// Bytes of state that [`Endpoint::new`](crate::endpoint::Endpoint::new) needs; exact.
     pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
         self.validate()?;
-        crate::endpoint::layout(self).bytes().ok_or(ConfigError {
-            field: "operations_max",
-            value: self.operations_max.into(),
-            min: 1,
-            max: usize::MAX as u64,
-            also: "all tables together must fit the address space",
-            made_of: &[],
-            made_of_values: [0; 3],
-        })
+        let also = "all tables together must fit the address space";
+        let (operations, max) = (self.operations_max.into(), usize::MAX as u64);
+        crate::endpoint::layout(self).bytes().ok_or(ConfigError::of("operations_max", operations, 1, max, also))
     }
 
     /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL): first the blocks

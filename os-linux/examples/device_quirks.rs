@@ -3,13 +3,15 @@
 //!
 //! Ends with 1 and the reason where the rail can't be opened or is lost.
 
+#[path = "support/two_ranks.rs"]
+mod two_ranks;
+
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 use rerail_core::endpoint::{Event, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
-use rerail_linux::bootstrap::JobKey;
 use rerail_linux::driver::{Options, Transport};
 use rerail_linux::settings::Settings;
 
@@ -30,7 +32,9 @@ fn main() {
 }
 
 fn exchange() -> Outcome<()> {
-    let (mut ranks, memory) = pair()?;
+    let options = Options { settings: Settings::from_env()? };
+    let room = SIZES.into_iter().max().unwrap_or(0) + COUNT * 8;
+    let (mut ranks, memory) = two_ranks::open(&options, room)?;
     let deadline = Instant::now() + PATIENCE;
     let mut bytes = 0;
     for size in SIZES {
@@ -62,26 +66,6 @@ fn exchange() -> Outcome<()> {
     }
     println!("OK {} messages, {bytes} bytes", SIZES.len() * COUNT);
     Ok(())
-}
-
-/// Two ranks, and memory of each.
-fn pair() -> Outcome<([Transport; 2], [RegionId; 2])> {
-    let options = Options { settings: Settings::from_env()? };
-    let key = JobKey { key: [7; 32], job_id: 7 };
-    let mut openings = [Transport::open(&options, PeerId(0), 2, &key)?, Transport::open(&options, PeerId(1), 2, &key)?];
-    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
-    for opening in &mut openings {
-        for (rank, card) in (0..).zip(&cards) {
-            opening.learn(PeerId(rank), card)?;
-        }
-    }
-    let [one, other] = openings;
-    let mut ranks = [one.join()?, other.join()?];
-    let mut memory = [RegionId::default(); 2];
-    for (rank, region) in ranks.iter_mut().zip(&mut memory) {
-        *region = rank.alloc(SIZES.into_iter().max().unwrap_or(0) + COUNT * 8)?;
-    }
-    Ok((ranks, memory))
 }
 
 fn fill(rank: &mut Transport, region: RegionId, start: usize, size: usize, mark: u8) -> Outcome<()> {

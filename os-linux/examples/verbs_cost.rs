@@ -10,13 +10,15 @@
 //! transport twice: the first time their memory is registered.
 #![allow(unsafe_code)]
 
+#[path = "support/two_ranks.rs"]
+mod two_ranks;
+
 use std::error::Error;
 use std::time::Instant;
 
 use rerail_core::endpoint::{Event, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::{RegionId, Seg};
-use rerail_linux::bootstrap::JobKey;
 use rerail_linux::driver::{Options, Transport};
 use rerail_linux::settings::Settings;
 use rerail_verbs::contract::{
@@ -214,20 +216,9 @@ fn pair(device: &str) -> Outcome<Ranks> {
     settings.set("rails", "verbs")?;
     settings.set("verbs_devices", device)?;
     let options = Options { settings };
-    let key = JobKey { key: [7; 32], job_id: 7 };
-    let mut openings = [Transport::open(&options, PeerId(0), 2, &key)?, Transport::open(&options, PeerId(1), 2, &key)?];
-    let cards = openings.each_ref().map(|opening| opening.card().to_owned());
-    for opening in &mut openings {
-        for (rank, card) in (0..).zip(&cards) {
-            opening.learn(PeerId(rank), card)?;
-        }
-    }
-    let [one, other] = openings;
-    let mut ranks = [one.join()?, other.join()?];
-    let mut memory = [RegionId::default(); 2];
-    for (rank, region) in ranks.iter_mut().zip(&mut memory) {
-        *region = rank.alloc(MEMORY_BYTES as usize)?;
-        rank.bytes_mut(*region).ok_or("its own region")?.fill(1);
+    let (mut ranks, memory) = two_ranks::open(&options, MEMORY_BYTES as usize)?;
+    for (rank, region) in ranks.iter_mut().zip(memory) {
+        rank.bytes_mut(region).ok_or("its own region")?.fill(1);
     }
     Ok(Ranks { ranks, memory })
 }

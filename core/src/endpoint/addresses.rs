@@ -32,8 +32,9 @@ impl Endpoint<'_> {
         }
         *known = text;
         self.moved |= 1 << rail.0;
-        for channel in 0..self.t.channels.capacity() {
-            if self.t.channels.key_at(channel).is_none() || self.t.channels.at(channel).is_over() {
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
+            if self.t.channels.at(channel).is_over() {
                 continue;
             }
             for by in (0..self.rails.len() as u8).map(RailId) {

@@ -8,10 +8,7 @@ use crate::ids::RailId;
 impl fmt::Debug for Endpoint<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "rank {}: {:?}", self.config.rank.0, self.stats)?;
-        for index in 0..self.t.channels.capacity() {
-            if self.t.channels.key_at(index).is_none() {
-                continue;
-            }
+        for index in self.t.channels.indices() {
             let c = self.t.channels.at(index);
             writeln!(
                 f,

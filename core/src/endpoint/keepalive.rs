@@ -54,8 +54,9 @@ impl Endpoint<'_> {
         let keepalive = self.config.keepalive;
         let soon = now + Nanos(keepalive.0.div_ceil(TOGETHER));
         let mut next = NEVER;
-        for channel in 0..self.t.channels.capacity() {
-            if self.t.channels.key_at(channel).is_none() || !self.may_be_silent(channel) {
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
+            if !self.may_be_silent(channel) {
                 continue;
             }
             if self.sign_due(channel) <= soon {

@@ -197,10 +197,8 @@ impl Endpoint<'_> {
         if usize::from(rail.0) >= self.rails.len() {
             return;
         }
-        for channel in 0..self.t.channels.capacity() {
-            if self.t.channels.key_at(channel).is_none() {
-                continue;
-            }
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
             let slot = self.t.channels.at(channel);
             let is_paused = slot.redials >> rail.0 & 1 == 1 && !slot.is_over();
             let is_stranded = slot.rooms.ready == 0;

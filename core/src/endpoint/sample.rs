@@ -192,10 +192,9 @@ impl Endpoint<'_> {
     /// A rail has told what it can.
     fn sampled(&mut self, rail: RailId, sampled: Sampled) {
         self.t.figures[usize::from(rail.0)].sampled = Some(sampled);
-        for channel in 0..self.t.channels.capacity() {
-            if self.t.channels.key_at(channel).is_some() {
-                self.begin_path(channel, rail);
-            }
+        let mut walk = self.t.channels.walk();
+        while let Some(channel) = self.t.channels.step(&mut walk) {
+            self.begin_path(channel, rail);
         }
     }
 

@@ -375,19 +375,16 @@ impl<'m> Tables<'m> {
     }
 
     pub(crate) fn is_quiet(&self, peer: Option<PeerId>) -> bool {
-        (0..self.channels.capacity()).all(|index| match self.channels.key_at(index) {
-            None => true,
-            Some(_) => {
-                let channel = self.channels.at(index);
-                peer.is_some_and(|peer| peer != channel.peer)
-                    || channel.is_over()
-                    || (channel.sent.iter().all(|lane| lane.is_empty())
-                        && channel.control.is_empty()
-                        && channel.ordered.is_empty()
-                        && channel.requests.is_empty()
-                        && channel.bulk.is_empty()
-                        && channel.one_sided.is_empty())
-            }
+        self.channels.indices().all(|index| {
+            let channel = self.channels.at(index);
+            peer.is_some_and(|peer| peer != channel.peer)
+                || channel.is_over()
+                || (channel.sent.iter().all(|lane| lane.is_empty())
+                    && channel.control.is_empty()
+                    && channel.ordered.is_empty()
+                    && channel.requests.is_empty()
+                    && channel.bulk.is_empty()
+                    && channel.one_sided.is_empty())
         })
     }
 }

@@ -105,7 +105,7 @@ impl Endpoint<'_> {
         let (t, config) = (&self.t, &self.config);
         let table = |used: u32, capacity: u32| InUse { used, capacity };
         let (mut unacknowledged, mut out_of_order) = (0, 0);
-        for index in (0..t.channels.capacity()).filter(|&index| t.channels.key_at(index).is_some()) {
+        for index in t.channels.indices() {
             let channel = t.channels.at(index);
             // An ended channel's windows are forgotten with it.
             if !channel.is_over() {

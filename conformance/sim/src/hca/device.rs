@@ -1,7 +1,7 @@
 //! A process's open device: the contract's trait over a fabric that all devices share.
 
 use rerail_verbs::contract::{
-    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Device, Limits,
+    Access, AddressVector, AhId, AsyncEvent, Completion, CqId, CqInit, CreateError, DestroyError, Device, Kind, Limits,
     ModifyError, Mr, MrId, PdId, PollError, PostError, PostReason, Qp, QpChange, QpId, QpInfo, QpInit, RecvRequest,
     RegisterError, SendRequest, Srq, SrqId, SrqInit, XrcdFile, XrcdId,
 };
@@ -119,6 +119,12 @@ impl Gone for DestroyError {
     }
 }
 
+/// An entry of a port's table.
+fn entry<T: Copy>(table: &[T], index: u16, what: Kind) -> Result<T, CreateError> {
+    let outside = || CreateError::OutOfRange { what, value: index.into(), min: 0, max: table.len() as u64 - 1 };
+    table.get(usize::from(index)).copied().ok_or_else(outside)
+}
+
 impl Device for SimDevice {
     fn name(&self) -> &str {
         &self.name
@@ -160,27 +166,11 @@ impl Device for SimDevice {
     }
 
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError> {
-        self.ask(|hca| {
-            let gids = &hca.port(port)?.gids;
-            gids.get(usize::from(index)).copied().ok_or(CreateError::OutOfRange {
-                what: rerail_verbs::contract::Kind::Gid,
-                value: index.into(),
-                min: 0,
-                max: gids.len() as u64 - 1,
-            })
-        })
+        self.ask(|hca| entry(&hca.port(port)?.gids, index.into(), Kind::Gid))
     }
 
     fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
-        self.ask(|hca| {
-            let pkeys = &hca.port(port)?.pkeys;
-            pkeys.get(usize::from(index)).copied().ok_or(CreateError::OutOfRange {
-                what: rerail_verbs::contract::Kind::Pkey,
-                value: index.into(),
-                min: 0,
-                max: pkeys.len() as u64 - 1,
-            })
-        })
+        self.ask(|hca| entry(&hca.port(port)?.pkeys, index, Kind::Pkey))
     }
 
     fn alloc_pd(&mut self) -> Result<PdId, CreateError> {
