@@ -127,7 +127,8 @@ impl End {
     }
 
     fn sge(&self, offset: u64, len: u32) -> Sge {
-        Sge { address: self.base + offset, len, lkey: self.mr.lkey }
+        // SAFETY: the memory is registered until the device is gone, and the callers stay inside.
+        unsafe { Sge::new(self.base + offset, len, self.mr.lkey) }
     }
 
     fn receive(&mut self, offset: u64, len: u32) -> Outcome<()> {

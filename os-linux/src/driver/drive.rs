@@ -2,6 +2,7 @@
 //!
 //! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are collected and
 //! fed after the batch. Nothing is allocated once the reused lists have grown to the longest request.
+#![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
     Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, Span,
@@ -183,14 +184,12 @@ fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, piec
     };
     match rails.get_mut(usize::from(post.rail.0)) {
         Some(slot) if whole => {
-            slot.rail.post(Outgoing {
-                id: post.id,
-                peer: post.peer,
-                kind: post.kind,
-                header: &post.header,
-                payload: pieces,
-                extent,
-            });
+            let (id, peer, kind, header) = (post.id, post.peer, post.kind, &post.header);
+            let outgoing = Outgoing { id, peer, kind, header, payload: pieces, extent };
+            // SAFETY: the pieces were resolved within their regions, which stay mapped as long as the core names them: until
+            // the post's completion, the subchannel's end, or the answer to `Disconnect` or `Sever`. Nobody refers to
+            // their bytes while the transport is driven.
+            unsafe { slot.rail.post(outgoing) };
             true
         }
         _ => false,
@@ -263,7 +262,9 @@ fn register(
     match (rails.get_mut(usize::from(rail.0)), pieces.as_slice()) {
         // A key names one range.
         (Some(slot), [piece]) if whole => {
-            let MemoryKey { key, address } = slot.rail.register(*piece, write)?;
+            // SAFETY: the piece lies in one region, which is freed only when the core names it nowhere any more, that is
+            // after `Deregister`; `Engine::free` then has every rail forget it.
+            let MemoryKey { key, address } = unsafe { slot.rail.register(*piece, write) }?;
             slot.registrations += 1;
             Ok(RemoteKey { rail: rail.0, connection: 0, key, address })
         }
@@ -284,7 +285,9 @@ struct CoreSink<'a> {
     whereabouts: &'a mut Vec<Whereabouts>,
 }
 
-impl Sink for CoreSink<'_> {
+// SAFETY: the pieces are those of an open placement: memory of a receive, a window or the pool, resolved within its
+// region; it stays mapped while the core names it, and nobody refers to its bytes while the transport is driven.
+unsafe impl Sink for CoreSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let arrival = self.core.handle_arrival(self.now, peer, self.rail, header);
         if let Arrival::Address { rail } = arrival

@@ -182,7 +182,7 @@ impl Rail for Loopback {
         self.disconnect(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         if self.link != Link::Open || outgoing.peer != self.me {
             // A post to a subchannel that is down is void, as the core knows.
             return;

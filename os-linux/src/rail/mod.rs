@@ -4,6 +4,88 @@
 //! clock. The driver calls [`Rail::poll`] with a [`Sink`] through which packets, completions and subchannel events go
 //! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
 //! refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1 to L-5, L-15, L-16.
+//!
+//! # Memory
+//!
+//! Rails read and write memory by address. Safe code can therefore neither give a rail memory ([`Rail::post`] and
+//! [`Rail::register`] are unsafe to call) nor answer where a payload goes ([`Sink`] is unsafe to implement). With the word
+//! `unsafe`, which stands for the promise that the memory is valid, this program compiles:
+//!
+//! ```
+//! # use rerail_core::endpoint::PostKind;
+//! # use rerail_core::ids::{PeerId, PostId};
+//! # use rerail_linux::rail::{Outgoing, Piece, Rail, loopback::Loopback};
+//! let mut target = [1u8; 8];
+//! let payload = &[Piece { start: target.as_mut_ptr(), len: 8 }];
+//! let (id, peer) = (PostId::default(), PeerId(0));
+//! let post = Outgoing { id, peer, kind: PostKind::Send, header: &[1], payload, extent: 0 };
+//! let mut rail = Loopback::new(peer);
+//! // SAFETY: `target` lives longer than the rail, and nobody refers to it meanwhile.
+//! unsafe { rail.post(post) };
+//! ```
+//!
+//! Without it, it does not, whatever the rail:
+//!
+//! ```compile_fail,E0133
+//! # use rerail_core::endpoint::PostKind;
+//! # use rerail_core::ids::{PeerId, PostId};
+//! # use rerail_linux::rail::{Outgoing, Piece, Rail, loopback::Loopback};
+//! let mut target = [1u8; 8];
+//! let payload = &[Piece { start: target.as_mut_ptr(), len: 8 }];
+//! let (id, peer) = (PostId::default(), PeerId(0));
+//! let post = Outgoing { id, peer, kind: PostKind::Send, header: &[1], payload, extent: 0 };
+//! let mut rail = Loopback::new(peer);
+//! rail.post(post);
+//! ```
+//!
+//! ```compile_fail,E0133
+//! # use rerail_linux::rail::{Piece, Rail};
+//! fn publish(rail: &mut dyn Rail) {
+//!     let _ = rail.register(Piece { start: std::ptr::without_provenance_mut(16), len: 8 }, true);
+//! }
+//! ```
+//!
+//! A sink compiles with `unsafe impl` and not without:
+//!
+//! ```
+//! # use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
+//! # use rerail_core::ids::{PeerId, PlaceId, PostId};
+//! # use rerail_linux::rail::{Piece, Sink};
+//! struct Nowhere;
+//! // SAFETY: no memory is answered with.
+//! unsafe impl Sink for Nowhere {
+//!     fn arrival(&mut self, _: PeerId, _: &[u8]) -> Arrival { Arrival::Discard }
+//!     fn place(&mut self, _: PlaceId, _: u64, _: &mut Vec<Piece>) -> bool { false }
+//!     fn placed(&mut self, _: PlaceId) {}
+//!     fn completed(&mut self, _: PostId, _: PostStatus) {}
+//!     fn up(&mut self, _: PeerId) {}
+//!     fn down(&mut self, _: PeerId, _: RailFault) {}
+//!     fn reset(&mut self) {}
+//!     fn moved(&mut self) {}
+//!     fn back(&mut self) {}
+//! }
+//! ```
+//!
+//! ```compile_fail,E0200
+//! # use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
+//! # use rerail_core::ids::{PeerId, PlaceId, PostId};
+//! # use rerail_linux::rail::{Piece, Sink};
+//! struct Anywhere;
+//! impl Sink for Anywhere {
+//!     fn arrival(&mut self, _: PeerId, _: &[u8]) -> Arrival { Arrival::Discard }
+//!     fn place(&mut self, _: PlaceId, _: u64, pieces: &mut Vec<Piece>) -> bool {
+//!         pieces.push(Piece { start: std::ptr::without_provenance_mut(16), len: 8 });
+//!         true
+//!     }
+//!     fn placed(&mut self, _: PlaceId) {}
+//!     fn completed(&mut self, _: PostId, _: PostStatus) {}
+//!     fn up(&mut self, _: PeerId) {}
+//!     fn down(&mut self, _: PeerId, _: RailFault) {}
+//!     fn reset(&mut self) {}
+//!     fn moved(&mut self) {}
+//!     fn back(&mut self) {}
+//! }
+//! ```
 
 mod attempts;
 pub mod loopback;
@@ -20,6 +102,9 @@ use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
+///
+/// Anyone can make one. Whoever hands pieces over to be read or written promises that they are valid: that is what
+/// `unsafe` stands for in [`Rail`] and [`Sink`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
@@ -59,7 +144,12 @@ pub struct MemoryKey {
 }
 
 /// Where a rail reports to.
-pub trait Sink {
+///
+/// # Safety
+/// Rails write to the pieces that [`place`](Self::place) answers with. An implementation fills in nothing but memory that
+/// is valid for writes, and referenced by nobody, until the next call into the sink; of one placement always the same
+/// memory, until [`placed`](Self::placed) is called for it or the subchannel's end is reported.
+pub unsafe trait Sink {
     /// A packet's header is here (`wire::stream` says how long it is). The answer says what to do with its payload.
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival;
     /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is void: skip the
@@ -164,16 +254,25 @@ pub trait Rail {
     /// placements is used any more, nothing that peers write or read over it reaches this process's memory, and nothing
     /// more is reported for it. It may be connected anew (rule F-2).
     fn sever(&mut self, peer: PeerId);
-    /// Takes a post. It may go out at once; its completion is told at the next poll.
-    fn post(&mut self, outgoing: Outgoing<'_>);
-    /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The memory stays
-    /// valid until [`deregister`](Self::deregister) returns or the rail is dropped. The driver asks where
-    /// [`facts`](Self::facts) offer reads or writes, once per request and rail, and several registrations may cover the
-    /// same bytes. The default is for rails that need no registration: the key is the address.
+    /// Takes a post. The packet may leave at once; its completion is reported by the next poll.
+    ///
+    /// # Safety
+    /// Every piece of `outgoing.payload` stays valid, for reads (for writes, where `outgoing.kind` is a read), until the
+    /// rail has reported the post's completion or the subchannel down, or until [`disconnect`](Self::disconnect) or
+    /// [`sever`](Self::sever) has returned, and nobody holds a reference to its bytes while the rail is called. The
+    /// same holds for `outgoing.extent` bytes from the start of a sole piece, as long as they are registered.
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>);
+    /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The driver asks
+    /// where [`facts`](Self::facts) offer reads or writes, once per request and rail, and several registrations may
+    /// cover the same bytes. The default is for rails that need no registration: the key is the address.
     ///
     /// # Errors
     /// What the device said; the request then goes without this rail's key (rules X-10, X-11).
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+    ///
+    /// # Safety
+    /// The memory stays valid, for reads or, with `write`, for writes, until [`deregister`](Self::deregister) returns or
+    /// the rail is dropped, and until [`forget`](Self::forget) where the rail keeps registrations.
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         let _ = write;
         Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
     }

@@ -1,19 +1,74 @@
 //! Work requests and their completions (InfiniBand specification, 11.4; `ibv_post_send(3)`, `ibv_poll_cq(3)`).
+#![allow(unsafe_code)]
 
 use std::fmt;
 
 use super::object::AhId;
 
 /// A piece of registered memory. Laid out as the library's `ibv_sge`, so that lists of them are handed on as they are.
+///
+/// Safe code can't invent one:
+///
+/// ```
+/// # use rerail_verbs::contract::Sge;
+/// // SAFETY: no device is given it.
+/// let piece = unsafe { Sge::new(16, 8, 1) };
+/// assert_eq!((piece.address(), piece.len(), piece.lkey()), (16, 8, 1));
+/// ```
+///
+/// ```compile_fail,E0133
+/// # use rerail_verbs::contract::Sge;
+/// let piece = Sge::new(16, 8, 1);
+/// ```
+///
+/// ```compile_fail,E0451
+/// # use rerail_verbs::contract::Sge;
+/// let piece = Sge { address: 16, len: 8, lkey: 1 };
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Sge {
-    /// Where it starts: an address of the range that the memory was registered under.
-    pub address: u64,
+    pub(crate) address: u64,
+    pub(crate) len: u32,
+    pub(crate) lkey: u32,
+}
+
+impl Sge {
+    /// `len` bytes from `address` on, an address of the range that the memory was registered under; `lkey` is the
+    /// registration's local key.
+    ///
+    /// # Safety
+    /// While a request is open that names the piece, it lies inside a registration with this key, or the device can tell
+    /// that it does not. Devices of libibverbs can't: a driver may copy a short message to the address as it stands
+    /// (mlx5), without a look at the key. So nothing but a device in software may be given an invented piece.
+    pub const unsafe fn new(address: u64, len: u32, lkey: u32) -> Sge {
+        Sge { address, len, lkey }
+    }
+
+    /// Where it starts.
+    pub const fn address(&self) -> u64 {
+        self.address
+    }
+
     /// Its length in bytes.
-    pub len: u32,
+    #[expect(clippy::len_without_is_empty, reason = "an empty piece is legal and nothing special")]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
     /// Local key of the memory.
-    pub lkey: u32,
+    pub const fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// What is left behind the first `skip` bytes of it, at most `len` bytes of that.
+    #[must_use]
+    pub const fn part(&self, skip: u32, len: u32) -> Sge {
+        let skip = if skip < self.len { skip } else { self.len };
+        let rest = self.len - skip;
+        let len = if len < rest { len } else { rest };
+        Sge { address: self.address.wrapping_add(skip as u64), len, lkey: self.lkey }
+    }
 }
 
 /// Memory of the peer.

@@ -179,7 +179,8 @@ fn from_reset_to_error_goes_by_way_of_init() {
 #[test]
 fn a_list_goes_with_one_doorbell_up_to_the_first_bad_request() {
     let (mut device, _, _, qp) = with_qp(QpState::Rts);
-    let sge = [Sge { address: 0x1000, len: 8, lkey: 7 }];
+    // SAFETY: the fake library looks at no memory.
+    let sge = [unsafe { Sge::new(0x1000, 8, 7) }];
     let three = [sge[0]; 3];
     let send = SendOp::Send { immediate: Some(0x0102_0304) };
     let write = SendOp::Write { to: Remote { address: 0x2000, rkey: 5 }, immediate: None };

@@ -10,7 +10,7 @@ use rerail_verbs::contract::{
 use super::{Case, case, case_if};
 use crate::bed::queue::{Queue, Spec, Terms};
 use crate::bed::request::{compare_swap, fetch_add, read, send, write};
-use crate::bed::{Bed, Region};
+use crate::bed::{Bed, Region, forged};
 use crate::failure::{Check, one_of, refuses, same, same_bytes};
 use crate::testbed::{End, Fault, Need};
 
@@ -79,8 +79,8 @@ pub(super) const CASES: &[Case] = &[
 fn lkey_of_nothing(bed: &mut Bed<'_>) -> Check {
     let [a, _] = bed.rc()?;
     let region = bed.region(End::A, 8)?;
-    let mut sge = region.all();
-    sge.lkey ^= 0x5a5a_5a00;
+    let whole = region.all();
+    let sge = forged(whole.address(), whole.len(), whole.lkey() ^ 0x5a5a_5a00);
     bed.post(a, send(1, &[sge]))?;
     bed.send_ended(a, 1, Status::LocalProtection)?;
     bed.comes_to(a, QpState::Error)
@@ -98,8 +98,8 @@ fn lkey_beyond(bed: &mut Bed<'_>) -> Check {
 fn lkey_before(bed: &mut Bed<'_>) -> Check {
     let [a, _] = bed.rc()?;
     let region = bed.region(End::A, 8)?;
-    let mut sge = region.all();
-    sge.address -= 1;
+    let whole = region.all();
+    let sge = forged(whole.address() - 1, whole.len(), whole.lkey());
     bed.post(a, send(1, &[sge]))?;
     bed.send_ended(a, 1, Status::LocalProtection).map(drop)
 }

@@ -147,7 +147,7 @@ impl<D: Device> Flawed<D> {
             }
             (Flaw::LastByteIsLost, SendOp::Send { .. }) => {
                 if let Payload::Memory([first]) = request.payload {
-                    shorter.push(Sge { len: first.len.saturating_sub(1), ..*first });
+                    shorter.push(first.part(0, first.len().saturating_sub(1)));
                     request.payload = Payload::Memory(shorter);
                 }
             }

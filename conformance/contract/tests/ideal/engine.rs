@@ -155,24 +155,24 @@ impl World {
             Local::Memory(sges) => sges,
         };
         let mut bytes = Vec::new();
-        for sge in sges.iter().filter(|sge| sge.len > 0) {
+        for sge in sges.iter().filter(|sge| sge.len() > 0) {
             let (mr, offset) = self.local(pd, owner, sge, false)?;
-            bytes.extend(mr.read(offset, sge.len as usize));
+            bytes.extend(mr.read(offset, sge.len() as usize));
         }
         Ok(bytes)
     }
 
     fn local(&self, pd: u32, owner: usize, sge: &Sge, writes: bool) -> Result<(super::memory::Start, u64), Status> {
-        let mr = self.mrs.get(&(sge.lkey >> 8)).filter(|_| sge.lkey & 0xff == 0x11);
+        let mr = self.mrs.get(&(sge.lkey() >> 8)).filter(|_| sge.lkey() & 0xff == 0x11);
         let mr = mr.filter(|mr| mr.owner == owner && mr.pd == pd && (mr.access.local_write || !writes));
-        let offset = mr.and_then(|mr| inside(mr.iova, mr.len, sge.address, u64::from(sge.len)));
+        let offset = mr.and_then(|mr| inside(mr.iova, mr.len, sge.address(), u64::from(sge.len())));
         mr.zip(offset).map(|(mr, offset)| (mr.start, offset)).ok_or(Status::LocalProtection)
     }
 
     fn scatter(&self, pd: u32, owner: usize, sges: &[Sge], bytes: &[u8]) -> Result<(), Status> {
         let mut places = Vec::new();
-        for sge in sges.iter().filter(|sge| sge.len > 0) {
-            places.push((self.local(pd, owner, sge, true)?, sge.len as usize));
+        for sge in sges.iter().filter(|sge| sge.len() > 0) {
+            places.push((self.local(pd, owner, sge, true)?, sge.len() as usize));
         }
         let mut rest = bytes;
         for ((start, offset), len) in places {
@@ -241,7 +241,7 @@ impl World {
     /// Whether the next receive is there and long enough.
     fn fits(&self, number: u32, srq: Option<u32>, len: usize) -> bool {
         let next = self.next_receive(number, srq);
-        next.is_some_and(|next| next.sges.iter().map(|sge| sge.len as usize).sum::<usize>() >= len)
+        next.is_some_and(|next| next.sges.iter().map(|sge| sge.len() as usize).sum::<usize>() >= len)
     }
 
     fn next_receive(&self, number: u32, srq: Option<u32>) -> Option<&Receive> {

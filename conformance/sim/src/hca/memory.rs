@@ -138,16 +138,16 @@ impl Hca {
 
     /// Whether a list of pieces may be touched so. A piece of no bytes is not looked at.
     pub fn check_list(&self, pd: u32, sges: &[Sge], touch: Touch) -> bool {
-        let allowed = |sge: &Sge| self.check(pd, sge.lkey, sge.address, sge.len.into(), touch).is_some();
-        sges.iter().all(|sge| sge.len == 0 || allowed(sge))
+        let allowed = |sge: &Sge| self.check(pd, sge.lkey(), sge.address(), sge.len().into(), touch).is_some();
+        sges.iter().all(|sge| sge.len() == 0 || allowed(sge))
     }
 
     /// The bytes of a list of pieces; `None` where one of them may not be read (any more).
     pub fn gather(&self, pd: u32, sges: &[Sge]) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(sges.iter().map(|sge| sge.len as usize).sum());
-        for sge in sges.iter().filter(|sge| sge.len > 0) {
-            let mr = self.check(pd, sge.lkey, sge.address, sge.len.into(), Touch::LocalRead)?;
-            self.mrs.get(mr)?.memory.read(sge.address, sge.len, &mut out).then_some(())?;
+        let mut out = Vec::with_capacity(sges.iter().map(|sge| sge.len() as usize).sum());
+        for sge in sges.iter().filter(|sge| sge.len() > 0) {
+            let mr = self.check(pd, sge.lkey(), sge.address(), sge.len().into(), Touch::LocalRead)?;
+            self.mrs.get(mr)?.memory.read(sge.address(), sge.len(), &mut out).then_some(())?;
         }
         Some(out)
     }
@@ -155,11 +155,11 @@ impl Hca {
     /// Writes data into a list of pieces; `false` where one of them may not be written (any more).
     pub fn scatter(&self, pd: u32, sges: &[Sge], data: &[u8]) -> bool {
         let mut rest = data;
-        for sge in sges.iter().filter(|sge| sge.len > 0) {
-            let Some((here, behind)) = rest.split_at_checked(sge.len as usize) else { return false };
-            let mr = self.check(pd, sge.lkey, sge.address, sge.len.into(), Touch::LocalWrite);
+        for sge in sges.iter().filter(|sge| sge.len() > 0) {
+            let Some((here, behind)) = rest.split_at_checked(sge.len() as usize) else { return false };
+            let mr = self.check(pd, sge.lkey(), sge.address(), sge.len().into(), Touch::LocalWrite);
             let Some(mr) = mr.and_then(|mr| self.mrs.get(mr)) else { return false };
-            if !mr.memory.write(sge.address, here) {
+            if !mr.memory.write(sge.address(), here) {
                 return false;
             }
             rest = behind;

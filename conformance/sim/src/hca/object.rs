@@ -121,7 +121,7 @@ pub(super) struct RecvWork {
 impl RecvWork {
     /// Bytes that it takes.
     pub fn capacity(&self) -> u64 {
-        self.sges.iter().map(|sge| u64::from(sge.len)).sum()
+        self.sges.iter().map(|sge| u64::from(sge.len())).sum()
     }
 }
 
@@ -167,13 +167,13 @@ pub(super) fn cut(sges: &[Sge], skip: u64, len: u64) -> Vec<Sge> {
         if len == 0 {
             break;
         }
-        let here = u64::from(sge.len);
+        let here = u64::from(sge.len());
         if skip >= here {
             skip -= here;
             continue;
         }
         let take = len.min(here - skip);
-        out.push(Sge { address: sge.address.wrapping_add(skip), len: take as u32, lkey: sge.lkey });
+        out.push(sge.part(skip as u32, take as u32));
         (skip, len) = (0, len - take);
     }
     out
@@ -185,7 +185,8 @@ mod tests {
 
     #[test]
     fn a_cut_is_what_stands_at_an_offset() {
-        let sge = |address, len| Sge { address, len, lkey: 1 };
+        // SAFETY: no device is given them.
+        let sge = |address, len| unsafe { Sge::new(address, len, 1) };
         let list = [sge(100, 10), sge(0, 0), sge(200, 5), sge(300, 20)];
         assert_eq!(cut(&list, 0, 10), [sge(100, 10)]);
         assert_eq!(cut(&list, 8, 10), [sge(108, 2), sge(200, 5), sge(300, 3)]);

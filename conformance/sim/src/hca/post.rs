@@ -114,7 +114,7 @@ impl Hca {
             return Err("the device offers no atomics");
         }
         if atomic
-            && !matches!(request.payload, Payload::Memory(sges) if sges.iter().map(|sge| u64::from(sge.len)).sum::<u64>() == 8)
+            && !matches!(request.payload, Payload::Memory(sges) if sges.iter().map(|sge| u64::from(sge.len())).sum::<u64>() == 8)
         {
             return Err("an atomic brings back 8 bytes");
         }
@@ -169,7 +169,7 @@ fn send_work(request: &SendRequest<'_>, datagram: Option<SendDatagram>) -> SendW
     };
     let bytes = match &inline {
         Some(data) => data.len() as u64,
-        None => sges.iter().map(|sge| u64::from(sge.len)).sum(),
+        None => sges.iter().map(|sge| u64::from(sge.len())).sum(),
     };
     SendWork {
         id: request.id,

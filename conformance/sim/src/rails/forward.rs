@@ -27,14 +27,20 @@ macro_rules! forward {
     (@sever) => {
         fn sever(&mut self, peer: rerail_core::ids::PeerId) { self.inner.sever(peer); }
     };
-    (@post) => { fn post(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) { self.inner.post(outgoing); } };
+    (@post) => {
+        unsafe fn post(&mut self, outgoing: rerail_linux::rail::Outgoing<'_>) {
+            // SAFETY: the caller's promise is the one demanded.
+            unsafe { self.inner.post(outgoing) }
+        }
+    };
     (@register) => {
-        fn register(
+        unsafe fn register(
             &mut self,
             memory: rerail_linux::rail::Piece,
             write: bool,
         ) -> Result<rerail_linux::rail::MemoryKey, rerail_core::endpoint::RailFault> {
-            self.inner.register(memory, write)
+            // SAFETY: the caller's promise is the one demanded.
+            unsafe { self.inner.register(memory, write) }
         }
     };
     (@deregister) => { fn deregister(&mut self, key: rerail_linux::rail::MemoryKey) { self.inner.deregister(key); } };

@@ -71,7 +71,8 @@ struct Ear<'a> {
     reset: bool,
 }
 
-impl Sink for Ear<'_> {
+// SAFETY: every answer is that of the sink inside.
+unsafe impl Sink for Ear<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         self.sink.arrival(peer, header)
     }
@@ -147,16 +148,18 @@ impl Rail for Quirky {
         self.end_pins();
     }
 
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         if !self.quirks.pinned {
-            return self.inner.register(memory, write);
+            // SAFETY: the caller's promise is the one demanded.
+            return unsafe { self.inner.register(memory, write) };
         }
         let name = (memory.start.addr(), memory.len, write);
         if let Some(pin) = self.pinned.get_mut(&name) {
             pin.users += 1;
             return Ok(pin.key);
         }
-        let key = self.inner.register(memory, write)?;
+        // SAFETY: the caller's promise holds until `forget`, and `forget` ends what is kept beyond `deregister`.
+        let key = unsafe { self.inner.register(memory, write) }?;
         self.pinned.insert(name, Pin { key, users: 1 });
         Ok(key)
     }

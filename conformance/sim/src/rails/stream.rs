@@ -345,7 +345,7 @@ impl Rail for StreamRail {
         self.drop_link(peer.0);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let Some(link) = self.links.get_mut(&outgoing.peer.0).filter(|link| link.told && !link.closing) else {
             // A post to a subchannel that is down is void, as the core knows.
             return;

@@ -68,7 +68,7 @@ impl Rail for Tap {
         self.inner.sever(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let Outgoing { id, peer, kind, header, payload, .. } = &outgoing;
         let bytes: usize = payload.iter().map(|piece| piece.len).sum();
         let post = id.0.to_bits();
@@ -84,11 +84,13 @@ impl Rail for Tap {
                 self.note(format_args!("post {post:x} to rank {}: READ {bytes} bytes, key {:x}", peer.0, from.key));
             }
         }
-        self.inner.post(outgoing);
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post(outgoing) }
     }
 
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        let key = self.inner.register(memory, write);
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        // SAFETY: the caller's promise is the one demanded.
+        let key = unsafe { self.inner.register(memory, write) };
         match &key {
             Ok(key) => self.note(format_args!("registered {} bytes, key {:x}", memory.len, key.key)),
             Err(fault) => self.note(format_args!("registration of {} bytes failed: {fault:?}", memory.len)),
@@ -124,7 +126,8 @@ impl TapSink<'_> {
     }
 }
 
-impl Sink for TapSink<'_> {
+// SAFETY: every answer is that of the sink inside.
+unsafe impl Sink for TapSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let answer = self.sink.arrival(peer, header);
         let fate = match &answer {

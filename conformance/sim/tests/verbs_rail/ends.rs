@@ -162,7 +162,7 @@ fn disconnect_ends_transfers_at_once() {
     let mut world = World::connected(&options(2));
     let mut window = vec![1u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[1].rail.register(piece, false).unwrap();
+    let key = world.hosts[1].register(piece, false).unwrap();
     let hca = world.hosts[0].hca;
     let before = world.fabric.borrow().objects(hca).mrs;
     let (_, memory) = world.hosts[0].read(PeerId(1), key, 4096, 4096);
@@ -229,7 +229,7 @@ fn a_broken_device_takes_everything_along_and_is_safe_to_call() {
     world.hosts[0].rail.disconnect(PeerId(3));
     let mut memory = [0u8; 64];
     let piece = Piece { start: memory.as_mut_ptr(), len: 64 };
-    assert!(world.hosts[0].rail.register(piece, true).is_err());
+    assert!(world.hosts[0].register(piece, true).is_err());
     world.until(|world| world.hosts[0].sink.down.len() == 4);
     assert_eq!(world.hosts[0].rail.next_timeout(), None);
     assert!(!world.hosts[0].rail.is_closing() && world.hosts[0].rail.arm());
@@ -263,14 +263,14 @@ fn sever_ends_everything_at_once() {
     let mut world = World::connected(&options(2));
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[0].rail.register(piece, true).unwrap();
+    let key = world.hosts[0].register(piece, true).unwrap();
     let hca = world.hosts[0].hca;
     for number in 0..4 {
         world.hosts[0].send(PeerId(1), number, 4000, 4000);
         // A write of the peer's, which is on its way when we cut.
         world.hosts[1].write(PeerId(0), key, number, 4096, 4096);
     }
-    let source = world.hosts[1].rail.register(piece, false).unwrap();
+    let source = world.hosts[1].register(piece, false).unwrap();
     let before = world.fabric.borrow().objects(hca).mrs;
     let (_, target) = world.hosts[0].read(PeerId(1), source, 4096, 4096);
     assert_eq!(world.fabric.borrow().objects(hca).mrs, before + 1);
@@ -391,7 +391,7 @@ fn a_late_write_lands_nowhere() {
         let mut world = World::connected(&options(2));
         let mut window = vec![0u8; 4096];
         let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-        let key = world.hosts[0].rail.register(piece, true).unwrap();
+        let key = world.hosts[0].register(piece, true).unwrap();
         // By XRC, a peer's word is waited for (V-16).
         let until = world.now + Nanos::from_millis(if crate::XRC { 6 } else { 1 });
         world.inject(Fault::Hold { port: world.hosts[0].port, until });

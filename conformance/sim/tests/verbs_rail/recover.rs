@@ -161,7 +161,7 @@ fn a_broken_device_comes_back() {
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
     for life in 1..5usize {
-        world.hosts[0].rail.register(piece, true).unwrap();
+        world.hosts[0].register(piece, true).unwrap();
         world.hosts[0].send(PeerId(1), 1, 3000, 3000);
         world.hosts[1].send(PeerId(0), 1, 3000, 3000);
         world.inject(Fault::Kill { hca, reload_after: Some(Nanos::from_millis(25)) });
@@ -174,7 +174,7 @@ fn a_broken_device_comes_back() {
         assert_eq!((none.connections, none.registrations, none.datagrams), (0, 0, 0));
         assert_eq!(world.fabric.borrow().objects(hca).mrs, 0);
         world.connect(0, 1);
-        assert!(world.hosts[0].rail.register(piece, false).is_err());
+        assert!(world.hosts[0].register(piece, false).is_err());
         world.hosts[0].rail.sever(PeerId(2));
         world.hosts[0].rail.disconnect(PeerId(2));
         world.hosts[0].rail.forget(piece);
@@ -197,7 +197,7 @@ fn a_broken_device_comes_back() {
         let ups = world.hosts[0].sink.up.len();
         world.connect(2, 0);
         world.until(|world| world.is_up(2, 0) && world.hosts[0].sink.up.len() == ups + 1);
-        let key = world.hosts[0].rail.register(piece, true).unwrap();
+        let key = world.hosts[0].register(piece, true).unwrap();
         let id = world.hosts[1].write(PeerId(0), key, life as u64, 4096, 4096);
         world.until(|world| world.hosts[1].is_done(id));
         world.settle();

@@ -81,17 +81,15 @@ fn traffic_between_all() {
     for (a, b) in pairs(3) {
         let window = &mut windows[b as usize];
         let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-        let key = world.hosts[b as usize].rail.register(piece, true).unwrap();
+        let key = world.hosts[b as usize].register(piece, true).unwrap();
         let written = world.hosts[a as usize].write(PeerId(b), key, (a * 6 + b).into(), 4096, 4096);
         world.until(|world| world.hosts[a as usize].is_done(written));
         // A completion does not say that memory was written.
         world.settle();
         assert!(windows[b as usize] == crate::world::payload((a * 6 + b).into(), 4096));
         let window = &mut windows[b as usize];
-        let key = world.hosts[b as usize]
-            .rail
-            .register(Piece { start: window.as_mut_ptr(), len: window.len() }, false)
-            .unwrap();
+        let key =
+            world.hosts[b as usize].register(Piece { start: window.as_mut_ptr(), len: window.len() }, false).unwrap();
         let (read, memory) = world.hosts[a as usize].read(PeerId(b), key, 4096, 4096);
         world.until(|world| world.hosts[a as usize].is_done(read));
         assert!(world.hosts[a as usize].post_memory(memory) == windows[b as usize]);
@@ -186,7 +184,7 @@ fn a_severed_peer_loses_the_node() {
     let mut world = connected(3, &options(6));
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[0].rail.register(piece, true).unwrap();
+    let key = world.hosts[0].register(piece, true).unwrap();
     world.hosts[3].write(PeerId(0), key, 1, 4096, 4096);
     world.hosts[0].rail.sever(PeerId(3));
     world.hosts[0].sink.standing.retain(|peer| *peer != PeerId(3));

@@ -74,8 +74,8 @@ fn writes_and_reads_hit_their_place() {
     let mut world = World::connected(&options(2));
     let mut window = vec![0u8; 16 * 1024];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let writable = world.hosts[1].rail.register(piece, true).unwrap();
-    let readable = world.hosts[1].rail.register(piece, false).unwrap();
+    let writable = world.hosts[1].register(piece, true).unwrap();
+    let readable = world.hosts[1].register(piece, false).unwrap();
     assert_ne!((writable.key, writable.address), (readable.key, readable.address));
     let mut at = 0;
     for (number, bytes, piece_bytes) in [(1, 4096, 4096), (2, 3000, 1000), (3, 2000, 100), (4, 20, 20), (5, 4000, 3)] {
@@ -105,14 +105,14 @@ fn without_registrations_transfers_go_through_buffers() {
     let mut world = World::connected(&options(2));
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[1].rail.register(piece, true).unwrap();
+    let key = world.hosts[1].register(piece, true).unwrap();
     let hca = world.hosts[0].hca;
     let before = world.fabric.borrow().objects(hca).mrs;
     world.inject(Fault::RefuseRegistrations { hca, count: 2 });
     let write = world.hosts[0].write(PeerId(1), key, 9, 4096, 4096);
     assert_eq!(world.fabric.borrow().objects(hca).mrs, before);
     world.until(|world| world.hosts[0].is_done(write));
-    let readable = world.hosts[1].rail.register(piece, false).unwrap();
+    let readable = world.hosts[1].register(piece, false).unwrap();
     let (read, memory) = world.hosts[0].read(PeerId(1), readable, 4096, 4096);
     assert_eq!(world.fabric.borrow().objects(hca).mrs, before);
     world.until(|world| world.hosts[0].is_done(read));
@@ -127,7 +127,7 @@ fn registrations_are_kept_up_to_their_bound() {
     let mut world = World::connected(&VerbsOptions { registrations_max: 2, ..options(2) });
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[1].rail.register(piece, true).unwrap();
+    let key = world.hosts[1].register(piece, true).unwrap();
     let hca = world.hosts[0].hca;
     let mrs = |world: &World| world.fabric.borrow().objects(hca).mrs;
     let before = mrs(&world);

@@ -25,7 +25,7 @@ fn pinned_by(on_demand: OnDemandUse, offers: Offers) -> ([u64; 2], u64) {
     world.fabric.borrow_mut().take_spent_ns(1);
     let mut window = vec![0u8; 4096];
     let piece = Piece { start: window.as_mut_ptr(), len: window.len() };
-    let key = world.hosts[1].rail.register(piece, true).unwrap();
+    let key = world.hosts[1].register(piece, true).unwrap();
     let took = world.fabric.borrow_mut().take_spent_ns(1);
     let id = world.hosts[0].write(PeerId(1), key, 3, 4096, 4096);
     let more = [0, 1].map(|host| pinned(&world, host) - slabs[host]);

@@ -76,7 +76,8 @@ pub struct Recorder {
     pub close_at: Option<u64>,
 }
 
-impl Sink for Recorder {
+// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+unsafe impl Sink for Recorder {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert!(self.standing.contains(&peer), "a packet from {peer:?}, which is not up");
         let repr = Repr::parse(header).unwrap();
@@ -148,12 +149,19 @@ pub struct Host {
 }
 
 impl Host {
+    /// Registers memory that the test keeps for as long as it drives the rails.
+    pub fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        // SAFETY: simulated devices reach memory only while they are driven, and until then it is there.
+        unsafe { self.rail.register(memory, write) }
+    }
+
     fn post(&mut self, to: PeerId, kind: PostKind, header: &[u8], mut memory: Vec<u8>, piece_bytes: usize) -> PostId {
         self.posts += 1;
         let id = PostId(Key { index: self.posts, generation: 7 });
         let pieces: Vec<Piece> =
             memory.chunks_mut(piece_bytes).map(|p| Piece { start: p.as_mut_ptr(), len: p.len() }).collect();
-        self.rail.post(Outgoing { id, peer: to, kind, header, payload: &pieces, extent: 0 });
+        // SAFETY: `self.memory` keeps the payload until the rail is gone.
+        unsafe { self.rail.post(Outgoing { id, peer: to, kind, header, payload: &pieces, extent: 0 }) };
         self.memory.push(memory);
         id
     }

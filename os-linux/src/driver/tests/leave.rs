@@ -140,7 +140,7 @@ impl Rail for Slow {
         self.disconnect(peer);
     }
 
-    fn post(&mut self, _outgoing: Outgoing<'_>) {}
+    unsafe fn post(&mut self, _outgoing: Outgoing<'_>) {}
     fn poll(&mut self, _now: Time, _sink: &mut dyn Sink) -> usize {
         self.0.set(self.0.get().saturating_sub(1));
         0

@@ -74,11 +74,12 @@ impl Rail for Registering {
         self.disconnect(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
-        self.inner.post(outgoing);
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post(outgoing) }
     }
 
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         let mut book = self.book.borrow_mut();
         book.asked.push((memory.start.addr(), memory.len, write));
         if book.refuse {

@@ -62,12 +62,14 @@ impl Rail for Reopened {
         self.inner.sever(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
-        self.inner.post(outgoing);
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post(outgoing) }
     }
 
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        self.inner.register(memory, write)
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.register(memory, write) }
     }
 
     fn deregister(&mut self, key: MemoryKey) {

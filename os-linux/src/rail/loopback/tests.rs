@@ -42,7 +42,8 @@ impl Log {
     }
 }
 
-impl Sink for Log {
+// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+unsafe impl Sink for Log {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert_eq!(peer, ME);
         self.told.push(Told::Arrival(header.to_vec()));
@@ -100,7 +101,8 @@ fn send(rail: &mut Loopback, id: u32, header: &[u8], payload: &[u8], piece_bytes
     let pieces: Vec<Piece> =
         payload.chunks_mut(piece_bytes).map(|chunk| Piece { start: chunk.as_mut_ptr(), len: chunk.len() }).collect();
     let (id, kind) = (post_id(id), PostKind::Send);
-    rail.post(Outgoing { id, peer: ME, kind, header, payload: &pieces, extent: 0 });
+    // SAFETY: the payload was leaked.
+    unsafe { rail.post(Outgoing { id, peer: ME, kind, header, payload: &pieces, extent: 0 }) };
 }
 
 #[test]
@@ -181,14 +183,9 @@ fn disconnecting_is_silent_and_voids_posts() {
 fn a_write_fails_because_the_rail_does_not_offer_it() {
     let mut rail = connected();
     let to = rerail_core::wire::RemoteKey::default();
-    rail.post(Outgoing {
-        id: post_id(1),
-        peer: ME,
-        kind: PostKind::Write { to },
-        header: &[],
-        payload: &[],
-        extent: 0,
-    });
+    let (id, kind) = (post_id(1), PostKind::Write { to });
+    // SAFETY: there is no payload.
+    unsafe { rail.post(Outgoing { id, peer: ME, kind, header: &[], payload: &[], extent: 0 }) };
     let mut log = Log::new(Answer::Place);
     rail.poll(Time(0), &mut log);
     assert_eq!(log.told, [Told::Completed(post_id(1), PostStatus::Failed), Told::Down(RailFault::Corrupt)]);

@@ -363,7 +363,7 @@ impl Rail for ShmRail {
         self.done.retain(|(of, ..)| *of != peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         // To a link that is down or has a fault: void, and the subchannel's end says so.
         let Some(index) = self.link_index(outgoing.peer) else { return };
         if outgoing.kind != PostKind::Send {

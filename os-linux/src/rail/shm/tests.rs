@@ -45,7 +45,8 @@ struct Recorder {
     close_on: Option<u8>,
 }
 
-impl Sink for Recorder {
+// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+unsafe impl Sink for Recorder {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert!(self.up.contains(&peer), "a packet of {peer:?}, which is not up");
         assert!(self.open.is_empty(), "one packet at a time");
@@ -143,14 +144,9 @@ impl Node {
         let memory = self.memory.last_mut().unwrap();
         let (first, second) = memory.split_at_mut(payload_bytes / 3);
         let pieces = [first, second].map(|part| Piece { start: part.as_mut_ptr(), len: part.len() });
-        self.rail.post(Outgoing {
-            id,
-            peer: PeerId(to),
-            kind: PostKind::Send,
-            header: &header,
-            payload: &pieces,
-            extent: 0,
-        });
+        let (peer, kind, header) = (PeerId(to), PostKind::Send, &header[..]);
+        // SAFETY: `self.memory` keeps the payload until the rail is gone.
+        unsafe { self.rail.post(Outgoing { id, peer, kind, header, payload: &pieces, extent: 0 }) };
         id
     }
 

@@ -429,7 +429,7 @@ impl Rail for TcpRail {
         self.reports.retain(|report| report.peer() != peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let peer = outgoing.peer;
         if outgoing.kind != PostKind::Send {
             debug_assert!(false, "this rail has no remote writes or reads");

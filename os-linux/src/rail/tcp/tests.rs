@@ -124,7 +124,8 @@ impl Recorder {
     }
 }
 
-impl Sink for Recorder {
+// SAFETY: `place` answers with memory that this recorder owns and nobody else refers to until `placed`.
+unsafe impl Sink for Recorder {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         assert!(self.standing.contains(&peer), "a packet from {peer:?}, which is not up");
         assert!(self.open.values().all(|p| p.peer != peer), "one packet of a subchannel at a time");
@@ -225,7 +226,9 @@ impl Host {
         let pieces: Vec<Piece> =
             memory.chunks_mut(piece_bytes).map(|p| Piece { start: p.as_mut_ptr(), len: p.len() }).collect();
         let header = header(self.me, number, bytes);
-        self.rail.post(Outgoing { id, peer: to, kind: PostKind::Send, header: &header, payload: &pieces, extent: 0 });
+        let (kind, header) = (PostKind::Send, &header[..]);
+        // SAFETY: `self.memory` keeps the payload until the rail is gone.
+        unsafe { self.rail.post(Outgoing { id, peer: to, kind, header, payload: &pieces, extent: 0 }) };
         self.memory.push(memory);
         id
     }

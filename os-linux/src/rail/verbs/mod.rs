@@ -278,7 +278,7 @@ impl<D: Device> Rail for VerbsRail<D> {
         self.cut(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let index = self.peers.get(outgoing.peer).map_or(NO_LINK, |known| known.link);
         // Not up: down is reported, or about to be, and the post with it.
         if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Up)) && !self.broken {
@@ -286,7 +286,7 @@ impl<D: Device> Rail for VerbsRail<D> {
         }
     }
 
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         if self.broken {
             return Err(RailFault::Device { code: codes::BROKEN });
         }

@@ -228,7 +228,8 @@ impl Registry {
         let place = self.obtain(device, Need { piece, extent, sort }).ok()?;
         let entry = self.enter(place);
         entry.users += 1;
-        Some((place, Sge { address: entry.address_of(piece), len: piece.len as u32, lkey: entry.mr.lkey }))
+        // SAFETY: the entry covers the piece, and stands as long as it has users.
+        Some((place, unsafe { Sge::new(entry.address_of(piece), piece.len as u32, entry.mr.lkey) }))
     }
 
     /// A post is through with what it acquired.

@@ -40,7 +40,8 @@ impl Slab {
     /// A range as requests name it.
     pub fn sge(&self, at: u64, len: u32) -> Sge {
         debug_assert!(at + u64::from(len) <= self.memory.whole().len as u64);
-        Sge { address: self.base + at, len, lkey: self.lkey }
+        // SAFETY: the range is inside the slab, which is registered until its device is gone.
+        unsafe { Sge::new(self.base + at, len, self.lkey) }
     }
 
     /// The memory of a range; panics where it is not all inside.

@@ -2,10 +2,10 @@
 
 use rerail_verbs::Gid;
 use rerail_verbs::contract::{
-    AddressVector, AhId, Datagram, Device, GlobalRoute, Payload, QpKind, QpState, SendOp, SendRequest, Sge, Status,
+    AddressVector, AhId, Datagram, Device, GlobalRoute, Payload, QpKind, QpState, SendOp, SendRequest, Status,
 };
 
-use super::fixture::{End, QKEY, ends_of, ok, pair};
+use super::fixture::{End, QKEY, ends_of, invented, ok, pair};
 use crate::hca::Fault;
 use crate::net::PortId;
 
@@ -104,7 +104,7 @@ fn a_failed_send_leaves_the_receives() {
     let (to, back) = (handle(&mut a, 32, None), handle(&mut b, 16, None));
     let number = b.qp.number;
     a.recv(9, 1000, 100);
-    let sges = [Sge { address: 0, len: 8, lkey: 1 }];
+    let sges = [invented(0, 8, 1)];
     let op = SendOp::Send { immediate: None };
     let datagram_to = Some(Datagram { handle: to, qp: number, qkey: QKEY });
     let bad = SendRequest { datagram: datagram_to, ..SendRequest::new(1, op, Payload::Memory(&sges)) };

@@ -10,7 +10,7 @@ use rerail_verbs::contract::{
     XrcdId,
 };
 
-use super::fixture::{Pair, Tuning, pair, try_register, way};
+use super::fixture::{Pair, Tuning, invented, pair, try_register, way};
 use crate::hca::{Fault, SimDevice};
 use crate::net::{Direction, PortId};
 use crate::rng::Rng;
@@ -157,7 +157,7 @@ impl World {
     fn sges(&mut self) -> Vec<Sge> {
         let Self { rng, names, .. } = self;
         let count = rng.below(3);
-        let sge = |_| Sge { address: rng.below(4000), len: rng.below(1500) as u32, lkey: some(rng, &names.keys) };
+        let sge = |_| invented(rng.below(4000), rng.below(1500) as u32, some(rng, &names.keys));
         (0..count).map(sge).collect()
     }
 

@@ -2,11 +2,11 @@
 
 use rerail_verbs::contract::{
     Access, AsyncEvent, CqId, CqInit, CreateError, DestroyError, Device, Kind, Mr, Payload, PdId, PostReason, Qp,
-    QpInit, QpKind, QpState, RecvRequest, Remote, SendOp, SendRequest, Sge, Srq, SrqInit, Status, XrcSrqInit, XrcdFile,
+    QpInit, QpKind, QpState, RecvRequest, Remote, SendOp, SendRequest, Srq, SrqInit, Status, XrcSrqInit, XrcdFile,
     XrcdId,
 };
 
-use super::fixture::{End, Pair, Tuning, ends_of, ok, pair, poll, register, way};
+use super::fixture::{End, Pair, Tuning, ends_of, invented, ok, pair, poll, register, way};
 use crate::hca::SimDevice;
 
 #[test]
@@ -100,7 +100,7 @@ impl Receiver {
     }
 
     fn recv(&mut self, id: u64) {
-        let sges = [Sge { address: id * 64, len: 64, lkey: self.mr.lkey }];
+        let sges = [invented(id * 64, 64, self.mr.lkey)];
         self.device.post_srq_recv(self.srq.id, &[RecvRequest { id, sges: &sges }]).unwrap();
     }
 

@@ -6,7 +6,7 @@ use rerail_verbs::contract::{
     RecvRequest, SendOp, SendRequest, Status,
 };
 
-use super::fixture::{End, Pair, QKEY, Tuning, pair, poll, way};
+use super::fixture::{End, Pair, QKEY, Tuning, invented, pair, poll, way};
 
 /// A queue pair of that kind in that state, and its peer, ready.
 fn in_state(pair: &Pair, kind: QpKind, state: QpState) -> [End; 2] {
@@ -36,7 +36,7 @@ fn in_state(pair: &Pair, kind: QpKind, state: QpState) -> [End; 2] {
 
 fn send(end: &mut End, dlid: u16, to: u32, lkey: u32) -> Result<(), PostReason> {
     let sge = end.sge(0, 8);
-    let sges = [rerail_verbs::contract::Sge { lkey: if lkey == 0 { sge.lkey } else { lkey }, ..sge }];
+    let sges = [invented(sge.address(), sge.len(), if lkey == 0 { sge.lkey() } else { lkey })];
     let mut request = SendRequest::new(1, SendOp::Send { immediate: None }, Payload::Memory(&sges));
     if end.kind == QpKind::Ud {
         let address = AddressVector { port: 1, dlid, ..AddressVector::default() };

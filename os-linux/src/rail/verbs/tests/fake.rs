@@ -198,19 +198,19 @@ impl State {
 
     /// The bytes that an entry names.
     fn read(&self, sge: &Sge) -> Vec<u8> {
-        let memory = &self.memory[&sge.lkey];
-        let offset = sge.address - memory.iova;
-        assert!(offset + u64::from(sge.len) <= memory.bytes, "outside of the registration");
-        let mut bytes = vec![0; sge.len as usize];
+        let memory = &self.memory[&sge.lkey()];
+        let offset = sge.address() - memory.iova;
+        assert!(offset + u64::from(sge.len()) <= memory.bytes, "outside of the registration");
+        let mut bytes = vec![0; sge.len() as usize];
         // SAFETY: inside a registration, which the registering caller keeps mapped.
         unsafe { memory.start.add(offset as usize).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
         bytes
     }
 
     fn write(&self, sge: &Sge, skip: u64, bytes: &[u8]) {
-        let memory = &self.memory[&sge.lkey];
-        let offset = sge.address - memory.iova + skip;
-        assert!(skip + bytes.len() as u64 <= u64::from(sge.len) && offset + bytes.len() as u64 <= memory.bytes);
+        let memory = &self.memory[&sge.lkey()];
+        let offset = sge.address() - memory.iova + skip;
+        assert!(skip + bytes.len() as u64 <= u64::from(sge.len()) && offset + bytes.len() as u64 <= memory.bytes);
         // SAFETY: as in `read`; the registrations of these tests are all writable.
         unsafe { memory.start.add(offset as usize).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     }

@@ -30,7 +30,8 @@ struct Told {
     backs: usize,
 }
 
-impl Sink for Told {
+// SAFETY: `place` answers with no memory.
+unsafe impl Sink for Told {
     fn arrival(&mut self, _: PeerId, _: &[u8]) -> Arrival {
         assert!(self.standing, "a packet of a peer that is not up");
         self.arrived += 1;
@@ -153,7 +154,9 @@ impl Pair {
         let header = Repr { common, body: Body::Bye }.emit_vec().unwrap();
         let id = PostId(Key { index: self.posts, generation: 1 });
         let peer = PeerId(1 - from as u32);
-        self.rails[from].post(Outgoing { id, peer, kind: PostKind::Send, header: &header, payload: &[], extent: 0 });
+        let (kind, header) = (PostKind::Send, &header[..]);
+        // SAFETY: there is no payload.
+        unsafe { self.rails[from].post(Outgoing { id, peer, kind, header, payload: &[], extent: 0 }) };
         self.poll();
     }
 
@@ -433,7 +436,8 @@ fn memory_and_events_are_as_the_options_say() {
     ] {
         let mut rail = open(offers, wanting(on_demand)).unwrap();
         assert_eq!(rail.device.unpinned(), 0, "its own buffers");
-        let key = rail.register(piece, true).unwrap();
+        // SAFETY: `memory` outlives the rail.
+        let key = unsafe { rail.register(piece, true) }.unwrap();
         assert_eq!(rail.device.unpinned(), unpinned, "{on_demand:?} {offers:?}");
         rail.deregister(key);
     }

@@ -52,7 +52,7 @@ impl Bench {
     fn try_acquire(&mut self, at: usize, len: usize, extent: usize, write: bool) -> Option<u32> {
         let piece = self.piece(at, len);
         let (place, sge) = self.registry.acquire(&mut self.device, piece, extent, write)?;
-        assert_eq!(sge.len as usize, len);
+        assert_eq!(sge.len() as usize, len);
         Some(place)
     }
 
