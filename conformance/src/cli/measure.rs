@@ -68,6 +68,14 @@ pub struct PerfArgs {
     /// As many are done before measuring; without it: a tenth of the iterations.
     #[arg(long)]
     pub warmup: Option<u64>,
+    /// Read the clock once for so many round trips (windows, for bandwidth and rate), and post every receive inside the
+    /// time that is measured, as benchmarks of MPI do; --iterations and --warmup are batches then.
+    #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["verify", "baseline", "seconds"],
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub batch: Option<u64>,
+    /// Pin the two ranks to these processors; without it: to the first two that this process may use.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1)]
+    pub pin: Vec<usize>,
     /// Messages under way at once (not for latency).
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024))]
     pub window: u64,

@@ -13,6 +13,8 @@ pub struct Latency {
     pub median_ns: u64,
     /// 99 in 100 samples are at most this.
     pub p99_ns: u64,
+    /// 999 in 1,000 samples are at most this.
+    pub p999_ns: u64,
 }
 
 impl Latency {
@@ -28,15 +30,16 @@ impl Latency {
         Some(Latency {
             samples: count,
             average_ns,
-            median_ns: quantile(samples_ns, 50),
-            p99_ns: quantile(samples_ns, 99),
+            median_ns: quantile(samples_ns, 500),
+            p99_ns: quantile(samples_ns, 990),
+            p999_ns: quantile(samples_ns, 999),
         })
     }
 }
 
-/// The least sample that `percent` in 100 samples don't exceed (nearest rank); `sorted` is not empty.
-fn quantile(sorted: &[u64], percent: usize) -> u64 {
-    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+/// The least sample that `per_mille` in 1,000 samples don't exceed (nearest rank); `sorted` is not empty.
+fn quantile(sorted: &[u64], per_mille: usize) -> u64 {
+    let rank = (sorted.len() * per_mille).div_ceil(1000).max(1);
     sorted[rank - 1]
 }
 
@@ -48,12 +51,15 @@ mod tests {
     fn nearest_rank() {
         let mut samples: Vec<u64> = (1..=100).rev().collect();
         let latency = Latency::of(&mut samples).unwrap();
-        assert_eq!(latency, Latency { samples: 100, average_ns: 50, median_ns: 50, p99_ns: 99 });
+        assert_eq!(latency, Latency { samples: 100, average_ns: 50, median_ns: 50, p99_ns: 99, p999_ns: 100 });
     }
 
     #[test]
     fn one_sample_is_every_quantile_and_none_is_nothing() {
-        assert_eq!(Latency::of(&mut [7]), Some(Latency { samples: 1, average_ns: 7, median_ns: 7, p99_ns: 7 }));
+        assert_eq!(
+            Latency::of(&mut [7]),
+            Some(Latency { samples: 1, average_ns: 7, median_ns: 7, p99_ns: 7, p999_ns: 7 })
+        );
         assert_eq!(Latency::of(&mut []), None);
     }
 }

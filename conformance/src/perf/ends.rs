@@ -28,6 +28,7 @@ pub struct Plan {
     iterations: Option<u64>,
     warmup: Option<u64>,
     window: u64,
+    batch: Option<u64>,
     verify: bool,
     seconds: Option<u64>,
     interval: u64,
@@ -43,6 +44,7 @@ impl Plan {
             iterations: args.iterations,
             warmup: args.warmup,
             window: args.window,
+            batch: args.batch,
             verify: args.verify,
             seconds: args.seconds,
             interval: args.interval,
@@ -51,8 +53,20 @@ impl Plan {
 
     /// Into the command line's place.
     pub fn give(self, args: &mut PerfArgs) {
-        let Plan { measure, op, sizes, iterations, warmup, window, verify, seconds, interval } = self;
-        *args = PerfArgs { measure, op, sizes, iterations, warmup, window, verify, seconds, interval, ..args.clone() };
+        let Plan { measure, op, sizes, iterations, warmup, window, batch, verify, seconds, interval } = self;
+        *args = PerfArgs {
+            measure,
+            op,
+            sizes,
+            iterations,
+            warmup,
+            window,
+            batch,
+            verify,
+            seconds,
+            interval,
+            ..args.clone()
+        };
     }
 }
 

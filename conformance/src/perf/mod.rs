@@ -1,6 +1,7 @@
 //! `rerail perf`: latency, bandwidth and message rate between two ranks, in the columns of the benchmarks of this field.
 
 mod baseline;
+mod batch;
 pub mod ends;
 pub mod kernel;
 mod mixed;
@@ -22,6 +23,7 @@ use crate::launch;
 use crate::output::stats::Latency;
 use crate::session::{Path, Session};
 
+use batch::Batches;
 use ends::Plan;
 use kernel::{Access, Buffers, Kernel, KernelError, Load, Pair, window_key};
 use rails::Rails;
@@ -62,6 +64,14 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     if args.seconds.is_some() && args.sizes.len() > 1 && !is_mixed {
         return Err(Failure::usage("--seconds measures messages of one size"));
     }
+    if args.batch.is_some()
+        && (args.op != Operation::Send || matches!(args.measure, Measure::Bidirectional | Measure::Mixed))
+    {
+        return Err(Failure::usage("--batch measures latency, bandwidth or rate by --op send"));
+    }
+    if !args.pin.is_empty() && (args.pin.len() != 2 || ends::is_pair(&args.run.ends)) {
+        return Err(Failure::usage("--pin names two processors, for the two ranks that perf launches: --pin 0,1"));
+    }
     if args.baseline {
         let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(&args.run.ends);
         if !over_tcp || matches!(args.measure, Measure::Bidirectional | Measure::Mixed) {
@@ -86,7 +96,13 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     let over_verbs = session.path(1 - session.rank()) == Path::Verbs;
     session.set_spin(if streams && over_verbs { SPIN_STREAM } else { SPIN }, SPIN);
     // Processes of a pair may stand on hosts of their own.
-    let pinned = (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize));
+    let pinned =
+        match args.pin.get(session.rank() as usize) {
+            Some(&processor) => Some(pin::Pinned::to_processor(processor).ok_or_else(|| {
+                Failure::usage(format!("--pin: this process can't be pinned to processor {processor}"))
+            })?),
+            None => (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize)).flatten(),
+        };
     let pair = Pair { first, second: 1 - first };
     let mut verdict = Exit::Ok;
     if args.measure == Measure::Mixed {
@@ -218,6 +234,14 @@ fn measure_size(
     };
     // Puts and gets move bytes that were written before the start.
     let verify = buffers.verify && args.op != Operation::Put;
+    if let Some(batch) = args.batch {
+        let batches = Batches { batch, count: args.iterations.unwrap_or(21), warmup: args.warmup.unwrap_or(2) };
+        let spread = match args.measure {
+            Measure::Latency => batch::ping_pong(session, pair, buffers, bytes, batches)?,
+            _ => batch::windows(session, pair, buffers, (bytes, args.window), batches)?,
+        };
+        return Ok(Line::of_batches(bytes, spread));
+    }
     let mut kernel = Kernel::new(session, pair, Buffers { verify, ..buffers });
     if args.measure == Measure::Latency {
         let (warmup, iterations) = round_trips(args, bytes);

@@ -13,8 +13,17 @@ impl Pinned {
     /// system refuses.
     pub fn to(index: usize) -> Option<Pinned> {
         let before = sched_getaffinity(None).ok()?;
+        Pinned::to_processor(nth(&before, index)?)
+    }
+
+    /// Pins this thread to a processor by the system's number of it; `None`: there is none, or the system refuses.
+    pub fn to_processor(processor: usize) -> Option<Pinned> {
+        let before = sched_getaffinity(None).ok()?;
+        if processor >= CpuSet::MAX_CPU {
+            return None;
+        }
         let mut alone = CpuSet::new();
-        alone.set(nth(&before, index)?);
+        alone.set(processor);
         sched_setaffinity(None, &alone).ok()?;
         Some(Pinned { before })
     }

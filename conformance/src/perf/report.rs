@@ -8,6 +8,7 @@ use crate::output::stats::Latency;
 use crate::output::{Align, Table, bold, json, microseconds, rate, write_stdout};
 use crate::session::Path;
 
+use super::batch::Spread;
 use super::rails::{RailLine, render};
 
 /// The result for one size.
@@ -23,6 +24,8 @@ pub struct Line {
     pub bytes_per_second: f64,
     /// Messages per second.
     pub messages_per_second: f64,
+    /// With --batch: what the batches came to.
+    pub batches: Option<Spread>,
     /// What each rail carried of it.
     pub rails: Vec<RailLine>,
 }
@@ -38,6 +41,22 @@ impl Line {
             messages,
             bytes_per_second: bytes as f64 * per_second,
             messages_per_second: per_second,
+            batches: None,
+            rails: Vec::new(),
+        }
+    }
+
+    /// From batches; empty on the rank that does not measure. The rates are those of the median batch.
+    pub fn of_batches(bytes: u64, batches: Option<Spread>) -> Line {
+        let per_second = batches.map_or(0.0, |spread| 1e9 / spread.median_ns.max(1e-3));
+        let messages = batches.map_or(0, |spread| spread.batches * spread.messages);
+        Line {
+            bytes,
+            latency: None,
+            messages,
+            bytes_per_second: bytes as f64 * per_second,
+            messages_per_second: per_second,
+            batches,
             rails: Vec::new(),
         }
     }
@@ -51,6 +70,7 @@ impl Line {
             messages,
             bytes_per_second: bytes as f64 * per_second,
             messages_per_second: per_second,
+            batches: None,
             rails: Vec::new(),
         }
     }
@@ -93,12 +113,17 @@ impl Report {
         if as_json { json(self) } else { write_stdout(&self.render()) }
     }
 
+    fn is_batched(&self) -> bool {
+        self.sizes.iter().any(|line| line.batches.is_some())
+    }
+
     fn render(&self) -> String {
         let mut table = Table::new(&[
             ("size B", Align::Right),
-            ("avg us", Align::Right),
+            (if self.is_batched() { "min us" } else { "avg us" }, Align::Right),
             ("median us", Align::Right),
-            ("p99 us", Align::Right),
+            (if self.is_batched() { "max us" } else { "p99 us" }, Align::Right),
+            ("p99.9 us", Align::Right),
             ("MB/s", Align::Right),
             ("messages/s", Align::Right),
             ("by rail", Align::Left),
@@ -107,11 +132,13 @@ impl Report {
             let time = |pick: fn(&Latency) -> u64| {
                 line.latency.as_ref().map_or("-".to_owned(), |latency| microseconds(pick(latency)))
             };
+            let batch = |pick: fn(&Spread) -> f64| line.batches.as_ref().map(|spread| fine(pick(spread)));
             table.row([
                 line.bytes.to_string(),
-                time(|latency| latency.average_ns),
-                time(|latency| latency.median_ns),
-                time(|latency| latency.p99_ns),
+                batch(|spread| spread.min_ns).unwrap_or_else(|| time(|latency| latency.average_ns)),
+                batch(|spread| spread.median_ns).unwrap_or_else(|| time(|latency| latency.median_ns)),
+                batch(|spread| spread.max_ns).unwrap_or_else(|| time(|latency| latency.p99_ns)),
+                time(|latency| latency.p999_ns),
                 rate(line.bytes_per_second),
                 format!("{:.0}", line.messages_per_second),
                 shares(&line.rails),
@@ -124,6 +151,11 @@ impl Report {
         let gap = if rails.is_empty() { "" } else { "\n\n" };
         format!("{}\n{}{gap}{rails}", bold(&title), table.render())
     }
+}
+
+/// Nanoseconds as microseconds: batches are measured finer than single messages.
+fn fine(ns: f64) -> String {
+    format!("{:.3}", ns / 1e3)
 }
 
 /// Which parts of the bytes rails carried, where there is more than one rail.

@@ -236,6 +236,12 @@ impl Session {
         &self.transport
     }
 
+    /// The transport, for loops of the caller's own: no request of this session may be under way.
+    pub fn transport_mut(&mut self) -> &mut Transport {
+        debug_assert!(self.open.is_empty(), "a request of the session is under way");
+        &mut self.transport
+    }
+
     /// The transport back, to finish it.
     pub fn into_transport(self) -> Transport {
         self.transport

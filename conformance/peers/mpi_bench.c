@@ -1,0 +1,121 @@
+/* The loops of `rerail perf --batch` in MPI, line by line: conformance/src/perf/batch.rs. Every receive is posted inside the
+ * time that is measured, and the clock is read once for a batch.
+ *
+ *   mpi_bench latency BYTES BATCH BATCHES WARMUP
+ *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW
+ *
+ * Rank 0 prints the nanoseconds of a message (half a round trip, or one message of a window) of each batch, one a line.
+ * MPI_BENCH_PIN=A,B pins rank 0 to processor A and rank 1 to processor B. */
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DATA = 1, ANSWER = 2, WINDOW_MAX = 1024, BUFFER_BYTES = 64 << 20 };
+
+static char *outgoing, *incoming;
+static long bytes, stride, places;
+
+static double now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e9 + t.tv_nsec;
+}
+
+static char *place(char *buffer, long number)
+{
+    return buffer + number % places * stride;
+}
+
+static void latency(int first, int peer, long batch)
+{
+    for (long number = 0; number < batch; number++) {
+        MPI_Request received;
+        MPI_Irecv(place(incoming, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &received);
+        if (!first)
+            MPI_Wait(&received, MPI_STATUS_IGNORE);
+        MPI_Send(place(outgoing, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD);
+        if (first)
+            MPI_Wait(&received, MPI_STATUS_IGNORE);
+    }
+}
+
+static void windows(int first, int peer, long batch, long window)
+{
+    static MPI_Request requests[WINDOW_MAX];
+    static MPI_Status statuses[WINDOW_MAX];
+    for (long round = 0; round < batch; round++) {
+        for (long number = 0; number < window; number++) {
+            if (first)
+                MPI_Isend(place(outgoing, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
+            else
+                MPI_Irecv(place(incoming, number), bytes, MPI_BYTE, peer, DATA, MPI_COMM_WORLD, &requests[number]);
+        }
+        MPI_Waitall(window, requests, statuses);
+        if (first)
+            MPI_Recv(incoming, 0, MPI_BYTE, peer, ANSWER, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        else
+            MPI_Send(outgoing, 0, MPI_BYTE, peer, ANSWER, MPI_COMM_WORLD);
+    }
+}
+
+static void pin(int rank)
+{
+    const char *pair = getenv("MPI_BENCH_PIN");
+    const char *comma = pair ? strchr(pair, ',') : NULL;
+    if (!comma)
+        return;
+    cpu_set_t alone;
+    CPU_ZERO(&alone);
+    CPU_SET(atoi(rank == 0 ? pair : comma + 1), &alone);
+    if (sched_setaffinity(0, sizeof alone, &alone) != 0) {
+        perror("mpi_bench: sched_setaffinity");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    int rank, size;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    int is_rate = argc > 1 && strcmp(argv[1], "rate") == 0;
+    long window = argc > 6 ? atol(argv[6]) : 1;
+    if (size != 2 || argc < 6 || window < 1 || window > WINDOW_MAX) {
+        if (rank == 0)
+            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW], with 2 ranks\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    pin(rank);
+    bytes = atol(argv[2]);
+    long batch = atol(argv[3]), batches = atol(argv[4]), warmup = atol(argv[5]);
+    stride = (bytes + 63) / 64 * 64;
+    stride = stride < 64 ? 64 : stride;
+    /* As much memory as rerail perf takes: a window of messages, at most 64 MiB unless one message is larger. */
+    long room = stride * (is_rate ? window : 64);
+    if (room > BUFFER_BYTES)
+        room = stride > BUFFER_BYTES ? stride : BUFFER_BYTES;
+    places = room / stride;
+    if (posix_memalign((void **)&outgoing, 4096, room) || posix_memalign((void **)&incoming, 4096, room))
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    /* Written to before it is measured: pages that were never written are all the same one. */
+    memset(outgoing, 1 + rank, room);
+    memset(incoming, 0, room);
+    double messages = is_rate ? (double)batch * window : 2.0 * batch;
+    for (long number = 0; number < warmup + batches; number++) {
+        double start = now_ns();
+        if (is_rate)
+            windows(rank == 0, 1 - rank, batch, window);
+        else
+            latency(rank == 0, 1 - rank, batch);
+        if (rank == 0 && number >= warmup)
+            printf("%.3f\n", (now_ns() - start) / messages);
+    }
+    MPI_Finalize();
+    return 0;
+}

@@ -1,0 +1,215 @@
+//! The loops of MPI's benchmarks (`perf --batch`): every receive is posted inside the time that is measured, and the clock
+//! is read once for a batch, so that neither is left out of a small message's time nor added to it.
+//!
+//! `conformance/peers/mpi_bench.c` holds the same loops in MPI, line by line; `conformance/scripts/peers.sh` compares the
+//! two. They call the transport directly: what the tool's session keeps for each request would be measured too.
+
+use std::time::Instant;
+
+use rerail_core::endpoint::{Event, Recv, Selector, Send, TagMatch};
+use rerail_core::ids::{Cookie, PeerId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_linux::driver::Transport;
+use serde::Serialize;
+
+use crate::session::{Session, SessionError};
+
+use super::kernel::{Buffers, KernelError, Pair};
+
+/// Tag of measured messages.
+const DATA: u64 = 1 << 42;
+/// Tag of the answer to a window.
+const ANSWER: u64 = 1 << 43;
+/// Cookie of receives; sends have 0.
+const RECEIVE: Cookie = Cookie(1);
+/// Looks without an event between two looks at the clock.
+const LOOKS: u32 = 1 << 16;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batches {
+    /// Round trips, or windows, between two readings of the clock.
+    pub batch: u64,
+    /// Batches that are measured.
+    pub count: u64,
+    /// Batches before that.
+    pub warmup: u64,
+}
+
+/// What the batches came to, in nanoseconds for each message (half a round trip, or one message of a window).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Batches that were measured.
+    pub batches: u64,
+    /// Messages of each batch.
+    pub messages: u64,
+    /// The median batch.
+    pub median_ns: f64,
+    /// The fastest batch.
+    pub min_ns: f64,
+    /// The slowest batch.
+    pub max_ns: f64,
+}
+
+impl Spread {
+    /// Of times for each message; `None` where there are none.
+    fn of(mut ns: Vec<f64>, messages: u64) -> Option<Spread> {
+        ns.sort_unstable_by(f64::total_cmp);
+        let (min_ns, max_ns) = (*ns.first()?, *ns.last()?);
+        Some(Spread { batches: ns.len() as u64, messages, median_ns: ns[ns.len() / 2], min_ns, max_ns })
+    }
+}
+
+/// One of the two ends.
+struct End<'s> {
+    transport: &'s mut Transport,
+    peer: PeerId,
+    buffers: Buffers,
+    bytes: u64,
+    sent: u64,
+    received: u64,
+}
+
+/// Half round trips; the result is the first rank's.
+pub fn ping_pong(
+    session: &mut Session,
+    pair: Pair,
+    buffers: Buffers,
+    bytes: u64,
+    batches: Batches,
+) -> Result<Option<Spread>, KernelError> {
+    let first = session.rank() == pair.first;
+    let mut end = End::new(session, pair, buffers, bytes);
+    let messages = 2 * batches.batch;
+    measure(first, messages, batches, || {
+        for number in 0..batches.batch {
+            let (sent, received) = (end.sent, end.received);
+            end.recv(DATA, number)?;
+            if first {
+                end.send(DATA, bytes, number)?;
+                end.until(sent, received + 1)?;
+            } else {
+                end.until(sent, received + 1)?;
+                end.send(DATA, bytes, number)?;
+            }
+            end.until(sent + 1, received + 1)?;
+        }
+        Ok(())
+    })
+}
+
+/// Windows of messages to the second rank, each answered by an empty message; the result is the first rank's.
+pub fn windows(
+    session: &mut Session,
+    pair: Pair,
+    buffers: Buffers,
+    (bytes, window): (u64, u64),
+    batches: Batches,
+) -> Result<Option<Spread>, KernelError> {
+    let first = session.rank() == pair.first;
+    let mut end = End::new(session, pair, buffers, bytes);
+    let messages = window * batches.batch;
+    measure(first, messages, batches, || {
+        for _ in 0..batches.batch {
+            let (sent, received) = (end.sent, end.received);
+            if first {
+                for number in 0..window {
+                    end.send(DATA, bytes, number)?;
+                }
+                end.until(sent + window, received)?;
+                end.recv(ANSWER, 0)?;
+                end.until(sent + window, received + 1)?;
+            } else {
+                for number in 0..window {
+                    end.recv(DATA, number)?;
+                }
+                end.until(sent, received + window)?;
+                end.send(ANSWER, 0, 0)?;
+                end.until(sent + 1, received + window)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn measure(
+    first: bool,
+    messages: u64,
+    batches: Batches,
+    mut batch: impl FnMut() -> Result<(), KernelError>,
+) -> Result<Option<Spread>, KernelError> {
+    let mut ns = Vec::with_capacity(batches.count as usize);
+    for _ in 0..batches.warmup {
+        batch()?;
+    }
+    for _ in 0..batches.count {
+        let start = Instant::now();
+        batch()?;
+        ns.push(start.elapsed().as_nanos() as f64 / messages as f64);
+    }
+    Ok(Spread::of(ns, messages).filter(|_| first))
+}
+
+impl<'s> End<'s> {
+    fn new(session: &'s mut Session, pair: Pair, buffers: Buffers, bytes: u64) -> End<'s> {
+        let other = if session.rank() == pair.first { pair.second } else { pair.first };
+        End { transport: session.transport_mut(), peer: PeerId(other), buffers, bytes, sent: 0, received: 0 }
+    }
+
+    /// Messages lie one behind the other, as far as there is room.
+    fn place(&self, region: RegionId, bytes: u64, number: u64) -> Seg {
+        let stride = bytes.next_multiple_of(64).max(64);
+        let places = (self.buffers.bytes / stride).max(1);
+        Seg::new(region, number % places * stride, bytes)
+    }
+
+    fn send(&mut self, tag: u64, bytes: u64, number: u64) -> Result<(), KernelError> {
+        let segments = [self.place(self.buffers.outgoing, bytes, number)];
+        let send = Send { peer: self.peer, tag: Some(tag), segments: &segments, cookie: Cookie(0), ..Send::default() };
+        self.transport.send(&send).map_err(SessionError::Request)?;
+        Ok(())
+    }
+
+    fn recv(&mut self, tag: u64, number: u64) -> Result<(), KernelError> {
+        let segments = [self.place(self.buffers.incoming, self.bytes, number)];
+        let from = Selector { source: Some(self.peer), tag: TagMatch::Tagged { tag, ignore: 0 } };
+        let recv = Recv { from, segments: &segments, cookie: RECEIVE, ..Recv::default() };
+        self.transport.recv(&recv).map_err(SessionError::Request)?;
+        Ok(())
+    }
+
+    /// Drives the transport until so many sends and receives are complete.
+    fn until(&mut self, sent: u64, received: u64) -> Result<(), KernelError> {
+        let mut looks = 0u32;
+        while self.sent < sent || self.received < received {
+            self.transport.progress();
+            while let Some(event) = self.transport.poll_event() {
+                match event {
+                    Event::Completed(done) if done.result.is_err() => return Err(KernelError::PeerGone),
+                    Event::Completed(done) if done.cookie == RECEIVE => self.received += 1,
+                    Event::Completed(_) => self.sent += 1,
+                    Event::PeerUp { .. } => {}
+                    Event::PeerClosed { .. } | Event::PeerLost { .. } => return Err(KernelError::PeerGone),
+                }
+            }
+            looks += 1;
+            if looks.is_multiple_of(LOOKS) {
+                // Where there are fewer processors than ranks, the other end may be waiting for this one's.
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spread_names_the_median_and_both_ends() {
+        let spread = Spread::of(vec![3.0, 1.0, 2.0], 10).unwrap();
+        assert_eq!(spread, Spread { batches: 3, messages: 10, median_ns: 2.0, min_ns: 1.0, max_ns: 3.0 });
+        assert_eq!(Spread::of(Vec::new(), 10), None);
+    }
+}
