@@ -12,7 +12,7 @@ use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
-use crate::rails::{Gate, Quirky};
+use crate::rails::{Gate, Liar, LiarRail, Quirky};
 use crate::rng::Rng;
 use crate::scenario::{RailSpec, Scenario};
 use crate::trace::{Tap, Trace};
@@ -79,6 +79,7 @@ impl World {
             report.state_bytes = report.state_bytes.max(config.memory_bytes().unwrap_or(0) as u64);
             report.pool_bytes = report.pool_bytes.max(config.pool_bytes().unwrap_or(0));
             let mut gates = Vec::new();
+            let liar = Liar::of(scenario.liar.as_ref(), seed, index);
             let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(index)))];
             for (at, spec) in specs.iter().enumerate() {
                 let kind = std::mem::discriminant(spec);
@@ -93,7 +94,12 @@ impl World {
                     (rail, gate) = Gate::before(rail);
                     gates.push(gate);
                 }
-                rails.push(Tap::around(rail, &trace, index));
+                let rail = Tap::around(rail, &trace, index);
+                // Outside: the trace shows what went out.
+                rails.push(match &liar {
+                    Some(liar) => LiarRail::around(rail, liar, rails.len()),
+                    None => rail,
+                });
             }
             let host = format!("host{}", scenario.host_of(index));
             let mut opening = EngineOpening::with_rails(config, host, rails, Time(0))
