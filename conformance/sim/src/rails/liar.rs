@@ -17,6 +17,7 @@ use rerail_core::wire::Repr;
 use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, Sink};
 
 use super::forward::forward;
+use super::insert::Insertions;
 use super::lies::{Knowledge, Lie, PAYLOAD_MAX};
 use crate::rng::Rng;
 use crate::scenario::LiarSpec;
@@ -36,11 +37,16 @@ pub struct Liar {
 }
 
 impl Liar {
-    /// A liar of a simulation; `None` where the rank is honest.
-    pub fn of(spec: Option<&LiarSpec>, seed: u64, rank: u32) -> Option<Rc<RefCell<Liar>>> {
-        let spec = spec.filter(|spec| spec.rank == rank)?.clone();
-        let rng = Rng::new(seed, "liar");
-        Some(Rc::new(RefCell::new(Liar { spec, rng, peers: BTreeMap::new(), forged: 0 })))
+    /// The liar of a simulation.
+    pub fn of(spec: &LiarSpec, seed: u64) -> Rc<RefCell<Liar>> {
+        let (spec, rng) = (spec.clone(), Rng::new(seed, "liar"));
+        Rc::new(RefCell::new(Liar { spec, rng, peers: BTreeMap::new(), forged: 0 }))
+    }
+
+    /// A rail of a rank, with what the liar has to do with it.
+    pub fn wrap(this: &Rc<RefCell<Liar>>, inner: Box<dyn Rail>, rank: u32, rail: usize) -> Box<dyn Rail> {
+        let is_liar = this.borrow().spec.rank == rank;
+        if is_liar { LiarRail::around(inner, this, rail) } else { SpiedRail::around(inner, this, rank) }
     }
 
     fn lies_now(&mut self, now: Time, per_thousand: u32) -> bool {
@@ -50,6 +56,65 @@ impl Liar {
     fn pick(&mut self, alters: bool) -> Option<Lie> {
         let fit: Vec<Lie> = self.spec.lies.iter().copied().filter(|lie| lie.alters() == alters).collect();
         self.rng.pick(&fit).copied()
+    }
+}
+
+/// A connection to a peer has died, and forged packets with it.
+fn lose(liar: &RefCell<Liar>, peer: u32) {
+    if let Some(known) = liar.borrow_mut().peers.get_mut(&peer) {
+        known.lanes.iter_mut().for_each(Insertions::lose);
+    }
+}
+
+/// A rail of an honest rank: the liar learns the ids of operations that the rank has with others. Ids are small numbers, so
+/// what it might guess is what it knows.
+pub struct SpiedRail {
+    inner: Box<dyn Rail>,
+    liar: Rc<RefCell<Liar>>,
+    rank: u32,
+}
+
+impl SpiedRail {
+    /// Around a rail of a rank.
+    pub fn around(inner: Box<dyn Rail>, liar: &Rc<RefCell<Liar>>, rank: u32) -> Box<dyn Rail> {
+        Box::new(SpiedRail { inner, liar: liar.clone(), rank })
+    }
+}
+
+impl Rail for SpiedRail {
+    forward!(
+        name,
+        facts,
+        address,
+        add_peer,
+        connect,
+        disconnect,
+        sever,
+        register,
+        deregister,
+        forget,
+        next_timeout,
+        is_closing,
+        wait_fd,
+        wait_fd_changes,
+        arm,
+        disarm,
+        counters,
+        usage
+    );
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        if let Ok(repr) = Repr::parse(outgoing.header) {
+            let liar = &mut *self.liar.borrow_mut();
+            if outgoing.peer.0 != liar.spec.rank {
+                liar.peers.entry(self.rank).or_default().spy(&repr);
+            }
+        }
+        self.inner.post(outgoing);
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.inner.poll(now, sink)
     }
 }
 
@@ -87,31 +152,64 @@ impl LiarRail {
 
     /// Sends a packet that the endpoint never made, or writes where it should not.
     fn forge(&mut self, peer: u32) {
-        let liar = &mut *self.liar.borrow_mut();
-        let Some(open) = self.open.get_mut(&peer).filter(|open| **open < self.kept) else { return };
+        let shared = self.liar.clone();
+        let liar = &mut *shared.borrow_mut();
+        if self.open.get(&peer).is_none_or(|open| *open >= self.kept) {
+            return;
+        }
         let Some(lie) = liar.pick(false) else { return };
-        let Liar { rng, peers, forged, .. } = liar;
-        let Some(known) = peers.get(&peer) else { return };
-        let (kind, header, bytes) = if lie == Lie::Write {
-            if !self.inner.facts().caps.write {
-                return;
+        let Liar { rng, peers, .. } = &mut *liar;
+        let Some(known) = peers.get_mut(&peer) else { return };
+        if lie == Lie::Write {
+            if self.inner.facts().caps.write
+                && let Some((to, bytes)) = known.key(self.rail, rng)
+            {
+                self.send(liar, peer, PostKind::Write { to }, &[], bytes);
             }
-            let Some((to, bytes)) = known.key(self.rail, rng) else { return };
-            (PostKind::Write { to }, Vec::new(), bytes)
-        } else {
-            let others: Vec<String> =
-                self.addresses.iter().filter(|(of, _)| **of != peer).map(|(_, address)| address.clone()).collect();
-            let Some(repr) = known.forge(lie, self.rail, &others, rng) else { return };
-            let Ok(header) = repr.emit_vec() else { return };
-            (PostKind::Send, header.to_vec(), repr.common.payload_bytes as usize)
-        };
-        *forged = forged.wrapping_add(1);
-        *open += 1;
-        let id = PostId(Key { index: FORGED_FROM | *forged & 0xFF_FFFF, generation: peer + 1 });
+            return;
+        }
+        let others: Vec<String> =
+            self.addresses.iter().filter(|(of, _)| **of != peer).map(|(_, address)| address.clone()).collect();
+        let Some(forged) = known.forge(lie, self.rail, &others, rng) else { return };
+        // What can't be written would be a number that never comes.
+        if forged.emit_vec().is_ok()
+            && let Some(repr) = known.number(forged)
+        {
+            self.send_packet(liar, peer, &repr);
+        }
+    }
+
+    /// Forged packets with numbers must arrive, as true ones.
+    fn repeat(&mut self, peer: u32) {
+        let shared = self.liar.clone();
+        let liar = &mut *shared.borrow_mut();
+        while self.open.get(&peer).is_some_and(|open| *open < self.kept) {
+            let Some(known) = liar.peers.get_mut(&peer) else { return };
+            let Some(repr) = known.lanes.iter_mut().find_map(Insertions::again) else { return };
+            self.send_packet(liar, peer, &repr);
+        }
+    }
+
+    fn send_packet(&mut self, liar: &mut Liar, peer: u32, repr: &Repr) {
+        if let Ok(header) = repr.emit_vec() {
+            self.send(liar, peer, PostKind::Send, &header, repr.common.payload_bytes as usize);
+        }
+    }
+
+    fn send(&mut self, liar: &mut Liar, peer: u32, kind: PostKind, header: &[u8], bytes: usize) {
+        liar.forged = liar.forged.wrapping_add(1);
+        *self.open.entry(peer).or_default() += 1;
+        let id = PostId(Key { index: FORGED_FROM | liar.forged & 0xFF_FFFF, generation: peer + 1 });
         let payload = [Piece { start: self.junk.as_mut_ptr(), len: bytes }];
         let payload = if bytes == 0 { &payload[..0] } else { &payload };
         let extent = if kind == PostKind::Send { 0 } else { bytes };
-        self.inner.post(Outgoing { id, peer: PeerId(peer), kind, header: &header, payload, extent });
+        self.inner.post(Outgoing { id, peer: PeerId(peer), kind, header, payload, extent });
+    }
+
+    /// The subchannel to a peer is over.
+    fn ended(&mut self, peer: u32) {
+        self.open.remove(&peer);
+        lose(&self.liar, peer);
     }
 
     fn may_forge(&mut self, peer: u32) {
@@ -120,6 +218,7 @@ impl LiarRail {
             let rate = liar.spec.forged_per_thousand;
             liar.lies_now(self.now, rate)
         };
+        self.repeat(peer);
         if lies {
             self.forge(peer);
         }
@@ -155,12 +254,12 @@ impl Rail for LiarRail {
     }
 
     fn disconnect(&mut self, peer: PeerId) {
-        self.open.remove(&peer.0);
+        self.ended(peer.0);
         self.inner.disconnect(peer);
     }
 
     fn sever(&mut self, peer: PeerId) {
-        self.open.remove(&peer.0);
+        self.ended(peer.0);
         self.inner.sever(peer);
     }
 
@@ -170,18 +269,21 @@ impl Rail for LiarRail {
             // A remote write or read has no header.
             return self.inner.post(outgoing);
         };
-        let altered = {
+        let header = {
             let liar = &mut *self.liar.borrow_mut();
-            liar.peers.entry(peer).or_default().sent(self.rail, &repr);
             let rate = liar.spec.altered_per_thousand;
             let lie = if liar.lies_now(self.now, rate) { liar.pick(true) } else { None };
-            lie.and_then(|lie| {
-                let Liar { rng, peers, .. } = liar;
-                peers.get(&peer)?.alter(lie, &mut repr, rng);
+            let Liar { rng, peers, .. } = liar;
+            let known = peers.entry(peer).or_default();
+            known.sent(self.rail, &mut repr);
+            let truth = repr.emit_vec();
+            let altered = lie.and_then(|lie| {
+                known.alter(lie, &mut repr, rng);
                 repr.emit_vec().ok()
-            })
+            });
+            altered.or(truth.ok())
         };
-        match &altered {
+        match &header {
             Some(header) => self.inner.post(Outgoing { header, ..outgoing }),
             None => self.inner.post(outgoing),
         }
@@ -211,11 +313,13 @@ struct Ear<'a> {
 
 impl Sink for Ear<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
-        if let Ok(repr) = Repr::parse(header) {
-            self.liar.borrow_mut().peers.entry(peer.0).or_default().received(self.rail, &repr);
-            self.came.push(peer.0);
+        let Ok(mut repr) = Repr::parse(header) else { return self.sink.arrival(peer, header) };
+        self.came.push(peer.0);
+        let is_shifted = self.liar.borrow_mut().peers.entry(peer.0).or_default().received(self.rail, &mut repr);
+        match repr.emit_vec() {
+            Ok(shifted) if is_shifted => self.sink.arrival(peer, &shifted),
+            _ => self.sink.arrival(peer, header),
         }
-        self.sink.arrival(peer, header)
     }
 
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
@@ -242,6 +346,7 @@ impl Sink for Ear<'_> {
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.open.remove(&peer.0);
+        lose(self.liar, peer.0);
         self.sink.down(peer, fault);
     }
 

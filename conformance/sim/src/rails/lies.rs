@@ -12,6 +12,7 @@ use rerail_core::wire::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::insert::Insertions;
 use crate::rng::Rng;
 
 /// Sorts of lies.
@@ -144,22 +145,22 @@ pub struct Knowledge {
     round: u16,
     /// The last header that went to the peer: credits, acknowledgments, epoch.
     last: Option<Common>,
-    /// The next PSN of each lane.
-    next: [u32; 2],
+    /// Ids of operations that the peer has with others.
+    pub strangers: Vec<u64>,
+    /// Forged messages: the endpoint does not know that they took credits.
+    messages: u16,
+    /// Forged packets by lane.
+    pub lanes: [Insertions; 2],
     /// Our own terms.
     terms: Option<Connect>,
 }
 
 impl Knowledge {
-    /// A packet of the liar's own, as its endpoint made it, over its rail of this number.
-    pub fn sent(&mut self, rail: usize, repr: &Repr) {
+    /// A packet of the liar's own over its rail of this number, as its endpoint made it; its number is shifted.
+    pub fn sent(&mut self, rail: usize, repr: &mut Repr) {
         self.last = Some(repr.common);
         if let Some(lane) = repr.body.lane() {
-            let next = &mut self.next[lane as usize];
-            let after = repr.common.psn.wrapping_add(1);
-            if after.wrapping_sub(*next) < u32::MAX / 2 {
-                *next = after;
-            }
+            repr.common.psn = self.lanes[usize::from(lane != Lane::Ordered)].outgoing(repr.common.psn);
         }
         match &repr.body {
             Body::Eager(head) => self.ours.note(head.operation),
@@ -186,8 +187,57 @@ impl Knowledge {
         }
     }
 
-    /// A packet of the peer's.
-    pub fn received(&mut self, rail: usize, repr: &Repr) {
+    /// A packet of the peer's; its acknowledgments and credits are shifted back. Says whether they were.
+    pub fn received(&mut self, rail: usize, repr: &mut Repr) -> bool {
+        self.learn(rail, repr);
+        let [ordered, unordered] = &mut self.lanes;
+        let common = &mut repr.common;
+        common.ack_ordered = ordered.incoming(common.ack_ordered);
+        common.ack_unordered = unordered.incoming(common.ack_unordered);
+        common.message_limit = common.message_limit.wrapping_sub(self.messages);
+        let is_shifted = ordered.len() + unordered.len() > 0;
+        if is_shifted {
+            // Bits that would have to be shifted each by another number. Without them something goes out once more.
+            match &mut repr.body {
+                Body::Ack(ack) => *ack = Ack::default(),
+                Body::Fence(fence) => (fence.ordered_beyond, fence.unordered_beyond) = (0, 0),
+                _ => {}
+            }
+        }
+        is_shifted
+    }
+
+    /// A forged packet gets its number, if its kind has one.
+    pub fn number(&mut self, repr: Repr) -> Option<Repr> {
+        let Some(lane) = repr.body.lane() else { return Some(repr) };
+        let messages = match &repr.body {
+            Body::Eager(_) | Body::Rts(_) => 1,
+            Body::Aggregate { count } => *count,
+            _ => 0,
+        };
+        let repr = self.lanes[usize::from(lane != Lane::Ordered)].insert(repr)?;
+        self.messages = self.messages.wrapping_add(messages);
+        Some(repr)
+    }
+
+    /// Notes an operation of the peer's with somebody else.
+    pub fn spy(&mut self, repr: &Repr) {
+        let operation = match &repr.body {
+            Body::Eager(head) => head.operation,
+            Body::Rts(rts) => rts.head.operation,
+            Body::Cts(cts) => cts.target,
+            Body::Put(put) => put.operation,
+            Body::Get(get) => get.operation,
+            Body::Atomic(atomic) => atomic.operation,
+            _ => return,
+        };
+        if self.strangers.len() == REMEMBERED {
+            self.strangers.remove(0);
+        }
+        self.strangers.push(operation);
+    }
+
+    fn learn(&mut self, rail: usize, repr: &Repr) {
         match &repr.body {
             Body::Eager(head) => self.theirs.note(head.operation),
             Body::Rts(rts) => {
@@ -219,6 +269,11 @@ impl Knowledge {
 
     /// An operation of the peer's: one that was seen, the next one in its slot, or one beside it.
     fn operation(&self, rng: &mut Rng) -> u64 {
+        if rng.one_in(3)
+            && let Some(id) = rng.pick(&self.strangers)
+        {
+            return *id;
+        }
         let Some(seen) = self.theirs.any(rng) else { return Key { index: 0, generation: 1 }.to_bits() };
         let Key { index, generation } = Key::from_bits(seen);
         let key = match rng.below(8) {
@@ -466,15 +521,6 @@ impl Knowledge {
             }
             Lie::Write | Lie::Acks | Lie::Credits | Lie::Psn | Lie::Source | Lie::Body => return None,
         };
-        if let Some(lane) = body.lane() {
-            // In the place of the next one, of one behind it, or of one that went already.
-            let next = self.next[if lane == Lane::Ordered { 0 } else { 1 }];
-            common.psn = match rng.below(8) {
-                0 => next.wrapping_sub(rng.within(1, 8) as u32),
-                1 => next.wrapping_add(rng.within(1, 12) as u32),
-                _ => next,
-            };
-        }
         common.payload_bytes = payload as u32;
         Some(Repr { common, body })
     }

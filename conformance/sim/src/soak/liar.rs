@@ -22,19 +22,23 @@ pub fn add(scenario: &mut Scenario, seed: u64) {
 fn draw(scenario: &Scenario, rng: &mut Rng) -> LiarSpec {
     let until = rng.within(scenario.limits.safety.0 / 2, scenario.limits.safety.0);
     let from = if rng.one_in(2) { 0 } else { rng.below(until / 4 + 1) };
-    // Many lies end a channel at once: a liar that tells few sorts of them, seldom, comes further.
-    let one_in = *rng.pick(&[1, 2, 4, 8]).unwrap_or(&2);
-    let mut lies: Vec<Lie> = LIES.into_iter().filter(|_| rng.one_in(one_in)).collect();
-    if lies.is_empty() {
-        lies.extend(rng.pick(&LIES).copied());
-    }
-    let rates = [3, 10, 30, 100, 300];
+    // Many lies end a channel at once: a liar that tells few sorts of them comes further.
+    let lies = match rng.below(4) {
+        0 => LIES.to_vec(),
+        _ => {
+            let mut few: Vec<Lie> = (0..rng.within(1, 3)).filter_map(|_| rng.pick(&LIES).copied()).collect();
+            few.sort_unstable();
+            few.dedup();
+            few
+        }
+    };
+    let (altered, forged) = ([0, 3, 30, 200], [10, 50, 200, 1000]);
     LiarSpec {
         rank: rng.below(scenario.size().into()) as u32,
         from: Span(from),
         until: Span(until),
-        altered_per_thousand: *rng.pick(&rates).unwrap_or(&10),
-        forged_per_thousand: *rng.pick(&rates).unwrap_or(&10),
+        altered_per_thousand: *rng.pick(&altered).unwrap_or(&10),
+        forged_per_thousand: *rng.pick(&forged).unwrap_or(&10),
         lies,
     }
 }

@@ -12,7 +12,7 @@ use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
-use crate::rails::{Gate, Liar, LiarRail, Quirky};
+use crate::rails::{Gate, Liar, Quirky};
 use crate::rng::Rng;
 use crate::scenario::{RailSpec, Scenario};
 use crate::trace::{Tap, Trace};
@@ -71,6 +71,7 @@ impl World {
         }
         let gated = faults.iter().any(|at| at.fault.kind == Kind::Lag);
         let mut wires = Wires::build(scenario, seed, &trace).map_err(BuildError::Scenario)?;
+        let liar = scenario.liar.as_ref().map(|spec| Liar::of(spec, seed));
         let specs = scenario.rails();
         let mut openings = Vec::with_capacity(size as usize);
         let mut report = Report { ranks: size, ..Report::default() };
@@ -79,7 +80,6 @@ impl World {
             report.state_bytes = report.state_bytes.max(config.memory_bytes().unwrap_or(0) as u64);
             report.pool_bytes = report.pool_bytes.max(config.pool_bytes().unwrap_or(0));
             let mut gates = Vec::new();
-            let liar = Liar::of(scenario.liar.as_ref(), seed, index);
             let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(PeerId(index)))];
             for (at, spec) in specs.iter().enumerate() {
                 let kind = std::mem::discriminant(spec);
@@ -97,7 +97,7 @@ impl World {
                 let rail = Tap::around(rail, &trace, index);
                 // Outside: the trace shows what went out.
                 rails.push(match &liar {
-                    Some(liar) => LiarRail::around(rail, liar, rails.len()),
+                    Some(liar) => Liar::wrap(liar, rail, index, rails.len()),
                     None => rail,
                 });
             }
