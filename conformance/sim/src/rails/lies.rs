@@ -7,8 +7,8 @@
 
 use rerail_core::ids::Key;
 use rerail_core::wire::{
-    Ack, Address, AddressText, Atomic, AtomicReply, Body, Common, Connect, Cts, Data, Fence, Fin, Get, Lane, MessageHead,
-    Probe, Put, Refusal, RemoteKey, RemoteKeys, Repr, Resume, Rts,
+    Ack, Address, AddressText, Atomic, AtomicReply, Body, Common, Connect, Cts, Data, Fence, Fin, Get, Lane,
+    MessageHead, Probe, Put, Refusal, RemoteKey, RemoteKeys, Repr, Resume, Rts,
 };
 use serde::{Deserialize, Serialize};
 
@@ -536,8 +536,7 @@ impl Knowledge {
 }
 
 fn refusal(rng: &mut Rng) -> Option<Refusal> {
-    let all =
-        [Refusal::NoWindow, Refusal::OutOfRange, Refusal::NoAccess, Refusal::BadAtomic, Refusal::Cancelled];
+    let all = [Refusal::NoWindow, Refusal::OutOfRange, Refusal::NoAccess, Refusal::BadAtomic, Refusal::Cancelled];
     rng.one_in(3).then(|| *rng.pick(&all).unwrap_or(&Refusal::Cancelled))
 }
 

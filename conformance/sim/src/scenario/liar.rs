@@ -46,7 +46,9 @@ impl LiarSpec {
         }
         if self.until > safety || self.from > self.until {
             let (from, until) = (self.from, self.until);
-            return Err(format!("liar.from = \"{from}\", liar.until = \"{until}\": they end with limits.safety = \"{safety}\""));
+            return Err(format!(
+                "liar.from = \"{from}\", liar.until = \"{until}\": they end with limits.safety = \"{safety}\""
+            ));
         }
         for (key, value) in
             [("altered_per_thousand", self.altered_per_thousand), ("forged_per_thousand", self.forged_per_thousand)]
