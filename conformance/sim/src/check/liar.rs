@@ -65,3 +65,70 @@ impl Ledger {
         honest
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rerail_core::endpoint::{Done, LossReason, ProtocolError};
+    use rerail_core::ids::PeerId;
+
+    use super::super::story::{Story, tagged, why};
+    use super::super::{Doubled, Lost};
+    use super::*;
+
+    const LIAR: u32 = 2;
+
+    fn story() -> Story {
+        let mut story = Story::new(3);
+        story.ledger.set_liar(LIAR);
+        story
+    }
+
+    /// What comes of a liar may be anything: a message that nobody sent, an error that says what it did, a loss.
+    #[test]
+    fn what_is_between_a_liar_and_others_is_not_judged() {
+        let mut story = story();
+        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
+        let done = Done { bytes: 16, peer: PeerId(LIAR), tag: Some(9), ..Done::default() };
+        story.tell(0, request, Ok(done), &[0xEE; 16]);
+        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
+        let reason = LossReason::Protocol(ProtocolError::Terms);
+        let lost = rerail_core::endpoint::Loss { reason, ..why() };
+        story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(LIAR), why: lost }), &[0; 16]);
+        let at = story.time();
+        story.ledger.peer_lost(0, at, LIAR, lost);
+        assert_eq!(story.verdict(), Verdict::Clean);
+    }
+
+    /// What is between others is: a message that comes twice, one that does not come, a peer that is lost. And a request at the
+    /// liar ends once, like any other.
+    #[test]
+    fn a_liar_excuses_nothing_else() {
+        let mut twice = story();
+        let name = twice.send(0, 1, 7);
+        for _ in 0..2 {
+            let request = twice.recv(1, tagged(Some(0), 7, 0));
+            twice.got(request, name);
+        }
+        let verdict = twice.verdict();
+        assert!(matches!(verdict, Verdict::Doubled(Doubled::Message { .. })), "{verdict}");
+
+        let mut missing = story();
+        missing.send(0, 1, 7);
+        let verdict = missing.verdict();
+        assert!(matches!(verdict, Verdict::Lost(Lost::Message { .. })), "{verdict}");
+
+        let mut parted = story();
+        let at = parted.time();
+        parted.ledger.peer_lost(0, at, 1, why());
+        let verdict = parted.verdict();
+        assert!(matches!(verdict, Verdict::Lost(Lost::Peer(loss)) if loss.peer == 1), "{verdict}");
+
+        let mut told_twice = story();
+        let request = told_twice.recv(0, tagged(Some(LIAR), 7, 0));
+        for _ in 0..2 {
+            told_twice.tell(0, request, Ok(Done { peer: PeerId(LIAR), ..Done::default() }), &[0; 16]);
+        }
+        let verdict = told_twice.verdict();
+        assert!(matches!(verdict, Verdict::Doubled(Doubled::Completion { .. })), "{verdict}");
+    }
+}

@@ -12,6 +12,9 @@ pub fn add(scenario: &mut Scenario, seed: u64) {
         return;
     }
     scenario.liar = Some(draw(scenario, rng));
+    // Peers part here while both live. A rail that closes a connection whose device keeps a completion back waits for that,
+    // and then for what it gives back of the rest: twice as long as where a connection fails (`VerbsOptions::drain_time`).
+    scenario.limits.rest = scenario.limits.rest.max(Span::from_millis(2_500));
     if scenario.config.keepalive.is_none() {
         // Its process is killed, and who waits for it alone must notice.
         let shortest = scenario.config.stall_min.unwrap_or_default();

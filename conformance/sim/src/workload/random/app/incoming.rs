@@ -9,8 +9,8 @@ use super::{Extent, Notify, Player, Refused, Sort, Telling};
 use crate::check::{Ask, Claim};
 use crate::world::Cx;
 
-/// A claimed message of a liar gets so much room at most.
-const LIARS_BYTES_MAX: u64 = 4096;
+/// A claimed message of a liar gets so much room at most: memory is laid out for the messages of the plan.
+const LIARS_BYTES_MAX: u64 = 512;
 
 impl Player {
     /// How a receive is told. How many messages of a liar come to a multi-receive its counter could not be checked for.
