@@ -4,6 +4,7 @@
 //! Rails read payloads as late as they may (just before they report completion), so memory that is released too early
 //! shows as wrong bytes.
 
+mod aimed;
 mod connections;
 mod garbage;
 mod registrations;

@@ -65,6 +65,12 @@ impl Cells {
         self.cells.insert((target, cell), Cell { rule, first, asked: Vec::new() });
     }
 
+    /// Takes out the cells of a rank, and those that it changes: it is not to be judged.
+    pub(super) fn forget(&mut self, rank: u32) {
+        let changed = |cell: &Cell| cell.rule == Rule::Alone && cell.asked.iter().any(|asked| asked.by.0 == rank);
+        self.cells.retain(|(target, _), cell| *target != rank && !changed(cell));
+    }
+
     pub(super) fn asked(&mut self, target: u32, cell: u32, by: (u32, u32), operation: Operation) {
         if let Some(cell) = self.cells.get_mut(&(target, cell)) {
             cell.asked.push(Asked { by, operation, old: None });

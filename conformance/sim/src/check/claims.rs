@@ -70,6 +70,9 @@ impl Ledger {
     /// The message that an envelope tells of, as far as it does.
     fn found(&mut self, rank: u32, at: Time, found: &Found) -> Result<Option<Name>, ()> {
         let (peer, bytes) = (found.peer.0, found.bytes);
+        if self.is_liar(rank) || self.is_liar(peer) {
+            return Ok(None);
+        }
         let name = found.immediate.map(Name::from_bits);
         let fits = |message: &&Message| {
             let envelope = (message.tag, message.len, message.immediate) == (found.tag, bytes, name.is_some());

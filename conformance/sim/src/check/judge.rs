@@ -41,6 +41,9 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     if let Some(crash) = &ending.crash {
         return Verdict::Crash(crash.clone());
     }
+    if let Some(liar) = ledger.liar {
+        return judge(&ledger.without(liar), ending, memory);
+    }
     let mut findings = ledger.findings.clone();
     let ranks = ledger.books.len() as u32;
     findings.extend((0..ranks).filter_map(|rank| order::check(ledger, rank)));

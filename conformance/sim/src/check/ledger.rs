@@ -266,6 +266,8 @@ pub struct Ledger {
     due: Vec<Due>,
     /// Messages that were entered as received.
     received: u64,
+    /// A rank that lies.
+    pub(super) liar: Option<u32>,
 }
 
 impl Ledger {
@@ -321,6 +323,9 @@ impl Ledger {
 
     /// Enters something wrong that an app saw.
     pub fn find(&mut self, finding: Verdict) {
+        if self.is_about_liar(&finding) {
+            return;
+        }
         self.findings.push(finding);
     }
 
@@ -407,11 +412,16 @@ impl Ledger {
         let well = match completion.result {
             Ok(_) | Err(OpError::Truncated { .. }) => true,
             Err(error) => {
-                self.check_error(rank, at, request, &entry, error);
+                if !self.is_of_liar(rank, &entry, completion) {
+                    self.check_error(rank, at, request, &entry, error);
+                }
                 false
             }
         };
         let mut told = Told { request, over: completion.last, well, name: None };
+        if self.is_of_liar(rank, &entry, completion) {
+            return told;
+        }
         if well && entry.cancelled.is_some() && !is_multi {
             self.find(Verdict::Doubled(Doubled::Completion { rank, request: request.into(), at }));
         }

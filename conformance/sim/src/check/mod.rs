@@ -25,6 +25,7 @@ mod claims;
 mod identity;
 mod judge;
 mod ledger;
+mod liar;
 mod memory;
 mod once;
 mod order;

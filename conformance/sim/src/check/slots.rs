@@ -35,6 +35,11 @@ impl Slots {
         self.slots.entry((target, slot)).or_default().push(version);
     }
 
+    /// Takes out the slots that are not to be judged.
+    pub(super) fn forget(&mut self, is_forgotten: impl Fn(u32, u32) -> bool) {
+        self.slots.retain(|(target, slot), _| !is_forgotten(*target, *slot));
+    }
+
     pub(super) fn withdraw(&mut self, target: u32, slot: u32, by: (u32, u32)) {
         if let Some(versions) = self.slots.get_mut(&(target, slot)) {
             versions.retain(|version| version.by != Some(by));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `gate` | around any rail: for a while it takes nothing in |
 //! | `quirks` | around any rail: what the contract allows and well-behaved rails don't do |
+//! | `liar`, `lies`, `insert` | around any rail: a member of the job that lies |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
 //! | `hub` | who shares memory with whom, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
@@ -13,6 +14,9 @@
 pub(crate) mod forward;
 mod gate;
 mod hub;
+mod insert;
+mod liar;
+mod lies;
 mod memory;
 mod pipes;
 mod quirks;
@@ -23,6 +27,8 @@ mod tests;
 
 pub use gate::{Gate, GateHandle};
 pub use hub::ShmHub;
+pub use liar::Liar;
+pub use lies::{LIES, Lie};
 pub use pipes::{PipeEnd, PipeNet, Segment, State};
 pub use quirks::Quirky;
 pub use shm::ShmRail;

@@ -88,6 +88,9 @@ impl Scenario {
         if let Some(random) = &self.random {
             random.check()?;
         }
+        if let Some(liar) = &self.liar {
+            liar.check(self)?;
+        }
         for (key, value, max) in [
             ("cpu.slow_polls_per_thousand", u64::from(self.cpu.slow_polls_per_thousand), 1000),
             ("shm.posts_max", u64::from(self.shm.posts_max).wrapping_sub(1), 4095),

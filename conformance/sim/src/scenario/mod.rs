@@ -23,6 +23,7 @@ mod check;
 mod cost;
 mod device;
 mod knobs;
+mod liar;
 mod load;
 mod quirks;
 mod random;
@@ -45,6 +46,7 @@ use crate::world::fault::FaultAt;
 pub use cost::{CostSpec, NumaSpec};
 pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use knobs::Knobs;
+pub use liar::LiarSpec;
 pub use load::{LoadSpec, LoadStep};
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
@@ -90,6 +92,9 @@ pub struct Scenario {
     /// Faults that the seed draws.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<RandomFaults>,
+    /// A rank that lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub liar: Option<LiarSpec>,
     /// What others do to links and buses meanwhile.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub loads: Vec<LoadSpec>,
@@ -367,6 +372,7 @@ impl Default for Scenario {
             config: Knobs::default(),
             faults: Vec::new(),
             random: None,
+            liar: None,
             loads: Vec::new(),
             workload: WorkloadSpec::default(),
             limits: Limits::default(),
@@ -548,6 +554,9 @@ impl Scenario {
         if let Some(random) = &self.random {
             faults.extend(random.draw(self, &mut Rng::new(seed, "faults")));
         }
+        // The shrinker makes all of these explicit; this one it can't leave out.
+        let end = self.liar.as_ref().map(LiarSpec::end);
+        faults.extend(end.filter(|end| !faults.contains(end)));
         faults.sort_by_key(|fault| fault.at);
         faults
     }

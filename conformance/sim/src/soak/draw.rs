@@ -44,6 +44,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
     }
+    let kinds_kill = kinds.contains(&Kind::Kill);
     let echoes = *Rng::new(seed, "echoes").pick(&[0, 0, 30, 80]).unwrap_or(&0);
     // One world in four is calm: it should be clean whatever the menu.
     if !kinds.is_empty() && !rng.one_in(4) {
@@ -62,6 +63,9 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
         config.stall_min = config.stall_min.max(Some(Span::from_millis(2)));
         config.stall_max = config.stall_max.max(config.stall_min);
         config.keepalive = None;
+    }
+    if kinds_kill {
+        super::liar::add(&mut scenario, seed);
     }
     let mut parameters = toml::Table::new();
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));

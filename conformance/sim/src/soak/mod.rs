@@ -4,6 +4,7 @@
 //! The habit is that of single-seed simulation (TigerBeetle's VOPR): break, heal, then demand that everything ends well.
 
 mod draw;
+mod liar;
 mod shrink;
 
 use std::fmt;

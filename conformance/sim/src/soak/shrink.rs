@@ -82,6 +82,8 @@ const CUTS: &[Cut] = &[
             Scenario { rails, ..scenario.clone() }
         })
     },
+    |scenario| Some(Scenario { liar: Some(scenario.liar.as_ref()?.fewer_lies(0)?), ..scenario.clone() }),
+    |scenario| Some(Scenario { liar: Some(scenario.liar.as_ref()?.fewer_lies(1)?), ..scenario.clone() }),
     |scenario| scenario.squeeze.then(|| Scenario { squeeze: false, ..scenario.clone() }),
     |scenario| {
         (scenario.cpu.slow_polls_per_thousand > 0).then(|| {

@@ -12,7 +12,7 @@ use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
-use crate::rails::{Gate, Quirky};
+use crate::rails::{Gate, Liar, Quirky};
 use crate::rng::Rng;
 use crate::scenario::{RailSpec, Scenario};
 use crate::trace::{Tap, Trace};
@@ -71,6 +71,7 @@ impl World {
         }
         let gated = faults.iter().any(|at| at.fault.kind == Kind::Lag);
         let mut wires = Wires::build(scenario, seed, &trace).map_err(BuildError::Scenario)?;
+        let liar = scenario.liar.as_ref().map(|spec| Liar::of(spec, seed));
         let specs = scenario.rails();
         let mut openings = Vec::with_capacity(size as usize);
         let mut report = Report { ranks: size, ..Report::default() };
@@ -93,7 +94,12 @@ impl World {
                     (rail, gate) = Gate::before(rail);
                     gates.push(gate);
                 }
-                rails.push(Tap::around(rail, &trace, index));
+                let rail = Tap::around(rail, &trace, index);
+                // Outside: the trace shows what went out.
+                rails.push(match &liar {
+                    Some(liar) => Liar::wrap(liar, rail, index, rails.len()),
+                    None => rail,
+                });
             }
             let host = format!("host{}", scenario.host_of(index));
             let mut opening = EngineOpening::with_rails(config, host, rails, Time(0))

@@ -3,7 +3,7 @@
 use std::vec;
 
 use super::super::*;
-use super::{Flying, GET, PUT, Region, TCP, World};
+use super::{Flying, GET, PUT, Region, TCP, World, aimed};
 use crate::config::{Multiplex, Strategy};
 use crate::ids::*;
 use crate::mem::{MemRef, RegionId, Seg};
@@ -62,10 +62,10 @@ pub fn run(data: &[u8]) {
     }
 }
 
-struct Input<'a>(&'a [u8]);
+pub(super) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    fn byte(&mut self) -> u8 {
+    pub(super) fn byte(&mut self) -> u8 {
         let Some((&first, rest)) = self.0.split_first() else { return 0 };
         self.0 = rest;
         first
@@ -119,7 +119,9 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let _ = endpoint.cancel(now, OpId(input.id()));
         }
         // A packet made of a real one's parts, or of nothing sensible, for rank 1.
-        8..=11 => fuzz_packet(world, input),
+        8..=10 => fuzz_packet(world, input),
+        // One with true numbers.
+        11 => aimed::packet(world, input),
         12 => {
             let id = input.id();
             match input.byte() % 5 {
@@ -134,7 +136,22 @@ fn fuzz_step(world: &mut World<'_>, input: &mut Input<'_>) {
             let rail = RailId(input.byte() % 3);
             world.cut(rank, peer.0 as usize, rail, RailFault::TimedOut, true);
         }
+        // An end breaks, and the other one learns of it later, by its rail or by its peer.
+        13 if what >= 0x80 => {
+            let rail = RailId(input.byte() % 3);
+            world.break_end(rank, peer.0 as usize, rail, RailFault::TimedOut);
+        }
         14 if what >= 0xE0 => drop(endpoint.close_peer(now, peer)),
+        14 if what >= 0x80 => {
+            let rail = RailId(input.byte() % 3);
+            world.notice(rank, peer.0 as usize, rail);
+        }
+        15 if what >= 0xC0 => {
+            for rank in 0..3 {
+                world.nodes[rank].endpoint.handle_timeout(now);
+                world.act(rank);
+            }
+        }
         _ => {
             for _ in 0..8 {
                 for rank in 0..3 {
@@ -196,20 +213,26 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     {
         *byte ^= input.byte();
     }
-    // One packet of a subchannel at a time: that is the rails' part, and no peer can change it.
-    if world.link(from as usize, 1, rail.0.into()).flying.front().is_some_and(|flying| flying.placing.is_some())
-        && let Some(flying) = world.link(from as usize, 1, rail.0.into()).flying.pop_front()
-    {
-        world.deliver(from as usize, 1, rail.0.into(), flying, true);
-    }
     let bytes = crate::wire::stream::payload_len(&header) as usize;
     let mut payload = vec![0x5A; bytes.min(1 << 20)];
     let known = records.len().min(payload.len());
     payload[..known].copy_from_slice(&records[..known]);
     let flying = Flying { header, payload, placing: None, skip: false, write: None };
-    if bytes <= 1 << 20
-        && let Some(rest) = world.deliver(from as usize, 1, rail.0.into(), flying, mode & 4 == 0)
+    if bytes <= 1 << 20 {
+        hand_in(world, (from as usize, rail), flying, mode & 4 == 0);
+    }
+}
+
+/// Hands a packet to rank 1; not `all`: only a part of its payload, for now.
+pub(super) fn hand_in(world: &mut World<'_>, (from, rail): (usize, RailId), flying: Flying, all: bool) {
+    // One packet of a subchannel at a time: that is the rails' part, and no peer can change it.
+    let rail = rail.0.into();
+    if world.link(from, 1, rail).flying.front().is_some_and(|flying| flying.placing.is_some())
+        && let Some(flying) = world.link(from, 1, rail).flying.pop_front()
     {
-        world.link(from as usize, 1, rail.0.into()).flying.push_front(rest);
+        world.deliver(from, 1, rail, flying, true);
+    }
+    if let Some(rest) = world.deliver(from, 1, rail, flying, all) {
+        world.link(from, 1, rail).flying.push_front(rest);
     }
 }

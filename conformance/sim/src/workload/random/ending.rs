@@ -268,6 +268,11 @@ pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather
     all
 }
 
+/// Whether a bound holds where a rank lies. What it sends is in no ledger, and some of it is malformed for its receivers.
+pub fn holds_with_liar(what: &str) -> bool {
+    !["messages held", "messages before their receive", "malformed packets"].iter().any(|of| what.ends_with(of))
+}
+
 /// What every completion counter of every living rank shows.
 pub fn counters(view: &View<'_>) -> Vec<(u32, u16, u64)> {
     let living =

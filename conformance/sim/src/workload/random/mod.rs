@@ -70,10 +70,14 @@ impl Random {
             eager_bytes_max: eager.into(),
             inject: retained > 0,
             one_sided: parameters.flag("one_sided", true)?,
+            liar: scenario.liar.as_ref().map(|liar| liar.rank),
         };
         let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"));
         let mut ledger = Ledger::new(size);
         app::open_windows(&plan, &mut ledger);
+        if let Some(liar) = terms.liar {
+            ledger.set_liar(liar);
+        }
         let shared = Shared {
             plan,
             ledger,
@@ -147,6 +151,9 @@ impl Job for Random {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
             bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(world)));
+        }
+        if shared.ledger.has_liar() {
+            bounds.retain(|(what, ..)| ending::holds_with_liar(what));
         }
         let ending = Ending {
             at: view.now,

@@ -109,6 +109,8 @@ pub struct Terms {
     /// There is room for copies of injected messages.
     pub inject: bool,
     pub one_sided: bool,
+    /// A rank that lies.
+    pub liar: Option<u32>,
 }
 
 /// Receives posted at the start of a rank, at most.
@@ -189,7 +191,8 @@ impl Plan {
         };
         // A multi-receive is given back when less than a byte is free: messages of no bytes would come too late for it.
         let len = if untagged { len.clamp(1, 2000) } else { len };
-        let of = rng.one_in(2).then_some(source);
+        // A message of the liar's, which may be one too many, must not take the receive of another rank's.
+        let of = (rng.one_in(2) || terms.liar.is_some()).then_some(source);
         let manner = match (untagged, multi[destination as usize]) {
             (true, true) => Manner::Multi,
             (true, false) => Manner::AtStart,
@@ -203,7 +206,7 @@ impl Plan {
         let group = of.map_or(0, |of| u64::from(of) + 1) << 8 | rng.below(2) << 4;
         let wanted = u64::from(turn) << TURN_BIT | sort << SORT_BIT | group;
         let (tag, ignore, of) = match untagged {
-            true => (None, 0, None),
+            true => (None, 0, of.filter(|_| terms.liar.is_some())),
             false if masked => (Some(wanted | rng.below(16)), 15, of),
             false => (Some(wanted), 0, of),
         };
@@ -242,6 +245,8 @@ impl Plan {
                     5 | 6 => Step::Get { target, slot: own },
                     7 | 8 => {
                         let cell = *rng.pick(&[SUM, SUM, CHAIN, ALONE + rank]).unwrap_or(&SUM);
+                        // What it adds to a sum would be its word alone.
+                        let cell = if terms.liar == Some(rank) { ALONE + rank } else { cell };
                         Step::Atomic { target, cell }
                     }
                     9 => Step::Flush { target },

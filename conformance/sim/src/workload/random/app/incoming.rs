@@ -9,7 +9,16 @@ use super::{Extent, Notify, Player, Refused, Sort, Telling};
 use crate::check::{Ask, Claim};
 use crate::world::Cx;
 
+/// A claimed message of a liar gets so much room at most: memory is laid out for the messages of the plan.
+const LIARS_BYTES_MAX: u64 = 512;
+
 impl Player {
+    /// How a receive is told. How many messages of a liar come to a multi-receive its counter could not be checked for.
+    fn notify_of(&self, cx: &Cx<'_>, from: Selector) -> Notify {
+        let is_liar = from.source.is_some_and(|source| self.shared.borrow().ledger.is_liar(source.0));
+        if is_liar { Notify::Event } else { self.notify(cx, Telling::Event) }
+    }
+
     /// Posts the receives of this turn; and of the next ones, once those of this one are over. True: tables are full.
     pub(super) fn post_receives(&mut self, cx: &mut Cx<'_>) -> bool {
         loop {
@@ -34,7 +43,7 @@ impl Player {
             let Some(extents) = self.pieces(cx, true, capacity, multi) else { return true };
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
-            let notify = self.notify(cx, Telling::Event);
+            let notify = self.notify_of(cx, selector);
             let recv =
                 Recv { from: selector, segments: &segs, multi: multi.then_some(1), notify, cookie: self.cookie() };
             let outcome = cx.engine.recv(cx.now, &recv);
@@ -98,7 +107,10 @@ impl Player {
             return Claimed::Full;
         }
         let Some(found) = cx.engine.probe(&selector) else { return Claimed::None };
-        let Some(extents) = self.pieces(cx, true, found.bytes, false) else { return Claimed::Full };
+        // A liar announces any length.
+        let is_liar = self.shared.borrow().ledger.is_liar(found.peer.0);
+        let bytes = if is_liar { found.bytes.min(LIARS_BYTES_MAX) } else { found.bytes };
+        let Some(extents) = self.pieces(cx, true, bytes, false) else { return Claimed::Full };
         self.blank(cx, &extents);
         if !self.shared.borrow_mut().ledger.probed(self.rank, cx.now, selector, &found) {
             self.failed = true;

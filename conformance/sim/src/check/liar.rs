@@ -1,0 +1,134 @@
+//! Simulations with a liar: what honest ranks do among each other is judged as ever, and what is between them and the liar
+//! is not, but for three things. Its requests end, and end once; nothing is written beside their buffers; and nothing of
+//! them is left behind.
+
+use rerail_core::endpoint::{Completion, OpError};
+use rerail_core::time::Time;
+
+use super::ledger::{Ask, Book, Ledger, Request};
+use super::verdict::{Corruption, Verdict};
+
+impl Ledger {
+    /// One rank lies: see [`LiarSpec`](crate::scenario::LiarSpec).
+    pub fn set_liar(&mut self, rank: u32) {
+        self.liar = Some(rank);
+    }
+
+    /// Whether any rank lies.
+    pub fn has_liar(&self) -> bool {
+        self.liar.is_some()
+    }
+
+    /// Whether a rank is the liar.
+    pub fn is_liar(&self, rank: u32) -> bool {
+        self.liar == Some(rank)
+    }
+
+    /// Whether a completion is the liar's, or of a request at it.
+    pub(super) fn is_of_liar(&self, rank: u32, entry: &Request, completion: &Completion) -> bool {
+        let Some(liar) = self.liar else { return false };
+        let from = match (completion.result, &entry.ask) {
+            (Ok(done), Ask::Receive { .. } | Ask::Multi { .. }) => Some(done.peer.0),
+            (Err(OpError::Truncated { peer, .. } | OpError::PeerLost { peer, .. }), _) => Some(peer.0),
+            (Err(OpError::PeerClosed { peer } | OpError::Refused { peer, .. }), _) => Some(peer.0),
+            _ => None,
+        };
+        rank == liar || entry.ask.peer().or(from) == Some(liar) && from.is_none_or(|from| from == liar)
+    }
+
+    /// Whether a finding is about the liar's own memory, where the answers to its lies lie.
+    pub(super) fn is_about_liar(&self, finding: &Verdict) -> bool {
+        matches!(finding, Verdict::Corruption(Corruption { rank, .. }) if self.is_liar(*rank))
+    }
+
+    /// What the honest ranks have among each other: the liar's book is that of a process that was never there, its messages
+    /// are none, and requests at it are requests of another sort that were taken back.
+    pub(super) fn without(&self, liar: u32) -> Ledger {
+        let mut honest = self.clone();
+        honest.messages.retain(|(source, destination), _| *source != liar && *destination != liar);
+        honest.slots.forget(|target, slot| target == liar || slot == liar + 1);
+        honest.cells.forget(liar);
+        for book in &mut honest.books {
+            book.losses.retain(|loss| loss.peer != liar);
+            book.requests.iter_mut().filter(|entry| entry.ask.peer() == Some(liar)).for_each(|entry| {
+                entry.ask = Ask::Flush { target: liar };
+                entry.parts.clear();
+                if let Some((_, result @ Err(_))) = &mut entry.ended {
+                    *result = Err(OpError::Cancelled);
+                }
+            });
+        }
+        if let Some(book) = honest.books.get_mut(liar as usize) {
+            *book = Book { killed: Some(Time(0)), ..Book::default() };
+        }
+        honest.liar = None;
+        honest
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rerail_core::endpoint::{Done, LossReason, ProtocolError};
+    use rerail_core::ids::PeerId;
+
+    use super::super::story::{Story, tagged, why};
+    use super::super::{Doubled, Lost};
+    use super::*;
+
+    const LIAR: u32 = 2;
+
+    fn story() -> Story {
+        let mut story = Story::new(3);
+        story.ledger.set_liar(LIAR);
+        story
+    }
+
+    /// What comes of a liar may be anything: a message that nobody sent, an error that says what it did, a loss.
+    #[test]
+    fn what_is_between_a_liar_and_others_is_not_judged() {
+        let mut story = story();
+        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
+        let done = Done { bytes: 16, peer: PeerId(LIAR), tag: Some(9), ..Done::default() };
+        story.tell(0, request, Ok(done), &[0xEE; 16]);
+        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
+        let reason = LossReason::Protocol(ProtocolError::Terms);
+        let lost = rerail_core::endpoint::Loss { reason, ..why() };
+        story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(LIAR), why: lost }), &[0; 16]);
+        let at = story.time();
+        story.ledger.peer_lost(0, at, LIAR, lost);
+        assert_eq!(story.verdict(), Verdict::Clean);
+    }
+
+    /// What is between others is: a message that comes twice, one that does not come, a peer that is lost. And a request at the
+    /// liar ends once, like any other.
+    #[test]
+    fn a_liar_excuses_nothing_else() {
+        let mut twice = story();
+        let name = twice.send(0, 1, 7);
+        for _ in 0..2 {
+            let request = twice.recv(1, tagged(Some(0), 7, 0));
+            twice.got(request, name);
+        }
+        let verdict = twice.verdict();
+        assert!(matches!(verdict, Verdict::Doubled(Doubled::Message { .. })), "{verdict}");
+
+        let mut missing = story();
+        missing.send(0, 1, 7);
+        let verdict = missing.verdict();
+        assert!(matches!(verdict, Verdict::Lost(Lost::Message { .. })), "{verdict}");
+
+        let mut parted = story();
+        let at = parted.time();
+        parted.ledger.peer_lost(0, at, 1, why());
+        let verdict = parted.verdict();
+        assert!(matches!(verdict, Verdict::Lost(Lost::Peer(loss)) if loss.peer == 1), "{verdict}");
+
+        let mut told_twice = story();
+        let request = told_twice.recv(0, tagged(Some(LIAR), 7, 0));
+        for _ in 0..2 {
+            told_twice.tell(0, request, Ok(Done { peer: PeerId(LIAR), ..Done::default() }), &[0; 16]);
+        }
+        let verdict = told_twice.verdict();
+        assert!(matches!(verdict, Verdict::Doubled(Doubled::Completion { .. })), "{verdict}");
+    }
+}

@@ -1,0 +1,66 @@
+//! A rank that lies.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Scenario, Span};
+use crate::rails::Lie;
+use crate::world::fault::{Fault, FaultAt, Kind};
+use crate::world::place::Place;
+
+/// A member of the job whose packets are not always true: see [`Liar`](crate::rails::Liar). What it sends is
+/// well-formed, and the ids in it are those that it has learnt. Its process is killed in the end, so what its peers still
+/// have of it must come back then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LiarSpec {
+    /// Which.
+    pub rank: u32,
+    /// From when on it lies.
+    pub from: Span,
+    /// When its process is killed; not later than `limits.safety`.
+    pub until: Span,
+    /// So many of a thousand packets of its own are altered.
+    pub altered_per_thousand: u32,
+    /// So many of a thousand packets that it sends or receives are followed by a forged one.
+    pub forged_per_thousand: u32,
+    /// What it lies about.
+    pub lies: Vec<Lie>,
+}
+
+impl LiarSpec {
+    /// The end of its process.
+    pub(super) fn end(&self) -> FaultAt {
+        FaultAt { at: self.until, fault: Fault::new(Kind::Kill, Place::Rank(self.rank)), until: None }
+    }
+
+    /// With one half of its sorts of lies, or the other; `None`: there is but one.
+    pub(crate) fn fewer_lies(&self, half: usize) -> Option<LiarSpec> {
+        let lies = self.lies.chunks(self.lies.len().div_ceil(2).max(1)).nth(half)?.to_vec();
+        (lies.len() < self.lies.len()).then(|| LiarSpec { lies, ..self.clone() })
+    }
+
+    pub(super) fn check(&self, scenario: &Scenario) -> Result<(), String> {
+        let (size, safety) = (scenario.size(), scenario.limits.safety);
+        if self.rank >= size {
+            return Err(format!("liar.rank = {}: there are {size} ranks", self.rank));
+        }
+        if self.until > safety || self.from > self.until {
+            let (from, until) = (self.from, self.until);
+            return Err(format!(
+                "liar.from = \"{from}\", liar.until = \"{until}\": they end with limits.safety = \"{safety}\""
+            ));
+        }
+        for (key, value) in
+            [("altered_per_thousand", self.altered_per_thousand), ("forged_per_thousand", self.forged_per_thousand)]
+        {
+            if value > 1000 {
+                return Err(format!("liar.{key} = {value} is out of range: at most 1000"));
+            }
+        }
+        if scenario.workload.name != "random" {
+            let name = &scenario.workload.name;
+            return Err(format!("liar: only the checkers of the workload \"random\" know of liars, not \"{name}\""));
+        }
+        Ok(())
+    }
+}
