@@ -12,6 +12,7 @@ use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
+use crate::cover::Witness;
 use crate::rails::{Gate, Quirky};
 use crate::rng::Rng;
 use crate::scenario::{RailSpec, Scenario};
@@ -92,6 +93,10 @@ impl World {
                     let gate;
                     (rail, gate) = Gate::before(rail);
                     gates.push(gate);
+                }
+                if let Some(observer) = trace.observer() {
+                    // Rail 0 is the loopback.
+                    rail = Witness::around(rail, observer, index, at as u8 + 1);
                 }
                 rails.push(Tap::around(rail, &trace, index));
             }
