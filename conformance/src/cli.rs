@@ -222,6 +222,9 @@ pub struct SoakArgs {
     /// Go on after ten failures.
     #[arg(long)]
     pub keep_going: bool,
+    /// Fail with exit code 28 where no simulation took one of the rare paths.
+    #[arg(long)]
+    pub demand_coverage: bool,
     /// Do not make failing worlds smaller.
     #[arg(long)]
     pub no_shrink: bool,

@@ -34,7 +34,8 @@ Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck 
   24  corruption: wrong bytes
   25  leak: something was not given back
   26  stuck: something waits for ever
-  27  soak: time was over (--minutes) before all worlds were run; those that were are clean";
+  27  soak: time was over (--minutes) before all worlds were run; those that were are clean
+  28  soak: a rare path was never taken (--demand-coverage); all simulations are clean";
 
 /// The exit codes of the lab.
 pub const LAB_EXIT_CODES: &str = "\

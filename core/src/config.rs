@@ -142,6 +142,10 @@ pub const ALPHA_ONE: u16 = 256;
 pub struct Config {
     /// This process's rank.
     pub rank: PeerId,
+    /// The numbers that this endpoint gives to packets and connections begin here, towards each peer (S-1, F-1); any value.
+    /// A host draws it at random for each process, so that nothing which an earlier process of the same rank left on the
+    /// way is taken for something of this one, as with initial sequence numbers of TCP (RFC 9293, 3.4.1).
+    pub first_number: u32,
     /// Processes in the job, this one included.
     pub peers_max: u32,
     /// Peers that may be connected at once, this one included; 1 to `peers_max`, and no more than 2^20.
@@ -261,6 +265,7 @@ impl Config {
     pub const fn new(rank: PeerId, size: u32) -> Self {
         Config {
             rank,
+            first_number: 0,
             peers_max: size,
             channels_max: if size < 64 { size } else { 64 },
             rails_max: 8,

@@ -27,6 +27,7 @@
 
 pub mod bed;
 pub mod check;
+pub mod cover;
 pub mod figures;
 pub mod hca;
 pub mod lab;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rerail_sim::check::{Verdict, gravity};
+use rerail_sim::cover::Coverage;
 use rerail_sim::scenario::Scenario;
 use rerail_sim::soak;
 use rerail_sim::trace::Trace;
@@ -27,6 +28,9 @@ const FINDINGS_MAX: usize = 10;
 /// The exit code where time was over before all worlds were run, and those that were are clean.
 const TIME_WAS_OVER: u8 = 27;
 
+/// The exit code where all simulations are clean, and some path was never taken that all had to be.
+const PATH_MISSING: u8 = 28;
+
 /// What a soak came to, for programs.
 #[derive(Clone, Debug, Default, Serialize)]
 struct SoakReport {
@@ -39,6 +43,10 @@ struct SoakReport {
     first_seed: u64,
     faults: String,
     verdicts: BTreeMap<&'static str, u64>,
+    /// Simulations that took each rare path.
+    coverage: BTreeMap<&'static str, u64>,
+    /// Paths that had to be taken, and were not.
+    missing: Vec<&'static str>,
     events: u64,
     seconds: f64,
     events_per_second: f64,
@@ -65,6 +73,7 @@ struct Finding {
 struct Tally {
     verdicts: BTreeMap<&'static str, u64>,
     failed: Vec<(u64, Verdict)>,
+    coverage: Coverage,
 }
 
 /// Runs worlds; the exit code is 0 where all are well, else that of the gravest verdict.
@@ -97,6 +106,7 @@ impl SoakReport {
         match gravest {
             Some(finding) => finding.exit_code,
             None if self.time_was_over => TIME_WAS_OVER,
+            None if !self.missing.is_empty() => PATH_MISSING,
             None => 0,
         }
     }
@@ -123,11 +133,13 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
                         return;
                     }
                     let seed = args.from + index;
-                    let (verdict, report, _) = soak::run(&world(seed), seed, Trace::off());
+                    let trace = Trace::watching();
+                    let (verdict, report, _) = soak::run(&world(seed), seed, trace.clone());
                     events.fetch_add(report.events, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
                     // A poisoned lock would mean a panic here, which the thread's scope reports.
                     let mut tally = tally.lock().expect("no thread panics with the tally");
+                    tally.coverage.add_simulation(&trace.coverage());
                     *tally.verdicts.entry(verdict.word()).or_default() += 1;
                     if !verdict.is_good() {
                         tally.failed.push((seed, verdict));
@@ -150,7 +162,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
     });
     progress.finish();
     let seconds = started.elapsed().as_secs_f64();
-    let Tally { verdicts, mut failed } = tally.into_inner().expect("no thread panics with the tally");
+    let Tally { verdicts, mut failed, coverage } = tally.into_inner().expect("no thread panics with the tally");
     failed.sort_by_key(|(seed, _)| *seed);
     let findings =
         failed.iter().take(FINDINGS_MAX).map(|(seed, verdict)| finding(args, &world(*seed), *seed, verdict)).collect();
@@ -166,6 +178,8 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
             .as_ref()
             .map_or_else(|| args.faults.to_string(), |file| format!("those of {}", file.display())),
         verdicts,
+        coverage: coverage.iter().map(|(path, count)| (path.words(), count)).collect(),
+        missing: coverage.missing().filter(|_| args.demand_coverage).map(|path| path.words()).collect(),
         events,
         seconds,
         events_per_second: events as f64 / seconds,
@@ -234,12 +248,22 @@ fn render(report: &SoakReport) -> String {
         let seeds: Vec<String> = report.more.iter().map(u64::to_string).collect();
         text += &format!("\nfailed as well: seeds {}\n", seeds.join(", "));
     }
+    text += &coverage(report);
     match (report.findings.is_empty(), report.time_was_over) {
-        (true, false) => text += &good("all clean"),
+        (true, false) if report.missing.is_empty() => text += &good("all clean"),
+        (true, false) => text += &bad(&format!("all clean, and never: {}", report.missing.join("; "))),
         (_, true) => text += &bad(&format!("{} of {}: time was over", report.seeds, report.asked)),
         (false, false) => {}
     }
     text.trim_end().to_owned()
+}
+
+/// How many simulations took each rare path, most of them first.
+fn coverage(report: &SoakReport) -> String {
+    let mut rows: Vec<(&str, u64)> = report.coverage.iter().map(|(path, count)| (*path, *count)).collect();
+    rows.sort_by_key(|(path, count)| (std::cmp::Reverse(*count), *path));
+    let rows: String = rows.iter().map(|(path, count)| format!("{count:>9}  {path}\n")).collect();
+    format!("\n{}\n{rows}\n", dim("simulations that took rare paths:"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
-use super::farewell::FAREWELLS;
+use super::farewell::is_farewell;
 use super::op::{Control, MessageState, OpKind, Phase};
 use super::tables::Tables;
 use super::{Endpoint, LossReason, Peek, Planted, ProtocolError, RailFault};
@@ -81,11 +81,13 @@ impl Endpoint<'_> {
         let common = packet.common();
         let Some(state) = self.let_in(now, channel, sub, &common)? else { return Ok(Arrival::Discard) };
         if let Body::Connect(connect) = &body {
-            self.arrive_connect(now, channel, rail, connect)?;
+            self.arrive_connect(now, channel, rail, &common, connect)?;
         } else if state != State::Ready {
             return Err(ProtocolError::NotConnected); // G-1
         }
-        self.arrive_acks_of(channel, sub, &common)?;
+        if !matches!(body, Body::Connect(_)) {
+            self.arrive_acks_of(channel, sub, &common)?;
+        }
         let carries = matches!(
             body,
             Body::Aggregate { .. } | Body::Data(_) | Body::Put(_) | Body::Probe(Probe { answer: false, .. })
@@ -158,6 +160,7 @@ impl Endpoint<'_> {
         now: Time,
         channel: u32,
         rail: RailId,
+        common: &Common,
         connect: &Connect,
     ) -> Result<(), ProtocolError> {
         let known = self.t.channels.at(channel).terms;
@@ -183,6 +186,8 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at_mut(channel);
         if slot.terms.is_none() {
             slot.terms = Some(*connect); // G-3, G-4
+            slot.begin_receiving(Seq(connect.first_number));
+            slot.allowance.update(common.message_limit, common.block_limit);
             if slot.state == ChannelState::Connecting {
                 slot.state = ChannelState::Open;
             }
@@ -197,10 +202,6 @@ impl Endpoint<'_> {
     /// Acknowledgments and limits that ride on every packet (A-1, C-1).
     #[inline]
     fn arrive_acks_of(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
-        // Who only says goodbye has forgotten what it had (G-10).
-        if self.t.subs[sub].link.pair().yours >= FAREWELLS {
-            return Ok(());
-        }
         let slot = self.t.channels.at_mut(channel);
         let known = [ORDERED, UNORDERED].map(|lane| slot.sent[lane].acked());
         // Nothing is acknowledged that was not before, and no limit has moved: so it is in streams one way.
@@ -210,10 +211,15 @@ impl Endpoint<'_> {
         {
             return Ok(());
         }
-        self.arrive_news(channel, common)
+        self.arrive_news(channel, sub, common)
     }
 
-    fn arrive_news(&mut self, channel: u32, common: &Common) -> Result<(), ProtocolError> {
+    fn arrive_news(&mut self, channel: u32, sub: usize, common: &Common) -> Result<(), ProtocolError> {
+        // Who only says goodbye has forgotten what it had (G-10).
+        let connection = self.t.subs[sub].link.pair().yours;
+        if self.t.channels.at(channel).terms.is_some_and(|terms| is_farewell(terms.first_number, connection)) {
+            return Ok(());
+        }
         let mut news = 0;
         for (lane, cumulative) in [(ORDERED, common.ack_ordered), (UNORDERED, common.ack_unordered)] {
             let slot = self.t.channels.at_mut(channel);

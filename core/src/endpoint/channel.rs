@@ -182,7 +182,7 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
-    /// A new channel of which both lanes and both sides start at `first`.
+    /// A new channel whose packets are numbered from `first` on; where the peer's begin, its CONNECT says.
     pub(crate) fn new(peer: PeerId, first: Seq, grants: Grants, now: Time) -> Channel {
         Channel {
             peer,
@@ -245,6 +245,15 @@ impl Channel {
             messages: 0,
             ops: 0,
         }
+    }
+
+    /// What the peer sends is numbered from `first` on, and so is what it grants (S-1, C-1).
+    pub(crate) const fn begin_receiving(&mut self, first: Seq) {
+        self.received = [RecvWindow::starting_at(first); 2];
+        self.reorder = Reorder::starting_at(first);
+        self.allowance = Allowance::new(first);
+        self.answered_until = first;
+        self.unordered_high = first;
     }
 
     /// Whether room that comes free, be it with a rail, in a window or in the peer's grants, is of use: something waits

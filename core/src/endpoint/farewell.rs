@@ -14,8 +14,14 @@ use crate::rel::link::{Link, State};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Repr};
 
-/// Connections that are only made to say goodbye have numbers behind this one: no channel makes so many.
-pub(super) const FAREWELLS: u32 = 1 << 30;
+/// Connections that are only made to say goodbye have numbers so far behind the first number of their side: no channel
+/// makes so many others.
+const FAREWELLS: u32 = 1 << 30;
+
+/// Whether a connection is only made to say goodbye, by its number and the first number of its side (G-10).
+pub(super) const fn is_farewell(first: u32, connection: u32) -> bool {
+    matches!(connection.wrapping_sub(first), FAREWELLS..=0x7FFF_FFFF)
+}
 
 /// Who calls a channel that is over, and says nothing, is heard for so many of the longest pauses between calls.
 const CALLS_FOR: u64 = 10;
@@ -61,11 +67,12 @@ impl Endpoint<'_> {
     /// A connection of a peer whose channel is over.
     pub(super) fn late_caller(&mut self, now: Time, channel: u32, rail: RailId) {
         self.stats.stale_dropped += 1;
-        let farewells = self.stats.stale_dropped as u32 & (FAREWELLS - 1);
+        let first = self.config.first_number;
+        let farewells = self.stats.stale_dropped as u32 & (FAREWELLS / 2 - 1);
         let sub = self.t.sub(channel, rail);
         sub.reset();
         // The numbers of before are forgotten, and the peer wants a new one (F-1).
-        sub.link = Link::numbered_from(FAREWELLS | farewells);
+        sub.link = Link::numbered_from(first.wrapping_add(FAREWELLS | farewells));
         sub.link.up();
         let slot = self.t.channels.at_mut(channel);
         let bit = 1 << rail.0;

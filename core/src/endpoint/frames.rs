@@ -50,6 +50,7 @@ impl Endpoint<'_> {
                         requests_max: self.config.requests_per_peer,
                         rail: index,
                         connection: sub.link.pair().mine,
+                        first_number: self.config.first_number,
                         answer: sub.link.state() == State::Ready, // G-2
                     });
                     if self.send_frame(now, channel, rail, body, Span::EMPTY, out) {

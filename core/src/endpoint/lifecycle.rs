@@ -8,7 +8,8 @@ use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::rel::credit::Grants;
-use crate::rel::link::State;
+use crate::rel::link::{Link, State};
+use crate::seq::Seq;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::time::{Nanos, Time};
@@ -16,9 +17,10 @@ use crate::time::{Nanos, Time};
 impl Endpoint<'_> {
     /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
-        let grants = Grants::new(self.first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
+        let first = Seq(self.config.first_number);
+        let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
         let rails = self.t.peers[peer.0 as usize].rails;
-        let mut channel = Channel::new(peer, self.first, grants, now);
+        let mut channel = Channel::new(peer, first, grants, now);
         channel.wanted = rails;
         for rail in rails_of(rails) {
             let facts = &self.rails[usize::from(rail.0)];
@@ -37,6 +39,7 @@ impl Endpoint<'_> {
         self.t.reorder(index).1.fill(NONE);
         for sub in self.t.subs_of(index) {
             sub.reset();
+            sub.link = Link::numbered_from(first.0);
         }
         log::debug!("peer {}: channel opened, rails {:x}", peer.0, rails);
         self.t.timers.set(Tables::timer(index, Timer::Connect), now + self.config.connect_timeout);

@@ -80,7 +80,6 @@ use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
 use crate::rail::plan::groups::Groups;
 use crate::rel::ack::AckPolicy;
-use crate::seq::Seq;
 use crate::store::{List, Sizer};
 use crate::time::Time;
 
@@ -304,8 +303,6 @@ pub struct Endpoint<'m> {
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
     parts_starved: bool,
-    /// The number that every lane starts with: 0, but for tests of what happens where numbers wrap.
-    first: Seq,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
     /// Refusals of puts that have slots.
@@ -371,7 +368,6 @@ impl<'m> Endpoint<'m> {
             late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
             parts_starved: false,
-            first: Seq(0),
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),

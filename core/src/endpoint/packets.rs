@@ -38,6 +38,14 @@ impl Endpoint<'_> {
         }
     }
 
+    /// The same for CONNECT, which acknowledges nothing: where the peer's numbers begin may not be known yet. What is to
+    /// be acknowledged, and which limits are to be sent, stays as it is.
+    fn connect_common(&self, channel: u32) -> Common {
+        let slot = self.t.channels.at(channel);
+        let (message_limit, block_limit) = slot.grants.limits();
+        Common { source: self.config.rank.0, epoch: slot.epoch, message_limit, block_limit, ..Common::default() }
+    }
+
     /// Whether one more sequenced packet of `lane` may be under way (S-3).
     pub(super) fn may_send(&mut self, channel: u32, lane: Lane) -> bool {
         if self.t.packets.room() == 0 {
@@ -209,7 +217,10 @@ impl Endpoint<'_> {
         sub.frame_posted = true;
         // Ids of frames lie behind those of packets.
         let key = Key { index: self.config.packets_max + index as u32, generation: sub.frame_generation };
-        let common = self.common(channel, 0, payload.len() as u32, false);
+        let common = match body {
+            Body::Connect(_) => self.connect_common(channel),
+            _ => self.common(channel, 0, payload.len() as u32, false),
+        };
         self.stats.packets_sent += 1;
         self.t.figures[usize::from(rail.0)].packets += 1;
         self.watch_rails(now, channel);

@@ -14,7 +14,7 @@ use super::{Endpoint, LossReason, Planted, RailFault};
 use crate::ids::RailId;
 use crate::log;
 use crate::rail::rate::Rate;
-use crate::rel::link::{Pair, State, Verdict};
+use crate::rel::link::{Link, Pair, State, Verdict};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Common, Fence};
 
@@ -228,9 +228,16 @@ impl Endpoint<'_> {
         self.give_up(now, channel, why);
     }
 
+    /// Whether a subchannel has the first connection since its channel was opened, or has not had one yet.
+    fn is_first_connection(&mut self, channel: u32, rail: RailId) -> bool {
+        let before = self.config.first_number;
+        let mine = self.t.sub(channel, rail).link.pair().mine;
+        mine == before || mine == Link::number_after(before)
+    }
+
     /// A rail that comes back gets little at first, and more as it is seen to carry it (F-8).
     pub(super) fn take_in(&mut self, channel: u32, rail: RailId) {
-        if self.t.sub(channel, rail).link.pair().mine < 2 {
+        if self.is_first_connection(channel, rail) {
             return;
         }
         let rate = self.believed_rate(channel, rail);
@@ -257,7 +264,7 @@ impl Endpoint<'_> {
         if verdict.safe {
             self.release_lost(channel);
         }
-        if self.t.sub(channel, rail).link.pair().mine > 1 {
+        if !self.is_first_connection(channel, rail) {
             // What was said last may have been lost: credits and acknowledgments (A-1, C-4).
             self.t.channels.at_mut(channel).ack.make_due();
             self.ask_fences(channel);

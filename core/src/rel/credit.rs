@@ -34,15 +34,15 @@ impl fmt::Display for CreditExceeded {
 impl core::error::Error for CreditExceeded {}
 
 impl Grants {
-    /// Grants of `messages_max` messages, which are counted from `first` on, and `blocks_max` blocks.
+    /// Grants of `messages_max` messages and `blocks_max` blocks, both counted from `first` on.
     pub const fn new(first: Seq, messages_max: u16, blocks_max: u16) -> Self {
         Grants {
             messages_received: first.0,
             messages_released: first.0,
-            blocks_received: 0,
-            blocks_released: 0,
+            blocks_received: first.0,
+            blocks_released: first.0,
             messages_told: first.0,
-            blocks_told: 0,
+            blocks_told: first.0,
             messages_max: messages_max as u32,
             blocks_max: blocks_max as u32,
         }
@@ -111,14 +111,14 @@ pub struct Allowance {
 }
 
 impl Allowance {
-    /// Nothing granted; messages are counted from `first` on.
+    /// Nothing granted; messages and blocks are counted from `first` on.
     pub const fn new(first: Seq) -> Self {
         Allowance {
             message_limit: first,
             messages_used: first,
             messages_acked: first,
-            block_limit: Seq(0),
-            blocks_used: Seq(0),
+            block_limit: first,
+            blocks_used: first,
         }
     }
 

@@ -120,7 +120,13 @@ impl State {
 }
 
 impl Link {
-    /// An end whose next connection has a number behind `number`.
+    /// The number of a connection that comes after one with `number`: 0 stands for none.
+    pub const fn number_after(number: u32) -> u32 {
+        let next = number.wrapping_add(1);
+        if next == 0 { 1 } else { next }
+    }
+
+    /// An end whose next connection has the number after `number`.
     pub fn numbered_from(number: u32) -> Link {
         Link { pair: Pair { mine: number, yours: 0 }, ..Link::default() }
     }
@@ -153,7 +159,7 @@ impl Link {
     /// The rail has a connection, which gets the next number.
     pub fn up(&mut self) -> Verdict {
         let verdict = self.on(Event::Up);
-        self.pair = Pair { mine: self.pair.mine.wrapping_add(1), yours: 0 };
+        self.pair = Pair { mine: Self::number_after(self.pair.mine), yours: 0 };
         verdict
     }
 
@@ -167,12 +173,14 @@ impl Link {
         self.on(Event::Sever)
     }
 
-    /// The peer's CONNECT has come, and numbers the connection `yours`. A peer's numbers only grow.
+    /// The peer's CONNECT has come, and numbers the connection `yours`. A peer's numbers only grow; they are serial numbers,
+    /// as those of packets are, and never 0.
     pub fn connect(&mut self, yours: u32) -> Verdict {
         if !matches!(self.state, State::Up) {
             return self.on(Event::Connect);
         }
-        if yours == self.heard || yours.wrapping_sub(self.heard) > u32::MAX / 2 {
+        let is_newer = !self.was_met() || matches!(yours.wrapping_sub(self.heard), 1..=0x7FFF_FFFF);
+        if yours == 0 || !is_newer {
             return self.on(Event::ConnectOfOld);
         }
         (self.pair.yours, self.heard) = (yours, yours);

@@ -1,7 +1,7 @@
 //! Unsequenced kinds: ack, connect, fence and probe. Credit and bye have no body.
 //!
 //! Field maps (body, little-endian): ack `ordered_beyond u64, unordered_beyond u64`; connect `window u32,
-//! eager_bytes_max u32, block_bytes u32, requests_max u16, rail u8, reserved u8, connection u32, reserved u32`; fence
+//! eager_bytes_max u32, block_bytes u32, requests_max u16, rail u8, reserved u8, connection u32, first_number u32`; fence
 //! `rail u8, peer_rail u8, reserved [u8; 6], connection u32, peer_connection u32, ordered_beyond u64,
 //! unordered_beyond u64`; probe `nonce u64`.
 //! Rules: `conformance/PROTOCOL.md`, W-20 to W-25. Address has a file of its own.
@@ -30,7 +30,7 @@ struct ConnectLayout {
     rail: u8,
     reserved: u8,
     connection: U32,
-    reserved2: U32,
+    first_number: U32,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -73,7 +73,6 @@ impl Connect {
     pub(super) fn parse(packet: &Packet<'_>) -> Result<Self, WireError> {
         let layout = packet.body_as::<ConnectLayout>()?;
         ensure("connect.reserved", layout.reserved == 0, layout.reserved)?;
-        ensure("connect.reserved", layout.reserved2.get() == 0, layout.reserved2.get())?;
         Ok(Connect {
             window: layout.window.get(),
             eager_bytes_max: layout.eager_bytes_max.get(),
@@ -81,6 +80,7 @@ impl Connect {
             requests_max: layout.requests_max.get(),
             rail: layout.rail,
             connection: layout.connection.get(),
+            first_number: layout.first_number.get(),
             answer: packet.flag(flag::ANSWER),
         })
     }
@@ -94,7 +94,7 @@ impl Connect {
             rail: self.rail,
             reserved: 0,
             connection: U32::new(self.connection),
-            reserved2: U32::ZERO,
+            first_number: U32::new(self.first_number),
         };
         write(layout, body);
     }

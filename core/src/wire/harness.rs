@@ -238,6 +238,7 @@ pub fn samples() -> Vec<(&'static str, Repr)> {
                 requests_max: 0x3231,
                 rail: 9,
                 connection: 0x4443_4241,
+                first_number: 0x5453_5251,
                 answer: true,
             };
             Repr { common: unsequenced, body: Body::Connect(connect) }

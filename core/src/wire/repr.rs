@@ -292,6 +292,9 @@ pub struct Connect {
     pub rail: u8,
     /// The sender's number of this connection; each that stands on the rail has the next one (F-1).
     pub connection: u32,
+    /// The number of the sender's first packet of each lane, and of the first message that it grants (S-1, C-1); its
+    /// connections have numbers behind it (F-1).
+    pub first_number: u32,
     /// An answer to a Connect (else the peer must answer with its own).
     pub answer: bool,
 }

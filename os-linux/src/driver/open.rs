@@ -70,6 +70,8 @@ impl Transport {
         let rails = rails::open(settings, rank, size, key)?;
         let mut config = settings.to_core_config(rank, size);
         config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
+        // Another process of the same rank, before or after this one, has other numbers.
+        config.first_number = crate::random::random().map_or(0, u32::from_le_bytes);
         // Without a name from the kernel nobody shares memory with this process, which its rank makes sure of.
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;

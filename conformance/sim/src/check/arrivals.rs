@@ -183,6 +183,7 @@ impl Ledger {
             match due {
                 Due::Placed(name) => self.check_placed(now, name, memory),
                 Due::Put { rank, request } => self.check_put(now, rank, request, memory),
+                Due::Slot { target, slot } => self.check_slot(now, target, slot, memory),
             }
         }
     }
@@ -214,6 +215,17 @@ impl Ledger {
         };
         if !self.books[rank as usize].requests.iter().any(holds) {
             self.corrupt(rank, now, Damage::NotPlaced { name });
+        }
+    }
+
+    fn check_slot(&mut self, now: Time, target: u32, slot: u32, memory: &dyn Peek) {
+        if self.books[target as usize].killed.is_some() {
+            return;
+        }
+        let Some(bytes) = memory.slot(target, slot) else { return };
+        let stamp = self.moment(now).stamp;
+        if let Some((at, found)) = self.slots.first_impossible(target, slot, 0, bytes, stamp..stamp + 1) {
+            self.corrupt(target, now, Damage::Window { slot, at, found });
         }
     }
 

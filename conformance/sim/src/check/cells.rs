@@ -118,7 +118,8 @@ impl Cell {
             self.asked.iter().filter_map(|asked| Some((asked.old?, asked.operation.operand))).collect();
         answers.sort_unstable();
         answers.push((holds, 0));
-        let mut slack: u64 = self.doubtful().map(|asked| asked.operation.operand).sum();
+        // Operands are drawn so large that no two sets of them have the same sum.
+        let mut doubtful: Vec<u64> = self.doubtful().map(|asked| asked.operation.operand).collect();
         let mut value = self.first;
         let last = answers.len() - 1;
         for (index, (old, operand)) in answers.into_iter().enumerate() {
@@ -130,10 +131,9 @@ impl Cell {
                 });
             }
             // Too much: something was done that nobody asked for.
-            let Some(rest) = slack.checked_sub(old - value) else {
+            if !take_sum(&mut doubtful, old - value) {
                 return Some(Verdict::Doubled(Doubled::Atomic(facts(value, old))));
-            };
-            slack = rest;
+            }
             value = old + operand;
         }
         None
@@ -177,21 +177,48 @@ impl Cell {
     }
 
     fn check_alone(&self, holds: u64, facts: Facts<'_>) -> Option<Verdict> {
-        if self.doubtful().next().is_some() {
-            return None;
-        }
         let mut value = self.first;
+        // The last one, where its peer was lost, may or may not have been executed.
+        let mut last = None;
         for asked in &self.asked {
             let bytes = asked.operation.data_type.bytes();
             let mask = u64::MAX >> (64 - 8 * bytes);
-            let old = asked.old.unwrap_or_default();
+            let after = value & !mask | asked.operation.apply(value & mask) & mask;
+            let Some(old) = asked.old else {
+                last = Some(after);
+                break;
+            };
             if (old ^ value) & mask != 0 {
                 return Some(Verdict::Lost(Lost::Atomic(facts(value & mask, old))));
             }
-            value = value & !mask | asked.operation.apply(value & mask) & mask;
+            value = after;
         }
-        (value != holds).then(|| Verdict::Lost(Lost::Atomic(facts(value, holds))))
+        (value != holds && last != Some(holds)).then(|| Verdict::Lost(Lost::Atomic(facts(value, holds))))
     }
+}
+
+/// Takes numbers out of `from` that make up `sum`; `false` where none do.
+fn take_sum(from: &mut Vec<u64>, sum: u64) -> bool {
+    fn search(from: &[u64], at: usize, sum: u64, taken: &mut Vec<usize>) -> bool {
+        if sum == 0 {
+            return true;
+        }
+        for index in at..from.len() {
+            let Some(rest) = sum.checked_sub(from[index]) else { continue };
+            taken.push(index);
+            if search(from, index + 1, rest, taken) {
+                return true;
+            }
+            taken.pop();
+        }
+        false
+    }
+    let mut taken = Vec::new();
+    let found = search(from, 0, sum, &mut taken);
+    taken.into_iter().rev().for_each(|index| {
+        from.remove(index);
+    });
+    found
 }
 
 impl Operation {
@@ -258,6 +285,9 @@ mod tests {
         assert_eq!(cells(Rule::Sum, &doubt).check(2, 1, 5), None);
         assert_eq!(cells(Rule::Sum, &doubt).check(2, 1, 9), None);
         assert!(matches!(cells(Rule::Sum, &doubt).check(2, 1, 13), Some(Verdict::Doubled(_))));
+        assert!(matches!(cells(Rule::Sum, &doubt).check(2, 1, 7), Some(Verdict::Doubled(_))), "half of it");
+        let twice = [(Add, 5, 0, Some(0)), (Add, 4, 0, Some(9)), (Add, 100, 0, None)];
+        assert!(matches!(cells(Rule::Sum, &twice).check(2, 1, 13), Some(Verdict::Doubled(_))), "no slack for another");
     }
 
     #[test]
@@ -279,6 +309,10 @@ mod tests {
         let good = [(Add, 10, 0, Some(0)), (Mul, 3, 0, Some(10)), (CompareSwap, 6, 30, Some(30)), (And, 3, 0, Some(6))];
         assert_eq!(cells(Rule::Alone, &good).check(2, 1, 2), None);
         assert!(cells(Rule::Alone, &good).check(2, 1, 6).is_some());
+        let doubt = [(Add, 10, 0, Some(0)), (Mul, 3, 0, None)];
+        assert_eq!(cells(Rule::Alone, &doubt).check(2, 1, 10), None);
+        assert_eq!(cells(Rule::Alone, &doubt).check(2, 1, 30), None);
+        assert!(cells(Rule::Alone, &doubt).check(2, 1, 90).is_some(), "executed twice");
         let operation = |kind, data_type, operand| Operation { kind, data_type, operand, compare: 0 };
         assert_eq!(operation(Min, AtomicType::I8, 0xFF).apply(1) as u8, 0xFF, "-1 is less than 1");
         assert_eq!(operation(Max, AtomicType::U8, 0xFF).apply(1) as u8, 0xFF);

@@ -89,6 +89,11 @@ pub enum Ask {
         /// Why it must be refused, if it must.
         bad: Option<Refusal>,
     },
+    /// An access to a window that may be withdrawn at any time.
+    Temporary {
+        /// Whose window.
+        target: u32,
+    },
     /// Waits for the one-sided requests submitted before.
     Flush {
         /// At whom.
@@ -107,6 +112,7 @@ impl Ask {
             Ask::Put { .. } => "put",
             Ask::Get { .. } => "get",
             Ask::Atomic { .. } => "atomic",
+            Ask::Temporary { .. } => "access to a temporary window",
             Ask::Flush { .. } => "flush",
         }
     }
@@ -117,9 +123,11 @@ impl Ask {
             Ask::Send { name, .. } => Some(name.destination()),
             Ask::Receive { claimed: Some(claim), .. } => Some(claim.source),
             Ask::Receive { from, .. } | Ask::Multi { from, .. } => from.source.map(|peer| peer.0),
-            Ask::Put { target, .. } | Ask::Get { target, .. } | Ask::Atomic { target, .. } | Ask::Flush { target } => {
-                Some(target)
-            }
+            Ask::Put { target, .. }
+            | Ask::Get { target, .. }
+            | Ask::Atomic { target, .. }
+            | Ask::Temporary { target }
+            | Ask::Flush { target } => Some(target),
         }
     }
 
@@ -239,6 +247,13 @@ pub enum Due {
         /// Which of the rank's requests.
         request: u32,
     },
+    /// Nothing that was replaced may be in the slot again: another put into it begins.
+    Slot {
+        /// Whose window.
+        target: u32,
+        /// Which slot.
+        slot: u32,
+    },
 }
 
 /// What an entry came to, for the app.
@@ -350,7 +365,8 @@ impl Ledger {
                 pair.push(Message { name, len, tag, immediate, level, request, sent: now, taken_back, receipt });
             }
             Ask::Put { target, slot, content, bad: None } => {
-                self.slots.put(target, slot, content, (rank, request), now.stamp)
+                self.slots.put(target, slot, content, (rank, request), now.stamp);
+                self.due.push(Due::Slot { target, slot });
             }
             Ask::Atomic { target, cell, operation, bad: None } => {
                 self.cells.asked(target, cell, (rank, request), operation)
@@ -458,6 +474,7 @@ impl Ledger {
                     self.cells.answered(target, cell, (rank, request), done.old);
                 }
             }
+            Ask::Temporary { .. } => {}
             Ask::Flush { target } => self.flushed(rank, request, target, now.stamp),
         }
         told
@@ -479,6 +496,9 @@ impl Ledger {
             OpError::Cancelled => entry.cancelled.is_some(),
             OpError::Refused { why, peer } => {
                 let bound = entry.ask.peer() == Some(peer.0);
+                if matches!(entry.ask, Ask::Temporary { .. }) && bound && why == Refusal::NoWindow {
+                    return;
+                }
                 if entry.ask.bad().is_none()
                     && bound
                     && matches!(entry.ask, Ask::Put { .. } | Ask::Get { .. } | Ask::Atomic { .. })

@@ -66,6 +66,8 @@ fn begin(ledger: &Ledger, entry: &Request) -> Option<Time> {
         }
         // It waits for messages, as long as it takes.
         Ask::Multi { .. } => None,
-        Ask::Put { .. } | Ask::Get { .. } | Ask::Atomic { .. } | Ask::Flush { .. } => Some(entry.submitted.at),
+        Ask::Put { .. } | Ask::Get { .. } | Ask::Atomic { .. } | Ask::Temporary { .. } | Ask::Flush { .. } => {
+            Some(entry.submitted.at)
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
+use rerail_core::time::Nanos;
 use serde::{Deserialize, Serialize};
 
 use super::Span;
@@ -141,6 +142,7 @@ macro_rules! knobs {
 }
 
 knobs! {
+    first_number: u32,
     channels_max: u32,
     operations_max: u32,
     segments_max: u8,
@@ -199,6 +201,50 @@ pub fn squeeze(config: &mut Config, rng: &mut Rng) {
     config.requests_per_peer = rng.within(1, 3) as u16;
     config.bulk_max = rng.within(1, 3) as u32;
     config.match_buckets = 1 << rng.below(4);
+}
+
+/// Knobs of one rank at the edges of what is legal, each as likely as not left as it was; numbers that wrap before long.
+pub fn uneven(config: &mut Config, rng: &mut Rng) {
+    let near = rng.below(70) as u32;
+    config.first_number = *rng
+        .pick(&[0, near.wrapping_neg(), (1 << 31) - near, (1 << 16) - near, rng.clone().draw() as u32])
+        .unwrap_or(&0);
+    macro_rules! edges {
+        ($($field:ident: $values:expr,)*) => {
+            $( if rng.one_in(3) && let Some(value) = rng.pick(&$values) { config.$field = *value; } )*
+        };
+    }
+    edges! {
+        operations_max: [24, 29, 257],
+        packets_max: [2, 3, 5, 7, 61, 257],
+        segments_max: [1, 2, 255],
+        window: [64, 128, 1024],
+        unexpected_per_peer: [1, 2, 3, 31],
+        blocks_per_peer: [1, 2, 3, 31],
+        block_bytes: [64, 128, 192, 4096],
+        retained_max: [0, 1, 2, 63],
+        requests_per_peer: [1, 2, 3, 17],
+        bulk_max: [1, 2, 3],
+        windows_max: [4, 5, 64],
+        counters_max: [0, 1, 2, 8],
+        match_buckets: [1, 2],
+        ack_packets: [1, 2, 31],
+        ack_bytes: [1, 61, u32::MAX],
+        ack_delay: [Nanos(0), Nanos(1), Nanos::from_micros(50), Nanos::from_millis(50)],
+        probe_after: [Nanos(0), Nanos::from_micros(20), Nanos::from_millis(5)],
+        feed_time: [Nanos(0), Nanos(1), Nanos::from_millis(10)],
+        sampling_time_max: [Nanos(0), Nanos(1), Nanos::from_millis(5)],
+        alpha: [0, 1, 256],
+        window_messages: [1, u16::MAX],
+        nic_depth: [1, 2, u16::MAX],
+        aggregate_bytes_max: [0, 1, 33, 101, 1031],
+        packet_cost: [Nanos(0), Nanos(1), Nanos::from_millis(1)],
+        copy_bytes_per_second: [0, 1, u64::MAX],
+    }
+    let room = u32::from(config.blocks_per_peer) * config.block_bytes;
+    let eager = [0, 1, room, room.saturating_sub(1), 61, config.eager_bytes_max];
+    config.eager_bytes_max = (*rng.pick(&eager).unwrap_or(&0)).min(room).min(8192);
+    config.ack_packets = config.ack_packets.min((config.window / 2) as u16);
 }
 
 /// The fields of a [`ConfigError`] as people read them.

@@ -25,6 +25,7 @@ mod device;
 mod knobs;
 mod liar;
 mod load;
+mod placement;
 mod quirks;
 mod random;
 mod set;
@@ -48,6 +49,7 @@ pub use device::{DeviceLimits, PRESETS, Preset, preset};
 pub use knobs::Knobs;
 pub use liar::LiarSpec;
 pub use load::{LoadSpec, LoadStep};
+pub(crate) use placement::Placement;
 pub use quirks::QuirkSpec;
 pub use random::RandomFaults;
 pub use span::{Span, SpanError};
@@ -60,8 +62,11 @@ pub struct Scenario {
     pub about: String,
     /// Hosts.
     pub hosts: u32,
-    /// Processes on each. Rank r runs on host r / ranks_per_host.
+    /// Processes on each.
     pub ranks_per_host: u32,
+    /// Rank r runs on host r mod hosts, not on r / ranks_per_host.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub scattered: bool,
     /// The device of every host by preset, where `hcas` is empty.
     pub device: String,
     /// Rails of every rank, in order, behind the loopback. Empty: every port of every HCA, and shared memory before them
@@ -69,6 +74,9 @@ pub struct Scenario {
     pub rails: Vec<RailSpec>,
     /// Draw tables so small that everything runs full.
     pub squeeze: bool,
+    /// Each rank draws knobs and numbers of its own, at the edges of what is legal.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub uneven: bool,
     /// What a processor takes.
     pub cpu: CpuSpec,
     /// I/O buses of each host. Empty: one for each HCA, as its preset says.
@@ -358,9 +366,11 @@ impl Default for Scenario {
             about: String::new(),
             hosts: 2,
             ranks_per_host: 1,
+            scattered: false,
             device: "ideal".into(),
             rails: Vec::new(),
             squeeze: false,
+            uneven: false,
             cpu: CpuSpec::default(),
             buses: Vec::new(),
             hcas: Vec::new(),
@@ -519,11 +529,6 @@ impl Scenario {
         self.hosts.saturating_mul(self.ranks_per_host)
     }
 
-    /// The host of a rank.
-    pub fn host_of(&self, rank: u32) -> u32 {
-        rank / self.ranks_per_host.max(1)
-    }
-
     /// HCAs of each host, those that stand for `device` among them.
     pub fn hcas(&self) -> Vec<HcaSpec> {
         match self.hcas.is_empty() {
@@ -584,13 +589,16 @@ impl Scenario {
         if self.squeeze {
             knobs::squeeze(&mut config, &mut Rng::new(seed, &format!("squeeze of rank {rank}")));
         }
+        if self.uneven {
+            knobs::uneven(&mut config, &mut Rng::new(seed, &format!("knobs of rank {rank}")));
+        }
         self.config.apply(&mut config);
         if self.config.bind_by_local_rank == Some(true) {
             // Rail 0 is the loopback.
             let is_network = |rail: &RailSpec| !matches!(rail, RailSpec::Shm {});
             let mask = |mask: u64, (rail, index): (&RailSpec, u32)| mask | u64::from(is_network(rail)) << index;
             let network = self.rails().iter().zip(1..).fold(0, mask);
-            config.bind = Binding::by_local_rank(rank % self.ranks_per_host.max(1), network).rail().0;
+            config.bind = Binding::by_local_rank(self.placement().local_rank_of(rank), network).rail().0;
         }
         config
     }

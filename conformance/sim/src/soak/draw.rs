@@ -40,6 +40,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     recovery(&mut scenario, &mut Rng::new(seed, "recovery"));
     // Where rails can read, that is how large messages come; rounds of writes need rails that can't.
     scenario.verbs.read = !Rng::new(seed, "reads").one_in(3);
+    edges(&mut scenario, &mut Rng::new(seed, "edges"));
     let kinds = menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
@@ -56,6 +57,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
             echoes_per_hundred: echoes,
             until: None,
         });
+        storm(&mut scenario, &mut Rng::new(seed, "storm"));
     }
     if scenario.random.is_none() {
         // Nothing fails here, and no deadline may take a process that looks late for a rail that does nothing.
@@ -69,8 +71,26 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     }
     let mut parameters = toml::Table::new();
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
+    parameters.insert("closes".into(), Value::Boolean(Rng::new(seed, "closes").one_in(2)));
     scenario.workload = WorkloadSpec { name: "random".into(), parameters };
     scenario
+}
+
+/// In half of the simulations with faults most of these come while most of the traffic is under way, and break connections:
+/// traffic is over long before the phase of faults ends.
+fn storm(scenario: &mut Scenario, rng: &mut Rng) {
+    let Some(random) = scenario.random.as_mut().filter(|_| rng.one_in(2)) else { return };
+    let with_kills = rng.one_in(8);
+    let breaks = |kind: &Kind| kind.needs_recovery() && (*kind != Kind::Kill || with_kills);
+    let kinds: Vec<Kind> = random.kinds.iter().copied().filter(breaks).collect();
+    if kinds.is_empty() {
+        return;
+    }
+    random.kinds = kinds;
+    random.per_second = rng.within(5_000, 60_000) as u32;
+    random.lasts_max = Span::from_micros(rng.within(5, 300));
+    random.until = Some(Span::from_micros(rng.within(50, 1_500)));
+    scenario.config.redial_min = Some(Span::from_micros(rng.within(1, 100)));
 }
 
 /// Any policy with any, on some of the rails, in half of the worlds.
@@ -78,23 +98,32 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
     if rng.one_in(2) {
         return;
     }
-    let multiplex = [
-        Multiplex::Binding,
-        Multiplex::RoundRobin,
-        Multiplex::WeightedRoundRobin,
-        Multiplex::WindowRoundRobin,
-        Multiplex::Balanced,
-    ];
-    let striping = [Striping::Even, Striping::Weighted, Striping::Adaptive, Striping::Balanced];
     let config = &mut scenario.config;
-    config.multiplex = rng.pick(&multiplex).copied();
-    config.striping = rng.pick(&striping).copied();
+    config.multiplex = rng.pick(&Multiplex::ALL).copied();
+    config.striping = rng.pick(&Striping::ALL).copied();
     config.weights = Some((0..8).map(|_| rng.below(5) as u16).collect());
     config.alpha = Some(rng.within(0, 256) as u16);
     config.window_messages = Some(rng.within(1, 8) as u16);
     config.bind = Some(rng.below(4) as u8);
     config.rails_used = Some(rng.within(1, 4) as u8);
     config.rails_eligible = Some(rng.below(15) + 1);
+}
+
+/// What is equal by chance elsewhere: where ranks are, what each of them is configured as, how little rails take at once.
+fn edges(scenario: &mut Scenario, rng: &mut Rng) {
+    scenario.scattered = rng.one_in(2);
+    scenario.uneven = rng.one_in(2);
+    if rng.one_in(2) {
+        return;
+    }
+    let pick = |rng: &mut Rng, from: &[u32]| rng.pick(from).copied().unwrap_or(0);
+    scenario.verbs.segment_bytes = pick(rng, &[256, 1000, 4096, 16 * 1024]);
+    scenario.verbs.eager_bytes_max = pick(rng, &[0, 1, 333, 8192]);
+    scenario.verbs.posts_max = pick(rng, &[2, 3, 16]) as u16;
+    scenario.verbs.inline_bytes = pick(rng, &[0, 61, 256]) as u16;
+    scenario.shm.slots = pick(rng, &[2, 3, 16]);
+    scenario.shm.slot_bytes = pick(rng, &[256, 4096]);
+    scenario.shm.posts_max = pick(rng, &[2, 3, 16]) as u16;
 }
 
 /// Deadlines and pauses on the time scale of these worlds, whose faults are over within 20 ms. A living peer must be
@@ -192,6 +221,9 @@ mod tests {
             let text = world.to_toml().unwrap();
             assert_eq!(Scenario::parse("drawn", &text).unwrap(), world, "seed {seed}");
             assert_eq!(world_of(seed, &Menu::All), world, "the seed decides");
+            for rank in 0..world.size() {
+                world.core_config(rank, seed).validate().unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+            }
             seen.insert(text);
         }
         assert_eq!(seen.len(), 500);

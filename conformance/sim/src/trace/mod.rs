@@ -10,6 +10,8 @@ use std::rc::Rc;
 
 use rerail_core::time::Time;
 
+use crate::cover::{Coverage, Observer, Path};
+
 pub use story::story;
 pub use tap::Tap;
 
@@ -56,33 +58,58 @@ impl fmt::Display for Line {
 
 /// A trace that all parts of a world write to. Off, it costs a branch.
 #[derive(Clone, Debug, Default)]
-pub struct Trace(Option<Rc<RefCell<Vec<Line>>>>);
+pub struct Trace {
+    lines: Option<Rc<RefCell<Vec<Line>>>>,
+    observer: Option<Rc<RefCell<Observer>>>,
+}
 
 impl Trace {
     /// One that keeps nothing.
     pub fn off() -> Self {
-        Trace(None)
+        Trace::default()
     }
 
     /// One that keeps every line.
     pub fn on() -> Self {
-        Trace(Some(Rc::default()))
+        Trace { lines: Some(Rc::default()), observer: None }
+    }
+
+    /// One that keeps no line, and watches which rare paths are taken.
+    pub fn watching() -> Self {
+        Trace { lines: None, observer: Some(Rc::default()) }
+    }
+
+    /// Who watches which paths are taken, where somebody does.
+    pub(crate) fn observer(&self) -> Option<Rc<RefCell<Observer>>> {
+        self.observer.clone()
+    }
+
+    /// A rare path was taken.
+    pub(crate) fn took(&self, path: Path) {
+        if let Some(observer) = &self.observer {
+            observer.borrow_mut().note(path);
+        }
+    }
+
+    /// Which paths were taken, as far as somebody watches.
+    pub fn coverage(&self) -> Coverage {
+        self.observer.as_ref().map(|observer| observer.borrow().coverage()).unwrap_or_default()
     }
 
     /// Whether lines are kept: ask before making an expensive one.
     pub fn is_on(&self) -> bool {
-        self.0.is_some()
+        self.lines.is_some()
     }
 
     /// Writes a line: `trace.note(now, who, format_args!(..))`.
     pub fn note(&self, at: Time, who: Who, what: fmt::Arguments<'_>) {
-        if let Some(lines) = &self.0 {
+        if let Some(lines) = &self.lines {
             lines.borrow_mut().push(Line { at, who, what: what.to_string() });
         }
     }
 
     /// All lines so far; they are gone from the trace.
     pub fn take(&self) -> Vec<Line> {
-        self.0.as_ref().map(|lines| lines.take()).unwrap_or_default()
+        self.lines.as_ref().map(|lines| lines.take()).unwrap_or_default()
     }
 }

@@ -119,6 +119,9 @@ impl World {
             self.undone -= 1;
         }
         self.wires.kill(index);
+        if let Some(observer) = self.trace.observer() {
+            observer.borrow_mut().killed(index);
+        }
         self.killed.push(index);
     }
 

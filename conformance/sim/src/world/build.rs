@@ -12,6 +12,7 @@ use super::fault::Kind;
 use super::wakes::Wakes;
 use super::wires::Wires;
 use super::{AdminNet, Phase, RankState, Report, Workload, World};
+use crate::cover::Witness;
 use crate::rails::{Gate, Liar, Quirky};
 use crate::rng::Rng;
 use crate::scenario::{RailSpec, Scenario};
@@ -93,6 +94,11 @@ impl World {
                     let gate;
                     (rail, gate) = Gate::before(rail);
                     gates.push(gate);
+                }
+                // What a liar makes up is no path that the transport took.
+                if let Some(observer) = trace.observer().filter(|_| liar.is_none()) {
+                    // Rail 0 is the loopback.
+                    rail = Witness::around(rail, observer, index, at as u8 + 1);
                 }
                 let rail = Tap::around(rail, &trace, index);
                 // Outside: the trace shows what went out.

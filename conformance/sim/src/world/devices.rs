@@ -10,7 +10,7 @@ use super::topology::{Ground, NOTICED_AFTER, Plan, direction, is_of_wires};
 use crate::hca::{self, Fabric, HcaOptions, Objects, SharedFabric, SimDevice};
 use crate::net::{self, BusId, BusModel, HcaId, HcaModel, HostId, LinkModel, PortId, SubnetId, SubnetModel};
 use crate::rng::Rng;
-use crate::scenario::{HcaSpec, Scenario, preset};
+use crate::scenario::{HcaSpec, Placement, Scenario, preset};
 use crate::trace::Trace;
 
 /// Frames of a dead queue pair arrive so late where nothing says when.
@@ -20,7 +20,7 @@ const GHOST_NS: u64 = 2_000_000;
 pub(super) struct Devices {
     fabric: SharedFabric,
     plan: Plan,
-    ranks_per_host: u32,
+    placement: Placement,
     /// Which queue pair a fault hits.
     rng: Rng,
     /// Addresses given out to renumbered ports.
@@ -71,7 +71,7 @@ impl Devices {
         Devices {
             fabric: fabric.shared(),
             plan,
-            ranks_per_host: scenario.ranks_per_host,
+            placement: scenario.placement(),
             rng: Rng::new(seed, "devices"),
             renumbered: 0,
             woken: Vec::new(),
@@ -91,7 +91,7 @@ impl Devices {
     }
 
     fn hca_of(&self, rank: u32, hca: u32) -> Option<HcaId> {
-        self.plan.hcas.get(&(rank / self.ranks_per_host, hca)).copied()
+        self.plan.hcas.get(&(self.placement.host_of(rank), hca)).copied()
     }
 
     /// When something happens next.

@@ -55,6 +55,7 @@ use std::collections::BinaryHeap;
 use rerail_core::time::Time;
 use rerail_linux::driver::Engine;
 
+use crate::cover::Path;
 use crate::rng::Rng;
 use crate::scenario::{CpuSpec, Limits, RailSpec};
 use crate::trace::{Trace, Who};
@@ -336,6 +337,11 @@ impl World {
     fn push(&mut self, at: Time, what: What) {
         self.sequence += 1;
         self.queue.push(Reverse(Entry { at, what, sequence: self.sequence }));
+    }
+
+    /// Something has taken a rare path.
+    pub(crate) fn took(&self, path: Path) {
+        self.trace.took(path);
     }
 
     /// What a world took so far.

@@ -17,7 +17,7 @@ use super::topology::{Plan, carries_streams, is_of_wires};
 use crate::hca::Objects;
 use crate::net::Net;
 use crate::rails::{PipeNet, SharedPipes, ShmHub, StreamRail};
-use crate::scenario::{NumaSpec, RailSpec, Scenario, VerbsSpec, preset};
+use crate::scenario::{NumaSpec, Placement, RailSpec, Scenario, VerbsSpec, preset};
 use crate::trace::Trace;
 
 /// The file by which the ranks of a host find their XRC domain on each of its HCAs.
@@ -31,7 +31,7 @@ pub(super) struct Wires {
     /// Where places are on the net of the pipes.
     plan: Plan,
     seed: u64,
-    ranks_per_host: u32,
+    placement: Placement,
     verbs: VerbsSpec,
 }
 
@@ -43,7 +43,7 @@ impl Wires {
 
     /// The host of a rank.
     pub(super) fn host_of(&self, rank: u32) -> u32 {
-        rank / self.ranks_per_host.max(1)
+        self.placement.host_of(rank)
     }
 
     /// Those of a scenario.
@@ -63,7 +63,7 @@ impl Wires {
             pipes: Rc::new(RefCell::new(PipeNet::over(net))),
             plan,
             seed,
-            ranks_per_host: scenario.ranks_per_host,
+            placement: scenario.placement(),
             verbs: scenario.verbs.clone(),
         })
     }

@@ -1,6 +1,7 @@
 //! A peer that keeps to no rule, and a rail that keeps to none: what follows ends their channel and nothing else.
 
 use super::*;
+use crate::seq::Seq;
 use crate::wire::{Body, Common, Connect, Cts, Data, Fin, Put as WirePut, Refusal, Repr};
 
 /// A world in which rank 0 and rank 1 know each other.
@@ -251,6 +252,7 @@ fn terms_are_kept() {
         requests_max: 4,
         rail: 0,
         connection: 1,
+        first_number: 0,
         answer: true,
     };
     let cases = [

@@ -14,6 +14,7 @@ pub(super) const TERMS: Connect = Connect {
     requests_max: 2,
     rail: PEER_RAIL,
     connection: 1,
+    first_number: 0,
     answer: false,
 };
 

@@ -10,7 +10,6 @@ mod steps;
 
 use super::*;
 use crate::config::{Multiplex, Strategy, Striping};
-use crate::seq::Seq;
 use oracle::{Message, Receive};
 use steps::Step;
 
@@ -114,9 +113,12 @@ impl<'m> Program<'m> {
             })
             .collect();
         let mut world = World::new(regions, &config, &rails, &[(BUFFERS.0 + BUFFERS.1) as usize], seed);
-        let first = if rng.one_in(2) { Seq(0) } else { Seq(0).sub(rng.below(60) as u32) };
         for (rank, node) in world.nodes.iter_mut().enumerate() {
-            node.endpoint.first = first;
+            // Each side's own; half of them wrap before long.
+            let numbers = &mut Rng::new(seed << 8 | rank as u64);
+            let behind = numbers.below(60) as u32;
+            node.endpoint.config.first_number =
+                if numbers.one_in(2) { numbers.draw() as u32 } else { behind.wrapping_neg() };
             let access = Access { read: true, write: true, atomic: true };
             let at = MemRef { region: HEAP, offset: 0 };
             node.endpoint.expose(&Window { at, len: BUFFERS.0, access, key: KEY }).unwrap();

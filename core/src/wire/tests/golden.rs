@@ -68,9 +68,9 @@ const GOLDEN: [(&str, &str, &str); 23] = [
                      "0100000000000000 0000000000000080"),
     // W-21
     ("credit",       "01 31 0000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 2000", ""),
-    // W-22: window, eager_bytes_max, block_bytes, requests_max, rail, reserved, connection, reserved
+    // W-22: window, eager_bytes_max, block_bytes, requests_max, rail, reserved, connection, first_number
     ("connect",      "01 32 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 3800",
-                     "01020304 11121314 21222324 3132 09 00 41424344 00000000"),
+                     "01020304 11121314 21222324 3132 09 00 41424344 51525354"),
     // W-23: rail, peer_rail, reserved, connection, peer_connection, ordered_beyond, unordered_beyond
     ("fence",        "01 33 2000 01020304 00000000 21222324 31323334 4142 5152 00000000 6162 4000",
                      "01 02 000000000000 01020304 11121314 0100000000000000 0000000000000080"),

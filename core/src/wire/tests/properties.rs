@@ -47,7 +47,7 @@ fn body() -> impl Strategy<Value = Body> {
     let rts = (head(), any::<u64>(), keys());
     let cts = (any::<[u64; 3]>(), any::<u16>(), keys());
     let fin = (any::<[u64; 2]>(), 1..=u16::MAX, option::of(refusal()), any::<u16>(), any::<bool>());
-    let connect = any::<([u32; 3], u16, u8, u32, bool)>();
+    let connect = any::<([u32; 3], u16, u8, [u32; 2], bool)>();
     let fence = any::<([u8; 2], [u32; 2], [u64; 2], bool)>();
     prop_oneof![
         head().prop_map(Body::Eager),
@@ -72,8 +72,18 @@ fn body() -> impl Strategy<Value = Body> {
         any::<[u64; 2]>()
             .prop_map(|[ordered_beyond, unordered_beyond]| Body::Ack(Ack { ordered_beyond, unordered_beyond })),
         Just(Body::Credit),
-        connect.prop_map(|([window, eager_bytes_max, block_bytes], requests_max, rail, connection, answer)| {
-            Body::Connect(Connect { window, eager_bytes_max, block_bytes, requests_max, rail, connection, answer })
+        connect.prop_map(|([window, eager_bytes_max, block_bytes], requests_max, rail, numbers, answer)| {
+            let [connection, first_number] = numbers;
+            Body::Connect(Connect {
+                window,
+                eager_bytes_max,
+                block_bytes,
+                requests_max,
+                rail,
+                connection,
+                first_number,
+                answer,
+            })
         }),
         fence.prop_map(|([rail, peer_rail], [connection, peer_connection], beyond, answer)| {
             let [ordered_beyond, unordered_beyond] = beyond;

@@ -15,6 +15,7 @@ use rerail_linux::rail::RailUsage;
 use rerail_linux::rail::verbs::VerbsOptions;
 
 use crate::check::Ledger;
+use crate::cover::Path;
 use crate::hca::Objects;
 use crate::scenario::VerbsSpec;
 use crate::world::View;
@@ -212,6 +213,20 @@ impl Watch {
         }
     }
 
+    /// Tables that were full at some time.
+    pub fn full(&self) -> impl Iterator<Item = Path> {
+        let full = self.worst.iter().filter(|(_, (reached, bound))| reached >= bound && *bound > 0);
+        full.filter_map(|((_, what), _)| match *what {
+            "packets" => Some(Path::PacketsFull),
+            "blocks" => Some(Path::BlocksFull),
+            "stripe_sets" => Some(Path::StripesFull),
+            "operations" => Some(Path::OperationsFull),
+            "retained" => Some(Path::RetainedFull),
+            "unexpected" => Some(Path::UnexpectedFull),
+            _ => None,
+        })
+    }
+
     /// Keeps what came closest to its bound, or went furthest beyond.
     fn note(&mut self, rank: Option<u32>, what: &'static str, reached: u64, bound: u64) {
         let beyond = |(reached, bound): (u64, u64)| i128::from(reached) - i128::from(bound);
@@ -248,7 +263,8 @@ pub enum Weather {
 }
 
 /// What every rank counted, in a world that has come to rest. `messages`: those sent to a rank.
-pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather: Weather) -> Facts {
+/// `all_arrive`: no channel was closed, with its last packets on their way.
+pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather: Weather, all_arrive: bool) -> Facts {
     let mut all = Facts::new();
     for &(rank, stats) in stats {
         let mut bound = |what: &str, reached, bound| all.push((format!("rank {rank}: {what}"), reached, bound));
@@ -263,7 +279,9 @@ pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather
         let sum = |of: fn(&Stats) -> u64| stats.iter().map(|(_, stats)| of(stats)).sum::<u64>();
         let (sent, received) = (sum(|stats| stats.packets_sent), sum(|stats| stats.packets_received));
         all.push(("packets received, of those sent".into(), received, sent));
-        all.push(("packets sent, of those received".into(), sent, received));
+        if all_arrive {
+            all.push(("packets sent, of those received".into(), sent, received));
+        }
     }
     all
 }

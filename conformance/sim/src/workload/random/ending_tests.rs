@@ -91,7 +91,7 @@ fn the_worst_moment_counts() {
 fn every_count_that_is_wrong_shows() {
     let right = Stats { packets_sent: 10, packets_received: 10, unexpected: 2, ..Stats::default() };
     let over = |stats: Stats, weather| {
-        let facts = statistics(&[(0, right), (1, stats)], |_| 2, weather);
+        let facts = statistics(&[(0, right), (1, stats)], |_| 2, weather, true);
         facts.into_iter().filter(|(_, reached, bound)| reached > bound).map(|(what, ..)| what).collect::<Vec<_>>()
     };
     assert!(over(right, Weather::Calm).is_empty());

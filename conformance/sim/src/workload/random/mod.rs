@@ -13,14 +13,14 @@ use rerail_core::time::Nanos;
 use rerail_linux::rail::verbs::VerbsOptions;
 
 use super::{Job, Parameters, WorkloadError, need_operations};
-use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge};
+use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge, protected};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::fault::Kind;
 use crate::world::{App, Ended, Moment, View, Workload, World};
 use app::{Player, SENDS_MAX, STEPS_MAX, Shared};
 use ending::{Watch, Weather};
-use plan::{AT_START_MAX, Plan, Terms};
+use plan::{AT_START_MAX, Plan, Terms, WINDOWS};
 
 /// Messages of a world, unless its parameters say otherwise.
 const MESSAGES: u64 = 100;
@@ -51,16 +51,17 @@ pub struct Random {
 }
 
 impl Random {
-    /// Parameters: `messages`, `bytes_max`, `one_sided`.
+    /// Parameters: `messages`, `bytes_max`, `one_sided`; `closes`: peers are closed when all with them is over.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
         let size = scenario.size();
         let configs = (0..size).map(|rank| scenario.core_config(rank, seed));
-        let (mut operations, mut eager, mut retained) = (u32::MAX, u32::MAX, u32::MAX);
+        let (mut operations, mut eager, mut retained, mut windows) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
         for config in configs {
             operations = operations.min(config.operations_max);
             eager = eager.min(config.eager_bytes_max);
             retained = retained.min(config.retained_max);
+            windows = windows.min(config.windows_max);
         }
         let terms = Terms {
             size,
@@ -71,6 +72,7 @@ impl Random {
             inject: retained > 0,
             one_sided: parameters.flag("one_sided", true)?,
             liar: scenario.liar.as_ref().map(|liar| liar.rank),
+            windows: windows >= WINDOWS,
         };
         let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"));
         let mut ledger = Ledger::new(size);
@@ -78,7 +80,18 @@ impl Random {
         if let Some(liar) = terms.liar {
             ledger.set_liar(liar);
         }
+        let mut towards = BTreeMap::new();
+        for (rank, steps) in (0u32..).zip(&plan.steps) {
+            for target in steps.iter().filter_map(|step| step.target()) {
+                *towards.entry((rank, target)).or_insert(0) += 1;
+            }
+        }
         let shared = Shared {
+            towards,
+            temporary: BTreeMap::new(),
+            met: BTreeSet::new(),
+            closed: BTreeSet::new(),
+            closes: parameters.flag("closes", false)?,
             plan,
             ledger,
             void: BTreeSet::new(),
@@ -143,6 +156,7 @@ impl Job for Random {
             let usage = view.usage(rank).map(|usage| usage.tables().to_vec()).unwrap_or_default();
             usage.into_iter().filter(move |(name, _)| empty(name)).map(move |(name, table)| (rank, name, table.used))
         });
+        self.watch.full().for_each(|path| world.took(path));
         let rested = *ended == Ended::Done;
         // Of queue pairs whose device has not given everything back, a second has made an end.
         let waited_for = if self.rests_long { 0 } else { kept_back(world) };
@@ -150,7 +164,8 @@ impl Job for Random {
         if rested {
             let stats = (0..view.size()).filter_map(|rank| Some((rank, view.engine(rank)?.endpoint().stats())));
             let messages = |rank| shared.ledger.sent_to(rank);
-            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(world)));
+            let all_arrive = !shared.closes;
+            bounds.extend(ending::statistics(&stats.collect::<Vec<_>>(), messages, weather(world), all_arrive));
         }
         if shared.ledger.has_liar() {
             bounds.retain(|(what, ..)| ending::holds_with_liar(what));
@@ -225,6 +240,11 @@ impl WindowMemory for Looker<'_> {
             if let Some(bytes) = engine.bytes(*region) {
                 arena.inspect(bytes).map_err(Damage::Ghost)?;
             }
+        }
+        if let Some((region, withdrawn)) = memory.temporary.zip(memory.withdrawn.as_ref())
+            && let Some(bytes) = engine.bytes(region)
+        {
+            protected(withdrawn, bytes)?;
         }
         Ok(())
     }

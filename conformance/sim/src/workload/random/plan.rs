@@ -76,10 +76,64 @@ pub enum Step {
     Atomic { target: u32, cell: u32 },
     /// A flush.
     Flush { target: u32 },
-    /// A put that must be refused: no such window, or beyond its end.
-    BadPut { target: u32, beyond: bool },
+    /// An access that must be refused.
+    Forbidden { target: u32, what: Forbidden },
+    /// An access to the target's temporary window, which may be gone.
+    Temporary { target: u32 },
+    /// This rank's temporary window is withdrawn.
+    Withdraw,
     /// A receive that nothing comes for, taken back at once.
     Vain,
+    /// One of the posted receives is taken back, and posted again.
+    Retract,
+}
+
+/// Why an access must be refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forbidden {
+    /// A put, a get and an atomic with a key that no window has.
+    PutWithoutWindow,
+    GetWithoutWindow,
+    AtomicWithoutWindow,
+    /// A put, a get and an atomic behind the window's end.
+    PutBeyond,
+    GetBeyond,
+    AtomicBeyond,
+    /// A put that begins in the window and is longer than what is left of it.
+    PutTooLong,
+    /// A put and an atomic to a window that can only be read, a get from one that can only be written.
+    PutReadOnly,
+    AtomicReadOnly,
+    GetWriteOnly,
+}
+
+/// All of them.
+const FORBIDDEN: [Forbidden; 10] = [
+    Forbidden::PutWithoutWindow,
+    Forbidden::GetWithoutWindow,
+    Forbidden::AtomicWithoutWindow,
+    Forbidden::PutBeyond,
+    Forbidden::GetBeyond,
+    Forbidden::AtomicBeyond,
+    Forbidden::PutTooLong,
+    Forbidden::PutReadOnly,
+    Forbidden::AtomicReadOnly,
+    Forbidden::GetWriteOnly,
+];
+
+impl Step {
+    /// Whose window it is about.
+    pub const fn target(self) -> Option<u32> {
+        match self {
+            Step::Put { target, .. }
+            | Step::Get { target, .. }
+            | Step::Atomic { target, .. }
+            | Step::Flush { target }
+            | Step::Forbidden { target, .. }
+            | Step::Temporary { target } => Some(target),
+            Step::Withdraw | Step::Vain | Step::Retract => None,
+        }
+    }
 }
 
 /// All of it.
@@ -111,7 +165,16 @@ pub struct Terms {
     pub one_sided: bool,
     /// A rank that lies.
     pub liar: Option<u32>,
+    /// Ranks have room for [`WINDOWS`] windows.
+    pub windows: bool,
 }
+
+/// Windows of a rank: all of its slots and cells; the constant slot to be read alone; scratch memory to be written alone; a
+/// temporary one.
+pub const WINDOWS: u32 = 4;
+
+/// Bytes behind the slots of a window that nobody looks at: what is too long begins there.
+pub const SCRATCH_BYTES: u64 = 4096;
 
 /// Receives posted at the start of a rank, at most.
 pub const AT_START_MAX: usize = 4;
@@ -134,7 +197,10 @@ impl Plan {
             sends: vec![Vec::new(); size as usize],
             turns: 1,
             steps: vec![Vec::new(); size as usize],
-            slots: (0..=size).map(|_| rng.within(1, 1500)).collect(),
+            // Of several packets some, where rails have short ones.
+            slots: (0..=size)
+                .map(|_| if rng.one_in(3) { rng.within(1, 40_000) } else { rng.within(1, 1500) })
+                .collect(),
         };
         let mut classes = BTreeMap::new();
         let mut posted = vec![0usize; size as usize];
@@ -236,11 +302,21 @@ impl Plan {
     fn one_sided(&mut self, terms: Terms, rng: &mut Rng) {
         for rank in 0..self.size {
             let count = rng.below(terms.messages / u64::from(self.size).max(1) / 2 + 4);
-            for _ in 0..count {
+            let withdrawn_at = if terms.windows { rng.below(count + 4) } else { u64::MAX };
+            for at in 0..count {
+                if at == withdrawn_at {
+                    self.steps[rank as usize].push(Step::Withdraw);
+                }
                 let target = rng.below(self.size.into()) as u32;
                 let own = rank + 1;
-                let step = match rng.below(12) {
-                    0..=3 => Step::Put { target, slot: own },
+                let step = match rng.below(16) {
+                    0..=3 => {
+                        // One on top of the other, and read: what is executed twice shows.
+                        for _ in 0..rng.below(4) {
+                            self.steps[rank as usize].push(Step::Put { target, slot: own });
+                        }
+                        Step::Get { target, slot: own }
+                    }
                     4 => Step::Get { target, slot: CONSTANT },
                     5 | 6 => Step::Get { target, slot: own },
                     7 | 8 => {
@@ -250,7 +326,12 @@ impl Plan {
                         Step::Atomic { target, cell }
                     }
                     9 => Step::Flush { target },
-                    10 => Step::BadPut { target, beyond: rng.one_in(2) },
+                    10 | 11 => {
+                        let kinds = if terms.windows { &FORBIDDEN[..] } else { &FORBIDDEN[..7] };
+                        Step::Forbidden { target, what: *rng.pick(kinds).unwrap_or(&Forbidden::PutBeyond) }
+                    }
+                    12 | 13 if terms.windows => Step::Temporary { target },
+                    14 => Step::Retract,
                     _ => Step::Vain,
                 };
                 self.steps[rank as usize].push(step);
@@ -269,9 +350,14 @@ impl Plan {
         self.cells_bytes().next_multiple_of(64) + before
     }
 
+    /// Where the memory begins that nobody looks at.
+    pub fn scratch_at(&self) -> u64 {
+        self.slot_at(self.slots.len() as u32 - 1) + self.slots.last().map_or(0, |bytes| bytes.next_multiple_of(64))
+    }
+
     /// Bytes of a window.
     pub fn window_bytes(&self) -> u64 {
-        self.slot_at(self.slots.len() as u32 - 1) + self.slots.last().map_or(0, |bytes| bytes.next_multiple_of(64))
+        self.scratch_at() + SCRATCH_BYTES
     }
 
     /// Bytes of buffers that a rank's receives need at once, with room for guards and gaps.

@@ -2,20 +2,18 @@
 
 use std::collections::BTreeSet;
 
-use rerail_core::endpoint::{Level, Selector, Send, TagMatch};
+use rerail_core::endpoint::{Selector, TagMatch};
 use rerail_core::ids::PeerId;
 
 use super::super::plan::{Manner, posted_tags};
 use super::incoming::Claimed;
-use super::{Player, Refused, Shared, Sort};
-use crate::check::Ask;
+use super::{Player, Shared};
 use crate::world::Cx;
 
 impl Player {
-    /// Whether a peer of this rank is gone, or this rank is gone for a peer.
+    /// Whether a peer of this rank is gone, as far as it can know.
     pub(super) fn is_orphaned(&self) -> bool {
-        let shared = self.shared.borrow();
-        (0..shared.plan.size).any(|peer| shared.ledger.is_parted(self.rank, peer))
+        self.shared.borrow().has_parted(self.rank)
     }
 
     /// Receives of a class, posted or to be posted, that nothing can come for any more.
@@ -32,20 +30,12 @@ impl Player {
         (posted + left).saturating_sub(coming)
     }
 
-    /// After peers were lost: what nothing can come for is taken back, and who may not know of a loss finds out.
+    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to find out who is gone: the transport
+    /// must report each process that this rank has had to do with.
     pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
+        self.waits_for_news = self.shared.borrow().owes_news(self.rank);
         if !self.is_orphaned() {
             return;
-        }
-        let size = self.shared.borrow().plan.size;
-        for peer in 0..size {
-            let shared = self.shared.borrow();
-            let lost = shared.ledger.book(self.rank).losses.iter().any(|loss| loss.peer == peer);
-            let ask = shared.ledger.is_parted(self.rank, peer) && !lost && peer != self.rank;
-            drop(shared);
-            if ask && !self.pinged.contains(&peer) && self.ping(cx, peer) {
-                self.pinged.insert(peer);
-            }
         }
         let classes: BTreeSet<usize> = self.open.values().filter_map(|open| open.class).collect();
         for class in classes {
@@ -75,23 +65,11 @@ impl Player {
         self.awaited = awaited.count();
     }
 
-    /// Sends an empty message to a peer that can't receive it any more, so that this rank finds out. A message, because
-    /// requests that the peer left unanswered may be as many as it allows. False: not now.
-    fn ping(&mut self, cx: &mut Cx<'_>, peer: u32) -> bool {
-        let (tag, level) = (Some(u64::MAX), Level::Acknowledged);
-        let name = self.shared.borrow().ledger.next_name(self.rank, peer);
-        let send = Send { peer: PeerId(peer), tag, level, cookie: self.cookie(), ..Send::default() };
-        let outcome = cx.engine.send(cx.now, &send);
-        let ask = Ask::Send { name, len: 0, tag, immediate: false, level };
-        let told = (Sort::Send, send.notify, None);
-        !matches!(self.entered(cx, outcome, ask, (Vec::new(), false), None, told), Err(Refused::Full))
-    }
-
     /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and those of other peers
     /// whose receives went to messages of a lost one, once all receives that they could be for are posted.
     fn sweep(&mut self, cx: &mut Cx<'_>) {
         let size = self.shared.borrow().plan.size;
-        let lost = |peer: &u32| self.shared.borrow().ledger.is_parted(self.rank, *peer);
+        let lost = |peer: &u32| self.shared.borrow().is_gone(self.rank, *peer);
         let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
         let waiting = self.open.values().any(|open| open.class.is_some());
         // What lies here is for none of those that are posted; so where none is to be posted any more, it is for nobody, and
@@ -118,10 +96,31 @@ impl Shared {
     /// Whether a message may still come: it is not received, will be sent, and no loss is between its ends.
     pub(super) fn is_coming(&self, index: usize, rank: u32) -> bool {
         let message = &self.plan.messages[index];
-        !self.received.contains(&index) && !self.void.contains(&index) && !self.ledger.is_parted(message.source, rank)
+        !self.received.contains(&index) && !self.void.contains(&index) && !self.is_gone(rank, message.source)
     }
 
     pub(super) fn has_parted(&self, rank: u32) -> bool {
-        (0..self.plan.size).any(|peer| self.ledger.is_parted(rank, peer))
+        (0..self.plan.size).any(|peer| self.is_gone(rank, peer))
+    }
+
+    /// Whether a rank knows that a peer is gone: the transport has reported it. Of a process that it has never had to do with
+    /// and names in no request, nothing can tell it; there it knows what a launcher would say.
+    pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
+        let is_unmet = || !self.met.contains(&(rank, peer));
+        let book = self.ledger.book(rank);
+        book.losses.iter().any(|loss| loss.peer == peer) || self.is_killed(peer) && is_unmet()
+    }
+
+    /// Whether a process is gone that a rank has had to do with, and has not closed, and the transport has yet to report it.
+    fn owes_news(&self, rank: u32) -> bool {
+        let book = self.ledger.book(rank);
+        (0..self.plan.size).any(|peer| {
+            let known = || book.losses.iter().any(|loss| loss.peer == peer) || book.closed.contains(&peer);
+            self.is_killed(peer) && self.met.contains(&(rank, peer)) && !known()
+        })
+    }
+
+    fn is_killed(&self, rank: u32) -> bool {
+        self.ledger.book(rank).killed.is_some()
     }
 }

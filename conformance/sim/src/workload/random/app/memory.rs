@@ -4,9 +4,10 @@ use rerail_core::endpoint::{Access, Window};
 use rerail_core::mem::{MemRef, RegionId, Seg};
 use rerail_core::time::Time;
 
-use super::super::plan::{ALONE, CHAIN, Plan, SUM, Step};
-use super::{Player, SENDS_MAX};
+use super::super::plan::{ALONE, CHAIN, CONSTANT, Plan, SCRATCH_BYTES, SUM, Step, WINDOWS};
+use super::{Player, SENDS_MAX, WindowSort};
 use crate::check::{Arena, BLANK, Content, Corruption, Damage, Extent, Ledger, Rule, Scar, Verdict};
+use crate::cover::Path;
 use crate::world::Cx;
 
 /// A rank's memory.
@@ -14,7 +15,14 @@ pub struct Memory {
     pub window: RegionId,
     pub receive: (RegionId, Arena),
     pub send: (RegionId, Arena),
+    /// The temporary window's.
+    pub temporary: Option<RegionId>,
+    /// What that held when its window was withdrawn: nobody writes there any more.
+    pub withdrawn: Option<Vec<u8>>,
 }
+
+/// Bytes of a temporary window.
+pub const TEMPORARY_BYTES: u64 = 3000;
 
 impl Player {
     /// Memory, windows, and what the windows hold at first.
@@ -34,11 +42,50 @@ impl Player {
         }
         let access = Access { read: true, write: true, atomic: true };
         let at = MemRef { region: window, offset: 0 };
-        let window_of = Window { at, len: plan.window_bytes(), access, key: Player::window_key(self.rank) };
+        let window_of = Window { at, len: plan.window_bytes(), access, key: WindowSort::All.key(self.rank) };
         cx.engine.expose(&window_of).expect("a table for windows");
         let receive = (receive, Arena::new(cx.engine.bytes_mut(receive).expect("just made")));
         let send = (send, Arena::new(cx.engine.bytes_mut(send).expect("just made")));
-        shared.ranks[self.rank as usize] = Some(Memory { window, receive, send });
+        let temporary = cx.engine.config().windows_max >= WINDOWS;
+        let temporary = temporary.then(|| cx.engine.alloc(TEMPORARY_BYTES as usize).ok()).flatten();
+        if let Some(temporary) = temporary {
+            let can = |read, write| Access { read, write, atomic: false };
+            let at = |offset| MemRef { region: window, offset };
+            let constant = plan.slots[CONSTANT as usize];
+            let all = Access { read: true, write: true, atomic: true };
+            let in_temporary = MemRef { region: temporary, offset: 0 };
+            for (at, len, access, sort) in [
+                (at(plan.slot_at(CONSTANT)), constant, can(true, false), WindowSort::ReadOnly),
+                (at(plan.scratch_at()), SCRATCH_BYTES, can(false, true), WindowSort::WriteOnly),
+                (in_temporary, TEMPORARY_BYTES, all, WindowSort::Temporary),
+            ] {
+                let key = sort.key(self.rank);
+                let id = cx.engine.expose(&Window { at, len, access, key }).expect("a table for windows");
+                if sort == WindowSort::Temporary {
+                    self.temporary = Some(id);
+                }
+            }
+        }
+        shared.ranks[self.rank as usize] = Some(Memory { window, receive, send, temporary, withdrawn: None });
+    }
+
+    /// Ends the exposure of the temporary window, and keeps what it holds. False: not now, something is being placed there.
+    pub(super) fn withdraw(&mut self, cx: &mut Cx<'_>) -> bool {
+        let Some(window) = self.temporary else { return true };
+        if cx.engine.conceal(window).is_err() {
+            cx.trace.took(Path::WindowWithdrawn);
+            return false;
+        }
+        self.temporary = None;
+        let shared = &mut *self.shared.borrow_mut();
+        let under_way = shared.temporary.get(&self.rank).is_some_and(|count| *count > 0);
+        if under_way {
+            cx.trace.took(Path::WindowWithdrawn);
+        }
+        if let Some(memory) = shared.ranks[self.rank as usize].as_mut() {
+            memory.withdrawn = memory.temporary.and_then(|region| Some(cx.engine.bytes(region)?.to_vec()));
+        }
+        true
     }
 
     /// A buffer; `None`: no room now.
@@ -144,11 +191,13 @@ fn first_content(rank: u32, slot: u32) -> Content {
 /// Bytes of buffers for what a rank sends and puts: as much as can be under way at once, with holes between, or all of
 /// it, where that is less (most of these bytes would never be used, and poisoning them took a third of a world's time).
 fn send_bytes(plan: &Plan, rank: u32) -> u64 {
-    let most = plan.messages.iter().map(|message| message.len).max().unwrap_or(0);
+    let most = plan.messages.iter().map(|message| message.len).chain(plan.slots.iter().copied()).max().unwrap_or(0);
     let at_once = (most + 1024) * (SENDS_MAX as u64 + 1) * 2;
     let sends = plan.sends[rank as usize].iter().map(|index| plan.messages[*index].len);
     let puts = plan.steps[rank as usize].iter().map(|step| match *step {
         Step::Put { slot, .. } => plan.slots[slot as usize],
+        Step::Temporary { .. } => TEMPORARY_BYTES,
+        Step::Forbidden { .. } => 2 * SCRATCH_BYTES,
         _ => 32,
     });
     let all = sends.chain(puts).map(|len| len + 1024).sum();

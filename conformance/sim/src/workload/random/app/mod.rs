@@ -1,6 +1,8 @@
 //! One rank of a random world: submits its part of the plan, as far as tables and memory let it, and enters everything
 //! into the ledger.
 
+mod closes;
+mod forbidden;
 mod incoming;
 mod losses;
 mod memory;
@@ -12,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use rerail_core::endpoint::{Completion, Event, Notify, OpError};
-use rerail_core::ids::{Cookie, OpId};
+use rerail_core::ids::{Cookie, OpId, WindowId};
 use rerail_core::time::Nanos;
 use rerail_linux::driver::RequestError;
 
@@ -22,6 +24,7 @@ use self::outgoing::describe;
 use self::quiet::Telling;
 use super::plan::{Manner, Plan, Step};
 use crate::check::{Ask, Extent, Ledger};
+use crate::cover::Path;
 use crate::rng::Rng;
 use crate::world::{App, Cx, Phase};
 
@@ -50,6 +53,33 @@ pub struct Shared {
     pub ranks: Vec<Option<Memory>>,
     /// How requests are told is drawn from here.
     pub telling: Rng,
+    /// Requests of a rank to a peer's windows that are still to come or under way.
+    pub towards: BTreeMap<(u32, u32), u32>,
+    /// Accesses to a rank's temporary window that are under way.
+    pub temporary: BTreeMap<u32, u32>,
+    /// Ranks and peers that they have had to do with: such a peer's end must be reported by the transport.
+    pub met: BTreeSet<(u32, u32)>,
+    /// Ranks and peers that they have closed.
+    pub closed: BTreeSet<(u32, u32)>,
+    /// Whether peers are closed when all with them is over.
+    pub closes: bool,
+}
+
+/// Windows of a rank beside that of its slots and cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WindowSort {
+    All = 0x5757,
+    ReadOnly = 0x5858,
+    WriteOnly = 0x5959,
+    Temporary = 0x5A5A,
+    /// There is none.
+    Absent = 0x5B5B,
+}
+
+impl WindowSort {
+    pub(super) const fn key(self, rank: u32) -> u64 {
+        (self as u64) << 32 | rank as u64
+    }
 }
 
 /// An open request.
@@ -59,6 +89,8 @@ struct Open {
     extents: Vec<Extent>,
     receiving: bool,
     class: Option<usize>,
+    /// The peer that it is bound to.
+    peer: Option<u32>,
     sort: Sort,
     notify: Notify,
     /// What its counter showed before, where nothing else tells of it.
@@ -73,6 +105,8 @@ enum Sort {
     Step(Option<(u32, u32, bool)>),
     /// At whom.
     Flush(u32),
+    /// An access to the temporary window of this rank.
+    Temporary(u32),
     Vain,
 }
 
@@ -101,7 +135,12 @@ pub struct Player {
     awaited: usize,
     open: BTreeMap<u32, Open>,
     values: u64,
-    pinged: BTreeSet<u32>,
+    /// Receives that are taken back to be posted again.
+    retracted: BTreeSet<u32>,
+    /// The temporary window, until it is withdrawn.
+    temporary: Option<WindowId>,
+    /// Processes are gone of which this rank must hear.
+    waits_for_news: bool,
     failed: bool,
 }
 
@@ -139,13 +178,11 @@ impl Player {
             awaited: 0,
             open: BTreeMap::new(),
             values: 0,
-            pinged: BTreeSet::new(),
+            retracted: BTreeSet::new(),
+            temporary: None,
+            waits_for_news: false,
             failed: false,
         }
-    }
-
-    fn window_key(rank: u32) -> u64 {
-        0x5757_0000_0000 | u64::from(rank)
     }
 
     /// Submits what can be submitted now.
@@ -180,6 +217,7 @@ impl Player {
         if full || self.claims_left > 0 {
             cx.wake_at(cx.now + AGAIN);
         }
+        self.close_peers(cx);
         if cx.phase != Phase::Safety && !self.is_done() {
             cx.wake_at(cx.now + LOOK_AGAIN);
         }
@@ -200,7 +238,18 @@ impl Player {
             Ok(operation) => {
                 let segs = self.segs(receiving, &extents);
                 let what = if cx.trace.is_on() { describe(&ask) } else { String::new() };
-                let request = self.shared.borrow_mut().ledger.submitted(self.rank, cx.now, ask, &segs, notify);
+                let peer = ask.peer();
+                let shared = &mut *self.shared.borrow_mut();
+                let request = shared.ledger.submitted(self.rank, cx.now, ask, &segs, notify);
+                if let Some(peer) = peer {
+                    shared.met.insert((self.rank, peer));
+                    if is_one_sided(sort) {
+                        *shared.towards.entry((self.rank, peer)).or_default() += 1;
+                    }
+                }
+                if let Sort::Temporary(target) = sort {
+                    *shared.temporary.entry(target).or_default() += 1;
+                }
                 let id = operation.0.to_bits();
                 cx.trace.note(
                     cx.now,
@@ -209,7 +258,8 @@ impl Player {
                 );
                 // Nobody asks what becomes of a message that was copied.
                 if notify != Notify::Silent || sort != Sort::Send {
-                    self.open.insert(request, Open { operation, extents, receiving, class, sort, notify, counted });
+                    self.open
+                        .insert(request, Open { operation, extents, receiving, class, peer, sort, notify, counted });
                 }
                 Ok(request)
             }
@@ -237,9 +287,14 @@ impl Player {
     fn heard(&mut self, cx: &mut Cx<'_>, event: Event) {
         match event {
             Event::Completed(completion) => self.completed(cx, &completion),
-            Event::PeerUp { .. } => {}
+            Event::PeerUp { peer } => {
+                self.shared.borrow_mut().met.insert((self.rank, peer.0));
+            }
             Event::PeerClosed { peer } => self.shared.borrow_mut().ledger.peer_closed(self.rank, peer.0),
             Event::PeerLost { peer, why } => {
+                if !self.open.values().any(|open| open.peer == Some(peer.0)) {
+                    cx.trace.took(Path::LostWhenIdle);
+                }
                 self.shared.borrow_mut().ledger.peer_lost(self.rank, cx.now, peer.0, why);
             }
         }
@@ -280,11 +335,42 @@ impl Player {
             && let Some(open) = self.open.remove(&told.request)
         {
             self.give_back(cx, open.receiving, &open.extents);
+            self.shared.borrow_mut().is_over(self.rank, &open);
+            if self.retracted.remove(&told.request)
+                && let (Some(class), Err(OpError::Cancelled)) = (open.class, completion.result)
+            {
+                let turn = self.shared.borrow().plan.classes[class].turn;
+                self.receives.push_front((turn.min(self.turn), class, 1));
+            }
             if let Sort::Flush(target) = open.sort {
                 self.flushed(cx, target, told.request, told.well);
             }
         }
         self.failed |= self.shared.borrow().ledger.has_findings();
+    }
+}
+
+/// Whether it is about a peer's window.
+const fn is_one_sided(sort: Sort) -> bool {
+    matches!(sort, Sort::Step(_) | Sort::Flush(_) | Sort::Temporary(_))
+}
+
+impl Shared {
+    /// A request of a rank is over.
+    fn is_over(&mut self, rank: u32, open: &Open) {
+        if let Some(peer) = open.peer.filter(|_| is_one_sided(open.sort)) {
+            self.step_over(rank, peer);
+        }
+        if let Sort::Temporary(target) = open.sort {
+            *self.temporary.entry(target).or_default() -= 1;
+        }
+    }
+
+    /// One request less of a rank to a peer's windows is to come or under way.
+    fn step_over(&mut self, rank: u32, peer: u32) {
+        if let Some(left) = self.towards.get_mut(&(rank, peer)) {
+            *left -= 1;
+        }
     }
 }
 
@@ -324,6 +410,7 @@ impl App for Player {
                 && self.steps.is_empty()
                 && self.receives.iter().all(|(_, _, left)| *left == 0)
                 && self.claims_left == 0
+                && !self.waits_for_news
                 && self.held.is_none()
                 && self.awaited == 0
     }

@@ -2,10 +2,10 @@
 
 use rerail_core::endpoint::{Atomic, Flush, Get, Level, Notify, Put, Recv, Remote, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
-use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
+use rerail_core::wire::{AtomicKind, AtomicType};
 
 use super::super::plan::{ALONE, CHAIN, SUM, Step};
-use super::{Player, Refused, Sort, Telling};
+use super::{Open, Player, Refused, Sort, Telling, WindowSort};
 use crate::check::{Ask, Claim, Content, Operation};
 use crate::rng::Rng;
 use crate::world::Cx;
@@ -57,7 +57,11 @@ impl Player {
     }
 
     pub(super) fn remote(&self, target: u32, offset: u64) -> Remote {
-        Remote { peer: PeerId(target), window: Player::window_key(target), offset }
+        Self::remote_in(WindowSort::All, target, offset)
+    }
+
+    pub(super) fn remote_in(sort: WindowSort, target: u32, offset: u64) -> Remote {
+        Remote { peer: PeerId(target), window: sort.key(target), offset }
     }
 
     /// Submits the next other request. False: not now.
@@ -69,19 +73,23 @@ impl Player {
             Step::Atomic { target, cell } if cell >= ALONE => Some((target, cell, true)),
             // A target has slots for as many refusals of puts as for requests of a peer, which may be one (ARCHITECTURE.md,
             // Known limits).
-            Step::BadPut { target, .. } => Some((target, u32::MAX, false)),
+            Step::Forbidden { target, .. } | Step::Temporary { target } => Some((target, u32::MAX, false)),
             _ => None,
         };
-        if place.is_some() && self.open.values().any(|open| open.sort == Sort::Step(place)) {
+        let clashes = |open: &Open| match (step, open.sort) {
+            (Step::Forbidden { target, .. } | Step::Temporary { target }, Sort::Temporary(at)) => target == at,
+            (_, sort) => place.is_some() && sort == Sort::Step(place),
+        };
+        if self.open.values().any(clashes) {
             return false;
         }
         self.values += 1;
         let fresh = u64::from(self.rank) << 40 | self.values << 8 | 7;
         let may = match step {
             // A flush behind it tells.
-            Step::Put { .. } | Step::BadPut { .. } => Telling::Silent,
+            Step::Put { .. } => Telling::Silent,
             Step::Get { .. } | Step::Flush { .. } => Telling::Counter,
-            Step::Atomic { .. } | Step::Vain => Telling::Event,
+            _ => Telling::Event,
         };
         let notify = self.notify(cx, may);
         let told = (Sort::Step(place), notify, Self::counted(cx, notify));
@@ -144,30 +152,29 @@ impl Player {
                     (Sort::Flush(target), told.1, told.2),
                 )
             }
-            Step::BadPut { target, beyond } => {
-                let Some(extents) = self.pieces(cx, false, 32, true) else { return false };
-                let content = Content(fresh);
-                self.fill(cx, &extents, content);
-                let segs = self.segs(false, &extents);
-                let mut to = self.remote(target, self.shared.borrow().plan.window_bytes() + 8);
-                let bad = if beyond { Refusal::OutOfRange } else { Refusal::NoWindow };
-                if !beyond {
-                    to.window ^= 1 << 50;
-                    to.offset = 0;
+            Step::Forbidden { target, what } => return self.forbidden(cx, target, what, fresh, (place, notify)),
+            Step::Temporary { target } => return self.temporary(cx, target, fresh, notify),
+            Step::Withdraw => {
+                let done = self.withdraw(cx);
+                if done {
+                    self.steps.pop_front();
                 }
-                let put = Put { to, segments: &segs, notify, cookie: self.cookie(), ..Put::default() };
-                let outcome = cx.engine.put(cx.now, &put);
-                let ask = Ask::Put { target, slot: 0, content, bad: Some(bad) };
-                self.entered(cx, outcome, ask, (extents, false), None, told)
+                return done;
+            }
+            Step::Retract => {
+                self.retract(cx);
+                self.steps.pop_front();
+                return true;
             }
             Step::Vain => self.in_vain(cx, notify),
         };
         match outcome {
             Ok(_) | Err(Refused::Gone) => {
-                self.steps.pop_front();
+                self.step_done(step);
                 match (outcome, step) {
-                    (Ok(_), Step::Put { target, .. } | Step::BadPut { target, .. }) if notify == Notify::Silent => {
+                    (Ok(_), Step::Put { target, .. }) if notify == Notify::Silent => {
                         self.steps.push_front(Step::Flush { target });
+                        *self.shared.borrow_mut().towards.entry((self.rank, target)).or_default() += 1;
                     }
                     (Err(_), Step::Flush { target }) => self.flushed(cx, target, u32::MAX, false),
                     _ => {}
@@ -192,11 +199,14 @@ impl Player {
         Ok(request)
     }
 
-    pub(super) fn take_back(&mut self, cx: &mut Cx<'_>, request: u32) {
-        let Some(open) = self.open.get(&request) else { return };
-        if cx.engine.cancel(cx.now, open.operation).is_ok() {
+    /// False: too late.
+    pub(super) fn take_back(&mut self, cx: &mut Cx<'_>, request: u32) -> bool {
+        let Some(open) = self.open.get(&request) else { return false };
+        let done = cx.engine.cancel(cx.now, open.operation).is_ok();
+        if done {
             self.shared.borrow_mut().ledger.cancelled(self.rank, cx.now, request);
         }
+        done
     }
 
     pub(super) fn slot(&self, slot: u32) -> (u64, u64) {
@@ -207,7 +217,8 @@ impl Player {
     pub(super) fn operation(&self, cell: u32, fresh: u64, rng: &mut Rng) -> Operation {
         let u64s = |kind, operand, compare| Operation { kind, data_type: AtomicType::U64, operand, compare };
         match cell {
-            SUM => u64s(AtomicKind::Add, rng.within(1, 1000), 0),
+            // So large that no two sets of them have the same sum.
+            SUM => u64s(AtomicKind::Add, rng.within(1, 1 << 40), 0),
             // Swaps of values that are never used twice; a comparison with one that may be there.
             CHAIN if rng.one_in(2) => u64s(AtomicKind::Swap, fresh, 0),
             CHAIN => u64s(AtomicKind::CompareSwap, fresh, 0),

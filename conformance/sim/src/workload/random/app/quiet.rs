@@ -76,6 +76,7 @@ impl Player {
             if well {
                 self.over(cx, request);
             } else if let Some(open) = self.open.remove(&request) {
+                self.shared.borrow_mut().is_over(self.rank, &open);
                 self.give_back(cx, open.receiving, &open.extents);
             }
         }

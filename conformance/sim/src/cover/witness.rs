@@ -1,0 +1,149 @@
+//! A rail that shows an [`Observer`](super::Observer) what goes over it, and is otherwise the rail inside.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
+use rerail_core::ids::{PeerId, PlaceId, PostId};
+use rerail_core::time::{Nanos, Time};
+use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
+
+use super::Path;
+use super::observer::{Observer, Sub};
+use crate::rails::forward::forward;
+
+/// The wrapper.
+pub struct Witness {
+    inner: Box<dyn Rail>,
+    observer: Rc<RefCell<Observer>>,
+    rank: u32,
+    rail: u8,
+}
+
+impl Witness {
+    /// Around rail number `rail` of a rank.
+    pub fn around(inner: Box<dyn Rail>, observer: Rc<RefCell<Observer>>, rank: u32, rail: u8) -> Box<dyn Rail> {
+        Box::new(Witness { inner, observer, rank, rail })
+    }
+
+    fn sub(&self, peer: PeerId) -> Sub {
+        Sub { rank: self.rank, peer: peer.0, rail: self.rail }
+    }
+}
+
+impl Rail for Witness {
+    forward!(
+        name,
+        facts,
+        address,
+        add_peer,
+        connect,
+        deregister,
+        forget,
+        next_timeout,
+        is_closing,
+        wait_fd,
+        wait_fd_changes,
+        arm,
+        disarm,
+        counters,
+        usage
+    );
+
+    fn disconnect(&mut self, peer: PeerId) {
+        self.observer.borrow_mut().ended(self.sub(peer));
+        self.inner.disconnect(peer);
+    }
+
+    fn sever(&mut self, peer: PeerId) {
+        self.observer.borrow_mut().ended(self.sub(peer));
+        self.inner.sever(peer);
+    }
+
+    fn post(&mut self, outgoing: Outgoing<'_>) {
+        let of = self.sub(outgoing.peer);
+        match outgoing.kind {
+            PostKind::Send => self.observer.borrow_mut().posted(of, outgoing.header),
+            PostKind::Write { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::WriteFails),
+            PostKind::Read { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::ReadFails),
+        }
+        self.inner.post(outgoing);
+    }
+
+    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        let key = self.inner.register(memory, write);
+        if key.is_err() {
+            self.observer.borrow_mut().note(Path::RegistrationFails);
+        }
+        key
+    }
+
+    fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        let Witness { inner, observer, rank, rail } = self;
+        inner.poll(now, &mut WitnessSink { sink, observer, rank: *rank, rail: *rail, now })
+    }
+}
+
+struct WitnessSink<'a> {
+    sink: &'a mut dyn Sink,
+    observer: &'a RefCell<Observer>,
+    rank: u32,
+    rail: u8,
+    now: Time,
+}
+
+impl WitnessSink<'_> {
+    fn sub(&self, peer: PeerId) -> Sub {
+        Sub { rank: self.rank, peer: peer.0, rail: self.rail }
+    }
+}
+
+impl Sink for WitnessSink<'_> {
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        self.observer.borrow_mut().arrived(self.sub(peer), header);
+        self.sink.arrival(peer, header)
+    }
+
+    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        self.sink.place(id, from, pieces)
+    }
+
+    fn placed(&mut self, id: PlaceId) {
+        self.sink.placed(id);
+    }
+
+    fn completed(&mut self, id: PostId, status: PostStatus) {
+        if status == PostStatus::Failed {
+            self.observer.borrow_mut().post_failed(self.rank, self.rail, id);
+        }
+        self.sink.completed(id, status);
+    }
+
+    fn up(&mut self, peer: PeerId) {
+        self.observer.borrow_mut().up(self.sub(peer));
+        self.sink.up(peer);
+    }
+
+    fn down(&mut self, peer: PeerId, fault: RailFault) {
+        self.observer.borrow_mut().down(self.sub(peer), self.now);
+        self.sink.down(peer, fault);
+    }
+
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
+        self.sink.registered(what, bytes, took);
+    }
+
+    fn reset(&mut self) {
+        self.observer.borrow_mut().note(Path::DeviceReset);
+        self.sink.reset();
+    }
+
+    fn moved(&mut self) {
+        self.observer.borrow_mut().note(Path::RailMoved);
+        self.sink.moved();
+    }
+
+    fn back(&mut self) {
+        self.sink.back();
+    }
+}

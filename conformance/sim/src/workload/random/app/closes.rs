@@ -1,0 +1,45 @@
+//! Peers are closed while others, and perhaps the last acknowledgments to the very same, are still on their way.
+
+use rerail_core::ids::PeerId;
+
+use super::{Player, Sort};
+use crate::cover::Path;
+use crate::world::{Cx, Phase};
+
+impl Player {
+    /// Closes peers with which everything is over.
+    pub(super) fn close_peers(&mut self, cx: &mut Cx<'_>) {
+        let closes = self.shared.borrow().closes;
+        if !closes || self.failed || cx.phase == Phase::Rest {
+            return;
+        }
+        for peer in (0..cx.size).filter(|peer| *peer != self.rank) {
+            if !self.is_through_with(peer) || !self.shared.borrow_mut().closed.insert((self.rank, peer)) {
+                continue;
+            }
+            if cx.engine.close_peer(cx.now, PeerId(peer)).is_ok() && cx.phase == Phase::Safety {
+                cx.trace.took(Path::CloseInFlow);
+            }
+        }
+    }
+
+    /// Whether neither has anything to do with the other any more: messages have been received, and requests to windows are
+    /// over. Sends may still wait for acknowledgments.
+    fn is_through_with(&self, peer: u32) -> bool {
+        let shared = &*self.shared.borrow();
+        let (here, there) = (self.rank, peer);
+        if !shared.met.contains(&(here, there)) || shared.is_gone(here, there) {
+            return false;
+        }
+        let between = |source: u32, destination: u32| {
+            (source, destination) == (here, there) || (source, destination) == (there, here)
+        };
+        let messages = shared.plan.messages.iter().enumerate();
+        let received = messages
+            .filter(|(_, message)| between(message.source, message.destination))
+            .all(|(index, _)| shared.received.contains(&index));
+        let left = |pair: (u32, u32)| shared.towards.get(&pair).copied().unwrap_or(0);
+        let receives = || self.open.values().any(|open| open.peer == Some(peer) && open.sort != Sort::Send);
+        received && left((here, there)) == 0 && left((there, here)) == 0 && !receives()
+    }
+}
