@@ -48,6 +48,16 @@ pub enum StartError {
     Wait(WaitError),
 }
 
+impl StartError {
+    /// Whether the settings ask for a rail that this machine does not have: there is no such device, interface or library.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            StartError::Rail { why, .. } => super::verbs::is_absent(&**why) || super::rails::is_absent(&**why),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
