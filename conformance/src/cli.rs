@@ -340,7 +340,8 @@ impl ReportArgs {
 
 /// A number in hexadecimal, with or without 0x.
 fn parse_hex(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|error| error.to_string())
+    let number = u64::from_str_radix(text.trim_start_matches("0x"), 16);
+    number.map_err(|_| format!("\"{text}\" is no number in hexadecimal of at most 16 digits"))
 }
 
 /// Of `send`.
@@ -349,7 +350,7 @@ pub struct SendArgs {
     /// The file.
     pub file: PathBuf,
     /// Where `rerail recv` listens.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_endpoint)]
     pub to: String,
     /// The key that `rerail recv` was given or printed (hexadecimal).
     #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
@@ -363,7 +364,7 @@ pub struct SendArgs {
 #[derive(Clone, Debug, Args)]
 pub struct RecvArgs {
     /// Where to listen.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470", value_parser = parse_endpoint)]
     pub listen: String,
     /// The key that the sender must prove (hexadecimal, 32 bytes or more); without it one is made and printed.
     #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
@@ -394,6 +395,14 @@ pub struct TransferArgs {
     /// Give up when no request was over and no payload has moved for so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
+}
+
+/// `HOST:PORT`; whether there is such a host, the system says later.
+fn parse_endpoint(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err(format!("\"{text}\" is not HOST:PORT, with a port from 0 to 65535")),
+    }
 }
 
 /// `KEY=VALUE`.

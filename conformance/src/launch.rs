@@ -134,16 +134,17 @@ fn is_ours(exit: RankExit) -> bool {
 pub fn supervise(launcher: Launcher) -> Result<Exit, Failure> {
     let launch = launcher.output(Output::Lines).catch_signals(true).spawn().map_err(Failure::usage)?;
     let mut errors = Errors::new();
+    let mut written = Ok(());
     let report = launch.wait_with(|event| match event {
-        LaunchEvent::Line { stream: Stream::Out, text, .. } => {
-            let _ = write_stdout(&text);
-        }
+        // The first failure says it all: what is not written is not all well.
+        LaunchEvent::Line { stream: Stream::Out, text, .. } if written.is_ok() => written = write_stdout(&text),
         LaunchEvent::Line { rank, stream: Stream::Err, text } => errors.line(rank, &text),
         LaunchEvent::Exited(end) => errors.ended(&end, false),
         _ => {}
     });
     let report = report.map_err(Failure::usage)?;
-    Ok(errors.over(&report).unwrap_or_else(|| judge(&report)))
+    let exit = errors.over(&report).unwrap_or_else(|| judge(&report));
+    written.map(|()| exit)
 }
 
 /// How a job of this program's ranks ended: the gravest of their codes, of which a lost peer may follow from any other.

@@ -7,7 +7,7 @@ use rerail_core::mem::Seg;
 
 use super::pattern;
 use super::plan::Transfer;
-use super::rank::{MULTI_MESSAGES, Slot, Worker, beyond, describe_outcome, slot_bytes};
+use super::rank::{Slot, Worker, beyond, describe_outcome, multi_bytes, slot_bytes};
 use super::verify::describe;
 use crate::session::{SessionError, Ticket};
 
@@ -26,7 +26,7 @@ impl Worker {
     pub(super) fn multi_receive(&mut self) -> Result<(), SessionError> {
         let outbound = self.outbound();
         let sources = self.round.sources(self.me(), self.session.size());
-        let bytes = MULTI_MESSAGES * self.round.bytes;
+        let bytes = multi_bytes(&self.round);
         let mut streams = Vec::new();
         for (source, index) in sources.into_iter().zip(0..) {
             let seg = Seg::new(self.incoming, index * slot_bytes(bytes), bytes);

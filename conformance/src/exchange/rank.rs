@@ -331,6 +331,11 @@ pub fn slot_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGN) + GUARD_BYTES
 }
 
+/// The buffer of a multi-receive, which is never empty.
+pub fn multi_bytes(round: &Round) -> u64 {
+    MULTI_MESSAGES * round.bytes.max(1)
+}
+
 /// What one rank needs for one direction of any of the rounds.
 pub fn memory_max(plan: &[Round], ranks: u32) -> u64 {
     plan.iter().map(|round| memory_bytes(round, ranks)).max().unwrap_or(0)
@@ -340,6 +345,6 @@ pub fn memory_max(plan: &[Round], ranks: u32) -> u64 {
 fn memory_bytes(round: &Round, ranks: u32) -> u64 {
     let pairs = if round.shift.is_some() { 1 } else { u64::from(ranks) };
     let slots: u64 = (0..round.count).map(|_| slot_bytes(round.bytes)).sum();
-    let multi = if round.kind == Kind::MultiReceive { slot_bytes(MULTI_MESSAGES * round.bytes) } else { 0 };
+    let multi = if round.kind == Kind::MultiReceive { slot_bytes(multi_bytes(round)) } else { 0 };
     pairs * slots.max(multi) + slot_bytes(ALIGN)
 }

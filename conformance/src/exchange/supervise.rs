@@ -37,11 +37,20 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     let settings = Settings::from_env().map_err(Failure::usage)?;
     let rounds = plan(&Scope { ranks: args.ranks, bytes_max: args.bytes_max(), quick: args.quick });
     limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts())?;
+    if let Some(after) = args.after_round.filter(|&after| after as usize >= rounds.len()) {
+        return Err(Failure::usage(format!("--after-round {after}: there are {} rounds", rounds.len())));
+    }
     let before = leftovers();
     let launcher =
         launcher.env(LISTENING, "1").on_failure(OnFailure::LetOthersFinish).output(Output::Lines).catch_signals(true);
-    let mut watch =
-        Watch { progress: None, json: args.json, deaths: BTreeMap::new(), notices: Vec::new(), errors: Errors::new() };
+    let mut watch = Watch {
+        progress: None,
+        json: args.json,
+        deaths: BTreeMap::new(),
+        notices: Vec::new(),
+        errors: Errors::new(),
+        written: Ok(()),
+    };
     let launch = launcher.spawn().map_err(Failure::usage)?;
     let report = launch.wait_with(|event| watch.take(event)).map_err(Failure::usage)?;
     if let Some(progress) = watch.progress.take() {
@@ -51,7 +60,7 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
         return Ok(exit);
     }
     match args.kill_rank {
-        None => Ok(launch::judge(&report)),
+        None => watch.written.map(|()| launch::judge(&report)),
         Some(killed) => {
             let left: Vec<String> = leftovers().difference(&before).cloned().collect();
             Ok(judge_kill(args, &report, &watch, killed, &left))
@@ -68,6 +77,8 @@ struct Watch {
     /// Who reported whose loss, when.
     notices: Vec<Notice>,
     errors: Errors,
+    /// Whether the report could be written.
+    written: Result<(), Failure>,
 }
 
 struct Notice {
@@ -94,7 +105,9 @@ impl Watch {
                     if let Some(progress) = self.progress.take() {
                         progress.finish();
                     }
-                    let _ = write_stdout(&text);
+                    if self.written.is_ok() {
+                        self.written = write_stdout(&text);
+                    }
                 }
             },
             LaunchEvent::Line { rank, stream: Stream::Err, text } => self.errors.line(rank, &text),

@@ -230,10 +230,8 @@ pub fn render(explained: &[Explained]) -> String {
     };
     let mut all: Vec<_> = explained.iter().map(one).collect();
     if explained.iter().any(|one| one.rails.iter().any(|part| part.finish_ns.is_some())) {
-        all.push(dim(
-            "Times and rates are what the transport has measured up to now (--after messages of each size). They differ \
-             from run to run as the machine's load does; where two ways are nearly as good, so does the choice.",
-        ));
+        all.push(dim("Times and rates are what the transport has measured up to now. They differ \
+             from run to run as the machine's load does; where two ways are nearly as good, so does the choice."));
     }
     // Of the rails, whatever the size.
     let rails = explained.first().into_iter().flat_map(|one| &one.rails);

@@ -32,7 +32,8 @@ pub fn run(args: &RecvArgs) -> Result<Exit, Failure> {
         None => PairKey::generate().map_err(Failure::usage)?,
     };
     check(&args.out, args.force).map_err(Failure::usage)?;
-    let listener = PairListener::bind(&args.listen).map_err(Failure::usage)?;
+    let bound = PairListener::bind(&args.listen);
+    let listener = bound.map_err(|error| Failure::usage(format!("--listen {}: {error}", args.listen)))?;
     let address = listener.local_addr().map_err(Failure::usage)?;
     eprintln!("listening on {address}");
     if args.key.is_none() {

@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, RenameFlags, access, fallocate, linkat, renameat_with};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, RenameFlags, fallocate, linkat, renameat_with};
 use rustix::io::Errno;
 
 use crate::interrupt;
@@ -53,8 +53,16 @@ pub fn check(out: &Path, force: bool) -> Result<(), String> {
     if !folder.is_dir() {
         return Err(format!("--out {shown}: there is no folder {}", folder.display()));
     }
-    access(folder, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|errno| format!("--out {shown}: no file can be written in {}: {errno}", folder.display()))
+    // As the file would be made: rights alone don't say that a file system takes files.
+    let trial = folder.join("rerail");
+    if nameless(&trial).is_some() {
+        return Ok(());
+    }
+    let trial = hidden(&trial);
+    let made = OpenOptions::new().write(true).create_new(true).open(&trial);
+    made.map_err(|error| format!("--out {shown}: no file can be written in {}: {error}", folder.display()))?;
+    let _ = std::fs::remove_file(trial);
+    Ok(())
 }
 
 /// What may become of something that has the file's name.
@@ -252,6 +260,7 @@ mod tests {
         assert_eq!(told("a", true), "");
         assert!(check(Path::new("/dev/null"), true).unwrap_err().contains("no regular file"));
         assert!(check(Path::new(""), true).is_err());
+        assert!(check(Path::new("/proc"), true).unwrap_err().contains("no file can be written in /proc"));
         assert_eq!(check(Path::new("new-file-here"), true), Ok(()));
     }
 

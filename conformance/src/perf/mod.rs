@@ -70,6 +70,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         return baseline::run(args);
     }
     if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
+        ends::check(&args.run.ways)?;
         return supervise(args.path);
     }
     let mut args = args.clone();

@@ -52,7 +52,7 @@ fn while_telling<T>(to: &str, wait: impl FnOnce() -> T) -> T {
             let start = Instant::now();
             while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(SIGN) {
                 let (since, most) = (start.elapsed().as_secs(), (DIAL + STEP_MAX).as_secs());
-                eprintln!("rerail: {to}: no answer for {since} s, giving up after {most} s at most; is it a rerail that listens?");
+                eprintln!("rerail: {to}: no rerail answers there yet ({since} s, {most} s at most)");
             }
         });
         let result = wait();

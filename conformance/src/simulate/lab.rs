@@ -30,6 +30,10 @@ pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     if let Some(seed) = args.case {
         return tell(seed, args);
     }
+    if args.from.checked_add(args.seeds - 1).is_none() {
+        let (from, seeds) = (args.from, args.seeds);
+        return Err(Failure::usage(format!("--from {from} --seeds {seeds}: the last seed there is is {}", u64::MAX)));
+    }
     let started = Instant::now();
     let progress = Progress::steps(!args.json, args.seeds, "sets of rails");
     let ask = Ask { from: args.from, seeds: args.seeds, threads: threads(args) };
@@ -184,8 +188,9 @@ fn missed(outcome: &Outcome) -> Vec<String> {
         let (best, _) = outcome.best(demand)?;
         let (bytes, pattern, name) = (outcome.bytes, outcome.pattern.name(), demand.name());
         let least = demand.least() * 100.0;
+        let who = if best == name { String::new() } else { format!(" ({best})") };
         Some(bad(&format!(
-            "not met: {bytes} B, {pattern}: {:.1} % of the {name} ({best}), demanded are {least:.1} %",
+            "not met: {bytes} B, {pattern}: {:.1} % of the {name}{who}, demanded are {least:.1} %",
             reached * 100.0
         )))
     };

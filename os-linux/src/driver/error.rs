@@ -200,7 +200,10 @@ fn submit_sentence(error: &SubmitError, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         SubmitError::UnknownMessage => {
             write!(f, "the claimed message is gone: it was received already, or its sender is lost")
         }
-        SubmitError::BadMulti => write!(f, "a multi-receive needs exactly one segment and a minimum above 0"),
+        SubmitError::BadMulti => write!(
+            f,
+            "a multi-receive needs exactly one segment, and a minimum from 1 to the segment's length in bytes"
+        ),
         SubmitError::BadAtomic => {
             write!(f, "this operation does not exist for this type, or the offset is no multiple of the type's size")
         }

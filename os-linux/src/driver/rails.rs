@@ -164,6 +164,7 @@ fn chosen(settings: &Settings) -> Result<Vec<(String, Interface)>, StartError> {
             Some(interface) => Ok((name, interface.clone())),
             None => {
                 let mut known: Vec<String> = known.iter().map(|interface| interface.name.clone()).collect();
+                known.sort();
                 known.dedup();
                 Err(failed(&name, RailError::NoInterface { known }))
             }
