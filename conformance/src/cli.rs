@@ -9,7 +9,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use rerail_sim::figures::SETS;
 use rerail_sim::soak::Menu;
 
-use crate::exit::{CHECK_EXIT_CODES, EXIT_CODES, LAB_EXIT_CODES, REPORT_EXIT_CODES, SIM_EXIT_CODES};
+use crate::exit::help;
 use crate::output::parse_bytes;
 
 pub use measure::{
@@ -18,7 +18,7 @@ pub use measure::{
 
 /// A message transport over every path between processes at once: exchange, measure, copy, inspect.
 #[derive(Debug, Parser)]
-#[command(name = "rerail", version, after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
+#[command(name = "rerail", version, after_help = help(""), args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// What to do; without it: `exchange`.
     #[command(subcommand)]
@@ -34,13 +34,16 @@ pub enum Command {
     /// Exchange messages of all kinds and sizes between all pairs of ranks and verify every byte.
     ///
     /// Started by itself it launches the ranks; started by a launcher (PMI), it is one of them.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = help("exchange"))]
     Exchange(ExchangeArgs),
     /// Start a program as several ranks on this machine.
+    #[command(after_help = help("launch"))]
     Launch(LaunchArgs),
     /// What this machine offers: rails, devices, limits; and what is in the way of the rest.
+    #[command(after_help = help("info"))]
     Info(OutputArgs),
     /// Every knob: value, default, unit, range, and where the value comes from.
+    #[command(after_help = help("config"))]
     Config(OutputArgs),
     /// Measure latency, bandwidth or message rate between two ranks, or prove that messages survive what happens to rails.
     ///
@@ -48,38 +51,38 @@ pub enum Command {
     /// the like set them.
     ///
     /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or on two.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = help("perf"))]
     Perf(PerfArgs),
     /// Which rails would carry a message of some size, and why: asked of the transport itself, once it knows its rails.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = help("explain"))]
     Explain(ExplainArgs),
     /// Judge and plot bandwidth over time, as `rerail perf --seconds ... --json` has measured it.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = help("series"))]
     Series(SeriesArgs),
     /// Run one simulated cluster in virtual time: drawn from a seed, or described by a scenario file.
     ///
     /// Everything is decided by the seed: the same command gives the same world to the byte.
-    #[command(after_help = SIM_EXIT_CODES)]
+    #[command(after_help = help("sim"))]
     Sim(SimArgs),
     /// Run simulated clusters, seed after seed, on all processors; shrink those that fail.
-    #[command(after_help = SIM_EXIT_CODES)]
+    #[command(after_help = help("soak"))]
     Soak(SoakArgs),
     /// Play every policy over random sets of rails in virtual time, and compare `balanced` with the best of them.
     ///
     /// Each set is decided by its seed: 2 to 8 rails, what they share, how their load changes, eight sizes of messages.
-    #[command(after_help = LAB_EXIT_CODES)]
+    #[command(after_help = help("lab"))]
     Lab(LabArgs),
     /// Check a device against the verbs contract, case by case.
-    #[command(after_help = CHECK_EXIT_CODES)]
+    #[command(after_help = help("check"))]
     Check(CheckArgs),
     /// Run the papers' figures again in simulated clusters; write a page of plots and tables, and judge each claim.
-    #[command(after_help = REPORT_EXIT_CODES)]
+    #[command(after_help = help("report"))]
     Report(ReportArgs),
     /// Send a file to a waiting `rerail recv`.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = help("send"))]
     Send(SendArgs),
     /// Wait for files from `rerail send`.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = help("recv"))]
     Recv(RecvArgs),
 }
 
@@ -97,14 +100,14 @@ pub struct ExchangeArgs {
     /// Processes to launch.
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: u32,
-    /// Logical hosts to spread them over: ranks of different hosts reach each other by TCP only, so RERAIL_RAILS=shm needs
-    /// 1.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub hosts: u32,
-    /// The largest message (bytes; K, M, G are binary).
-    #[arg(long, default_value = "64M", value_parser = parse_bytes)]
-    pub max_bytes: u64,
-    /// Messages of up to 1 MiB and fewer repetitions.
+    /// Logical hosts to spread them over, at most one for each rank; without it 2, for one rank 1. Ranks of different hosts
+    /// reach each other by TCP only, so RERAIL_RAILS=shm needs 1.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub hosts: Option<u32>,
+    /// The largest message (bytes; K, M, G are binary); without it 64M, with --quick 1M.
+    #[arg(long, value_parser = parse_bytes)]
+    pub max_bytes: Option<u64>,
+    /// Fewer repetitions, and messages of at most 1 MiB.
     #[arg(long)]
     pub quick: bool,
     /// Payloads and keys follow from it.
@@ -127,10 +130,18 @@ pub struct ExchangeArgs {
     pub stall_seconds: u64,
 }
 
+/// The largest message of a quick exchange.
+pub const QUICK_BYTES_MAX: u64 = 1 << 20;
+
 impl ExchangeArgs {
-    /// The largest message, `--quick` considered.
+    /// The largest message.
     pub fn bytes_max(&self) -> u64 {
-        if self.quick { self.max_bytes.min(1 << 20) } else { self.max_bytes }
+        self.max_bytes.unwrap_or(if self.quick { QUICK_BYTES_MAX } else { 64 << 20 })
+    }
+
+    /// Logical hosts.
+    pub fn hosts(&self) -> u32 {
+        self.hosts.unwrap_or(self.ranks.min(2))
     }
 }
 
@@ -140,7 +151,7 @@ pub struct LaunchArgs {
     /// Processes to start.
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: u32,
-    /// Logical hosts to spread them over; 1: all on this one, with its own interfaces.
+    /// Logical hosts to spread them over, at most one for each rank; 1: all on this one, with its own interfaces.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub hosts: u32,
     /// The program and its arguments.
@@ -332,7 +343,8 @@ impl ReportArgs {
 
 /// A number in hexadecimal, with or without 0x.
 fn parse_hex(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text.trim_start_matches("0x"), 16).map_err(|error| error.to_string())
+    let number = u64::from_str_radix(text.trim_start_matches("0x"), 16);
+    number.map_err(|_| format!("\"{text}\" is no number in hexadecimal of at most 16 digits"))
 }
 
 /// Of `send`.
@@ -341,7 +353,7 @@ pub struct SendArgs {
     /// The file.
     pub file: PathBuf,
     /// Where `rerail recv` listens.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_endpoint)]
     pub to: String,
     /// The key that `rerail recv` was given or printed (hexadecimal).
     #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
@@ -355,7 +367,7 @@ pub struct SendArgs {
 #[derive(Clone, Debug, Args)]
 pub struct RecvArgs {
     /// Where to listen.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470", value_parser = parse_endpoint)]
     pub listen: String,
     /// The key that the sender must prove (hexadecimal, 32 bytes or more); without it one is made and printed.
     #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
@@ -388,6 +400,14 @@ pub struct TransferArgs {
     pub stall_seconds: u64,
 }
 
+/// `HOST:PORT`; whether there is such a host, the system says later.
+fn parse_endpoint(text: &str) -> Result<String, String> {
+    match text.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err(format!("\"{text}\" is not HOST:PORT, with a port from 0 to 65535")),
+    }
+}
+
 /// `KEY=VALUE`.
 fn parse_assignment(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or_else(|| format!("\"{text}\" is not KEY=VALUE"))?;
@@ -411,7 +431,9 @@ mod tests {
         assert!(cli.command.is_none());
         assert!(cli.exchange.quick);
         assert_eq!(cli.exchange.ranks, 3);
-        assert_eq!(cli.exchange.bytes_max(), 1 << 20);
+        assert_eq!((cli.exchange.bytes_max(), cli.exchange.hosts()), (1 << 20, 2));
+        let cli = Cli::try_parse_from(["rerail", "-n", "1"]).unwrap();
+        assert_eq!((cli.exchange.bytes_max(), cli.exchange.hosts()), (64 << 20, 1));
     }
 
     #[test]

@@ -1,55 +1,83 @@
-//! How the tool ends: exit codes and the failure that carries one.
+//! How the tool ends: one table of exit codes, and the failure that carries one.
 //!
-//! The codes are part of the interface (scripts and the integration tests depend on them), so they stand in one place.
+//! The codes are part of the interface (scripts and the integration tests depend on them). Each `--help` prints the rows of
+//! its command from this table, `rerail --help` all of them.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// The exit codes, as printed by `rerail --help`.
-pub const EXIT_CODES: &str = "\
-Exit codes:
-   0  all is well
-   1  verification failed: bytes lost, doubled, late in order or different
-   2  wrong use or configuration
-   3  a peer was lost
-  69  something that is needed is absent on this machine";
+use rerail_linux::bootstrap::server::signal_name;
+use rerail_linux::driver::StartError;
 
-/// The exit codes of the contract suite.
-pub const CHECK_EXIT_CODES: &str = "\
-Exit codes:
-   0  every case passed, or asks for what the device can't do, or its failure is known (--known)
-   1  a case failed
-   2  wrong use
-  69  there is no such device on this machine";
+/// A row: a code, what it means, and the commands that end with it; none: all of them.
+type Row = (Codes, &'static str, &'static [&'static str]);
 
-/// The exit codes of simulated clusters.
-pub const SIM_EXIT_CODES: &str = "\
-Exit codes (soak: the gravest of crash, corruption, doubled, order, lost, stuck and leak):
-   0  clean
-   2  wrong use or configuration
-  20  crash: a panic
-  21  lost: something promised never happened
-  22  doubled: something happened twice
-  23  order: a message went to a receive that had no right to it
-  24  corruption: wrong bytes
-  25  leak: something was not given back
-  26  stuck: something waits for ever
-  27  soak: time was over (--minutes) before all worlds were run; those that were are clean
-  28  soak: a rare path was never taken (--demand-coverage); all simulations are clean";
+/// The code of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Codes {
+    One(u8),
+    /// 128 and the number of a signal.
+    Signals,
+    /// Whatever the program that was started ended with.
+    Program,
+}
 
-/// The exit codes of the lab.
-pub const LAB_EXIT_CODES: &str = "\
-Exit codes:
-   0  all that is demanded of the balanced policy holds
-   1  it does not, or a message never came
-   2  wrong use";
+/// Every code that the tool ends with.
+const TABLE: &[Row] = &[
+    (Codes::One(0), "success: whatever was checked is as it should be", &[]),
+    (Codes::Program, "that of the first rank that failed", &["launch"]),
+    (
+        Codes::One(1),
+        "a check failed: data lost, duplicated, out of order or different, or nothing was delivered for --stall-seconds",
+        &["exchange", "perf", "explain", "send", "recv"],
+    ),
+    (Codes::One(1), "a bandwidth is below what --sums demands", &["series"]),
+    (Codes::One(1), "a demand on the balanced policy is not met, or a message never arrived", &["lab"]),
+    (Codes::One(1), "a case failed that is not listed (--known), or one that is listed passed", &["check"]),
+    (Codes::One(1), "a claim does not hold, or a simulated cluster did not end clean", &["report"]),
+    (Codes::One(2), "wrong use or configuration, or the system refused something (a file, memory, an address)", &[]),
+    (Codes::One(3), "a peer was lost", &["exchange", "perf", "explain", "send", "recv"]),
+    (
+        Codes::One(20),
+        "crash: a panic (soak ends with the gravest of crash, corruption, doubled, order, lost, stuck, leak)",
+        &["sim", "soak"],
+    ),
+    (Codes::One(21), "lost: something promised never happened", &["sim", "soak"]),
+    (Codes::One(22), "doubled: something happened twice", &["sim", "soak"]),
+    (Codes::One(23), "order: a message was matched to a receive that it must not be matched to", &["sim", "soak"]),
+    (Codes::One(24), "corruption: wrong bytes", &["sim", "soak"]),
+    (Codes::One(25), "leak: something was not released", &["sim", "soak"]),
+    (Codes::One(26), "stuck: something never completes", &["sim", "soak"]),
+    (Codes::One(27), "--minutes were over before all seeds were run; those that were run are clean", &["soak"]),
+    (Codes::One(28), "a rare path was never taken (--demand-coverage); all simulations are clean", &["soak"]),
+    (
+        Codes::One(69),
+        "something that was asked for is absent on this machine: a library, a device, a feature, an interface",
+        &["exchange", "perf", "explain", "check", "send", "recv"],
+    ),
+    (Codes::One(101), "a panic: a defect of rerail itself, please report it", &[]),
+    (Codes::Signals, "interrupted by a signal: 129 by SIGHUP, 130 by SIGINT (^C), 143 by SIGTERM", &[]),
+];
 
-/// The exit codes of reports.
-pub const REPORT_EXIT_CODES: &str = "\
-Exit codes:
-   0  all claims hold
-   1  a claim does not hold, or a simulated cluster did not end clean
-   2  wrong use, or the page can't be written";
+/// The exit codes of a command, for its `--help`; of all commands for an empty name.
+pub fn help(command: &str) -> String {
+    let mut text = String::from("Exit codes:");
+    for (code, meaning, commands) in TABLE {
+        if !(command.is_empty() || commands.is_empty() || commands.contains(&command)) {
+            continue;
+        }
+        let code = match code {
+            Codes::One(code) => code.to_string(),
+            Codes::Signals => "128+N".to_owned(),
+            Codes::Program => "any".to_owned(),
+        };
+        text += &format!("\n  {code:>5}  {meaning}");
+        if command.is_empty() && !commands.is_empty() {
+            text += &format!(" ({})", commands.join(", "));
+        }
+    }
+    text
+}
 
 /// An exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +92,10 @@ pub enum Exit {
     PeerLost,
     /// Something that is needed is absent on this machine.
     Absent,
+    /// A panic, of a rank that was launched.
+    Panic,
+    /// This signal ended it.
+    Signal(u8),
 }
 
 impl Exit {
@@ -75,13 +107,35 @@ impl Exit {
             Exit::Usage => 2,
             Exit::PeerLost => 3,
             Exit::Absent => 69,
+            Exit::Panic => 101,
+            Exit::Signal(signal) => 128 + signal,
         }
+    }
+
+    /// The end by a signal.
+    pub fn by_signal(signal: i32) -> Exit {
+        Exit::Signal(u8::try_from(signal).unwrap_or_default() & 0x7f)
+    }
+
+    /// Of a rank that was launched: the same code where it is one of this table.
+    pub fn of_code(code: i32) -> Option<Exit> {
+        [Exit::Ok, Exit::Verification, Exit::Usage, Exit::PeerLost, Exit::Absent, Exit::Panic]
+            .into_iter()
+            .find(|exit| i32::from(exit.code()) == code)
     }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit.code())
+    }
+}
+
+/// Says that a signal ended this command.
+pub fn interrupted(signal: i32) -> String {
+    match signal_name(signal) {
+        Some(name) => format!("interrupted by {name}"),
+        None => format!("interrupted by signal {signal}"),
     }
 }
 
@@ -111,6 +165,13 @@ impl Failure {
     }
 }
 
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Failure {
+        let exit = if error.is_absent() { Exit::Absent } else { Exit::Usage };
+        Failure { exit, message: error.to_string() }
+    }
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -118,3 +179,38 @@ impl fmt::Display for Failure {
 }
 
 impl std::error::Error for Failure {}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    /// One table: what a command's help says is what the table says, for every command.
+    #[test]
+    fn every_command_prints_its_rows_of_the_table() {
+        let mut cli = Cli::command();
+        assert!(cli.render_long_help().to_string().contains(&help("")));
+        let names: Vec<String> = cli.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+        for name in &names {
+            let told = cli.find_subcommand_mut(name).unwrap().render_long_help().to_string();
+            assert!(told.contains(&help(name)), "{name}: {told}");
+        }
+        for (_, meaning, commands) in TABLE {
+            assert!(commands.iter().all(|name| names.iter().any(|known| known == name)), "{meaning}");
+        }
+    }
+
+    #[test]
+    fn codes_that_the_tool_ends_with_are_in_the_table() {
+        let listed = |code: u8| TABLE.iter().any(|(row, ..)| *row == Codes::One(code));
+        for exit in [Exit::Ok, Exit::Verification, Exit::Usage, Exit::PeerLost, Exit::Absent, Exit::Panic] {
+            assert!(listed(exit.code()), "{exit:?}");
+            assert_eq!(Exit::of_code(exit.code().into()), Some(exit));
+        }
+        assert!((20..=27).all(listed));
+        assert_eq!(Exit::by_signal(libc::SIGINT).code(), 130);
+        assert_eq!(Exit::of_code(130), None);
+    }
+}

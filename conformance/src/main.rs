@@ -8,6 +8,7 @@ mod exit;
 mod explain;
 mod filecopy;
 mod info;
+mod interrupt;
 mod launch;
 mod output;
 mod perf;
@@ -54,7 +55,11 @@ fn tell(failure: &Failure) -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    Ok(match cli.command.unwrap_or(Command::Exchange(cli.exchange)) {
+    let command = cli.command.unwrap_or(Command::Exchange(cli.exchange));
+    if !launches(&command) && !launch::is_launched() {
+        interrupt::watch();
+    }
+    Ok(match command {
         Command::Exchange(args) => exchange::run(&args)?.into(),
         Command::Launch(args) => ExitCode::from(launch::run(&args)?),
         Command::Info(args) => info::run(args)?.into(),
@@ -72,11 +77,22 @@ fn run(cli: Cli) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Whether the command starts ranks, whose launcher takes the signals.
+fn launches(command: &Command) -> bool {
+    match command {
+        Command::Exchange(_) | Command::Launch(_) => true,
+        Command::Perf(args) => !perf::ends::is_pair(&args.run.ends),
+        Command::Explain(args) => args.scenario.is_none() && !perf::ends::is_pair(&args.run.ends),
+        _ => false,
+    }
+}
+
 /// Logs to standard error what `RERAIL_LOG` asks for (`debug`, `rerail_linux=trace`); without it nothing.
 fn start_log() -> Result<(), String> {
     let Ok(filter) = std::env::var("RERAIL_LOG") else { return Ok(()) };
     let filter =
         tracing_subscriber::EnvFilter::try_new(&filter).map_err(|error| format!("RERAIL_LOG={filter}: {error}"))?;
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+    let ansi = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::{CheckReport, FIXED};
 use crate::exit::{Exit, Failure};
-use crate::output::write_stdout;
+use crate::output::{json_fault, write_stdout};
 
 /// Reads reports that `--json` has printed, and prints a table of them.
 pub fn run(files: &[PathBuf]) -> Result<Exit, Failure> {
@@ -13,7 +13,8 @@ pub fn run(files: &[PathBuf]) -> Result<Exit, Failure> {
     for file in files {
         let wrong = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", file.display()));
         let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
-        let report: Vec<CheckReport> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+        let fault = |error| wrong(&format!("not what `rerail check --json` prints: {}", json_fault(&error)));
+        let report: Vec<CheckReport> = serde_json::from_str(&text).map_err(fault)?;
         reports.extend(report);
     }
     write_stdout(document(&reports).trim_end())?;

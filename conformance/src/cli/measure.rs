@@ -8,7 +8,11 @@ use clap::{Args, ValueEnum};
 use rerail_core::endpoint::Policy;
 use serde::{Deserialize, Serialize};
 
+use super::parse_endpoint;
 use crate::output::parse_bytes;
+
+/// Most repetitions of a measurement: each has a sample in memory.
+const COUNT_MAX: u64 = 100_000_000;
 
 /// What `perf` measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -63,10 +67,10 @@ pub struct PerfArgs {
     #[arg(long, value_delimiter = ',', value_parser = parse_bytes)]
     pub sizes: Vec<u64>,
     /// Round trips or windows per size; without it: fewer for larger messages.
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=COUNT_MAX))]
     pub iterations: Option<u64>,
     /// As many are done before measuring; without it: a tenth of the iterations.
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
     pub warmup: Option<u64>,
     /// Read the clock once for so many round trips (windows, for bandwidth and rate), and post every receive inside the
     /// time that is measured, as benchmarks of MPI do; --iterations and --warmup are batches then.
@@ -157,10 +161,10 @@ pub struct WaysArgs {
 #[derive(Clone, Debug, Default, Args)]
 pub struct EndsArgs {
     /// Wait for the other process here; it says what is measured.
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "connect")]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "connect", value_parser = parse_endpoint)]
     pub listen: Option<String>,
     /// Measure with the process that listens there; this side sends, where data goes one way, and prints.
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(long, value_name = "HOST:PORT", value_parser = parse_endpoint)]
     pub connect: Option<String>,
     /// The key that both share (hexadecimal, 32 bytes).
     #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
@@ -191,7 +195,7 @@ pub struct ExplainArgs {
     #[arg(long, value_enum, default_value_t = ClassChoice::Message)]
     pub class: ClassChoice,
     /// So many messages of each size go before, by which the rails get known.
-    #[arg(long, value_name = "MESSAGES", default_value_t = 32)]
+    #[arg(long, value_name = "MESSAGES", default_value_t = 32, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
     pub after: u64,
     /// The path, when not under a launcher.
     #[arg(long, value_enum, default_value_t = PathChoice::Tcp)]

@@ -8,8 +8,11 @@ use std::fmt;
 use rerail_core::config::Config;
 use rerail_linux::settings::Settings;
 
-use super::plan::{Kind, Round};
+use super::plan::{Kind, Round, Scope, plan};
+use super::rank;
 use crate::exit::Failure;
+use crate::info::machine::memory_available;
+use crate::output::bytes;
 
 /// A setting that is too low.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +29,28 @@ impl fmt::Display for Low {
         let variable = setting.to_uppercase();
         write!(f, "{setting} is {value}, but an exchange needs {least} or more, for {why}: RERAIL_{variable}={least}")
     }
+}
+
+/// Refuses messages for which this machine has no memory: all ranks run on it, and fill what they allocate.
+pub fn check_memory(ranks: u32, bytes_max: u64, quick: bool) -> Result<(), Failure> {
+    match memory_available() {
+        Some(available) => fits(ranks, bytes_max, quick, available),
+        None => Ok(()),
+    }
+}
+
+fn fits(ranks: u32, bytes_max: u64, quick: bool, available: u64) -> Result<(), Failure> {
+    // Of the sizes, the largest alone decides.
+    let need = 2 * u64::from(ranks) * rank::memory_max(&plan(&Scope { ranks, bytes_max, quick }), ranks);
+    if need <= available {
+        return Ok(());
+    }
+    Err(Failure::usage(format!(
+        "{ranks} ranks need {} of memory for messages of {}, this machine has {} available: lower --max-bytes or -n",
+        bytes(need),
+        bytes(bytes_max),
+        bytes(available)
+    )))
 }
 
 /// Refuses settings with which `ranks` ranks on `hosts` logical hosts can't come to the end of the rounds.
@@ -102,6 +127,15 @@ mod tests {
                 let rounds = plan(&Scope { ranks, bytes_max: 64 << 20, quick });
                 assert_eq!(low(&Config::new(PeerId(0), ranks), &rounds), [], "{ranks}");
             }
+        }
+    }
+
+    #[test]
+    fn messages_that_do_not_fit_into_memory_are_refused() {
+        assert!(fits(4, 1 << 20, true, 8 << 30).is_ok());
+        for (ranks, bytes_max) in [(2, 1 << 40), (256, 1 << 40), (256, 64 << 20), (2, 8 << 30)] {
+            let told = fits(ranks, bytes_max, false, 8 << 30).unwrap_err().message;
+            assert!(told.contains("lower --max-bytes or -n"), "{told}");
         }
     }
 

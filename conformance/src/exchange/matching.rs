@@ -1,13 +1,13 @@
 //! Rounds about the receiving side: many messages into one buffer, buffers that are too short, messages found by probe,
 //! receives taken back.
 
-use rerail_core::endpoint::{Done, OpError, Recv, Send};
+use rerail_core::endpoint::{CancelError, Done, Found, OpError, Recv, Send};
 use rerail_core::ids::PeerId;
 use rerail_core::mem::Seg;
 
 use super::pattern;
 use super::plan::Transfer;
-use super::rank::{MULTI_MESSAGES, Slot, Worker, beyond, slot_bytes};
+use super::rank::{Slot, Worker, beyond, describe_outcome, multi_bytes, slot_bytes};
 use super::verify::describe;
 use crate::session::{SessionError, Ticket};
 
@@ -26,7 +26,7 @@ impl Worker {
     pub(super) fn multi_receive(&mut self) -> Result<(), SessionError> {
         let outbound = self.outbound();
         let sources = self.round.sources(self.me(), self.session.size());
-        let bytes = MULTI_MESSAGES * self.round.bytes;
+        let bytes = multi_bytes(&self.round);
         let mut streams = Vec::new();
         for (source, index) in sources.into_iter().zip(0..) {
             let seg = Seg::new(self.incoming, index * slot_bytes(bytes), bytes);
@@ -50,20 +50,21 @@ impl Worker {
     }
 
     /// Takes a source's messages. Events may come in any order within a buffer, but the one that releases it is its last;
-    /// the messages must stand in the buffer in their order, back to back.
+    /// by their numbers (M-9) the messages must stand in the buffer in their order, back to back.
     fn take_stream(&mut self, source: u32, seg: Seg, mut ticket: Ticket) -> Result<(), SessionError> {
         let transfers: Vec<Transfer> = self.round.clone().transfers(source, self.me()).collect();
         let mut rest = transfers.as_slice();
-        let mut buffer: Vec<Done> = Vec::new();
+        let mut buffer: Vec<(u32, Done)> = Vec::new();
         loop {
-            let done = match self.session.wait(ticket)? {
+            let (index, outcome) = self.session.wait_part(ticket)?;
+            let done = match outcome {
                 Ok(done) => done,
                 Err(error) => {
                     self.judge_error(&transfers[0], &error);
                     return Ok(());
                 }
             };
-            buffer.push(done);
+            buffer.push((index, done));
             let all = buffer.len() == rest.len();
             if !all && !done.released {
                 continue;
@@ -82,13 +83,15 @@ impl Worker {
         }
     }
 
-    fn judge_buffer(&mut self, transfers: &[Transfer], seg: Seg, buffer: &mut [Done]) {
-        // Empty messages share the offset of their successor: a stable order keeps them before it.
-        buffer.sort_by_key(|done| (done.offset, done.bytes));
+    fn judge_buffer(&mut self, transfers: &[Transfer], seg: Seg, buffer: &mut [(u32, Done)]) {
+        buffer.sort_by_key(|&(index, _)| index);
         let mut at = 0;
-        for (transfer, done) in transfers.iter().zip(&*buffer) {
+        for ((transfer, (index, done)), wanted) in transfers.iter().zip(&*buffer).zip(0..) {
+            if *index != wanted {
+                return self.wrong(transfer, format!("a message has number {index} in its buffer, not {wanted}"));
+            }
             if done.offset != at || done.offset.saturating_add(done.bytes) > seg.len {
-                let what = format!("{} bytes are said to be at {}, {at} was next", done.bytes, done.offset);
+                let what = format!("{} B are reported at offset {}, the next is {at}", done.bytes, done.offset);
                 return self.wrong(transfer, what);
             }
             at += done.bytes;
@@ -107,7 +110,9 @@ impl Worker {
         let wanted = (transfer.bytes, transfer.source, Some(self.tag()), Some(Self::immediate(transfer)));
         let difference = pattern::compare(&self.key(transfer), 0, self.session.bytes(seg));
         match difference {
-            _ if envelope != wanted => self.wrong(transfer, format!("{envelope:x?} came, not {wanted:x?}")),
+            _ if envelope != wanted => {
+                self.wrong(transfer, format!("{} came, not {}", envelope_text(envelope), envelope_text(wanted)));
+            }
             Some(difference) => self.wrong(transfer, describe(&difference)),
             None => self.verified(transfer),
         }
@@ -122,7 +127,8 @@ impl Worker {
                 self.judge_error(transfer, &error);
             }
             (cancelled, outcome) => {
-                self.wrong(transfer, format!("cancel said {cancelled:?}, the buffer ended in {outcome:?}"));
+                let ended = describe_outcome(&outcome);
+                self.wrong(transfer, format!("{}, the buffer ended {ended}", cancel_text(&cancelled)));
             }
         }
         Ok(())
@@ -137,7 +143,8 @@ impl Worker {
                 self.judge_error(transfer, &error);
             }
             (cancelled, outcome) => {
-                self.wrong(transfer, format!("cancel said {cancelled:?}, the receive ended in {outcome:?}"));
+                let ended = describe_outcome(&outcome);
+                self.wrong(transfer, format!("{}, the receive ended {ended}", cancel_text(&cancelled)));
             }
         }
         Ok(())
@@ -175,7 +182,10 @@ impl Worker {
                 Err(error @ (OpError::PeerLost { .. } | OpError::PeerClosed { .. })) => {
                     self.judge_error(transfer, &error);
                 }
-                outcome => self.wrong(transfer, format!("ended in {outcome:?}, not in {wanted:?}")),
+                outcome => {
+                    let (ended, wanted) = (describe_outcome(&outcome), describe_outcome(&Err(wanted)));
+                    self.wrong(transfer, format!("ended {ended}; expected {wanted}"));
+                }
             }
         }
         self.settle(sends)
@@ -206,7 +216,11 @@ impl Worker {
             let ticket = self.session.recv_claimed(message, receive)?;
             let outcome = self.session.wait(ticket)?;
             if seen != Some(found) || envelope != wanted {
-                self.wrong(transfer, format!("probe saw {seen:?}, claim took {found:?}, {wanted:x?} was sent"));
+                let text = |of: &Found| envelope_text((of.bytes, of.peer.0, of.tag, of.immediate));
+                let seen = seen.as_ref().map_or("nothing".to_owned(), text);
+                let (source, tag, immediate, bytes) = wanted;
+                let sent = envelope_text((bytes, source, tag, immediate));
+                self.wrong(transfer, format!("probe saw {seen}, claim took {}, {sent} was sent", text(&found)));
             }
             self.judge(slot, Some(self.tag()), &outcome);
         }
@@ -242,5 +256,19 @@ impl Worker {
             self.judge(slot, Some(self.tag()), &outcome);
         }
         self.settle(sends)
+    }
+}
+
+/// A message, for people: bytes, source, tag, immediate data.
+fn envelope_text((bytes, source, tag, immediate): (u64, u32, Option<u64>, Option<u64>)) -> String {
+    let number = |number: Option<u64>| number.map_or("none".to_owned(), |number| format!("{number:#x}"));
+    format!("{bytes} B from rank {source} with tag {} and immediate {}", number(tag), number(immediate))
+}
+
+/// What became of a cancellation, for people.
+fn cancel_text(cancelled: &Result<(), CancelError>) -> String {
+    match cancelled {
+        Ok(()) => "it was cancelled".to_owned(),
+        Err(why) => format!("the cancellation was refused ({why})"),
     }
 }

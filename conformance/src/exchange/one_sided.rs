@@ -11,7 +11,7 @@ use rerail_core::mem::{RegionId, Seg};
 use rerail_core::wire::{AtomicKind, AtomicType, Refusal};
 
 use super::plan::Transfer;
-use super::rank::{Slot, Worker};
+use super::rank::{Slot, Worker, describe_outcome};
 use crate::session::{Outcome, SessionError};
 
 /// Bytes of the window in which a number stands.
@@ -160,7 +160,10 @@ impl Worker {
         match outcome {
             Err(OpError::Refused { peer, why }) if (peer.0, *why) == (transfer.target, wanted) => {}
             Err(error @ (OpError::PeerLost { .. } | OpError::PeerClosed { .. })) => self.judge_error(transfer, error),
-            outcome => self.wrong(transfer, format!("ended in {outcome:?}, not in a refusal for {wanted:?}")),
+            outcome => {
+                let ended = describe_outcome(&outcome);
+                self.wrong(transfer, format!("ended {ended}; expected a refusal ({wanted})"));
+            }
         }
     }
 

@@ -61,7 +61,7 @@ impl Worker {
         suicide: Option<Suicide>,
     ) -> Result<Worker, SessionError> {
         let ranks = session.size();
-        let need = plan.iter().map(|round| memory_bytes(round, ranks)).max().unwrap_or(0);
+        let need = memory_max(plan, ranks);
         let outgoing = session.alloc(need)?;
         let incoming = session.alloc(need)?;
         let round = Round { kind: Kind::Posted, bytes: 0, count: 0, shift: None };
@@ -245,7 +245,7 @@ impl Worker {
             OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer } if !self.session.is_here(peer.0) => {
                 self.tally.cut_short += 1;
             }
-            error => self.wrong(transfer, format!("ended in {error:?}")),
+            error => self.wrong(transfer, format!("ended with an error: {}", describe_error(error))),
         }
     }
 
@@ -295,6 +295,28 @@ impl Worker {
     }
 }
 
+/// An error of a request, for people.
+pub fn describe_error(error: &OpError) -> String {
+    match error {
+        OpError::Truncated { sent, capacity, peer, .. } => {
+            format!("{sent} B of rank {} were cut off at the {capacity} B of the buffer", peer.0)
+        }
+        OpError::Cancelled => "cancelled".to_owned(),
+        OpError::PeerLost { peer, .. } => format!("rank {} is lost", peer.0),
+        OpError::PeerClosed { peer } => format!("rank {} has left", peer.0),
+        OpError::Refused { peer, why } => format!("rank {} refused it ({why})", peer.0),
+        OpError::Registration { rail } => format!("rail {} could not register the memory", rail.0),
+    }
+}
+
+/// How a request ended, for people.
+pub fn describe_outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Ok(done) => format!("well, with {} B of rank {} at {}", done.bytes, done.peer.0, done.offset),
+        Err(error) => format!("with an error: {}", describe_error(error)),
+    }
+}
+
 /// What is said of a guard that is not whole.
 pub fn beyond() -> String {
     format!("bytes were written beyond the end of the buffer (into the {GUARD_BYTES} behind it)")
@@ -309,10 +331,20 @@ pub fn slot_bytes(bytes: u64) -> u64 {
     bytes.next_multiple_of(ALIGN) + GUARD_BYTES
 }
 
+/// The buffer of a multi-receive, which is never empty.
+pub fn multi_bytes(round: &Round) -> u64 {
+    MULTI_MESSAGES * round.bytes.max(1)
+}
+
+/// What one rank needs for one direction of any of the rounds.
+pub fn memory_max(plan: &[Round], ranks: u32) -> u64 {
+    plan.iter().map(|round| memory_bytes(round, ranks)).max().unwrap_or(0)
+}
+
 /// What one rank needs at most for one direction of a round.
 fn memory_bytes(round: &Round, ranks: u32) -> u64 {
     let pairs = if round.shift.is_some() { 1 } else { u64::from(ranks) };
     let slots: u64 = (0..round.count).map(|_| slot_bytes(round.bytes)).sum();
-    let multi = if round.kind == Kind::MultiReceive { slot_bytes(MULTI_MESSAGES * round.bytes) } else { 0 };
+    let multi = if round.kind == Kind::MultiReceive { slot_bytes(multi_bytes(round)) } else { 0 };
     pairs * slots.max(multi) + slot_bytes(ALIGN)
 }

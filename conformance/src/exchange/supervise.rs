@@ -8,39 +8,59 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use rerail_core::ids::PeerId;
-use rerail_linux::bootstrap::server::{Exit as RankExit, LaunchEvent, OnFailure, Output, RankEnd, Report, Stream};
+use rerail_linux::bootstrap::server::{
+    Exit as RankExit, LaunchEvent, OnFailure, Output, RankEnd, Report, Stop, Stream,
+};
 use rerail_linux::settings::Settings;
 
 use super::limits;
 use super::plan::{Scope, plan};
 use super::word::{LISTENING, Word};
-use crate::cli::ExchangeArgs;
+use crate::cli::{ExchangeArgs, QUICK_BYTES_MAX};
 use crate::exit::{Exit, Failure};
-use crate::launch;
-use crate::output::{Progress, bad, good, write_stdout};
+use crate::launch::{self, Errors};
+use crate::output::{Progress, bad, bytes, good, write_stdout};
 
 /// Starts the ranks and waits for them.
 pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     if let Some(rank) = args.kill_rank.filter(|&rank| rank >= args.ranks) {
         return Err(Failure::usage(format!("--kill-rank {rank}: there are {} ranks", args.ranks)));
     }
+    if let Some(bytes_max) = args.max_bytes.filter(|&most| args.quick && most > QUICK_BYTES_MAX) {
+        return Err(Failure::usage(format!(
+            "--max-bytes {bytes_max}: --quick ends at {}; leave one of the two out",
+            bytes(QUICK_BYTES_MAX)
+        )));
+    }
+    limits::check_memory(args.ranks, args.bytes_max(), args.quick)?;
+    let launcher = launch::hosts(launch::self_again()?, args.ranks, args.hosts())?;
     let settings = Settings::from_env().map_err(Failure::usage)?;
     let rounds = plan(&Scope { ranks: args.ranks, bytes_max: args.bytes_max(), quick: args.quick });
-    limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts)?;
+    limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts())?;
+    if let Some(after) = args.after_round.filter(|&after| after as usize >= rounds.len()) {
+        return Err(Failure::usage(format!("--after-round {after}: there are {} rounds", rounds.len())));
+    }
     let before = leftovers();
-    let launcher = launch::hosts(launch::self_again()?, args.ranks, args.hosts)
-        .env(LISTENING, "1")
-        .on_failure(OnFailure::LetOthersFinish)
-        .output(Output::Lines)
-        .catch_signals(true);
-    let mut watch = Watch { progress: None, json: args.json, deaths: BTreeMap::new(), notices: Vec::new() };
+    let launcher =
+        launcher.env(LISTENING, "1").on_failure(OnFailure::LetOthersFinish).output(Output::Lines).catch_signals(true);
+    let mut watch = Watch {
+        progress: None,
+        json: args.json,
+        deaths: BTreeMap::new(),
+        notices: Vec::new(),
+        errors: Errors::new(),
+        written: Ok(()),
+    };
     let launch = launcher.spawn().map_err(Failure::usage)?;
     let report = launch.wait_with(|event| watch.take(event)).map_err(Failure::usage)?;
     if let Some(progress) = watch.progress.take() {
         progress.finish();
     }
+    if let Some(exit) = watch.errors.over(&report) {
+        return Ok(exit);
+    }
     match args.kill_rank {
-        None => Ok(judge(&report)),
+        None => watch.written.map(|()| launch::judge(&report)),
         Some(killed) => {
             let left: Vec<String> = leftovers().difference(&before).cloned().collect();
             Ok(judge_kill(args, &report, &watch, killed, &left))
@@ -56,6 +76,9 @@ struct Watch {
     deaths: BTreeMap<u32, Instant>,
     /// Who reported whose loss, when.
     notices: Vec<Notice>,
+    errors: Errors,
+    /// Whether the report could be written.
+    written: Result<(), Failure>,
 }
 
 struct Notice {
@@ -82,34 +105,24 @@ impl Watch {
                     if let Some(progress) = self.progress.take() {
                         progress.finish();
                     }
-                    let _ = write_stdout(&text);
+                    if self.written.is_ok() {
+                        self.written = write_stdout(&text);
+                    }
                 }
             },
-            LaunchEvent::Line { rank, stream: Stream::Err, text } => eprintln!("[{rank}] {text}"),
+            LaunchEvent::Line { rank, stream: Stream::Err, text } => self.errors.line(rank, &text),
             LaunchEvent::Exited(end) => {
                 self.deaths.insert(end.rank, Instant::now());
-                // Codes for lost peers follow from another rank's end, which is told.
-                if end.failed() && end.exit != RankExit::Code(Exit::PeerLost.code().into()) {
-                    eprintln!("{end}");
-                }
+                // Codes for lost peers follow from another rank's end, and failed checks stand in the report.
+                let reported = [Exit::PeerLost, Exit::Verification].map(|exit| RankExit::Code(exit.code().into()));
+                self.errors.ended(&end, reported.contains(&end.exit));
             }
             LaunchEvent::Strange { rank, why } => eprintln!("rank {rank}: {why}"),
+            LaunchEvent::Stopping(Stop::Signal(_)) => {}
             LaunchEvent::Stopping(why) => eprintln!("all ranks are told to end: {why}"),
             LaunchEvent::Joined { .. } | LaunchEvent::Finalized { .. } => {}
         }
     }
-}
-
-/// How the job ended: a failed verification counts more than a lost peer, which may follow from it.
-fn judge(report: &Report) -> Exit {
-    if report.success() {
-        return Exit::Ok;
-    }
-    let codes: Vec<i32> = report.ends.iter().map(|end| end.exit.code()).collect();
-    [Exit::Verification, Exit::Absent, Exit::Usage]
-        .into_iter()
-        .find(|exit| codes.contains(&exit.code().into()))
-        .unwrap_or(Exit::PeerLost)
 }
 
 fn judge_kill(args: &ExchangeArgs, report: &Report, watch: &Watch, killed: u32, left: &[String]) -> Exit {

@@ -49,6 +49,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
         return Ok(Exit::Ok);
     }
     if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
+        ends::check(&args.run.ways)?;
         return perf::supervise(args.path);
     }
     let (mut session, first) = ends::open(&args.run)?;

@@ -1,6 +1,7 @@
 //! Explanations as people and programs read them.
 
-use rerail_core::endpoint::{Explanation, Verdict, Way};
+use rerail_core::config::Multiplex;
+use rerail_core::endpoint::{Explanation, Share, Verdict, Way};
 use rerail_core::ids::RailId;
 use rerail_core::rail::RailKind;
 use rerail_core::time::Nanos;
@@ -8,7 +9,7 @@ use rerail_linux::driver::RailInfo;
 use rerail_linux::rail::RailCounters;
 use serde::Serialize;
 
-use crate::output::{Align, Table, bold, bytes, microseconds, rate};
+use crate::output::{Align, Table, bold, bytes, dim, microseconds, rate};
 use crate::perf::rails::{Health, RegisteredMemory, render_memory};
 
 /// A rail as it is at the moment.
@@ -46,6 +47,8 @@ pub struct Explained {
     finish_ns: Option<u64>,
     alone: Option<Alone>,
     cut_ns: Option<u64>,
+    /// Cut in the shares of the message before.
+    kept: bool,
     rails: Vec<Part>,
 }
 
@@ -64,7 +67,11 @@ struct Part {
     bytes: u64,
     backlog: u64,
     bytes_per_second: u64,
+    /// The same while other rails carry parts of the message.
+    together_bytes_per_second: u64,
     latency_ns: u64,
+    /// When its part would be delivered, from now; without a part, all of the message.
+    finish_ns: Option<u64>,
     /// What registering memory with it is expected to cost this side.
     registering_ns: u64,
     why: &'static str,
@@ -92,9 +99,11 @@ impl Explained {
             bytes: share.bytes,
             backlog: share.backlog,
             bytes_per_second: share.bytes_per_second,
+            together_bytes_per_second: share.together,
             latency_ns: share.latency.0,
+            finish_ns: share.finish.map(|finish| finish.0),
             registering_ns: share.registering.0,
-            why: why(share.verdict),
+            why: why(share, explanation, bytes),
             health: health(share.rail),
             memory: known.memory,
         };
@@ -110,7 +119,17 @@ impl Explained {
             finish_ns: explanation.finish.map(|finish| finish.0),
             alone: explanation.alone.map(|(rail, Nanos(finish_ns))| Alone { rail: rail.0, finish_ns }),
             cut_ns: explanation.cut.map(|cut| cut.0),
+            kept: explanation.kept,
             rails: others.map(part).collect(),
+        }
+    }
+
+    /// What chooses one rail: the rule for one rail, or that for parts, where it found that one is best.
+    fn chooser(&self) -> String {
+        match (self.striping, self.multiplex) {
+            (striping, multiplex) if striping == multiplex => striping.to_owned(),
+            (striping, _) if self.alone.is_some() => striping.to_owned(),
+            (_, multiplex) => multiplex.to_owned(),
         }
     }
 
@@ -122,9 +141,12 @@ impl Explained {
             "whole" if self.striping == "binding" => {
                 format!("{size}: announced, then whole, on the rail it is bound to")
             }
-            "whole" => format!("{size}: announced, then whole, on one rail ({}, {})", self.striping, self.multiplex),
+            "whole" => format!("{size}: announced, then whole, on one rail, which {} chooses", self.chooser()),
             _ if self.striping == "balanced" && self.finish_ns.is_none() => {
                 format!("{size}: announced, then in equal parts: balanced has not measured all rails yet")
+            }
+            _ if self.kept => {
+                format!("{size}: announced, then in parts, in the shares of the last message (new ones gain under 2 %)")
             }
             _ => format!("{size}: announced, then in parts, cut by {}", self.striping),
         };
@@ -138,19 +160,34 @@ impl Explained {
         if let Some(cut) = self.cut_ns {
             others.push(format!("the best cut {} us", microseconds(cut)));
         }
+        if let (Some(Alone { finish_ns: alone, .. }), Some(cut)) = (&self.alone, self.cut_ns) {
+            // In both directions: a cut that does not pay may even be later.
+            let gain = 100.0 * (*alone as f64 - cut as f64) / (*alone).max(1) as f64;
+            others.push(format!("a cut gains {gain:.1} %, and is taken from 3 % on"));
+        }
         if others.is_empty() { text } else { format!("{text} ({})", others.join(", ")) }
     }
 }
 
 /// Why a rail carries what it carries.
-fn why(verdict: Verdict) -> &'static str {
-    match verdict {
-        Verdict::Carries => "carries",
+fn why(share: &Share, explanation: &Explanation, bytes: u64) -> &'static str {
+    let by_time = explanation.multiplex == Multiplex::Balanced && share.finish.is_some();
+    match share.verdict {
+        Verdict::Carries => match explanation.way {
+            Way::Cut if explanation.kept => "carries the share that it had before",
+            Way::Cut if share.finish.is_some() => "carries what it delivers until all parts end",
+            Way::Cut => "carries a part",
+            _ if by_time && bytes <= 64 => "carries: no other rail is nearer",
+            _ if by_time => "carries: no other rail delivers sooner",
+            _ => "carries",
+        },
         Verdict::NotUp => "not connected to this peer",
         Verdict::NotEligible => "may not carry this class of messages",
         Verdict::NoRemoteAccess => "can't write or read the peer's memory as others can, or no room for its key",
         Verdict::NotUsed => "not among the rails that are used",
-        Verdict::AnotherRail => "another rail's turn, or another is sooner",
+        Verdict::AnotherRail if by_time && bytes <= 64 => "another rail is as near, or nearer (rates count above 64 B)",
+        Verdict::AnotherRail if by_time => "another rail delivers as soon, or sooner",
+        Verdict::AnotherRail => "another rail's turn",
         Verdict::PartTooSmall => "its part would be too small, or through too late",
         Verdict::RegistrationDoesNotPay => "its part would gain less than registering the memory costs",
         Verdict::CuttingDoesNotPay => "parts would gain too little against one rail alone",
@@ -165,9 +202,11 @@ pub fn render(explained: &[Explained]) -> String {
             ("bytes", Align::Right),
             ("share", Align::Right),
             ("backlog B", Align::Right),
-            ("believed MB/s", Align::Right),
+            ("MB/s alone", Align::Right),
+            ("beside others", Align::Right),
             ("latency us", Align::Right),
             ("registering us", Align::Right),
+            ("done us", Align::Right),
             ("why", Align::Left),
             ("health", Align::Left),
         ]);
@@ -179,8 +218,10 @@ pub fn render(explained: &[Explained]) -> String {
                 format!("{:.1} %", 100.0 * part.bytes as f64 / one.bytes.max(1) as f64),
                 part.backlog.to_string(),
                 known(part.bytes_per_second, rate(part.bytes_per_second as f64)),
+                known(part.together_bytes_per_second, rate(part.together_bytes_per_second as f64)),
                 known(part.latency_ns, microseconds(part.latency_ns)),
                 known(part.registering_ns, microseconds(part.registering_ns)),
+                part.finish_ns.map_or("-".to_owned(), microseconds),
                 part.why.to_owned(),
                 part.health.as_ref().map_or("-".to_owned(), Health::sentence),
             ]);
@@ -188,6 +229,10 @@ pub fn render(explained: &[Explained]) -> String {
         format!("{}\n{}", bold(&one.sentence()), table.render())
     };
     let mut all: Vec<_> = explained.iter().map(one).collect();
+    if explained.iter().any(|one| one.rails.iter().any(|part| part.finish_ns.is_some())) {
+        all.push(dim("Times and rates are what the transport has measured up to now. They differ \
+             from run to run as the machine's load does; where two ways are nearly as good, so does the choice."));
+    }
     // Of the rails, whatever the size.
     let rails = explained.first().into_iter().flat_map(|one| &one.rails);
     let memory = render_memory(rails.map(|part| (format!("{} {}", part.rail, part.name), part.memory.as_ref())));

@@ -56,9 +56,13 @@ impl Offer {
 
     /// Reads an offer and refuses what is out of bounds.
     pub fn parse(text: &[u8]) -> Result<Offer, String> {
-        let offer: Offer = serde_json::from_slice(text).map_err(|error| format!("the offer can't be read: {error}"))?;
+        let offer: Offer =
+            serde_json::from_slice(text).map_err(|_| "the sender's offer can't be read: it runs another version")?;
         if offer.version != VERSION {
-            return Err(format!("version {} of the exchange is not spoken here, only {VERSION}", offer.version));
+            return Err(format!(
+                "the sender offers version {} of the transfer, this receiver has {VERSION}",
+                offer.version
+            ));
         }
         let ring = offer.chunk_bytes.checked_mul(offer.depth);
         if !(1..=CHUNK_BYTES_MAX).contains(&offer.chunk_bytes)

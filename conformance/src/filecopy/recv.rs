@@ -12,7 +12,7 @@ use rerail_linux::bootstrap::pair::{Pair, PairKey, PairListener};
 use sha2::{Digest, Sha256};
 
 use super::offer::{Answer, Ending, Offer, sanitize};
-use super::target::{Target, place};
+use super::target::{Target, check, place};
 use super::{DATA, FAREWELL, PIECE_BYTES, Ring, Summary, carried, gone, hex, open, summary};
 use crate::cli::RecvArgs;
 use crate::exit::{Exit, Failure};
@@ -31,7 +31,9 @@ pub fn run(args: &RecvArgs) -> Result<Exit, Failure> {
         Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
         None => PairKey::generate().map_err(Failure::usage)?,
     };
-    let listener = PairListener::bind(&args.listen).map_err(Failure::usage)?;
+    check(&args.out, args.force).map_err(Failure::usage)?;
+    let bound = PairListener::bind(&args.listen);
+    let listener = bound.map_err(|error| Failure::usage(format!("--listen {}: {error}", args.listen)))?;
     let address = listener.local_addr().map_err(Failure::usage)?;
     eprintln!("listening on {address}");
     if args.key.is_none() {
@@ -141,7 +143,7 @@ impl Digest256 {
     fn take(&mut self, session: &mut Session, hearing: Hearing) -> Result<(), Failure> {
         let heard = session.hear_now(hearing)?.ok_or_else(|| gone(session, PEER, "waiting for the digest"))?;
         let ending: Ending = serde_json::from_slice(&heard)
-            .map_err(|error| Failure::verification(format!("the digest can't be read: {error}")))?;
+            .map_err(|_| Failure::verification("the sender's digest can't be read: it runs another version"))?;
         self.sent = Some(ending.sha256.map_err(|why| Failure::usage(format!("the sender gave up: {why}")))?);
         Ok(())
     }
@@ -187,9 +189,10 @@ impl Receiving {
             };
             let done = outcome.map_err(|_| gone(session, PEER, "receiving"))?;
             if (done.bytes, done.immediate) != (wanted, Some(number)) {
+                let which = done.immediate.map_or("without a number".to_owned(), |number| number.to_string());
                 return Err(Failure::verification(format!(
-                    "message {:?} of {} bytes came in place of message {number} of {wanted} bytes",
-                    done.immediate, done.bytes
+                    "message {which} of {} bytes came in place of message {number} of {wanted} bytes",
+                    done.bytes
                 )));
             }
             self.take(session, self.ring.seg(number, wanted))?;

@@ -88,7 +88,7 @@ fn answer(session: &Session, heard: Option<Vec<u8>>) -> Result<(), Failure> {
     match serde_json::from_slice(&heard) {
         Ok(Answer::Good) => Ok(()),
         Ok(Answer::Bad(why)) => Err(Failure::usage(format!("the receiver refused: {why}"))),
-        Err(error) => Err(Failure::verification(format!("the receiver's answer can't be read: {error}"))),
+        Err(_) => Err(Failure::verification("the receiver's answer can't be read: it runs another version")),
     }
 }
 

@@ -1,20 +1,26 @@
-//! The file being received: written under a temporary name beside its place, named only when it is whole.
+//! The file being received: written without a name, named only when it is whole.
 //!
-//! Invariants: nothing that exists is replaced unless that was asked for; a transfer that fails leaves nothing.
+//! Invariants: nothing that exists is replaced unless that was asked for; a transfer that fails leaves nothing, however its
+//! process ends. The file has no name while it is written (`O_TMPFILE`), so the kernel removes it with its process. Where
+//! the file system can't do that, it has a hidden name beside its place, which is removed on errors and on signals.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FallocateFlags, RenameFlags, fallocate, renameat_with};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, RenameFlags, fallocate, linkat, renameat_with};
 use rustix::io::Errno;
+
+use crate::interrupt;
 
 /// A file that is not whole yet.
 #[derive(Debug)]
 pub struct Target {
     file: File,
     place: PathBuf,
+    /// Its hidden name, if it has one.
     temporary: Option<PathBuf>,
     force: bool,
 }
@@ -24,26 +30,87 @@ pub fn place(out: &Path, name: &str) -> PathBuf {
     if out.is_dir() { out.join(name) } else { out.to_owned() }
 }
 
-impl Target {
-    /// Makes the temporary file and reserves its space.
-    pub fn create(place: PathBuf, bytes: u64, force: bool) -> Result<Target, String> {
-        if !force && place.symlink_metadata().is_ok() {
-            return Err(format!("{} exists: --force replaces it", place.display()));
+/// Looks whether a file can be written to `out`, before anybody sends one.
+pub fn check(out: &Path, force: bool) -> Result<(), String> {
+    let shown = out.display();
+    let folder = match std::fs::symlink_metadata(out) {
+        Ok(_) if out.is_dir() => out,
+        Ok(_) => {
+            exists(out, force)?;
+            folder_of(out)
         }
-        let name = place.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let temporary = place.with_file_name(format!(".{name}.{}.part", std::process::id()));
-        let failed = |doing: &str, error: io::Error| format!("{doing} {}: {error}", temporary.display());
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o666)
-            .open(&temporary)
-            .map_err(|error| failed("creating", error))?;
-        let target = Target { file, place, temporary: Some(temporary.clone()), force };
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(format!("--out {shown}: {error}")),
+        Err(_) if out.as_os_str().is_empty() => {
+            return Err("--out is empty: give the file to write, or a folder that exists".to_owned());
+        }
+        Err(_) if out.as_os_str().as_encoded_bytes().ends_with(b"/") => {
+            return Err(format!(
+                "--out {shown}: there is no such folder; make it first, or name a file without the last /"
+            ));
+        }
+        Err(_) => folder_of(out),
+    };
+    if !folder.is_dir() {
+        return Err(format!("--out {shown}: there is no folder {}", folder.display()));
+    }
+    // As the file would be made: rights alone don't say that a file system takes files.
+    let trial = folder.join("rerail");
+    if nameless(&trial).is_some() {
+        return Ok(());
+    }
+    let trial = hidden(&trial);
+    let made = OpenOptions::new().write(true).create_new(true).open(&trial);
+    made.map_err(|error| format!("--out {shown}: no file can be written in {}: {error}", folder.display()))?;
+    let _ = std::fs::remove_file(trial);
+    Ok(())
+}
+
+/// What may become of something that has the file's name.
+fn exists(place: &Path, force: bool) -> Result<(), String> {
+    let Ok(there) = place.symlink_metadata() else { return Ok(()) };
+    if there.is_dir() {
+        return Err(format!("{} is a folder, which a file does not replace", place.display()));
+    }
+    if !there.is_file() && !there.is_symlink() {
+        return Err(format!("{} is no regular file, which nothing replaces", place.display()));
+    }
+    if force { Ok(()) } else { Err(format!("{} exists: --force replaces it", place.display())) }
+}
+
+fn folder_of(place: &Path) -> &Path {
+    match place.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// A file of a process by its descriptor, which is how one without a name is given one.
+fn by_descriptor(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+impl Target {
+    /// Makes the file and reserves its space.
+    pub fn create(place: PathBuf, bytes: u64, force: bool) -> Result<Target, String> {
+        exists(&place, force)?;
+        let target = match nameless(&place) {
+            Some(file) => Target { file, place, temporary: None, force },
+            None => {
+                let temporary = hidden(&place);
+                // Before it is there: a signal in between finds nothing, which is no harm.
+                interrupt::remove_at_end(&temporary);
+                let made = OpenOptions::new().write(true).create_new(true).mode(0o666).open(&temporary);
+                let file = made.map_err(|error| {
+                    interrupt::done_with(&temporary);
+                    format!("creating {}: {error}", temporary.display())
+                })?;
+                Target { file, place, temporary: Some(temporary), force }
+            }
+        };
         match fallocate(&target.file, FallocateFlags::KEEP_SIZE, 0, bytes) {
             // Not every file system can; then a full disk shows while writing.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(target),
-            Err(errno) => Err(failed(&format!("reserving {bytes} bytes for"), errno.into())),
+            Err(errno) => Err(format!("reserving {bytes} bytes for {}: {errno}", target.place.display())),
         }
     }
 
@@ -62,29 +129,60 @@ impl Target {
         let place = std::mem::take(&mut self.place);
         let failed = |doing: &str, error: io::Error| format!("{doing} {}: {error}", place.display());
         self.file.sync_all().map_err(|error| failed("writing", error))?;
-        let Some(temporary) = &self.temporary else { return Ok(place) };
-        let named = if self.force {
-            std::fs::rename(temporary, &place)
-        } else {
-            match renameat_with(CWD, temporary, CWD, &place, RenameFlags::NOREPLACE) {
-                // Not every file system can. A hard link does not replace anything either.
-                Err(Errno::INVAL | Errno::NOSYS) => {
-                    std::fs::hard_link(temporary, &place).and_then(|()| std::fs::remove_file(temporary))
-                }
-                result => result.map_err(io::Error::from),
-            }
-        };
-        named.map_err(|error| failed("naming", error))?;
-        self.temporary = None;
+        self.name(&place).map_err(|error| failed("naming", error))?;
         Ok(place)
     }
+
+    fn name(&mut self, place: &Path) -> io::Result<()> {
+        if self.temporary.is_none() {
+            let link = |to: &Path| linkat(CWD, by_descriptor(&self.file), CWD, to, AtFlags::SYMLINK_FOLLOW);
+            match link(place) {
+                Err(Errno::EXIST) if self.force => {}
+                result => return Ok(result?),
+            }
+            // A link replaces nothing: it needs a name to be moved from.
+            let temporary = hidden(place);
+            interrupt::remove_at_end(&temporary);
+            link(&temporary)?;
+            self.temporary = Some(temporary);
+        }
+        let Some(temporary) = &self.temporary else { return Ok(()) };
+        if self.force {
+            std::fs::rename(temporary, place)?;
+        } else {
+            match renameat_with(CWD, temporary, CWD, place, RenameFlags::NOREPLACE) {
+                // Not every file system can. A hard link does not replace anything either.
+                Err(Errno::INVAL | Errno::NOSYS) => {
+                    std::fs::hard_link(temporary, place).and_then(|()| std::fs::remove_file(temporary))?;
+                }
+                result => result?,
+            }
+        }
+        interrupt::done_with(temporary);
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+/// A file without a name in the folder of `place`; `None`: the file system has none, or it could not be given a name later.
+fn nameless(place: &Path) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).mode(0o666).custom_flags(libc::O_TMPFILE);
+    options.open(folder_of(place)).ok().filter(|file| by_descriptor(file).exists())
+}
+
+/// A name beside the place that no listing shows.
+fn hidden(place: &Path) -> PathBuf {
+    let name = place.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    place.with_file_name(format!(".{name}.{}.part", std::process::id()))
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
         if let Some(temporary) = self.temporary.take() {
             // What can't be removed can't be helped here; the transfer's own error is reported.
-            let _ = std::fs::remove_file(temporary);
+            let _ = std::fs::remove_file(&temporary);
+            interrupt::done_with(&temporary);
         }
     }
 }
@@ -126,6 +224,44 @@ mod tests {
         target.write(b"he").unwrap();
         drop(target);
         assert_eq!(folder.names(), ["a"]);
+    }
+
+    /// Whatever ends the process, even SIGKILL.
+    #[test]
+    fn a_file_that_is_not_whole_has_no_name() {
+        let folder = Folder::new("nameless");
+        let mut target = Target::create(place(&folder.0, "a"), 1 << 20, false).unwrap();
+        target.write(b"hello").unwrap();
+        if target.temporary.is_none() {
+            assert_eq!(folder.names(), [""; 0]);
+        }
+        // Where the file system can't do that.
+        drop(target);
+        let hidden = hidden(&folder.0.join("b"));
+        let file = File::create_new(&hidden).unwrap();
+        let named = Target { file, place: folder.0.join("b"), temporary: Some(hidden), force: false };
+        assert_eq!(folder.names().len(), 1);
+        assert_eq!(named.keep().unwrap(), folder.0.join("b"));
+        assert_eq!(folder.names(), ["b"]);
+    }
+
+    #[test]
+    fn a_place_that_can_not_be_written_is_found_before_anything_is_sent() {
+        let folder = Folder::new("check");
+        let file = folder.0.join("a");
+        std::fs::write(&file, b"old").unwrap();
+        let told = |out: &str, force| check(&folder.0.join(out), force).err().unwrap_or_default();
+        assert_eq!(check(&folder.0, false), Ok(()));
+        assert_eq!(told("new", false), "");
+        assert!(told("nope/", false).contains("nope/: there is no such folder"));
+        assert!(told("nope/new", false).contains("there is no folder"));
+        assert!(told("a/", false).contains("Not a directory"));
+        assert!(told("a", false).contains("a exists: --force replaces it"));
+        assert_eq!(told("a", true), "");
+        assert!(check(Path::new("/dev/null"), true).unwrap_err().contains("no regular file"));
+        assert!(check(Path::new(""), true).is_err());
+        assert!(check(Path::new("/proc"), true).unwrap_err().contains("no file can be written in /proc"));
+        assert_eq!(check(Path::new("new-file-here"), true), Ok(()));
     }
 
     #[test]

@@ -61,6 +61,11 @@ pub fn look() -> Machine {
     }
 }
 
+/// Memory that can be had without swapping, in bytes; `None`: the kernel does not say.
+pub fn memory_available() -> Option<u64> {
+    Some(memory("MemAvailable:")).filter(|&bytes| bytes > 0)
+}
+
 /// Processors from the kernel's list (`0-3,8`).
 fn online() -> u64 {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();

@@ -7,7 +7,7 @@ mod table;
 mod units;
 
 pub use progress::Progress;
-pub use style::{bad, bold, dim, good};
+pub use style::{COLOUR, bad, bold, dim, good};
 pub use table::{Align, Table};
 pub use units::{bytes, microseconds, parse_bytes, rate};
 
@@ -25,6 +25,18 @@ pub fn json_line(value: &impl serde::Serialize) -> Result<(), Failure> {
     write_stdout(&text)
 }
 
+/// What is wrong with a text that should be JSON of a known kind, for people.
+pub fn json_fault(error: &serde_json::Error) -> String {
+    use serde_json::error::Category;
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        Category::Eof if (line, column) == (1, 0) => "it is empty".to_owned(),
+        Category::Eof => format!("it is cut off (line {line}, column {column})"),
+        Category::Syntax => format!("it is not JSON (line {line}, column {column})"),
+        Category::Data | Category::Io => format!("it is JSON of another kind (line {line}, column {column})"),
+    }
+}
+
 /// Prints a text and a newline on standard output. A reader that went away (`rerail info | head`) is no failure.
 pub fn write_stdout(text: &str) -> Result<(), Failure> {
     use std::io::Write;
@@ -34,5 +46,19 @@ pub fn write_stdout(text: &str) -> Result<(), Failure> {
             Err(Failure::usage(format!("standard output: {error}")))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_of_another_kind_is_told_without_words_of_the_parser() {
+        let told = |text: &str| json_fault(&serde_json::from_str::<Vec<u32>>(text).unwrap_err());
+        assert_eq!(told(""), "it is empty");
+        assert_eq!(told("[1,"), "it is cut off (line 1, column 3)");
+        assert_eq!(told("path  messages"), "it is not JSON (line 1, column 1)");
+        assert_eq!(told("{}"), "it is JSON of another kind (line 1, column 0)");
     }
 }

@@ -1,11 +1,15 @@
-//! Colour, on a terminal and without `NO_COLOR` only.
+//! Colour, on a terminal and without `NO_COLOR` only; ranks are told by their launcher, whose standard output theirs becomes.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
 
+/// Set by a launcher on a terminal for its ranks.
+pub const COLOUR: &str = "RERAIL_LAUNCHER_COLOUR";
+
 fn coloured() -> bool {
     static COLOURED: OnceLock<bool> = OnceLock::new();
-    *COLOURED.get_or_init(|| std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+    let is_set = |name| std::env::var_os(name).is_some();
+    *COLOURED.get_or_init(|| (std::io::stdout().is_terminal() || is_set(COLOUR)) && !is_set("NO_COLOR"))
 }
 
 fn paint(code: &str, text: &str) -> String {

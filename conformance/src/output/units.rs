@@ -27,6 +27,9 @@ pub fn microseconds(ns: u64) -> String {
     format!("{}.{:02}", ns / 1000, ns % 1000 / 10)
 }
 
+/// No size is larger: no machine has memory for such messages, and sums of them stay far from 64 bits.
+const BYTES_MAX: u64 = 1 << 40;
+
 /// Reads a size: digits and one of `K`, `M`, `G` (binary; `KiB` and the like too) or nothing.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -37,8 +40,12 @@ pub fn parse_bytes(text: &str) -> Result<u64, String> {
         "g" | "gib" => 30,
         _ => return Err(format!("'{text}' is no size: digits, then K, M or G (binary), or nothing")),
     };
-    let count: u64 = digits.parse().map_err(|_| format!("'{text}' is no size: it must start with digits"))?;
-    count.checked_mul(1 << shift).ok_or_else(|| format!("'{text}' exceeds 64 bits"))
+    if digits.is_empty() || digits.contains(|c: char| !c.is_ascii_digit()) {
+        return Err(format!("'{text}' is no size: digits, then K, M or G (binary), or nothing"));
+    }
+    let count: u64 = digits.parse().unwrap_or(u64::MAX);
+    let size = count.checked_mul(1 << shift).filter(|&size| size <= BYTES_MAX);
+    size.ok_or_else(|| format!("'{text}' is more than {}", bytes(BYTES_MAX)))
 }
 
 #[cfg(test)]
@@ -56,7 +63,10 @@ mod tests {
         assert!(parse_bytes("K").is_err());
         assert!(parse_bytes("8T").is_err());
         assert!(parse_bytes("-1").is_err());
-        assert!(parse_bytes("99999999999G").is_err());
+        assert_eq!(parse_bytes("1024G"), Ok(1 << 40));
+        for large in ["1025G", "99999999999G", "99999999999999999999999"] {
+            assert_eq!(parse_bytes(large), Err(format!("'{large}' is more than 1024 GiB")));
+        }
     }
 
     #[test]

@@ -85,7 +85,8 @@ pub fn open(run: &RunArgs) -> Result<(Session, u32), Failure> {
     }
     let boot: Box<dyn Bootstrap> = match (&ends.listen, &ends.connect) {
         (Some(address), _) => {
-            let listener = PairListener::bind(address).map_err(Failure::usage)?;
+            let bound = PairListener::bind(address);
+            let listener = bound.map_err(|error| Failure::usage(format!("--listen {address}: {error}")))?;
             let here = listener.local_addr().map_err(Failure::usage)?;
             let key = match &ends.key {
                 Some(text) => PairKey::from_hex(text).map_err(Failure::usage)?,
@@ -115,9 +116,15 @@ pub fn agree<T: Serialize + DeserializeOwned>(session: &mut Session, plan: &mut 
         return Ok(session.tell(0, &serde_json::to_vec(plan).unwrap_or_default())?);
     }
     let heard = session.hear(1)?.ok_or_else(|| Failure::peer_lost("the other side left before it said what to do"))?;
-    *plan = serde_json::from_slice(&heard)
-        .map_err(|error| Failure::usage(format!("what the other side wants can't be read: {error}")))?;
+    *plan = serde_json::from_slice(&heard).map_err(|_| {
+        Failure::usage("what the other side asks for can't be read: it runs another command or version")
+    })?;
     Ok(())
+}
+
+/// Whether the settings of the environment and of the command line are right, before ranks are started with them.
+pub fn check(ways: &WaysArgs) -> Result<(), Failure> {
+    settings(ways).map(drop)
 }
 
 /// The settings of the environment with what the command line says of rails.

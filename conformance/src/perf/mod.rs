@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use rerail_core::endpoint::Window;
 use rerail_core::mem::Seg;
-use rerail_linux::bootstrap::server::{LaunchEvent, OnFailure};
+use rerail_linux::bootstrap::server::OnFailure;
 
 use crate::cli::{Measure, Operation, PathChoice, PerfArgs};
 use crate::exchange::{describe, pattern};
@@ -80,6 +80,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         return baseline::run(args);
     }
     if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
+        ends::check(&args.run.ways)?;
         return supervise(args.path);
     }
     let mut args = args.clone();
@@ -135,18 +136,11 @@ pub fn supervise(path: PathChoice) -> Result<Exit, Failure> {
         PathChoice::Shm => 1,
         PathChoice::Tcp | PathChoice::Verbs => 2,
     };
-    let mut launcher = launch::hosts(launch::self_again()?, 2, hosts);
+    let mut launcher = launch::hosts(launch::self_again()?, 2, hosts)?;
     if path == PathChoice::Verbs {
         launcher = launcher.env("RERAIL_RAILS", "verbs");
     }
-    let launch = launcher.on_failure(OnFailure::LetOthersFinish).catch_signals(true).spawn().map_err(Failure::usage)?;
-    let report = launch.wait_with(|event| match event {
-        LaunchEvent::Exited(end) if end.failed() => eprintln!("{end}"),
-        _ => {}
-    });
-    let report = report.map_err(Failure::usage)?;
-    let exits = [Exit::Ok, Exit::Verification, Exit::Usage, Exit::PeerLost, Exit::Absent];
-    Ok(exits.into_iter().find(|exit| i32::from(exit.code()) == report.exit_code()).unwrap_or(Exit::PeerLost))
+    launch::supervise(launcher.on_failure(OnFailure::LetOthersFinish))
 }
 
 fn sizes(args: &PerfArgs) -> Vec<u64> {

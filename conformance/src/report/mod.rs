@@ -16,6 +16,7 @@ use serde::Serialize;
 
 use crate::cli::ReportArgs;
 use crate::exit::{Exit, Failure};
+use crate::interrupt;
 use crate::output::{Align, Progress, Table, bad, bold, good, json, write_stdout};
 use words::{expected, number, quantity};
 
@@ -68,7 +69,7 @@ fn run_of(args: &ReportArgs, sets: &[Set]) -> Result<Exit, Failure> {
     progress.finish();
 
     let page = page::render(&chapters).map_err(Failure::verification)?;
-    std::fs::write(&file, page).map_err(|error| refused(&file, &error))?;
+    write(&file, &page)?;
     let claims = || chapters.iter().flat_map(|chapter| &chapter.figures).flat_map(|figure| &figure.claims);
     let failed = claims().filter(|claim| !claim.holds()).count();
     match args.json {
@@ -89,8 +90,31 @@ fn threads(args: &ReportArgs) -> NonZero<usize> {
 fn make(folder: &Path) -> Result<PathBuf, Failure> {
     let file = folder.join("index.html");
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;
-    std::fs::File::options().append(true).create(true).open(&file).map_err(|error| refused(&file, &error))?;
+    let temporary = beside(&file);
+    std::fs::write(&temporary, "").map_err(|error| refused(&file, &error))?;
+    let _ = std::fs::remove_file(temporary);
+    if file.is_dir() {
+        return Err(refused(&file, &std::io::ErrorKind::IsADirectory.into()));
+    }
     Ok(file)
+}
+
+/// Writes the page as a whole: one that is there stays until the new one is complete.
+fn write(file: &Path, page: &str) -> Result<(), Failure> {
+    let temporary = beside(file);
+    interrupt::remove_at_end(&temporary);
+    let written = std::fs::write(&temporary, page).and_then(|()| std::fs::rename(&temporary, file));
+    let written = written.map_err(|error| refused(file, &error));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    interrupt::done_with(&temporary);
+    written
+}
+
+/// Where the page is put together.
+fn beside(file: &Path) -> PathBuf {
+    file.with_file_name(format!(".index.html.{}.part", std::process::id()))
 }
 
 fn refused(path: &Path, error: &std::io::Error) -> Failure {
@@ -129,6 +153,18 @@ fn render(chapters: &[Chapter], file: &Path, claims: usize, failed: usize) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An interrupted report leaves the page as it was: none, or the one before.
+    #[test]
+    fn a_page_is_written_when_it_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = make(&folder.path().join("new")).unwrap();
+        assert!(!file.exists());
+        assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 0);
+        write(&file, "page").unwrap();
+        assert_eq!(std::fs::read_to_string(make(&folder.path().join("new")).unwrap()).unwrap(), "page");
+        assert_eq!(std::fs::read_dir(folder.path().join("new")).unwrap().count(), 1);
+    }
 
     /// Before anything is run.
     #[test]

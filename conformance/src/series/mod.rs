@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::cli::SeriesArgs;
 use crate::exit::{Exit, Failure};
-use crate::output::{Align, Table, bad, good, json, write_stdout};
+use crate::output::{Align, Table, bad, good, json, json_fault, write_stdout};
 use crate::perf::steady::Steady;
 use crate::report::plot;
 
@@ -70,7 +70,8 @@ pub fn run(args: &SeriesArgs) -> Result<Exit, Failure> {
 fn read(file: &Path) -> Result<(String, Steady), Failure> {
     let failed = |why: String| Failure::usage(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file).map_err(|error| failed(error.to_string()))?;
-    let run = serde_json::from_str(&text).map_err(|error| failed(format!("no result of perf --seconds: {error}")))?;
+    let fault = |error| failed(format!("not what `rerail perf --seconds ... --json` prints: {}", json_fault(&error)));
+    let run = serde_json::from_str(&text).map_err(fault)?;
     Ok((file.file_stem().unwrap_or_default().to_string_lossy().into_owned(), run))
 }
 

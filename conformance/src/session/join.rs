@@ -1,6 +1,7 @@
 //! Joining a job: who is who over the bootstrap's board, then the transport.
 
 use std::io::ErrorKind;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,8 @@ const PERSON_KEY: &str = "person";
 
 /// How long a process is waited for that does not listen yet.
 const DIAL: Duration = Duration::from_secs(5);
+/// Somebody who waits is told so that often.
+const SIGN: Duration = Duration::from_secs(3);
 /// Between two attempts.
 const AGAIN: Duration = Duration::from_millis(100);
 /// How long each step of joining may take.
@@ -27,7 +30,7 @@ pub fn start(settings: Settings, mut boot: Box<dyn Bootstrap>, stall: Duration) 
     // Before the transport starts, so that even a rank that is lost at its first word has a name.
     let people = introduce(&mut *boot, settings.host_id.clone())
         .map_err(|error| Failure::usage(format!("the job could not be joined: {error}")))?;
-    let transport = Transport::start(Options { settings }, boot).map_err(Failure::usage)?;
+    let transport = Transport::start(Options { settings }, boot)?;
     Ok(Session::new(transport, people, stall))
 }
 
@@ -37,7 +40,25 @@ pub fn dial(to: &str, key: &PairKey) -> Result<Pair, Failure> {
         BootError::Io { source, .. } => source.kind(),
         _ => ErrorKind::Other,
     };
-    patiently(|| Pair::dial(to, key, STEP_MAX), kind).map_err(|error| Failure::usage(format!("{to}: {error}")))
+    let dialled = while_telling(to, || patiently(|| Pair::dial(to, key, STEP_MAX), kind));
+    dialled.map_err(|error| Failure::usage(format!("{to}: {error}")))
+}
+
+/// Does what may take long, and says so on standard error where it does.
+fn while_telling<T>(to: &str, wait: impl FnOnce() -> T) -> T {
+    let (over, is_over) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let start = Instant::now();
+            while let Err(RecvTimeoutError::Timeout) = is_over.recv_timeout(SIGN) {
+                let (since, most) = (start.elapsed().as_secs(), (DIAL + STEP_MAX).as_secs());
+                eprintln!("rerail: {to}: no rerail answers there yet ({since} s, {most} s at most)");
+            }
+        });
+        let result = wait();
+        drop(over);
+        result
+    })
 }
 
 /// Tries to connect again and again as long as the connection is refused, for a while; then as the last try ended.

@@ -78,19 +78,20 @@ impl Hasher for CookieHasher {
 /// Outcomes of one request, in order. Nearly all have one, for which nothing is allocated.
 #[derive(Default)]
 struct Outcomes {
-    first: Option<Outcome>,
-    later: VecDeque<Outcome>,
+    /// Each with its number in a multi-receive.
+    first: Option<(u32, Outcome)>,
+    later: VecDeque<(u32, Outcome)>,
 }
 
 impl Outcomes {
-    fn push(&mut self, outcome: Outcome) {
+    fn push(&mut self, index: u32, outcome: Outcome) {
         match self.first {
-            None if self.later.is_empty() => self.first = Some(outcome),
-            _ => self.later.push_back(outcome),
+            None if self.later.is_empty() => self.first = Some((index, outcome)),
+            _ => self.later.push_back((index, outcome)),
         }
     }
 
-    fn pop(&mut self) -> Option<Outcome> {
+    fn pop(&mut self) -> Option<(u32, Outcome)> {
         self.first.take().or_else(|| self.later.pop_front())
     }
 
@@ -428,14 +429,14 @@ impl Session {
                         Some(&why) => OpError::PeerLost { peer, why },
                         None => OpError::PeerClosed { peer },
                     };
-                    self.outcomes.entry(cookie).or_default().push(Err(outcome));
+                    self.outcomes.entry(cookie).or_default().push(0, Err(outcome));
                     return Ok(Ticket { cookie, operation: None });
                 }
                 Err(RequestError::Submit(SubmitError::UnknownMessage)) if peer.is_some() => {
                     // A claimed message goes with its peer.
                     self.drain();
                     let peer = peer.unwrap_or_default();
-                    self.outcomes.entry(cookie).or_default().push(Err(OpError::PeerClosed { peer }));
+                    self.outcomes.entry(cookie).or_default().push(0, Err(OpError::PeerClosed { peer }));
                     return Ok(Ticket { cookie, operation: None });
                 }
                 Err(error) => return Err(SessionError::Request(error)),
@@ -447,10 +448,15 @@ impl Session {
 
     /// The outcome of a request, waited for.
     pub fn wait(&mut self, ticket: Ticket) -> Result<Outcome, SessionError> {
+        Ok(self.wait_part(ticket)?.1)
+    }
+
+    /// The next outcome of a multi-receive, waited for, with the message's number in its buffer.
+    pub fn wait_part(&mut self, ticket: Ticket) -> Result<(u32, Outcome), SessionError> {
         self.touch();
         loop {
-            if let Some(outcome) = self.take(&ticket) {
-                return Ok(outcome);
+            if let Some(part) = self.take_part(&ticket) {
+                return Ok(part);
             }
             self.step()?;
         }
@@ -458,6 +464,10 @@ impl Session {
 
     /// The next outcome of a request, if it is there. A multi-receive has one per message.
     pub fn take(&mut self, ticket: &Ticket) -> Option<Outcome> {
+        Some(self.take_part(ticket)?.1)
+    }
+
+    fn take_part(&mut self, ticket: &Ticket) -> Option<(u32, Outcome)> {
         let outcomes = self.outcomes.get_mut(&ticket.cookie)?;
         let outcome = outcomes.pop();
         if outcomes.is_empty() {
@@ -543,7 +553,7 @@ impl Session {
                         self.streams.remove(&cookie);
                     }
                     if known {
-                        self.outcomes.entry(cookie).or_default().push(completion.result);
+                        self.outcomes.entry(cookie).or_default().push(completion.index, completion.result);
                     } else {
                         self.repeated += 1;
                     }

@@ -30,6 +30,10 @@ pub fn run(args: &LabArgs) -> Result<ExitCode, Failure> {
     if let Some(seed) = args.case {
         return tell(seed, args);
     }
+    if args.from.checked_add(args.seeds - 1).is_none() {
+        let (from, seeds) = (args.from, args.seeds);
+        return Err(Failure::usage(format!("--from {from} --seeds {seeds}: the last seed there is is {}", u64::MAX)));
+    }
     let started = Instant::now();
     let progress = Progress::steps(!args.json, args.seeds, "sets of rails");
     let ask = Ask { from: args.from, seeds: args.seeds, threads: threads(args) };
@@ -153,20 +157,53 @@ fn render(report: &Report, most: usize, seconds: f64) -> String {
     text += &format!(
         "\none of them in full: rerail lab --case SEED\n{}",
         match report.holds() {
-            true => good("all that is demanded holds"),
-            false => bad("not all that is demanded holds"),
+            true => good("every demand is met"),
+            false => unmet(report).join("\n"),
         }
     );
     text
 }
 
+/// The demands that are not met, each with how far it is from that.
+fn unmet(report: &Report) -> Vec<String> {
+    let line = |demand: Demand| {
+        let shares = report.shares(demand, |_| true);
+        let Shares { cases, met, .. } = shares;
+        let text = format!(
+            "not met: {:.1} % of the {} in {:.0} % of the cases; it is reached in {met} of {cases} ({:.1} %)",
+            demand.least() * 100.0,
+            demand.name(),
+            demand.share() * 100.0,
+            shares.share() * 100.0
+        );
+        (!shares.holds()).then(|| bad(&text))
+    };
+    Demand::ALL.into_iter().filter_map(line).collect()
+}
+
+/// What of a case's demands is not met.
+fn missed(outcome: &Outcome) -> Vec<String> {
+    let line = |demand: Demand| {
+        let reached = outcome.reached(demand).filter(|_| !outcome.meets(demand))?;
+        let (best, _) = outcome.best(demand)?;
+        let (bytes, pattern, name) = (outcome.bytes, outcome.pattern.name(), demand.name());
+        let least = demand.least() * 100.0;
+        let who = if best == name { String::new() } else { format!(" ({best})") };
+        Some(bad(&format!(
+            "not met: {bytes} B, {pattern}: {:.1} % of the {name}{who}, demanded are {least:.1} %",
+            reached * 100.0
+        )))
+    };
+    Demand::ALL.into_iter().filter_map(line).collect()
+}
+
 /// One seed's cases, in full.
 fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
-    let mut holds = true;
+    let mut wrong = Vec::new();
     let mut outcomes = Vec::new();
     for case in lab::cases(seed).iter().filter(|case| args.bytes.is_none_or(|bytes| bytes == case.bytes)) {
         let outcome = lab::outcome(case).map_err(Failure::verification)?;
-        holds &= Demand::ALL.iter().all(|&demand| outcome.meets(demand));
+        wrong.extend(missed(&outcome));
         if !args.json {
             let played = lab::play(case, Contender::Policy(Policy::Balanced)).map_err(Failure::verification)?;
             let optimum = lab::optimum(case);
@@ -178,10 +215,16 @@ fn tell(seed: u64, args: &LabArgs) -> Result<ExitCode, Failure> {
         }
         outcomes.push(outcome);
     }
-    if args.json {
-        json(&outcomes)?;
+    if args.bytes.is_some() && outcomes.is_empty() {
+        let sizes: Vec<String> = lab::cases(seed).iter().map(|case| case.bytes.to_string()).collect();
+        return Err(Failure::usage(format!("--bytes: seed {seed} has messages of {} bytes only", sizes.join(", "))));
     }
-    Ok(if holds { Exit::Ok } else { Exit::Verification }.into())
+    match args.json {
+        true => json(&outcomes)?,
+        false if wrong.is_empty() => write_stdout(&good("every demand is met"))?,
+        false => write_stdout(&wrong.join("\n"))?,
+    }
+    Ok(if wrong.is_empty() { Exit::Ok } else { Exit::Verification }.into())
 }
 
 /// What rails got of the last message, and when.

@@ -54,7 +54,7 @@ impl Load {
 
 impl Endpoint<'_> {
     /// What is believed of a rail at the moment, for the planner.
-    fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
+    pub(super) fn state_of(&self, now: Time, channel: u32, load: Load, rail: RailId) -> RailState {
         let path = &self.t.subs[self.t.sub_index(channel, rail)].path;
         let state = self.idle_state_of(channel, load, rail);
         RailState { backlog_bytes: path.remaining(now, state.rate) + path.planned, ..state }
@@ -73,6 +73,11 @@ impl Endpoint<'_> {
             chunk_ns: CHUNK_NS,
             chunk_bytes_min: self.part_bytes_min(channel, rail) as u32,
         }
+    }
+
+    /// What a rail is believed to move while others carry parts of the same message.
+    pub(super) fn together_rate(&self, channel: u32, rail: RailId) -> Rate {
+        together(self.believed_rate(channel, rail), self.t.subs[self.t.sub_index(channel, rail)].path.lacks)
     }
 
     /// Plans a message over rails of a mask (P-8). `false`: not enough is known.

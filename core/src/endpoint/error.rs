@@ -94,7 +94,7 @@ pub enum SubmitError {
     UnknownCounter(CounterId),
     /// The claimed message is gone (received already, or its peer is lost).
     UnknownMessage,
-    /// A multi-receive needs exactly one segment and a minimum above zero.
+    /// A multi-receive needs exactly one segment, and a minimum from 1 to its length.
     BadMulti,
     /// Operation and type of an atomic don't go together, or the offset is not aligned for the type.
     BadAtomic,

@@ -40,6 +40,12 @@ pub struct Completion {
     /// Nothing more will be told of the request: its memory is the caller's again. `false` only for messages of a
     /// multi-receive that goes on.
     pub last: bool,
+    /// Multi-receive: the message's number among those of its buffer, from 0 on, in the order of matching (M-9).
+    /// Messages complete in any order; this number restores the order in which a peer sent them, where
+    /// [`Done::offset`] does not, as messages of 0 bytes share it. No number is left out: messages that failed have one,
+    /// and where a buffer is released without a message, that event has the count of its messages. It is counted modulo
+    /// 2^32. All other requests: 0.
+    pub index: u32,
 }
 
 /// What a request that ended well came to.
@@ -55,7 +61,7 @@ pub struct Done {
     pub immediate: Option<u64>,
     /// Value before an atomic, in the low bytes.
     pub old: u64,
-    /// Multi-receive: where in the buffer the message starts.
+    /// Multi-receive: where in the buffer the message starts. Their order: [`Completion::index`].
     pub offset: u64,
     /// Multi-receive: this was the last message, the buffer is the caller's again.
     pub released: bool,

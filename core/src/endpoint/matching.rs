@@ -1,4 +1,4 @@
-//! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8), messages that
+//! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8, M-9), messages that
 //! wait in blocks (M-5).
 
 use super::channel::PlaceTo;
@@ -53,6 +53,7 @@ impl Endpoint<'_> {
             len: taken,
             notify: parent.notify,
             cookie: parent.cookie,
+            index: parent.index,
             ..Op::new(OpKind::Part)
         });
         let mut seg = self.t.op_segments(op).first().copied().unwrap_or_default();
@@ -60,6 +61,7 @@ impl Endpoint<'_> {
         self.t.set_segments(part, &[seg]);
         let parent = self.t.ops.at_mut(op);
         parent.children += 1;
+        parent.index = parent.index.wrapping_add(1);
         parent.cursor += taken;
         if parent.len - parent.cursor < parent.multi_min {
             self.close_multi(op);

@@ -205,6 +205,8 @@ pub(crate) struct Op {
     /// Parts: the multi-receive.
     pub parent: u32,
     pub children: u32,
+    /// Multi-receive: messages taken so far, modulo 2^32. Part: its number among them (M-9).
+    pub index: u32,
     /// Multi-receive: takes no more messages.
     pub closing: bool,
     /// Pieces of local memory.

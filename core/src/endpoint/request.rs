@@ -81,7 +81,8 @@ pub struct Recv<'a> {
     /// Where the payload goes, in pieces: at most `segments_max`.
     pub segments: &'a [Seg],
     /// `Some(n)`: the buffer (one segment) takes message after message, back to back, until fewer than `n` bytes are
-    /// free; each message makes an event of its own, the last event says that the buffer is released.
+    /// free; each message makes an event of its own, the last event says that the buffer is released. Events come as
+    /// messages are complete; [`Completion::index`](super::Completion::index) gives the order in which they were matched.
     pub multi: Option<u64>,
     /// How completion is told.
     pub notify: Notify,

@@ -350,7 +350,7 @@ impl Endpoint<'_> {
                 released,
             }),
         };
-        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last }))
+        Some(Event::Completed(Completion { operation, cookie: slot.cookie, result, last, index: slot.index }))
     }
 
     /// A message in a multi-receive is told; says whether its buffer is released with it.

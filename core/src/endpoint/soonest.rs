@@ -79,7 +79,7 @@ impl Endpoint<'_> {
 
     /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each small packet
     /// and rail: it reckons with what [`Endpoint::learn_way`] has left in the path, and divides nothing.
-    fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
+    pub(super) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
         let &Choice { now, channel, class, bytes, .. } = choice;
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         let path = &sub.path;

@@ -48,6 +48,16 @@ pub enum StartError {
     Wait(WaitError),
 }
 
+impl StartError {
+    /// Whether the settings ask for a rail that this machine does not have: there is no such device, interface or library.
+    pub fn is_absent(&self) -> bool {
+        match self {
+            StartError::Rail { why, .. } => super::verbs::is_absent(&**why) || super::rails::is_absent(&**why),
+            _ => false,
+        }
+    }
+}
+
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -190,7 +200,10 @@ fn submit_sentence(error: &SubmitError, f: &mut fmt::Formatter<'_>) -> fmt::Resu
         SubmitError::UnknownMessage => {
             write!(f, "the claimed message is gone: it was received already, or its sender is lost")
         }
-        SubmitError::BadMulti => write!(f, "a multi-receive needs exactly one segment and a minimum above 0"),
+        SubmitError::BadMulti => write!(
+            f,
+            "a multi-receive needs exactly one segment, and a minimum from 1 to the segment's length in bytes"
+        ),
         SubmitError::BadAtomic => {
             write!(f, "this operation does not exist for this type, or the offset is no multiple of the type's size")
         }

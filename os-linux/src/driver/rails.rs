@@ -54,6 +54,11 @@ impl fmt::Display for RailError {
 
 impl Error for RailError {}
 
+/// Whether a rail can't be opened since there is no such interface.
+pub(super) fn is_absent(why: &(dyn Error + Send + Sync + 'static)) -> bool {
+    matches!(why.downcast_ref(), Some(RailError::NoInterface { .. }))
+}
+
 fn failed(rail: &str, why: impl Error + Send + Sync + 'static) -> StartError {
     StartError::Rail { rail: rail.to_owned(), why: Box::new(why) }
 }
@@ -159,6 +164,7 @@ fn chosen(settings: &Settings) -> Result<Vec<(String, Interface)>, StartError> {
             Some(interface) => Ok((name, interface.clone())),
             None => {
                 let mut known: Vec<String> = known.iter().map(|interface| interface.name.clone()).collect();
+                known.sort();
                 known.dedup();
                 Err(failed(&name, RailError::NoInterface { known }))
             }

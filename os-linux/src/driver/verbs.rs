@@ -1,6 +1,6 @@
 //! Opens the verbs rails: one for each port of each device that the settings name, or of all that can be used.
 //!
-//! Where the settings don't ask for verbs by themselves, what can't be used is passed over (and told to the log); a
+//! Where the settings don't ask for verbs by themselves, what can't be used is skipped (and reported to the log); a
 //! program that doesn't care about devices starts where there are none. Where they ask, it is an error with its remedy.
 
 use core::fmt;
@@ -75,6 +75,29 @@ impl fmt::Display for RailError {
 
 impl Error for RailError {}
 
+impl RailError {
+    /// Whether what is needed is not there at all: the library, a device, or a feature of all devices.
+    fn is_absent(&self) -> bool {
+        use RailError::{Foreign, Library, List, NoDevice, None, Rail};
+        match self {
+            Library(_) | List(_) | None | NoDevice { .. } | Foreign(_) => true,
+            Rail(why) => matches!(why, VerbsError::NoXrc { .. } | VerbsError::NoOnDemand { .. }),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a rail of verbs can't be opened since what it needs is not on this machine.
+pub(super) fn is_absent(why: &(dyn Error + Send + Sync + 'static)) -> bool {
+    why.downcast_ref::<RailError>().is_some_and(RailError::is_absent)
+}
+
+/// Whether the settings ask for verbs: what can't be used is an error then.
+fn is_asked_for(settings: &Settings) -> bool {
+    let by_rails = settings.source("rails") != Source::Default;
+    by_rails || !settings.verbs_devices.is_empty() || settings.verbs_xrc == Xrc::On
+}
+
 /// What is wrong with `verbs_srq_sizes`, whatever the rail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SizesError {
@@ -142,7 +165,7 @@ pub(super) fn open(
     key: &JobKey,
     numbers: &mut Numbers,
 ) -> Result<Vec<VerbsRail<IbDevice>>, StartError> {
-    let asked = settings.source("rails") != Source::Default || !settings.verbs_devices.is_empty();
+    let asked = is_asked_for(settings);
     let failed = |name: &str, why: RailError| StartError::Rail { rail: name.to_owned(), why: Box::new(why) };
     let devices = match list(settings.verbs_fork) {
         Ok(devices) => devices,
@@ -163,7 +186,9 @@ pub(super) fn open(
         match open_one(settings, rank, size, key, &devices, &want, index, numbers, &mut file) {
             Ok(rail) => rails.push(rail),
             Err((name, why)) if !settings.verbs_devices.is_empty() => return Err(failed(&name, why)),
+            // What is wrong with the settings, or asked for by them, whatever the device.
             Err((name, why @ (RailError::Domain(_) | RailError::Sizes(_)))) => return Err(failed(&name, why)),
+            Err((name, why @ RailError::Rail(VerbsError::NoXrc { .. }))) => return Err(failed(&name, why)),
             Err((name, why)) => {
                 tracing::warn!(rail = %name, %why, "this device is not used");
                 first.get_or_insert((name, why));
@@ -404,7 +429,8 @@ mod tests {
         let read = |xrc: &str, words: &str| {
             let mut settings = Settings::default();
             settings.set("verbs_xrc", xrc).unwrap();
-            settings.set("verbs_srq_sizes", words).unwrap();
+            // As a program may set them that does not go by the table of settings.
+            settings.verbs_srq_sizes = words.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect();
             srq_sizes(&settings)
         };
         let sizes = |bytes: &[u32]| Ok(SrqSizes::new(bytes));
@@ -432,5 +458,22 @@ mod tests {
         settings.set("verbs_devices", "no_such_device0").unwrap();
         let error = open(&settings, PeerId(0), 2, &key, &mut Numbers::default()).unwrap_err();
         assert!(matches!(error, StartError::Rail { .. }), "{error:?}");
+        assert!(error.is_absent());
+    }
+
+    /// XRC is asked for: a machine without such devices does not run on without them.
+    #[test]
+    fn xrc_is_asked_for_by_its_own_setting() {
+        for (xrc, asked) in [("off", false), ("auto", false), ("on", true)] {
+            let mut settings = Settings::default();
+            settings.set("verbs_xrc", xrc).unwrap();
+            assert_eq!(is_asked_for(&settings), asked, "{xrc}");
+        }
+        let mut settings = Settings::default();
+        settings.set("rails", "shm,verbs,tcp").unwrap();
+        assert!(is_asked_for(&settings));
+        let device = "rxe0".to_owned();
+        let why = RailError::Rail(VerbsError::NoXrc { device });
+        assert!(is_absent(&why) && !is_absent(&RailError::Sizes(SizesError::NoXrc)));
     }
 }

@@ -6,7 +6,7 @@ use rerail_core::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::Policy;
 use rerail_core::time::Nanos;
 
-use super::value::{Also, Kind, Value, parse_bytes};
+use super::value::{Also, Kind, Order, Value, parse_bytes};
 use super::{OnDemandUse, SRQ_SIZE_MAX, Settings, Xrc};
 
 /// A row of the table.
@@ -156,10 +156,10 @@ macro_rules! knob {
 /// All settings, in the order in which they are shown.
 pub(super) static KNOBS: &[Knob] = &[
     knob!(rails: list
-        Kind::List { repeats: false, what: "shm, verbs, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word) },
+        Kind::List { repeats: false, what: "shm, verbs, tcp", empty: "no rail to other processes", fits: |word| RAIL_KINDS.contains(&word), order: Order::Any },
         "Kinds of rails to open, in the order of their numbers, from 1 on; number 0 is the process itself. Verbs that was not asked for is passed over where it can't be used."),
     knob!(tcp_interfaces: list
-        Kind::List { repeats: false, what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface },
+        Kind::List { repeats: false, what: "addresses or names of interfaces", empty: "all that are up but loopback", fits: is_interface, order: Order::Any },
         "Interfaces for TCP: one rail each. The k-th of one process meets the k-th of another."),
     knob!(tcp_beside_shm: switch,
         "Whether processes that share memory open TCP rails to each other too."),
@@ -178,7 +178,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(tcp_rcvbuf: number u32, bytes(0, 1 << 30),
         "Receive buffer of a TCP connection; 0: the system adapts it."),
     knob!(verbs_devices: list
-        Kind::List { repeats: false, what: "devices, as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX", empty: "every active port", fits: is_device },
+        Kind::List { repeats: false, what: "devices, as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX", empty: "every active port", fits: is_device, order: Order::Any },
         "Verbs devices: one rail each. The k-th of one process meets the k-th of another."),
     knob!(verbs_segment: number u32, bytes(1024, 16 << 20),
         "Largest packet, write and read on a verbs rail; the same in all processes."),
@@ -189,7 +189,7 @@ pub(super) static KNOBS: &[Knob] = &[
     knob!(verbs_receives: number u16, count(1, 16_384),
         "Buffers of a verbs rail's shared receive queue, over all peers; the memory of several (verbs_srq_sizes)."),
     knob!(verbs_srq_sizes: list
-        Kind::List { repeats: false, what: "sizes in bytes, ascending, of which the last is max (the longest packet's)", empty: "by XRC 256 to 8K by powers of two, and max; by RC max alone", fits: is_srq_size },
+        Kind::List { repeats: false, what: "sizes in bytes, ascending, of which the last is max (the longest packet's)", empty: "by XRC 256 to 8K by powers of two, and max; by RC max alone", fits: is_srq_size, order: Order::Ascending { last: SRQ_SIZE_MAX } },
         "Sizes of the buffers of verbs_receives, headers included: by XRC a shared receive queue for each, all of equally many buffers, in the memory that verbs_receives buffers of the longest packet's size take. Max alone: one queue. Processes need not agree on it."),
     knob!(verbs_inline: number u16, count(0, 512),
         "Bytes up to which a verbs rail hands a packet over inside of its request, as far as the device takes them."),
@@ -317,7 +317,13 @@ pub(super) static KNOBS: &[Knob] = &[
         "The same for puts, gets and atomics alone."),
     Knob {
         name: "rails_eligible",
-        kind: Kind::List { repeats: false, what: "numbers of rails", empty: "all of them", fits: is_rail },
+        kind: Kind::List {
+            repeats: false,
+            what: "numbers of rails",
+            empty: "all of them",
+            fits: is_rail,
+            order: Order::Any,
+        },
         doc: "Rails that may carry messages to other processes, by number; peers that none of them reaches take any.",
         get: |settings| {
             let listed = (0..RAILS_MAX as u32).filter(|rail| settings.rails_eligible >> rail & 1 == 1);
@@ -341,6 +347,7 @@ pub(super) static KNOBS: &[Knob] = &[
             what: "numbers up to 65535",
             empty: "all rails weigh the same",
             fits: is_weight,
+            order: Order::Any,
         },
         doc: "Weights of the rails from number 1 on, relative to each other; those that are not named weigh nothing.",
         get: |settings| Value::List(settings.weights.iter().map(u16::to_string).collect()),

@@ -249,6 +249,22 @@ fn bad_values_say_what_is_allowed() {
 }
 
 #[test]
+fn sizes_of_receive_queues_ascend_and_end_with_max() {
+    for (words, why) in [
+        ("256,512", "the last word is 512, and must be max"),
+        ("max,256", "the last word is 256, and must be max"),
+        ("512,256,max", "the size behind 512 is not larger than it"),
+        ("1K,1024,max", "the size behind 1K is not larger than it"),
+    ] {
+        let told = complaint(&[("RERAIL_VERBS_SRQ_SIZES", words)], None);
+        assert!(told.starts_with(&format!("RERAIL_VERBS_SRQ_SIZES={words}: {why}; allowed: ")), "{told}");
+    }
+    for words in ["", "max", "256,1K,8192,max"] {
+        assert!(load(&[("RERAIL_VERBS_SRQ_SIZES", words)], None).is_ok(), "{words}");
+    }
+}
+
+#[test]
 fn interfaces_are_addresses_or_names() {
     let value = "127.0.0.1, eth0.7 ,2001:db8::1";
     let settings = load(&[("RERAIL_TCP_INTERFACES", value)], None).unwrap();

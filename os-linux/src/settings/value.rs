@@ -68,10 +68,35 @@ pub(super) enum Kind {
     /// One of these.
     Choice(&'static [&'static str]),
     /// At most 64 words with commas between them; `what` says which, `empty` what no word means, `repeats` whether one may
-    /// stand twice.
-    List { repeats: bool, what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
+    /// stand twice, `order` what else is demanded of the words together.
+    List { repeats: bool, what: &'static str, empty: &'static str, fits: fn(&str) -> bool, order: Order },
     /// One word; `what` says which, `empty` what nothing means.
     Word { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },
+}
+
+/// What a list demands of its words together, each of which fits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    /// Nothing.
+    Any,
+    /// Sizes that ascend, and this word, larger than all of them, as the last one.
+    Ascending { last: &'static str },
+}
+
+impl Order {
+    /// What is wrong with the words' order.
+    fn check(self, words: &[String]) -> Result<(), String> {
+        let Order::Ascending { last } = self else { return Ok(()) };
+        let Some((end, smaller)) = words.split_last() else { return Ok(()) };
+        if end != last {
+            return Err(format!("the last word is {end}, and must be {last}"));
+        }
+        let sizes = || smaller.iter().map(|word| parse_bytes(word).ok());
+        match sizes().zip(sizes().skip(1)).zip(smaller).find(|((size, next), _)| next <= size) {
+            Some((_, word)) => Err(format!("the size behind {word} is not larger than it")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Words of a list: none has more than one for each rail.
@@ -102,7 +127,7 @@ impl Kind {
                     None => "not one of the choices".into(),
                 }),
             },
-            Kind::List { fits, repeats, .. } => {
+            Kind::List { fits, repeats, order, .. } => {
                 let words: Vec<String> = text.split(',').map(|word| word.trim().to_string()).collect();
                 if words == [""] {
                     return Ok(Value::List(Vec::new()));
@@ -118,6 +143,7 @@ impl Kind {
                         return Err(format!("{word:?} twice"));
                     }
                 }
+                order.check(&words)?;
                 Ok(Value::List(words))
             }
             Kind::Word { fits, .. } => match text {

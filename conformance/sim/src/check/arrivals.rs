@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rerail_core::endpoint::{Done, OpError};
+use rerail_core::endpoint::{Completion, OpError};
 use rerail_core::mem::Seg;
 use rerail_core::time::Time;
 
@@ -66,10 +66,10 @@ impl Ledger {
         now: Moment,
         request: u32,
         entry: &Request,
-        result: Result<Done, OpError>,
+        completion: &Completion,
         memory: &[u8],
     ) -> Option<Name> {
-        let is_multi = matches!(entry.ask, Ask::Multi { .. });
+        let (is_multi, result) = (matches!(entry.ask, Ask::Multi { .. }), completion.result);
         let capacity = entry.len();
         let (peer, tag, immediate, sent, bytes, offset) = match result {
             // The end of a multi-receive without a message.
@@ -90,7 +90,9 @@ impl Ledger {
             }
             // A message of a multi-receive that goes on: it has taken its place in the buffer, which is told to nobody.
             Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) if is_multi && entry.ended.is_none() => {
-                self.books[rank as usize].requests[request as usize].failed_parts.push(peer.0);
+                let entry = &mut self.books[rank as usize].requests[request as usize];
+                entry.failed_parts.push(peer.0);
+                entry.failed_indexes.push(completion.index);
                 return None;
             }
             Err(_) => return None,
@@ -140,7 +142,7 @@ impl Ledger {
             self.name_claim(rank, claim, name);
         }
         let entry = &mut self.books[rank as usize].requests[request as usize];
-        entry.parts.push(Part { name, offset, bytes, told: now });
+        entry.parts.push(Part { name, index: completion.index, offset, bytes, told: now });
         Some(name)
     }
 

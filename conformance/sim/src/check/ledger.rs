@@ -144,6 +144,8 @@ impl Ask {
 pub struct Part {
     /// Which.
     pub name: Name,
+    /// Its number among the messages of a multi-receive.
+    pub index: u32,
     /// Where in the buffer.
     pub offset: u64,
     /// Bytes in the buffer.
@@ -169,6 +171,8 @@ pub struct Request {
     pub parts: Vec<Part>,
     /// Multi-receives: the peers of messages that failed with them. Where those lie in the buffer is not told.
     pub failed_parts: Vec<u32>,
+    /// Their numbers.
+    pub failed_indexes: Vec<u32>,
     /// How it ended.
     pub ended: Option<(Moment, Result<Done, OpError>)>,
 }
@@ -383,6 +387,7 @@ impl Ledger {
             cancelled: None,
             parts: Vec::new(),
             failed_parts: Vec::new(),
+            failed_indexes: Vec::new(),
             ended: None,
         });
         request
@@ -443,7 +448,7 @@ impl Ledger {
         }
         match entry.ask {
             Ask::Receive { .. } | Ask::Multi { .. } => {
-                told.name = self.came(rank, now, request, &entry, completion.result, memory);
+                told.name = self.came(rank, now, request, &entry, completion, memory);
                 if told.over {
                     self.check_parts(rank, at, request, memory);
                 }

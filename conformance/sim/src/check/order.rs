@@ -7,7 +7,7 @@
 //!   does not overtake);
 //! * a message went to a receive: every receive that was posted before and takes it too was matched before, or taken back
 //!   (a receive is not passed by). A multi-receive must have been through with all of its messages;
-//! * messages of one multi-receive were matched in the order in which they lie in the buffer;
+//! * messages of one multi-receive were matched in the order of their numbers (M-9), which is also that of their places;
 //! * a claim matches at once; what a probe found was not matched then, and what it would have found first, was.
 //!
 //! What was observed is right where some order of the matches keeps all bounds and all of these; that is: where the
@@ -46,7 +46,7 @@ struct Posted<'a> {
     entry: &'a Request,
     from: Selector,
     multi: bool,
-    /// Its matches, those of a multi-receive in the order of their places.
+    /// Its matches, those of a multi-receive in the order of their numbers.
     nodes: Vec<usize>,
 }
 
@@ -99,14 +99,11 @@ impl Graph<'_> {
             };
             let is_claim = matches!(entry.ask, Ask::Receive { claimed: Some(_), .. });
             let mut parts = entry.parts.clone();
-            parts.sort_by_key(|part| (part.offset, part.told.stamp));
+            parts.sort_by_key(|part| part.index);
             let mut nodes: Vec<usize> = Vec::new();
-            let mut empty_before = false;
             for part in parts {
                 let Some(message) = self.ledger.message(part.name) else { continue };
-                // Messages without bytes lie where their neighbours do: which of them came first is not known.
-                let after = nodes.last().copied().filter(|_| !empty_before && part.bytes > 0);
-                empty_before |= part.bytes == 0;
+                let after = nodes.last().copied();
                 let earliest = posted(entry).stamp.max(message.sent.stamp);
                 let latest = if is_claim { earliest } else { part.told.stamp };
                 self.of.insert(part.name, self.nodes.len());
@@ -123,7 +120,8 @@ impl Graph<'_> {
         }
     }
 
-    /// Messages of a multi-receive lie back to back, and none where less than the minimum was free (M-8).
+    /// Messages of a multi-receive lie back to back in the order of their numbers, and none where less than the minimum
+    /// was free (M-8, M-9).
     fn check_places(&self) -> Result<(), Disorder> {
         for receive in &self.receives {
             let receive_number = receive.number;
@@ -139,9 +137,21 @@ impl Graph<'_> {
             let book = self.ledger.book(self.rank);
             let has_gaps = !book.losses.is_empty() || book.killed.is_some();
             let mut parts = receive.entry.parts.clone();
-            parts.sort_by_key(|part| (part.offset, part.offset + part.bytes));
-            let mut end = 0;
+            parts.sort_by_key(|part| part.index);
+            let failed = |index: &u32| receive.entry.failed_indexes.contains(index);
+            let (mut end, mut expected) = (0, 0);
             for part in parts {
+                while failed(&expected) {
+                    expected += 1;
+                }
+                if has_gaps {
+                    expected = expected.max(part.index);
+                }
+                if part.index != expected || failed(&part.index) {
+                    let (name, index) = (part.name, part.index);
+                    return Err(Disorder::Index { receive: receive_number, name, index, expected });
+                }
+                expected += 1;
                 let last_start = receive.entry.len() - min;
                 if part.offset < end || part.offset > last_start || part.offset > end && !has_gaps {
                     let (name, offset, expected) = (Some(part.name), part.offset, end.min(last_start));

@@ -196,6 +196,25 @@ fn multi_receives_lie_back_to_back_in_order() {
 }
 
 #[test]
+fn multi_receives_number_their_messages() {
+    // Events of empty messages come in any order; their numbers are those of the order in which they were sent.
+    let story = |told: [(u32, usize); 3]| {
+        let mut story = Story::new(2);
+        let multi = story.multi(1, tagged(None, 0, !0), 64, 16);
+        let names: Vec<_> = (0..3).map(|_| story.send_at(0, 1, Some(1), 0, Default::default()).0).collect();
+        for (index, which) in told {
+            story.numbered(multi, names[which], index, 0, false);
+        }
+        order(&story)
+    };
+    assert_eq!(story([(0, 0), (1, 1), (2, 2)]), None);
+    assert_eq!(story([(2, 2), (0, 0), (1, 1)]), None);
+    assert!(matches!(story([(0, 1), (1, 0), (2, 2)]), Some(Disorder::Overtaken { .. })), "sent in another order");
+    assert!(matches!(story([(0, 0), (0, 1), (1, 2)]), Some(Disorder::Index { index: 0, expected: 1, .. })));
+    assert!(matches!(story([(0, 0), (2, 1), (3, 2)]), Some(Disorder::Index { index: 2, expected: 1, .. })));
+}
+
+#[test]
 fn a_multi_receive_is_not_passed_by_while_it_stands() {
     let all = tagged(None, 0, !0);
     for full in [true, false] {

@@ -77,7 +77,8 @@ impl Story {
 
     pub(super) fn tell(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) -> Told {
         let at = self.time();
-        let completion = Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true };
+        let completion =
+            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true, index: 0 };
         self.ledger.told(rank, at, &completion, memory)
     }
 
@@ -95,8 +96,14 @@ impl Story {
         self.tell(name.destination(), request, Ok(self.done(name)), &memory);
     }
 
-    /// A message in a multi-receive buffer.
+    /// A message in a multi-receive buffer, numbered as its events come.
     pub(super) fn part(&mut self, request: u32, name: Name, offset: u64, last: bool) {
+        let told = self.ledger.book(name.destination()).requests[request as usize].parts.len();
+        self.numbered(request, name, told as u32, offset, last);
+    }
+
+    /// A message in a multi-receive buffer.
+    pub(super) fn numbered(&mut self, request: u32, name: Name, index: u32, offset: u64, last: bool) {
         let at = self.time();
         let rank = name.destination();
         let done = Done { offset, released: last, ..self.done(name) };
@@ -106,14 +113,17 @@ impl Story {
         }
         Content::from(name).fill(0, &mut memory[offset as usize..(offset + done.bytes) as usize]);
         let completion =
-            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result: Ok(done), last };
+            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result: Ok(done), last, index };
         self.ledger.told(rank, at, &completion, &memory);
     }
 
     /// Something is told of a message in a multi-receive buffer that goes on.
     pub(super) fn part_told(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) {
         let at = self.time();
-        let completion = Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: false };
+        let entry = &self.ledger.book(rank).requests[request as usize];
+        let index = (entry.parts.len() + entry.failed_parts.len()) as u32;
+        let completion =
+            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: false, index };
         self.ledger.told(rank, at, &completion, memory);
     }
 

@@ -80,6 +80,9 @@ impl fmt::Display for Disorder {
                 write!(f, "{name} passed by receive {receive} and was found by a probe")
             }
             Disorder::Impossible { receive, name } => write!(f, "no order explains that receive {receive} got {name}"),
+            Disorder::Index { receive, name, index, expected } => {
+                write!(f, "multi-receive {receive}: {name} has number {index} instead of {expected}")
+            }
             Disorder::Offset { receive, offset, expected, .. } => {
                 write!(f, "multi-receive {receive}: a message at {offset} instead of {expected}")
             }

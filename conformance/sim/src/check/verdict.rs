@@ -250,6 +250,17 @@ pub enum Disorder {
         /// What it got.
         name: Name,
     },
+    /// Messages of a multi-receive are not numbered from 0 on without gaps (M-9).
+    Index {
+        /// The receive.
+        receive: u32,
+        /// The message.
+        name: Name,
+        /// Its number.
+        index: u32,
+        /// What it should be.
+        expected: u32,
+    },
     /// Messages of a multi-receive don't lie back to back, or one was put where less than the minimum was free.
     Offset {
         /// The receive.

@@ -194,6 +194,19 @@ fn what_is_explained_happens() {
                     assert!(moved <= bytes / 16, "{}, {bytes}: {carried} on rail {rail}, {explained:?}", policy.name());
                     assert_eq!(share.bytes > 0, share.verdict == Verdict::Carries && bytes > 0, "{share:?}");
                 }
+                // `balanced` says what decides: parts end together, and one rail delivers no later than each other one.
+                if policy == Policy::Balanced && bytes > 0 {
+                    let ends = |share: &Share| share.finish.expect("a prediction").0;
+                    let carrying = || explained.shares.iter().filter(|share| share.bytes > 0).map(ends);
+                    let (first, last) = (carrying().min().unwrap(), carrying().max().unwrap());
+                    let idle = explained.shares.iter().filter(|share| share.bytes == 0 && share.finish.is_some());
+                    match explained.way {
+                        Way::Cut => assert!(last - first <= last / 10, "{explained:?}"),
+                        // Up to 64 B latency decides alone.
+                        Way::Eager if bytes <= 64 => assert!(idle.map(ends).all(|other| other + 64 >= last)),
+                        _ => assert!(idle.map(ends).all(|other| other >= last), "{explained:?}"),
+                    }
+                }
             }
         }
         assert!(timed.endpoints[0].explain(Time(timed.now), PeerId(7), MessageClass::Small, 8).is_none());

@@ -41,6 +41,52 @@ fn messages_over_many_rails_are_matched_in_order() {
     }
 }
 
+/// M-9: messages complete in any order; their numbers in a multi-receive give the order of sending, which the places of
+/// messages of 0 bytes do not.
+#[test]
+fn multi_receives_number_their_messages_as_they_were_sent() {
+    for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {
+        let config = Config { multiplex: Multiplex::RoundRobin, ..small() };
+        let mut swapped = 0;
+        for seed in 0..40 {
+            let mut regions = regions(&config, 2);
+            let mut world = World::new(&mut regions, &config, rails, &[400_000], seed);
+            let recv = Recv { segments: &seg(100_000, 200_000), multi: Some(1), ..Recv::default() };
+            let early = seed % 2 == 0;
+            if early {
+                world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+            }
+            for n in 0..25u64 {
+                let len = [0, 2500, 0, 0, 900][n as usize % 5];
+                let send = Send { peer: PeerId(1), immediate: Some(n), segments: &seg(0, len), ..Send::default() };
+                world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            }
+            world.settle();
+            if !early {
+                world.nodes[1].endpoint.recv(Time(world.now), &recv).unwrap();
+                world.settle();
+            }
+            let mut seen: Vec<_> = world.nodes[1]
+                .events
+                .iter()
+                .filter_map(|event| match event {
+                    Event::Completed(Completion { result: Ok(done), index, .. }) => {
+                        Some((*index, done.immediate, done.offset))
+                    }
+                    _ => None,
+                })
+                .collect();
+            swapped += usize::from(!seen.is_sorted());
+            // As by their places, which don't tell empty messages apart.
+            seen.sort_unstable_by_key(|&(index, ..)| index);
+            assert!(seen.is_sorted_by_key(|&(_, _, offset)| offset), "seed {seed}: {seen:?}");
+            let sent: Vec<_> = (0..25).map(|n| (n, Some(u64::from(n)))).collect();
+            assert_eq!(seen.iter().map(|&(index, immediate, _)| (index, immediate)).collect::<Vec<_>>(), sent);
+        }
+        assert!(swapped > 10, "messages did complete in another order: {swapped}");
+    }
+}
+
 /// C-1, C-2: a flood without receives stops at the grant, goes on as receives come, and nothing is lost.
 #[test]
 fn a_flood_waits_for_credit() {

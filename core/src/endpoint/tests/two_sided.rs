@@ -146,7 +146,8 @@ fn inject_takes_the_bytes_at_once() {
     }
 }
 
-/// M-8: one buffer takes message after message; the last event gives it back; what doesn't fit goes to the next.
+/// M-8, M-9: one buffer takes message after message and numbers them; the last event gives it back; what doesn't fit goes
+/// to the next.
 #[test]
 fn a_multi_receive_buffer_takes_many_messages() {
     let config = small();
@@ -179,12 +180,14 @@ fn a_multi_receive_buffer_takes_many_messages() {
             let mut parts = Vec::new();
             let mut released = vec![];
             for event in world.nodes[1].events.drain(..) {
-                if let Event::Completed(Completion { cookie, result: Ok(done), .. }) = event {
+                if let Event::Completed(Completion { cookie, result: Ok(done), index, .. }) = event {
                     if let Some(n) = done.immediate {
-                        parts.push((n, cookie.0, done.offset, done.bytes));
+                        parts.push((n, cookie.0, index, done.offset, done.bytes));
                     }
                     if done.released {
                         released.push(cookie.0);
+                        // The release of the first buffer brings no message: it has their count.
+                        assert!(done.immediate.is_some() || index == 5, "{index}");
                     }
                 }
             }
@@ -193,14 +196,14 @@ fn a_multi_receive_buffer_takes_many_messages() {
             assert_eq!(
                 parts,
                 [
-                    (0, 1, 0, 100),
-                    (1, 1, 100, 3000),
-                    (2, 1, 3100, 900),
-                    (3, 1, 4000, 0),
-                    (4, 1, 4000, 3000),
-                    (5, 2, 0, 2000),
-                    (6, 2, 2000, 3000),
-                    (7, 2, 5000, 2600),
+                    (0, 1, 0, 0, 100),
+                    (1, 1, 1, 100, 3000),
+                    (2, 1, 2, 3100, 900),
+                    (3, 1, 3, 4000, 0),
+                    (4, 1, 4, 4000, 3000),
+                    (5, 2, 0, 0, 2000),
+                    (6, 2, 1, 2000, 3000),
+                    (7, 2, 2, 5000, 2600),
                 ],
                 "{rails:?} {early}"
             );
@@ -211,6 +214,40 @@ fn a_multi_receive_buffer_takes_many_messages() {
             assert_eq!(world.nodes[1].endpoint.caller_ops, 0);
         }
     }
+}
+
+/// M-9: a message that failed has its number too, and the numbers of each buffer start at 0.
+#[test]
+fn a_message_that_is_too_long_for_a_multi_receive_is_numbered() {
+    let config = small();
+    let mut regions = regions(&config, 2);
+    let mut world = World::new(&mut regions, &config, &[TCP], &[100_000], 4);
+    for cookie in [1, 2] {
+        let recv = Recv { segments: &seg(40_000, 50), multi: Some(1), cookie: Cookie(cookie), ..Recv::default() };
+        world.nodes[1].endpoint.recv(Time(0), &recv).unwrap();
+    }
+    for len in [80, 0, 1, 0] {
+        let send = Send { peer: PeerId(1), segments: &seg(0, len), ..Send::default() };
+        world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+    }
+    world.settle();
+    let mut seen: Vec<_> = world.nodes[1]
+        .events
+        .iter()
+        .filter_map(|event| match event {
+            Event::Completed(Completion { cookie, result, index, .. }) => {
+                let bytes = match result {
+                    Ok(done) => done.bytes,
+                    Err(OpError::Truncated { sent, .. }) => *sent,
+                    Err(other) => panic!("{other:?}"),
+                };
+                Some((cookie.0, *index, bytes))
+            }
+            _ => None,
+        })
+        .collect();
+    seen.sort_unstable();
+    assert_eq!(seen, [(1, 0, 80), (1, 1, 0), (2, 0, 0), (2, 1, 1), (2, 2, 0)]);
 }
 
 /// M-2, M-5, M-6: probe sees, claim takes out of matching, and only then may the message be received.

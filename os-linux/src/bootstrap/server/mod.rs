@@ -31,7 +31,8 @@ use std::io;
 use std::time::Duration;
 
 pub use launch::Launch;
-pub use report::{Exit, LaunchEvent, Phase, RankEnd, Report, Stop, Stream};
+pub use report::{Exit, LaunchEvent, Phase, RankEnd, Report, Stop, Stream, signal_name};
+pub use signals::Signals;
 
 /// Most ranks of one launch: descriptors are bounded, and one machine is no cluster.
 pub const RANKS_MAX: u32 = 4096;

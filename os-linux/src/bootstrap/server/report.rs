@@ -85,7 +85,8 @@ impl fmt::Display for RankEnd {
     }
 }
 
-fn signal_name(signal: i32) -> Option<&'static str> {
+/// A signal's name; `None`: a signal that processes are rarely ended by.
+pub fn signal_name(signal: i32) -> Option<&'static str> {
     Some(match signal {
         libc::SIGHUP => "SIGHUP",
         libc::SIGINT => "SIGINT",

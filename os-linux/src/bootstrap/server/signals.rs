@@ -1,11 +1,15 @@
-//! SIGINT, SIGTERM and SIGHUP as something to poll for, so that a launcher can end its children before itself.
+//! SIGINT, SIGTERM and SIGHUP as something to poll for, so that a launcher can end its children before itself, and a
+//! program can clean up.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
 /// The signals are blocked for this thread and come through a descriptor, until this is dropped.
-pub(super) struct Signals {
+pub struct Signals {
     fd: OwnedFd,
     mask_before: libc::sigset_t,
 }
@@ -19,7 +23,10 @@ impl std::fmt::Debug for Signals {
 impl Signals {
     /// Catches the signals of this thread. In a program with several threads a signal to the process goes to one that
     /// doesn't block it, so this must be called before the others start.
-    pub(super) fn catch() -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn catch() -> io::Result<Self> {
         let mut caught = MaybeUninit::uninit();
         let mut mask_before = MaybeUninit::uninit();
         // SAFETY: `sigemptyset` initialises the set that the calls after it use; `pthread_sigmask` writes the old mask
@@ -47,6 +54,23 @@ impl Signals {
     /// The mask that children start with.
     pub(super) fn mask_before(&self) -> libc::sigset_t {
         self.mask_before
+    }
+
+    /// Sleeps until a signal comes. A [`Launch`](super::Launch) that catches signals takes them in place of this one.
+    ///
+    /// # Errors
+    /// The system's answer.
+    pub fn wait(&self) -> io::Result<i32> {
+        loop {
+            if let Some(signal) = self.take() {
+                return Ok(signal);
+            }
+            let mut wanted = [PollFd::new(&self.fd, PollFlags::IN)];
+            match poll(&mut wanted, None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
     }
 
     /// The next signal that came; `None`: none.

@@ -87,6 +87,6 @@ impl Player {
         let Some(operation) = self.open.get(&request).map(|open| open.operation) else { return };
         let cookie = rerail_core::ids::Cookie(request.into());
         let result = Ok(Done::default());
-        self.completed(cx, &Completion { operation, cookie, result, last: true });
+        self.completed(cx, &Completion { operation, cookie, result, last: true, index: 0 });
     }
 }
