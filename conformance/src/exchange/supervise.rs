@@ -27,6 +27,7 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     let settings = Settings::from_env().map_err(Failure::usage)?;
     let rounds = plan(&Scope { ranks: args.ranks, bytes_max: args.bytes_max(), quick: args.quick });
     limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts)?;
+    super::check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
     let before = leftovers();
     let launcher = launch::hosts(launch::self_again()?, args.ranks, args.hosts)
         .env(LISTENING, "1")

@@ -52,7 +52,14 @@ impl fmt::Display for RailError {
     }
 }
 
-impl Error for RailError {}
+impl Error for RailError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            RailError::Interfaces(errno) => Some(errno),
+            RailError::Kind | RailError::NoInterface { .. } | RailError::Port => None,
+        }
+    }
+}
 
 fn failed(rail: &str, why: impl Error + Send + Sync + 'static) -> StartError {
     StartError::Rail { rail: rail.to_owned(), why: Box::new(why) }

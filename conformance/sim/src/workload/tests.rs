@@ -198,7 +198,11 @@ fn too_few_channels_are_an_error() {
     let three = "hosts = 3\ndevice = \"connectx\"";
     for (world, channels, why) in [
         (two, 1, "config.channels_max = 1 is out of range: 2 to 2"),
-        (three, 2, "config.channels_max = 2: any two of the 3 ranks of random may talk to each other, and each to itself; set 3"),
+        (
+            three,
+            2,
+            "config.channels_max = 2: any two of the 3 ranks of random may talk to each other, and each to itself; set 3",
+        ),
     ] {
         let small = format!("config = {{ channels_max = {channels} }}\n{world}");
         let text = format!("{small}\nworkload = {{ name = \"random\" }}");
