@@ -17,7 +17,7 @@ mod series;
 mod session;
 mod simulate;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -50,7 +50,8 @@ fn main() -> ExitCode {
 }
 
 fn tell(failure: &Failure) -> ExitCode {
-    eprintln!("rerail: {}", failure.message);
+    // One write: pieces of several ranks' messages would be mixed, and of one that is killed amid them a piece be left.
+    let _ = std::io::stderr().write_all(format!("rerail: {}\n", failure.message).as_bytes());
     failure.exit.into()
 }
 

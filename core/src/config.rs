@@ -148,7 +148,8 @@ pub struct Config {
     pub first_number: u32,
     /// Processes in the job, this one included.
     pub peers_max: u32,
-    /// Peers that may be connected at once, this one included; 1 to `peers_max`, and no more than 2^20.
+    /// Peers that may be connected at once; 2 to `peers_max` (1 where that is 1), and no more than 2^20. This process is
+    /// one of them: once it has sent to itself, it has one channel fewer for the others.
     pub channels_max: u32,
     /// Rails of this endpoint; 1 to 64.
     pub rails_max: u8,
@@ -223,6 +224,8 @@ pub struct Config {
     /// (RFC 9293, 3.8.4) or UCX (`UCX_KEEPALIVE_INTERVAL`, 20 s), the rail answers for the peer's host and process: one
     /// that can't get the question through fails, or is judged as `stall_lone` says; a process that gets it and computes
     /// is not lost. Not asked are peers to which a rail leads that loses nothing while they live. `Nanos(0)`: never.
+    /// However short it is, a process asks no more than 10,000 questions a second on average, one for each rail of each
+    /// peer: with 1,000 silent peers on two rails, each is asked every 200 ms at best.
     pub keepalive: Nanos,
     /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
     /// further ahead is decided later. Two posts it may always have.
@@ -412,7 +415,9 @@ impl Config {
             within(
                 "channels_max",
                 self.channels_max as u64,
-                1,
+                // One for itself, and one for whoever it talks to: with a single one the first of the two would keep the
+                // other out for ever.
+                if peers > 1 { 2 } else { 1 },
                 if peers < CHANNELS_MAX { peers } else { CHANNELS_MAX }
             ),
             within("rails_max", self.rails_max as u64, 1, 64),

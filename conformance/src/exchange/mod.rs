@@ -70,13 +70,21 @@ fn run_rank(args: &ExchangeArgs) -> Result<Exit, Failure> {
     }
     let suicide = args.kill_rank.zip(args.after_round);
     let suicide = suicide.map(|(rank, round)| Suicide { rank, after_round: u64::from(round) });
-    if let Some(Suicide { after_round, .. }) = suicide.filter(|suicide| suicide.after_round >= rounds.len() as u64) {
-        return Err(Failure::usage(format!("--after-round {after_round}: there are {} rounds", rounds.len())));
-    }
+    check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
     let (exit, session) = exchange(args, session, &rounds, suicide, listening)?;
     // Peers that are gone by now were reported, or have said goodbye.
     session.into_transport().finish(Some(FAREWELL)).map_err(Failure::usage)?;
     Ok(exit)
+}
+
+/// Refuses a death after the last round.
+fn check_suicide(after_round: Option<u32>, rounds: usize) -> Result<(), Failure> {
+    match after_round.filter(|&after| after as usize >= rounds) {
+        Some(after) => {
+            Err(Failure::usage(format!("--after-round {after}: there are {rounds} rounds, so {} at most", rounds - 1)))
+        }
+        None => Ok(()),
+    }
 }
 
 fn exchange(

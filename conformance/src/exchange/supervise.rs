@@ -37,9 +37,7 @@ pub fn run(args: &ExchangeArgs) -> Result<Exit, Failure> {
     let settings = Settings::from_env().map_err(Failure::usage)?;
     let rounds = plan(&Scope { ranks: args.ranks, bytes_max: args.bytes_max(), quick: args.quick });
     limits::check(&settings, &settings.to_core_config(PeerId(0), args.ranks), &rounds, args.hosts())?;
-    if let Some(after) = args.after_round.filter(|&after| after as usize >= rounds.len()) {
-        return Err(Failure::usage(format!("--after-round {after}: there are {} rounds", rounds.len())));
-    }
+    super::check_suicide(args.after_round.filter(|_| args.kill_rank.is_some()), rounds.len())?;
     let before = leftovers();
     let launcher =
         launcher.env(LISTENING, "1").on_failure(OnFailure::LetOthersFinish).output(Output::Lines).catch_signals(true);

@@ -139,6 +139,8 @@ pub enum SessionError {
         silence: Duration,
         /// Requests that are not over.
         open: usize,
+        /// The limit of descriptors, where this process has none left for another connection.
+        files_max: Option<u64>,
     },
     /// A request was refused for a reason that waiting does not cure.
     Request(RequestError),
@@ -153,7 +155,13 @@ pub enum SessionError {
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SessionError::Stalled { silence, open } => write!(
+            SessionError::Stalled { silence, open, files_max: Some(files_max) } => write!(
+                f,
+                "nothing got through for {} s, with {open} requests open: this process may have \
+                 {files_max} descriptors open, and too few are left for another connection: raise the limit (ulimit -n)",
+                silence.as_secs()
+            ),
+            SessionError::Stalled { silence, open, files_max: None } => write!(
                 f,
                 "nothing got through for {} s, with {open} requests open: a peer hangs, or a message was lost without \
                  trace",
@@ -172,7 +180,7 @@ impl std::error::Error for SessionError {}
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Failure {
         match error {
-            SessionError::Stalled { .. } => Failure::verification(error),
+            SessionError::Stalled { files_max: None, .. } => Failure::verification(error),
             _ => Failure::usage(error),
         }
     }
@@ -534,7 +542,7 @@ impl Session {
     /// Tells what is under way, of a job in which nothing has been through for `silence`.
     pub fn stalled(&self, silence: Duration) -> SessionError {
         tracing::error!("what was under way:\n{:#?}", self.transport);
-        SessionError::Stalled { silence, open: self.open.len() }
+        SessionError::Stalled { silence, open: self.open.len(), files_max: watchdog::files_exhausted() }
     }
 
     /// Takes all events; returns how many there were.

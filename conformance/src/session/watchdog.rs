@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use rerail_linux::driver::Transport;
+use rustix::process::{Resource, getrlimit};
 
 /// What has got through so far. Numbers for comparing: one that is another than before means that something did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,17 @@ impl Watchdog {
             }
         }
     }
+}
+
+/// Descriptors that one more connection may take: over shared memory a socket and the segment of either side.
+const FILES_OF_CONNECTION: usize = 3;
+
+/// The limit of open descriptors where this process can't open as many as another connection takes: then none can be opened
+/// or accepted, which is tried again and again (F-8) and looks like silence.
+pub fn files_exhausted() -> Option<u64> {
+    let more: Vec<_> = (0..FILES_OF_CONNECTION).map(|_| rustix::io::dup(std::io::stderr())).collect();
+    let are_out = more.iter().any(|one| matches!(one, Err(rustix::io::Errno::MFILE)));
+    are_out.then(|| getrlimit(Resource::Nofile).current).flatten()
 }
 
 #[cfg(test)]

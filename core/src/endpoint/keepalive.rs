@@ -30,6 +30,11 @@ pub(super) const NEVER: Time = Time(u64::MAX);
 /// many peers, and all channels are looked at that rarely.
 const TOGETHER: u64 = 4;
 
+/// A process asks no more often than once in this time on average, however short `keepalive` is and however many peers and
+/// rails there are: a question and its answer cost about 1 us at either end, so keep-alive takes a hundredth of a processor
+/// at most. Peers need no bound of their own for the answers: a rail that owes one is not asked again.
+const QUESTION_GAP: Nanos = Nanos::from_micros(100);
+
 /// So many peers are called in one look: receives may wait for thousands.
 const CALLS_TOGETHER: u32 = 16;
 
@@ -37,14 +42,14 @@ impl Endpoint<'_> {
     /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: nobody is asked from now on.
     pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
         self.config.keepalive = keepalive;
-        self.keepalive_at = if keepalive.0 > 0 { now + keepalive } else { NEVER };
+        self.keepalive_at = if keepalive.0 > 0 { (now + keepalive).max(self.keepalive_from) } else { NEVER };
     }
 
     /// A connection is ready: from now on its peer's silence is looked at.
     pub(super) fn expect_signs(&mut self, now: Time) {
         let keepalive = self.config.keepalive;
         if keepalive.0 > 0 {
-            self.keepalive_at = self.keepalive_at.min(now + keepalive);
+            self.keepalive_at = self.keepalive_at.min((now + keepalive).max(self.keepalive_from));
         }
     }
 
@@ -53,7 +58,7 @@ impl Endpoint<'_> {
     pub(super) fn keep_alive(&mut self, now: Time) {
         let keepalive = self.config.keepalive;
         let soon = now + Nanos(keepalive.0.div_ceil(TOGETHER));
-        let mut next = NEVER;
+        let (mut next, mut questions) = (NEVER, 0);
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
             if !self.may_be_silent(channel) {
@@ -61,15 +66,17 @@ impl Endpoint<'_> {
             }
             if self.sign_due(channel) <= soon {
                 self.t.channels.at_mut(channel).kept = now;
-                self.ask_for_sign(now, channel);
+                questions += self.ask_for_sign(now, channel);
             }
             next = next.min(self.sign_due(channel));
         }
         if self.call_sources(now) {
             next = next.min(now + keepalive);
         }
+        self.keepalive_from = now + Nanos(u64::from(questions) * QUESTION_GAP.0);
         // Who is heard again meanwhile is due again as soon as anybody.
-        self.keepalive_at = if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive) };
+        self.keepalive_at =
+            if next == NEVER { NEVER } else { next.clamp(soon, now + keepalive).max(self.keepalive_from) };
     }
 
     /// A receive waits for a peer that nobody has called yet: if it does not call, it is called (F-13).
@@ -116,16 +123,19 @@ impl Endpoint<'_> {
         if slot.kept > slot.heard { slot.kept + keepalive.max(slot.kept - slot.heard) } else { slot.heard + keepalive }
     }
 
-    /// Asks on every rail that owes no answer yet.
-    pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) {
+    /// Asks on every rail that owes no answer yet, and returns on how many.
+    pub(super) fn ask_for_sign(&mut self, now: Time, channel: u32) -> u32 {
+        let mut questions = 0;
         let judges = self.config.recovery && self.config.stall_min.0 > 0;
         for rail in rails_of(self.t.channels.at(channel).rooms.ready) {
             // One that owes an answer is judged by that question (F-11).
             let owes_answer = self.t.sub(channel, rail).asked.is_some_and(|asked| asked.answered.is_none());
             if !(judges && owes_answer) {
                 self.ask_rail(channel, rail, Asked { keeps_alive: true, is_common: true, ..Asked::first(now) });
+                questions += 1;
             }
         }
+        questions
     }
 }
 

@@ -311,6 +311,8 @@ pub struct Endpoint<'m> {
     /// When channels are looked at of which nothing was heard (F-13). No timer of theirs: what is with rails is never
     /// sorted among these.
     keepalive_at: Time,
+    /// Not before then, whatever happens meanwhile: the questions of the last look are paced (F-13).
+    keepalive_from: Time,
     sampler: Sampler,
     registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
@@ -372,6 +374,7 @@ impl<'m> Endpoint<'m> {
             refusals: 0,
             stats: Stats::default(),
             keepalive_at: keepalive::NEVER,
+            keepalive_from: Time(0),
             moved: 0,
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),

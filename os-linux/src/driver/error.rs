@@ -81,7 +81,7 @@ impl fmt::Display for StartError {
             }
             StartError::Core(error @ endpoint::StartError::RailFacts { .. }) => error.fmt(f),
             StartError::Memory(error) => write!(f, "no memory for the transport: {error}"),
-            StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}"),
+            StartError::Rail { rail, why } => write!(f, "rail {rail} could not be opened: {why}{}", remedy(&**why)),
             StartError::Card { peer, error } => write!(
                 f,
                 "the card of rank {} can't be used: {error}. All processes of a job must run the same version",
@@ -99,6 +99,16 @@ impl fmt::Display for StartError {
             }
             StartError::Wait(error) => error.fmt(f),
         }
+    }
+}
+
+/// What can be done where the system has refused a descriptor, to be put behind the reason; else nothing.
+fn remedy(error: &(dyn std::error::Error + 'static)) -> &'static str {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    match causes.filter_map(|cause| cause.downcast_ref::<Errno>()).next() {
+        Some(&Errno::MFILE) => ": raise this process's limit of open descriptors (ulimit -n)",
+        Some(&Errno::NFILE) => ": raise the system's limit of open descriptors (fs.file-max)",
+        _ => "",
     }
 }
 
@@ -292,8 +302,31 @@ pub struct WaitError {
 
 impl fmt::Display for WaitError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} failed ({}): raise the limit of open descriptors if it is that", self.call, self.errno)
+        write!(f, "{} failed ({}){}", self.call, self.errno, remedy(&self.errno))
     }
 }
 
 impl std::error::Error for WaitError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rail::tcp::TcpError;
+
+    /// Where a rail can't be opened for want of a descriptor, the message says what to raise; else it does not.
+    #[test]
+    fn who_has_no_descriptor_left_is_told_what_to_raise() {
+        let refused = |errno| {
+            let why = TcpError { what: "epoll_create", local: "127.0.0.1:0".parse().unwrap(), errno };
+            StartError::Rail { rail: "tcp".into(), why: Box::new(why) }.to_string()
+        };
+        assert!(
+            refused(Errno::MFILE)
+                .ends_with("(os error 24): raise this process's limit of open descriptors (ulimit -n)")
+        );
+        assert!(refused(Errno::NFILE).ends_with(": raise the system's limit of open descriptors (fs.file-max)"));
+        assert!(refused(Errno::ADDRINUSE).ends_with("(os error 98)"));
+        let wait = |errno| WaitError { call: "timerfd_create", errno }.to_string();
+        assert!(wait(Errno::MFILE).contains("ulimit -n") && !wait(Errno::INVAL).contains("limit"));
+    }
+}

@@ -52,7 +52,14 @@ impl fmt::Display for RailError {
     }
 }
 
-impl Error for RailError {}
+impl Error for RailError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            RailError::Interfaces(errno) => Some(errno),
+            RailError::Kind | RailError::NoInterface { .. } | RailError::Port => None,
+        }
+    }
+}
 
 /// Whether a rail can't be opened since there is no such interface.
 pub(super) fn is_absent(why: &(dyn Error + Send + Sync + 'static)) -> bool {

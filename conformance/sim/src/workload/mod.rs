@@ -199,6 +199,20 @@ fn need_operations(scenario: &Scenario, seed: u64, needed: u64) -> Result<(), Wo
     Err(WorkloadError { why })
 }
 
+/// Demands a channel for every rank, the rank itself included, where each may talk to each and none is closed: peers that
+/// find no channel free call again until `connect_timeout` (F-8), and nothing frees one.
+fn need_channels(scenario: &Scenario) -> Result<(), WorkloadError> {
+    let (name, size, channels) = (&scenario.workload.name, scenario.size(), scenario.core_config(0, 0).channels_max);
+    if channels >= size {
+        return Ok(());
+    }
+    let why = format!(
+        "config.channels_max = {channels}: any two of the {size} ranks of {name} may talk to each other, and each to itself; \
+         set {size}"
+    );
+    Err(WorkloadError { why })
+}
+
 /// Workloads apart from [`graph::APPLICATIONS`].
 const NAMES: [&str; 8] =
     ["random", "ping-pong", "bandwidth", "one-sided", "all-to-all", "broadcast", "stencil", "many-to-many"];

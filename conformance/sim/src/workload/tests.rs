@@ -189,6 +189,33 @@ fn too_few_operations_are_an_error() {
     assert!(make(&scenario(&squeezed, "bandwidth", "window = 23"), 1).is_ok());
 }
 
+/// Where all ranks may talk to all and no peer is closed, each has a channel for every rank. The world of this seed, two ranks
+/// on one host with one channel each, lost a peer: rank 1's channel to itself had taken its only one, so it refused rank 0's
+/// calls until `connect_timeout` was over.
+#[test]
+fn too_few_channels_are_an_error() {
+    let two = "hosts = 1\nranks_per_host = 2\nrails = [{ kind = \"shm\" }]";
+    let three = "hosts = 3\ndevice = \"connectx\"";
+    for (world, channels, why) in [
+        (two, 1, "config.channels_max = 1 is out of range: 2 to 2"),
+        (
+            three,
+            2,
+            "config.channels_max = 2: any two of the 3 ranks of random may talk to each other, and each to itself; set 3",
+        ),
+    ] {
+        let small = format!("config = {{ channels_max = {channels} }}\n{world}");
+        let text = format!("{small}\nworkload = {{ name = \"random\" }}");
+        let error = match Scenario::parse("few channels", &text) {
+            Err(error) => error.to_string(),
+            Ok(scenario) => run_checked(&scenario, 229_330_652_545_756, Trace::off()).0.to_string(),
+        };
+        assert!(error.contains(why), "{error}, not {why}");
+        let enough = format!("config = {{ channels_max = {} }}\n{world}", channels + 1);
+        run(&enough, "random", "messages = 20");
+    }
+}
+
 /// A payload of rank 0's first message to rank 1 with a wrong byte.
 fn assert_sees<J: Job>(scenario: &Scenario, name: Name, mut job: J, common: impl Fn(&J) -> &Common) {
     common(&job).spoil(name);

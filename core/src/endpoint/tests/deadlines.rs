@@ -1,6 +1,6 @@
 //! Rails that neither fail nor do their work, told packet by packet (F-11), and peers of which nothing is heard (F-13).
 
-use super::lone::{Lone, TERMS};
+use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::down;
 use super::*;
 use crate::wire::{Body, Connect, Probe};
@@ -281,6 +281,40 @@ fn who_is_silent_is_asked() {
     lone.endpoint.set_keepalive(Time(lone.now), Nanos(50_000_000));
     lone.now += 50_000_000;
     assert_eq!(questions(&mut lone).len(), 2);
+}
+
+/// F-13: with a `keepalive` far shorter than it makes sense a peer that answers at once is asked on its two rails 10,000 times
+/// a second all in all, not 20,000 times 1,000; neither a connection that comes back nor setting the time anew brings the
+/// next question forward.
+#[test]
+fn questions_are_paced_however_short_keepalive_is() {
+    let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(1_000), ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP, TCP]);
+    let (mut asked, mut again) = (0, false);
+    let mut not_before = 0;
+    while lone.now < 10_000_000 {
+        lone.now += 1_000;
+        if lone.now == 5_000_000 {
+            lone.endpoint.set_keepalive(Time(lone.now), config.keepalive);
+        }
+        let questions = questions(&mut lone);
+        assert!(questions.is_empty() || lone.now >= not_before, "at {} ns, not before {not_before} ns", lone.now);
+        if !questions.is_empty() {
+            not_before = lone.now + 100_000 * questions.len() as u64;
+        }
+        for (rail, nonce) in questions {
+            asked += 1;
+            lone.feed_on(rail, Body::Probe(Probe { nonce, answer: true }), 0, |_| {});
+            if rail == 1 && asked >= 50 && !core::mem::replace(&mut again, true) {
+                let up = RailEvent::Up { peer: PeerId(1), rail: RailId(1) };
+                lone.endpoint.handle_rail_event(Time(lone.now), up);
+                let connect = Body::Connect(Connect { rail: PEER_RAIL + 1, connection: 2, ..TERMS });
+                lone.feed_on(1, connect, 0, |_| {});
+            }
+        }
+    }
+    assert!(again && (90..=100).contains(&asked), "{asked} questions in 10 ms");
 }
 
 /// F-13: not asked is a peer to which a rail leads that tells of its end, and with a time of 0 nobody is.

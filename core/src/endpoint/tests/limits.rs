@@ -61,6 +61,7 @@ fn bad_configurations_name_the_field() {
         (Config { ack_packets: 33, ..small() }, "ack_packets"),
         (Config { block_bytes: 65, ..small() }, "block_bytes"),
         (Config { channels_max: 5, ..small() }, "channels_max"),
+        (Config { channels_max: 1, ..small() }, "channels_max"),
         (Config { connect_timeout: Nanos(0), ..small() }, "connect_timeout"),
         (Config { redial_min: Nanos(0), ..small() }, "redial_min"),
         (Config { redial_max: Nanos(0), ..small() }, "redial_max"),
@@ -154,6 +155,18 @@ fn number(bits: u32) -> impl Strategy<Value = u64> {
         };
         value.min(if bits < 64 { (1 << bits) - 1 } else { u64::MAX })
     })
+}
+
+/// A process is one of its own peers: with a single channel, whichever of itself and another it talks to first would keep
+/// the other out until `connect_timeout`, and lose it then. Alone it needs no other.
+#[test]
+fn one_channel_is_enough_for_a_process_that_is_alone() {
+    for (peers, channels, is_enough) in [(1, 1, true), (2, 1, false), (2, 2, true), (1000, 1, false), (1000, 2, true)] {
+        let config = Config { channels_max: channels, ..Config::new(PeerId(0), peers) };
+        assert_eq!(config.validate().is_ok(), is_enough, "{channels} channels for {peers} peers");
+    }
+    let error = Config { channels_max: 1, ..Config::new(PeerId(0), 2) }.validate().unwrap_err();
+    assert_eq!(std::format!("{error}"), "channels_max is 1, allowed are 2 to 2");
 }
 
 /// Configurations in which no value is out of its range by far: what is wrong with them is what they make together.

@@ -30,6 +30,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
+use rustix::io::Errno;
+
 pub use launch::Launch;
 pub use report::{Exit, LaunchEvent, Phase, RankEnd, Report, Stop, Stream, signal_name};
 pub use signals::Signals;
@@ -231,7 +233,11 @@ impl fmt::Display for LaunchError {
                 write!(f, "job name {name:?}: 1 to 64 letters, digits, '_', '-' and '.' are allowed")
             }
             Self::Program { program, rank, source } => {
-                write!(f, "can't start {} as rank {rank}: {source}", program.display())
+                write!(f, "can't start {} as rank {rank}: {source}", program.display())?;
+                match source.raw_os_error().map(Errno::from_raw_os_error) {
+                    Some(Errno::MFILE) => f.write_str(": raise the launcher's limit of open descriptors (ulimit -n)"),
+                    _ => Ok(()),
+                }
             }
             Self::Io { doing, source } => write!(f, "{doing}: {source}"),
         }

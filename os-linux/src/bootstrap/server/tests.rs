@@ -385,6 +385,9 @@ fn a_full_event_queue_holds_output_back_and_loses_nothing() {
 fn what_can_not_be_started_is_said() {
     let error = Launcher::new("/no/such/program").ranks(2).spawn().unwrap_err();
     assert!(error.to_string().starts_with("can't start /no/such/program as rank 0: "), "{error}");
+    let source = std::io::Error::from_raw_os_error(rustix::io::Errno::MFILE.raw_os_error());
+    let error = LaunchError::Program { program: "rerail".into(), rank: 3, source }.to_string();
+    assert!(error.ends_with("(os error 24): raise the launcher's limit of open descriptors (ulimit -n)"), "{error}");
     for ranks in [0, RANKS_MAX + 1] {
         assert!(matches!(Launcher::new("true").ranks(ranks).spawn(), Err(LaunchError::Ranks { .. })));
     }

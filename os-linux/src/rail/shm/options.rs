@@ -136,4 +136,11 @@ impl fmt::Display for ShmError {
     }
 }
 
-impl std::error::Error for ShmError {}
+impl std::error::Error for ShmError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            ShmError::System { errno, .. } => Some(errno),
+            ShmError::Ring(_) | ShmError::Option { .. } | ShmError::HostId(_) => None,
+        }
+    }
+}

@@ -95,4 +95,8 @@ impl fmt::Display for TcpError {
     }
 }
 
-impl std::error::Error for TcpError {}
+impl std::error::Error for TcpError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.errno)
+    }
+}

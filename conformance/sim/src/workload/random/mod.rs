@@ -12,7 +12,7 @@ use rerail_core::mem::Seg;
 use rerail_core::time::Nanos;
 use rerail_linux::rail::verbs::VerbsOptions;
 
-use super::{Job, Parameters, WorkloadError, need_operations};
+use super::{Job, Parameters, WorkloadError, need_channels, need_operations};
 use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge, protected};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
@@ -54,6 +54,7 @@ impl Random {
     /// Parameters: `messages`, `bytes_max`, `one_sided`; `closes`: peers are closed when all with them is over.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
+        need_channels(scenario)?;
         let size = scenario.size();
         let configs = (0..size).map(|rank| scenario.core_config(rank, seed));
         let (mut operations, mut eager, mut retained, mut windows) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
