@@ -13,6 +13,7 @@ use crate::time::Nanos;
 use crate::wire::{AtomicKind, AtomicType};
 
 mod addresses;
+mod assumptions;
 mod balanced;
 mod corners;
 mod deadlines;
@@ -25,7 +26,6 @@ mod lone;
 mod one_sided;
 mod parcels;
 mod peers;
-mod planted;
 mod policies;
 mod programs;
 mod random;
