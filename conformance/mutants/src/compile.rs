@@ -19,6 +19,8 @@ pub struct Built {
     pub tool: PathBuf,
     /// Mutants that do not compile.
     pub dropped: BTreeSet<u32>,
+    /// What the compiler said, in this run.
+    pub complaints: BTreeMap<u32, String>,
 }
 
 /// What an earlier run has found not to compile.
@@ -81,6 +83,7 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
         mutants.iter().filter(|mutant| known.dropped.contains(&mutant.name)).map(|mutant| mutant.id).collect()
     };
     let mut dropped = named(&known);
+    let mut reasons = BTreeMap::new();
     for round in 1.. {
         let woven = weave_all(places, sources, mutants, &dropped, &known.constant)?;
         say(&format!("checking what compiles, round {round}: {} mutants do not", dropped.len()));
@@ -88,7 +91,7 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
         if complaints.is_empty() {
             break;
         }
-        let more = judge(&complaints, &woven, sources, mutants, &mut known.constant);
+        let more = judge(&complaints, &woven, sources, mutants, &mut known.constant, &mut reasons);
         let before = dropped.len();
         dropped.extend(more);
         if dropped.len() == before || round >= ROUNDS_MAX {
@@ -104,7 +107,7 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
     let unit = executable(places, &["test", "--no-run", "-p", "rerail-core", "--lib"], "rerail_core")?;
     say("building the simulator");
     let tool = executable(places, &["build", "-p", "rerail-mutants"], "rerail-mutants")?;
-    Ok(Built { unit, tool, dropped })
+    Ok(Built { unit, tool, dropped, complaints: reasons })
 }
 
 /// Changes with the text of the core and the set of mutants.
@@ -152,6 +155,7 @@ fn judge(
     sources: &[Source],
     mutants: &[Mutant],
     constant: &mut BTreeSet<String>,
+    reasons: &mut BTreeMap<u32, String>,
 ) -> BTreeSet<u32> {
     let mut at_fault = BTreeSet::new();
     let mut names = BTreeSet::new();
@@ -164,19 +168,47 @@ fn judge(
             names.insert(name.to_owned());
             continue;
         }
-        let mut spans = complaint.spans.clone();
-        spans.sort_by_key(|at| !at.is_primary);
-        let faulty = spans.iter().map(|at| {
-            let file = woven.iter().find(|file| at.file_name == format!("core/src/{}", file.path));
-            file.map(|file| file.at_fault(&(at.byte_start..at.byte_end))).unwrap_or_default()
-        });
-        at_fault.extend(faulty.filter(|ids| !ids.is_empty()).take(1).flatten());
+        for id in blame(complaint, woven) {
+            reasons.insert(id, complaint.message.clone());
+            at_fault.insert(id);
+        }
     }
     for source in sources {
         at_fault.extend(weave::inside_functions(source, mutants, &names));
     }
     constant.extend(names);
     at_fault
+}
+
+/// Codes of complaints about what is borrowed, moved or not yet there: what is at fault may stand far before.
+const OF_BORROWS: [&str; 8] = ["E0381", "E0382", "E0384", "E0499", "E0502", "E0503", "E0505", "E0506"];
+
+/// Mutants that a complaint is due to, the likeliest.
+fn blame(complaint: &Complaint, woven: &[Woven]) -> BTreeSet<u32> {
+    let mut spans = complaint.spans.clone();
+    spans.sort_by_key(|at| !at.is_primary);
+    let file = |at: &At| woven.iter().find(|file| at.file_name == format!("core/src/{}", file.path));
+    let of_borrows = complaint.code.as_ref().is_some_and(|code| OF_BORROWS.contains(&code.code.as_str()));
+    // Where all of it is.
+    let whole = spans.first().and_then(|first| {
+        let of_file = spans.iter().filter(|at| at.file_name == first.file_name);
+        let start = of_file.clone().map(|at| at.byte_start).min()?;
+        Some((file(first)?, start..of_file.map(|at| at.byte_end).max()?))
+    });
+    let first = |find: &dyn Fn(&Woven, &At) -> BTreeSet<u32>| {
+        let found = spans.iter().filter_map(|at| Some(find(file(at)?, at)));
+        found.into_iter().find(|ids| !ids.is_empty()).unwrap_or_default()
+    };
+    let steps: [&dyn Fn() -> BTreeSet<u32>; 4] = [
+        &|| match &whole {
+            Some((file, range)) if of_borrows => file.going_on(range),
+            _ => BTreeSet::new(),
+        },
+        &|| first(&|file, at| file.in_text(&(at.byte_start..at.byte_end))),
+        &|| first(&|file, at| file.at_fault(&(at.byte_start..at.byte_end))),
+        &|| whole.as_ref().map(|(file, range)| file.in_lines(range)).unwrap_or_default(),
+    ];
+    steps.iter().map(|step| step()).find(|ids| !ids.is_empty()).unwrap_or_default()
 }
 
 /// Cargo in the copy. Assertions are on: they are what a debug build has, at the speed of a release build.

@@ -242,6 +242,24 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         visit::visit_stmt(self, statement);
     }
 
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        let Some(init) = &local.init else { return };
+        self.visit_expr(&init.expr);
+        if let Some((_, diverge)) = &init.diverge {
+            // What leaves the function there can't be left out.
+            match &**diverge {
+                Expr::Block(block) => match block.block.stmts.split_last() {
+                    Some((last, others)) => {
+                        others.iter().for_each(|statement| self.visit_stmt(statement));
+                        visit::visit_stmt(self, last);
+                    }
+                    None => {}
+                },
+                other => self.visit_expr(other),
+            }
+        }
+    }
+
     fn visit_arm(&mut self, arm: &'ast syn::Arm) {
         if let Some((_, guard)) = &arm.guard {
             self.condition(guard, &["true", "false"]);
@@ -261,9 +279,14 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             Expr::Binary(binary) if !has_let(expr) => {
                 for other in operators::instead_of(&binary.op) {
                     let text = self.inside(span, binary.op.span(), other);
-                    // `x |= y` is a statement, or stands as one.
                     self.expression(span, text);
                 }
+                // `x >> n & 1 == 1` is one question; its numbers make no further ones.
+                let operands = [&binary.left, &binary.right].map(|operand| &**operand);
+                for operand in operands.into_iter().filter(|operand| !operators::is_of_a_mask(binary, operand)) {
+                    self.visit_expr(operand);
+                }
+                return;
             }
             Expr::Unary(unary) if matches!(unary.op, syn::UnOp::Not(_)) => {
                 self.expression(span, self.text(unary.expr.span()).to_owned());
@@ -292,8 +315,11 @@ impl<'ast> Visit<'ast> for Walk<'_> {
             Expr::Macro(expr) if expr.mac.path.is_ident("matches") => return self.matches_macro(expr),
             Expr::Macro(_) => return,
             Expr::Assign(assign) => {
-                // What stands on the left is a place and no value.
-                return self.visit_expr(&assign.right);
+                // What stands on the left is a place and no value. To leave `x = true` out is enough.
+                if !matches!(&*assign.right, Expr::Lit(_)) {
+                    self.visit_expr(&assign.right);
+                }
+                return;
             }
             _ => {}
         }
@@ -331,6 +357,7 @@ mod tests {
     fn tests_constants_and_bindings_are_left_alone() {
         assert!(names("const A: u32 = 1 + 2; #[cfg(test)] mod tests { fn f() { g(1); } }").is_empty());
         assert_eq!(names("fn f() { if let Some(x) = y && x { z } }"), Vec::<String>::new());
+        assert_eq!(names("fn f() { let Some(x) = y else { g(); return; }; }"), ["a.rs f: delete g();"]);
     }
 
     #[test]

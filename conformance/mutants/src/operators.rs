@@ -1,6 +1,6 @@
 //! What is put in place of what.
 
-use syn::{BinOp, Expr, Lit};
+use syn::{BinOp, Expr, ExprBinary, Lit};
 
 /// Operators in place of one.
 pub fn instead_of(op: &BinOp) -> &'static [&'static str] {
@@ -23,8 +23,8 @@ pub fn instead_of(op: &BinOp) -> &'static [&'static str] {
         BinOp::BitAnd(_) => &["|"],
         BinOp::BitOr(_) => &["&"],
         BinOp::BitXor(_) => &["|"],
-        BinOp::AddAssign(_) => &["-=", "="],
-        BinOp::SubAssign(_) => &["+="],
+        // That they are left out is a mutant of its own.
+        BinOp::AddAssign(_) | BinOp::SubAssign(_) => &["="],
         BinOp::BitOrAssign(_) => &["=", "&="],
         BinOp::BitAndAssign(_) => &["=", "|="],
         BinOp::ShlAssign(_) => &[">>="],
@@ -105,6 +105,14 @@ const fn is_assignment(op: &BinOp) -> bool {
             | BinOp::ShlAssign(_)
             | BinOp::ShrAssign(_)
     )
+}
+
+/// Whether a number of a binary expression only says which bit, or by how much a counter moves on.
+pub fn is_of_a_mask(binary: &ExprBinary, operand: &Expr) -> bool {
+    let is_bit = |op: &BinOp| matches!(op, BinOp::Shl(_) | BinOp::Shr(_) | BinOp::BitAnd(_) | BinOp::BitOr(_));
+    let masks = |expr: &Expr| matches!(expr, Expr::Binary(inner) if is_bit(&inner.op));
+    let asks = matches!(binary.op, BinOp::Eq(_) | BinOp::Ne(_)) && (masks(&binary.left) || masks(&binary.right));
+    matches!(operand, Expr::Lit(_)) && (is_bit(&binary.op) || asks || is_assignment(&binary.op))
 }
 
 /// Whether two expressions are of one sort, so that they may be of one type.

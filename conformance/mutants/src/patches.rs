@@ -183,8 +183,10 @@ impl<'ast> Visit<'ast> for Search {
                 self.offer(bytes_of(expr.span()), Form::Expression);
                 self.visit_expr(&assign.right);
             }
-            // Places, and what binds names.
-            Expr::Let(_) | Expr::Path(_) | Expr::Field(_) | Expr::Index(_) => visit::visit_expr(self, expr),
+            // Places, what binds names, and blocks, which are offered as such.
+            Expr::Let(_) | Expr::Path(_) | Expr::Field(_) | Expr::Index(_) | Expr::Block(_) => {
+                visit::visit_expr(self, expr);
+            }
             _ if has_let(expr) => visit::visit_expr(self, expr),
             _ => {
                 self.offer(bytes_of(expr.span()), Form::Expression);

@@ -152,7 +152,12 @@ pub fn run(options: &Options) -> Result<bool, String> {
     }
     let say = |what: &str| eprintln!("[{:4} s] {what}", begun.elapsed().as_secs());
     say(&format!("{} mutants, {} of them chosen", all.mutants.len(), chosen.len()));
-    let built = compile::build(&places, &all.sources, &all.mutants, &say)?;
+    // A sample is built alone, which takes less; else all are, so that the next run finds them built.
+    let woven: Vec<Mutant> = match options.sample {
+        Some(_) => chosen.iter().map(|mutant| (*mutant).clone()).collect(),
+        None => all.mutants.clone(),
+    };
+    let built = compile::build(&places, &all.sources, &woven, &say)?;
     say("tests and simulations without a mutant");
     let progress = bar(0, "without a mutant");
     let bench = Bench::new(&built, options.seeds, &places.state, &|| progress.inc(1))?;
@@ -211,7 +216,9 @@ pub fn run(options: &Options) -> Result<bool, String> {
     }
     for outcome in outcomes.iter().filter(|outcome| outcome.written && outcome.fate == Fate::NotCompiled) {
         is_good = false;
-        eprintln!("written by hand, and does not compile: {}", outcome.name);
+        let of_name = all.mutants.iter().find(|mutant| mutant.name == outcome.name);
+        let why = of_name.and_then(|mutant| built.complaints.get(&mutant.id)).map_or("", String::as_str);
+        eprintln!("written by hand, and does not compile: {}: {why}", outcome.name);
     }
     if options.write {
         write(&places, &all, &table)?;

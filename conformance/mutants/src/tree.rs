@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What is no part of the copy.
-const LEFT_OUT: [&str; 5] = ["target", ".git", "corpus", "artifacts", "proptest-regressions"];
+const LEFT_OUT: [&str; 4] = ["target", ".git", "artifacts", "proptest-regressions"];
 
 /// Where things lie.
 pub struct Places {

@@ -63,13 +63,49 @@ pub struct Woven {
 struct Place {
     range: Range<usize>,
     id: u32,
+    what: Stands,
+}
+
+/// What stands in a place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    /// The mutated text.
+    Text,
+    /// The same, and it goes on where the original leaves the block.
+    GoesOn,
+    /// The whole switch.
+    Switch,
 }
 
 impl Woven {
-    /// The mutants to whom a compiler's complaint at `at` is due: that in whose text it lies, or those around whose switch it
-    /// lies closest.
+    /// The mutants in whose text a range lies, or, without such, those around whose switch it lies closest.
     pub fn at_fault(&self, at: &Range<usize>) -> BTreeSet<u32> {
-        let holding = self.places.iter().filter(|place| place.range.start <= at.start && at.end <= place.range.end);
+        let text = self.closest(at, |what| what != Stands::Switch);
+        if text.is_empty() { self.closest(at, |_| true) } else { text }
+    }
+
+    /// The mutants of [`at_fault`](Self::at_fault), as far as the range lies in their text.
+    pub fn in_text(&self, at: &Range<usize>) -> BTreeSet<u32> {
+        self.closest(at, |what| what != Stands::Switch)
+    }
+
+    /// Mutants in a range that go on where the original does not: what borrows is at fault behind them.
+    pub fn going_on(&self, range: &Range<usize>) -> BTreeSet<u32> {
+        let within = |place: &&Place| range.start <= place.range.start && place.range.end <= range.end;
+        self.places.iter().filter(|place| place.what == Stands::GoesOn).filter(within).map(|place| place.id).collect()
+    }
+
+    /// Mutants with text in the lines of a range.
+    pub fn in_lines(&self, range: &Range<usize>) -> BTreeSet<u32> {
+        let start = self.text[..range.start].rfind('\n').unwrap_or(0);
+        let end = self.text[range.end..].find('\n').map_or(self.text.len(), |at| range.end + at);
+        let texts = self.places.iter().filter(|place| place.what != Stands::Switch);
+        texts.filter(|place| place.range.start < end && start < place.range.end).map(|place| place.id).collect()
+    }
+
+    fn closest(&self, at: &Range<usize>, counts: impl Fn(Stands) -> bool) -> BTreeSet<u32> {
+        let holds = |place: &&Place| counts(place.what) && place.range.start <= at.start && at.end <= place.range.end;
+        let holding = self.places.iter().filter(holds);
         let Some(least) = holding.clone().map(|place| place.range.len()).min() else { return BTreeSet::new() };
         holding.filter(|place| place.range.len() == least).map(|place| place.id).collect()
     }
@@ -149,7 +185,10 @@ impl Weaver<'_> {
                 Form::Block => self.out += &edit.text,
                 Form::Statement | Form::Expression => self.out += &format!("{{ {} }}", edit.text),
             }
-            self.places.push(Place { range: start..self.out.len(), id: *id });
+            let original = &self.source.text[range.clone()];
+            let leaves = ["return", "continue", "break"].iter().any(|word| original.starts_with(word));
+            let what = if leaves && edit.text.is_empty() { Stands::GoesOn } else { Stands::Text };
+            self.places.push(Place { range: start..self.out.len(), id: *id, what });
             self.out += " else ";
         }
         let braces = form != Form::Block;
@@ -158,7 +197,7 @@ impl Weaver<'_> {
         self.out += if braces { " }" } else { "" };
         self.out += close;
         let whole = begin..self.out.len();
-        self.places.extend(edits.iter().map(|(id, _)| Place { range: whole.clone(), id: *id }));
+        self.places.extend(edits.iter().map(|(id, _)| Place { range: whole.clone(), id: *id, what: Stands::Switch }));
     }
 
     fn plain(&mut self, range: Range<usize>) {

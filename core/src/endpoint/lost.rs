@@ -1,11 +1,11 @@
 //! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived, reads that will
 //! never end, writes in doubt, and payloads on their way into places here.
 
+use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
 use super::op::{MessageState, OpKind, PartFin, Phase, What};
 use super::room::rails_of;
 use super::tables::key_set_link;
-use super::Endpoint;
 use crate::ids::RailId;
 use crate::seq::Seq;
 use crate::store::NONE;

@@ -193,8 +193,7 @@ impl Endpoint<'_> {
 
     /// The end of a transfer, or a refusal.
     pub(super) fn arrive_fin(&mut self, channel: u32, fin: &Fin) {
-        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.t.ops.at(op).channel == channel)
-        else {
+        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.t.ops.at(op).channel == channel) else {
             self.stats.stale_dropped += 1;
             return;
         };

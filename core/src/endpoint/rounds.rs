@@ -8,10 +8,10 @@
 //! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has nothing to
 //! write again: when the receiver has them all, nothing can land late.
 
+use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::room::rails_of;
 use super::tables::KeySet;
-use super::Endpoint;
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::wire::{Cts, Resume};

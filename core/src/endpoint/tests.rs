@@ -35,6 +35,7 @@ mod rules;
 mod strategies;
 mod timed;
 mod two_sided;
+mod unequal;
 
 const HEAP: RegionId = RegionId(0);
 
