@@ -32,6 +32,7 @@ mod random;
 mod recovery;
 mod registering;
 mod rules;
+mod strangers;
 mod strategies;
 mod timed;
 mod two_sided;

@@ -383,3 +383,82 @@ fn keys_end_with_their_connection() {
     assert_eq!(lone.transfers, 0, "read by an old key");
     assert!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), "{sent:?}");
 }
+
+/// F-5: reads of a rail that died are made again over another one: the same bytes, from where they lie to where they belong.
+#[test]
+fn reads_are_made_again_where_they_were() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[GET, GET]);
+    lone.endpoint.set_policy(MessageClass::Large, Policy::named("even").unwrap());
+    let into = 5000;
+    lone.recv(1, LARGE);
+    let keys = first_keys(2).into_iter().map(|(rail, connection)| RemoteKey {
+        rail: PEER_RAIL + rail,
+        connection: connection as u16,
+        key: 7 + u64::from(rail),
+        address: TARGET,
+    });
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.stuck = 0b10;
+    lone.feed(Body::Rts(Rts { head, message_bytes: LARGE, keys: keys.collect() }), 0);
+    lone.sent();
+    let reads = |lone: &mut Lone<'_>| -> Vec<(u8, u64, u64)> {
+        let read = |(rail, kind, memory): (RailId, PostKind, Vec<Seg>)| match kind {
+            PostKind::Read { from } => {
+                assert_eq!(from.key, 7 + u64::from(rail.0), "the key of another rail");
+                assert_eq!((memory.len(), memory[0].at.offset - into), (1, from.address - TARGET));
+                Some((rail.0, from.address - TARGET, memory[0].len))
+            }
+            _ => None,
+        };
+        std::mem::take(&mut lone.posts).into_iter().filter_map(read).collect()
+    };
+    let first = reads(&mut lone);
+    let of_lost = covered(first.iter().copied().filter(|(rail, ..)| *rail == 1));
+    assert!(!of_lost.is_empty() && of_lost[0].0 > 0, "{first:?}");
+    assert_eq!(lone.completed().len(), 0);
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    let again = reads(&mut lone);
+    assert!(again.iter().all(|(rail, ..)| *rail == 0), "{again:?}");
+    let of_first = first.into_iter().filter(|(rail, ..)| *rail == 0);
+    assert_eq!(covered(of_first.chain(again)), [(0, LARGE)]);
+    assert!(lone.completed()[&1].is_ok());
+}
+
+/// F-5: a CTS that goes out again names our connections as they are now.
+#[test]
+fn keys_go_out_again_with_the_connection_of_now() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[PUT]);
+    lone.recv(1, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    let connections = |packets: &[Repr]| -> Vec<u16> {
+        let keys = packets.iter().filter_map(|packet| match &packet.body {
+            Body::Cts(cts) => cts.keys.first().map(|key| key.connection),
+            _ => None,
+        });
+        keys.collect()
+    };
+    assert_eq!(connections(&lone.sent()), [1]);
+    down(&mut lone, 0, RailFault::TimedOut);
+    up(&mut lone, 0);
+    lone.feed(connect(0, THEIRS + 3), 0);
+    assert_eq!(connections(&lone.sent()), [2]);
+}
+
+/// F-3: what was asked of the peer over a connection that died is asked again over the next.
+#[test]
+fn a_question_for_a_fence_is_asked_again() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[TCP, TCP]);
+    down(&mut lone, 1, RailFault::TimedOut);
+    assert_eq!(fences(&lone.sent()).len(), 1);
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.sent();
+    up(&mut lone, 0);
+    lone.feed(connect(0, THEIRS + 3), 0);
+    let again = fences(&lone.sent());
+    assert_eq!(again.iter().map(|fence| (fence.rail, fence.answer)).collect::<Vec<_>>(), [(1, false)]);
+}
