@@ -27,12 +27,11 @@
 //!
 //! * `defmt`: decisions and faults are logged through defmt.
 //! * `harness`: the bodies of property tests and fuzz targets (needs std).
-//! * `planted`: bugs that can be switched on, to prove that checkers find them (needs std).
 #![no_std]
 #![deny(unsafe_code)]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-#[cfg(any(test, feature = "harness", feature = "planted"))]
+#[cfg(any(test, feature = "harness"))]
 extern crate std;
 
 pub mod config;

@@ -6,7 +6,7 @@ use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORD
 use super::farewell::is_farewell;
 use super::op::{Control, MessageState, OpKind, Phase};
 use super::tables::Tables;
-use super::{Endpoint, LossReason, Peek, Planted, ProtocolError, RailFault};
+use super::{Endpoint, LossReason, Peek, ProtocolError, RailFault};
 use crate::ids::{PeerId, PlaceId, RailId};
 use crate::rel::ack::AckVerdict;
 use crate::rel::link::State;
@@ -280,10 +280,8 @@ impl Endpoint<'_> {
     /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4, S-5).
     pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
-        let overtaken = self.is_overtaken(channel, lane, psn); // planted: HighWater
         let (slot, bits) = self.t.received(channel, lane);
         match slot.received[lane].claim(bits, window, psn) {
-            Claim::New if overtaken => Ok(false),
             Claim::New => {
                 if lane == UNORDERED && !psn.is_before(slot.unordered_high) {
                     slot.unordered_high = psn.next();
@@ -293,10 +291,8 @@ impl Endpoint<'_> {
             }
             Claim::Duplicate => {
                 self.stats.duplicates_dropped += 1;
-                if !self.planted(Planted::AckForgotten) {
-                    let policy = self.ack_policy;
-                    self.owe_ack(now, channel, 0, true, &policy);
-                }
+                let policy = self.ack_policy;
+                self.owe_ack(now, channel, 0, true, &policy);
                 Ok(false)
             }
             Claim::Beyond => Err(ProtocolError::Sequence { psn: psn.0 }), // S-6
@@ -314,11 +310,6 @@ impl Endpoint<'_> {
     ) -> Result<Arrival, ProtocolError> {
         let psn = Seq(common.psn);
         if !self.claim_psn(now, channel, UNORDERED, psn)? {
-            if self.planted(Planted::AtomicAgain)
-                && let Body::Atomic(atomic) = body
-            {
-                let _ = self.arrive_atomic(channel, atomic);
-            }
             return Ok(Arrival::Discard);
         }
         match body {
@@ -355,7 +346,7 @@ impl Endpoint<'_> {
         data: &Data,
     ) -> Result<Arrival, ProtocolError> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
-        let op = self.t.find_op(self.op_named(data.operation)).filter(|&op| {
+        let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
             let into = match slot.kind {
                 // Before it has its CTS, the peer can't know the operation: it has guessed.

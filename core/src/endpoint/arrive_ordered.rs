@@ -1,7 +1,6 @@
 //! Packets of the ordered lane arrive: messages meet their receives in the order of their numbers, whatever the order in
 //! which they come; what has no receive yet, or not its turn, waits in blocks.
 
-use super::Planted;
 use super::action::Arrival;
 use super::channel::{ORDERED, Place, PlaceTo};
 use super::op::{Message, MessageState, Phase};
@@ -38,11 +37,10 @@ impl Endpoint<'_> {
             return Ok(arrival); // F-6
         }
         let blocks = bytes.div_ceil(self.config.block_bytes);
-        let any_turn = self.planted(Planted::ArrivalOrder);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.received(1, blocks).map_err(|_| ProtocolError::Credit)?; // C-3
         let peer = slot.peer;
-        let in_turn = psn == slot.reorder.esn() || any_turn;
+        let in_turn = psn == slot.reorder.esn();
         let mut message = Message {
             channel,
             state: MessageState::Placing,

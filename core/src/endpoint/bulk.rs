@@ -11,7 +11,7 @@ use super::policy::Choice;
 use super::pump::Step;
 use super::room::rails_of;
 use super::tables::op_queue;
-use super::{Endpoint, MessageClass, Planted, Registration};
+use super::{Endpoint, MessageClass, Registration};
 use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::rate::Rate;
@@ -261,9 +261,8 @@ impl Endpoint<'_> {
         }
         let (serves, remote_offset) = (slot.serves(), slot.remote_offset);
         let offset = stripe.next;
-        let fin_first = fins_due >> part.0 & 1 == 1 && self.planted(Planted::FinBeforeData);
         let most = self.segment_most(channel, op, part);
-        let len = if fin_first { 0 } else { (stripe.end - stripe.next).min(most) };
+        let len = (stripe.end - stripe.next).min(most);
         debug_assert!(len > 0 || granted == 0 || fins_due >> part.0 & 1 == 1, "nothing is left of this part");
         let payload = self.payload(op, offset, len);
         let rest = stripe.end - stripe.next;

@@ -6,7 +6,7 @@ use super::channel::Shortage;
 use super::measure::Part;
 use super::op::{Op, Phase};
 use super::room::rails_of;
-use super::{Endpoint, MessageClass, Planted};
+use super::{Endpoint, MessageClass};
 use crate::config::{RAILS_MAX, Striping};
 use crate::ids::RailId;
 use crate::rail::sched::{Stripe, striping};
@@ -60,11 +60,6 @@ impl Endpoint<'_> {
         let helpers = if is_balanced { mask } else { 0 };
         *self.t.stripe_sets.at_mut(set) =
             StripeSet { pending: used, planned: used, helpers, is_balanced, ..StripeSet::default() };
-        if used.count_ones() > 1 && self.planted(Planted::WeightsDontSum) {
-            // As if they were with a rail already.
-            self.t.stripes_of(set)[used.ilog2() as usize].end -= 64;
-            self.t.ops.at_mut(op).cursor = 64;
-        }
         for rail in rails_of(used) {
             let stripe = self.t.stripes_of(set)[usize::from(rail.0)];
             self.t.sub(channel, rail).path.planned += stripe.end - stripe.next;

@@ -113,9 +113,6 @@ impl Endpoint<'_> {
             } else {
                 Body::Credit // C-4
             };
-            if matches!(body, Body::Ack(_)) && self.forgets_ack(channel) {
-                return; // planted: AckForgotten
-            }
             let is_ack = matches!(body, Body::Ack(_) | Body::Credit);
             let (answers, asks) = match body {
                 Body::Probe(Probe { answer, .. }) => (answer, !answer),

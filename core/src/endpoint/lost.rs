@@ -1,11 +1,11 @@
 //! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived, reads that will
 //! never end, writes in doubt, and payloads on their way into places here.
 
+use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
 use super::op::{MessageState, OpKind, PartFin, Phase, What};
 use super::room::rails_of;
 use super::tables::key_set_link;
-use super::{Endpoint, Planted};
 use crate::ids::RailId;
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -47,11 +47,9 @@ impl Endpoint<'_> {
     /// a message that has met its receive or has its blocks, waits for the copy (F-6).
     pub(super) fn void_place(&mut self, channel: u32, rail: RailId) {
         let Some(place) = self.t.sub(channel, rail).place.take() else { return };
-        if !self.planted(Planted::VoidNotUnclaimed) {
-            let window = self.config.window;
-            let (slot, bits) = self.t.received(channel, place.lane);
-            slot.received[place.lane].unclaim(bits, window, place.psn);
-        }
+        let window = self.config.window;
+        let (slot, bits) = self.t.received(channel, place.lane);
+        slot.received[place.lane].unclaim(bits, window, place.psn);
         let is_void = place.lane == ORDERED;
         match place.to {
             PlaceTo::Op(op) => {

@@ -2,8 +2,7 @@
 //!
 //! Here everything is put together: the machines of the other modules return verdicts and never call each other.
 //! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are), `words` (what errors say),
-//! `planted` (bugs for tests of checkers).
+//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are), `words` (what errors say).
 
 pub mod action;
 mod addresses;
@@ -35,7 +34,6 @@ mod op;
 mod packets;
 mod parcel;
 mod path;
-mod planted;
 mod policy;
 mod pump;
 mod recover;
@@ -66,8 +64,6 @@ pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
 pub use health::{RailHealth, RailState};
 pub use measure::{Change, RailStats, Why};
-#[cfg(any(test, feature = "planted"))]
-pub use planted::Planted;
 pub use policy::{ClassPolicy, MessageClass, Policy};
 pub use registering::{Registration, RegistrationCost};
 pub use request::*;
@@ -85,8 +81,6 @@ use crate::time::Time;
 
 use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
-#[cfg(not(any(test, feature = "planted")))]
-use planted::Planted;
 use policy::Policies;
 use registering::Registering;
 use sample::Sampler;
@@ -317,9 +311,6 @@ pub struct Endpoint<'m> {
     registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
-    /// Bugs, to test checkers with.
-    #[cfg(any(test, feature = "planted"))]
-    plants: planted::Plants,
 }
 
 /// What the rails share by their places.
@@ -378,8 +369,6 @@ impl<'m> Endpoint<'m> {
             moved: 0,
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
-            #[cfg(any(test, feature = "planted"))]
-            plants: planted::Plants::default(),
         };
         endpoint.begin_weights();
         Ok(endpoint)

@@ -256,7 +256,6 @@ impl Endpoint<'_> {
 
     /// A rail is through with a post. A late or repeated report is counted and dropped.
     pub fn handle_completion(&mut self, now: Time, id: PostId, status: PostStatus) {
-        let id = self.post_named(id); // planted: NoGeneration
         if id.0.index >= self.config.packets_max {
             let index = (id.0.index - self.config.packets_max) as usize;
             match self.t.subs.get_mut(index) {

@@ -9,7 +9,7 @@ use super::packets::Actions;
 use super::policy::Choice;
 use super::room::rails_of;
 use super::tables::{channel_active, op_queue};
-use super::{Endpoint, Level, MessageClass, Planted, Registration};
+use super::{Endpoint, Level, MessageClass, Registration};
 use crate::config::Multiplex;
 use crate::ids::RailId;
 use crate::rail::sched::Candidates;
@@ -315,8 +315,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let op = slot.ordered.head();
         let Some(terms) = slot.terms.filter(|_| op != NONE) else { return Step::Idle };
-        let allowed = slot.allowance.message_allowed() || self.planted(Planted::CreditIgnored);
-        if !allowed || !self.may_send(channel, Lane::Ordered) {
+        if !slot.allowance.message_allowed() || !self.may_send(channel, Lane::Ordered) {
             return Step::Idle; // C-1
         }
         let send = self.t.ops.at(op);

@@ -10,7 +10,7 @@ use super::packets::Actions;
 use super::pump::STEP;
 use super::room::rails_of;
 use super::tables::Tables;
-use super::{Endpoint, LossReason, Planted, RailFault};
+use super::{Endpoint, LossReason, RailFault};
 use crate::ids::RailId;
 use crate::log;
 use crate::rail::rate::Rate;
@@ -58,9 +58,6 @@ impl Endpoint<'_> {
                 return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
             }
             self.lose(channel, rail);
-            if self.planted(Planted::ReplayUnfenced) {
-                self.release_lost(channel);
-            }
         } else {
             self.forget_backlog(channel, rail);
             self.t.sub(channel, rail).clear();
@@ -83,9 +80,6 @@ impl Endpoint<'_> {
     /// Of every connection whose leftovers wait, the peer is asked (again): a question may have been lost with the
     /// connection that it went over (F-3).
     pub(super) fn ask_fences(&mut self, channel: u32) {
-        if self.planted(Planted::ReplayUnfenced) {
-            return;
-        }
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
         let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
         self.t.channels.at_mut(channel).fences |= asked;
@@ -109,12 +103,9 @@ impl Endpoint<'_> {
         sub.ready_at = Time(0);
         sub.redial_at = now + pause;
         let failures = sub.failures;
-        let gives_up = self.planted(Planted::RedialNever);
         let slot = self.t.channels.at_mut(channel);
         log::debug!("peer {}: rail {} again in {} us, failure {}", slot.peer.0, rail.0, pause.0 / 1000, failures);
-        if gives_up {
-            // planted
-        } else if pause == Nanos(0) {
+        if pause == Nanos(0) {
             slot.wanted |= 1 << rail.0;
         } else {
             slot.redials |= 1 << rail.0;

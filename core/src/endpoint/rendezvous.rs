@@ -5,7 +5,7 @@
 
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
-use super::{Endpoint, MessageClass, OpError, Planted, RailFault, Registration};
+use super::{Endpoint, MessageClass, OpError, RailFault, Registration};
 use crate::ids::{OpId, RailId};
 use crate::store::NONE;
 use crate::time::Time;
@@ -156,7 +156,7 @@ impl Endpoint<'_> {
 
     /// The receiver has matched our message.
     pub(super) fn arrive_cts(&mut self, channel: u32, cts: &Cts) {
-        let written = self.t.find_op(self.op_named(cts.operation)).filter(|&op| {
+        let written = self.t.find_op(cts.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
             slot.channel == channel && slot.kind == OpKind::Send && slot.phase == Phase::Writing && !slot.fin_seen
         });
@@ -193,8 +193,7 @@ impl Endpoint<'_> {
 
     /// The end of a transfer, or a refusal.
     pub(super) fn arrive_fin(&mut self, channel: u32, fin: &Fin) {
-        let Some(op) = self.t.find_op(self.op_named(fin.operation)).filter(|&op| self.t.ops.at(op).channel == channel)
-        else {
+        let Some(op) = self.t.find_op(fin.operation).filter(|&op| self.t.ops.at(op).channel == channel) else {
             self.stats.stale_dropped += 1;
             return;
         };
@@ -237,7 +236,6 @@ impl Endpoint<'_> {
             }
             return;
         }
-        let any_round = self.planted(Planted::FinOfAnyRound);
         let slot = self.t.ops.at_mut(op);
         match (slot.kind, slot.phase) {
             (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
@@ -254,7 +252,7 @@ impl Endpoint<'_> {
                 }
             }
             (OpKind::Recv | OpKind::Part, Phase::Written)
-                if (slot.round == fin.round || any_round) && slot.control == Control::None =>
+                if slot.round == fin.round && slot.control == Control::None =>
             {
                 slot.fins = slot.fins.saturating_add(1);
                 slot.fins_expected = fin.count.max(1);
@@ -268,7 +266,7 @@ impl Endpoint<'_> {
 
     /// A living operation of ours that the peer of `channel` may name.
     pub(super) fn find_own(&mut self, channel: u32, id: u64, kind: OpKind, phase: Phase) -> Option<u32> {
-        let found = self.t.find_op(self.op_named(id)).filter(|&op| {
+        let found = self.t.find_op(id).filter(|&op| {
             let slot = self.t.ops.at(op);
             // An injected message is complete for the caller before the peer has seen it.
             let through = if kind == OpKind::Send { slot.fin_seen || slot.error.is_some() } else { slot.completed };

@@ -8,7 +8,7 @@ use super::op::{Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::packets::Actions;
 use super::pump::Step;
 use super::room::rails_of;
-use super::{Endpoint, Level, Planted};
+use super::{Endpoint, Level};
 use crate::ids::{PostId, RailId};
 use crate::seq::Seq;
 use crate::store::NONE;
@@ -47,14 +47,13 @@ impl Endpoint<'_> {
             if !packet.lost || self.is_fenced_off(channel, RailId(packet.rail)) {
                 continue;
             }
-            let skips_resume = self.planted(Planted::ResumeSkipped);
             let op = self.t.ops.at(packet.op);
             if op.kind == OpKind::Send && op.fin_seen {
                 // The peer has all that it wants of it, as its FIN has said; the memory is the caller's again.
                 match packet.what {
                     // Whether it has had this number FIN does not say: the bytes may have been none, or not wanted.
                     What::Data => self.t.packets.at_mut(index).len = 0,
-                    What::PartFin | What::Resume if !skips_resume => {}
+                    What::PartFin | What::Resume => {}
                     // FIN was the answer to this.
                     _ => {
                         self.t.packets.at_mut(index).lost = false;
@@ -75,8 +74,7 @@ impl Endpoint<'_> {
 
     /// Whether the leftovers of a rail's last connection wait for the peer's word.
     pub(super) fn is_fenced_off(&self, channel: u32, rail: RailId) -> bool {
-        let waits = self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some();
-        waits && !self.planted(Planted::ReplayUnfenced)
+        self.t.subs[self.t.sub_index(channel, rail)].link.waits_for().is_some()
     }
 
     fn replay(

@@ -8,10 +8,10 @@
 //! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has nothing to
 //! write again: when the receiver has them all, nothing can land late.
 
+use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::room::rails_of;
 use super::tables::KeySet;
-use super::{Endpoint, Planted};
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::wire::{Cts, Resume};
@@ -100,8 +100,7 @@ impl Endpoint<'_> {
 
     /// The sender of a message that is being written wants a new round.
     pub(super) fn arrive_resume(&mut self, channel: u32, resume: &Resume) {
-        let target = self.op_named(resume.target);
-        let Some(op) = self.t.find_op(target).filter(|&op| {
+        let Some(op) = self.t.find_op(resume.target).filter(|&op| {
             let slot = self.t.ops.at(op);
             let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
             // Or is asking rails for the keys of the round before.
@@ -113,12 +112,9 @@ impl Endpoint<'_> {
             self.stats.stale_dropped += 1;
             return;
         };
-        let keeps_fins = self.planted(Planted::ResumeKeepsFins);
         let slot = self.t.ops.at_mut(op);
         slot.round = resume.round;
-        if !keeps_fins {
-            (slot.fins, slot.fins_expected) = (0, 0);
-        }
+        (slot.fins, slot.fins_expected) = (0, 0);
         if slot.queued == Queue::None {
             self.answer_round(op);
         }

@@ -5,7 +5,7 @@ use super::channel::{ChannelState, Ending, Shortage};
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::room::rails_of;
 use super::tables::{channel_event, key_set_link, op_event, op_rma};
-use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError, Planted};
+use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::RailId;
 use crate::store::NONE;
 use crate::store::list::By;
@@ -117,7 +117,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at(op);
         // Told, or about to be, and not acknowledged: nothing but the acknowledgment changes anything. What nearly all
         // completions of sends come to.
-        if slot.completed && slot.unacked > 0 && self.config.recovery && !self.planted(Planted::RetainedEarly) {
+        if slot.completed && slot.unacked > 0 && self.config.recovery {
             return;
         }
         self.settle_whole(op);
@@ -125,7 +125,6 @@ impl Endpoint<'_> {
 
     fn settle_whole(&mut self, op: u32) {
         let recovers = self.config.recovery;
-        let early = self.planted(Planted::RetainedEarly);
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
         if slot.kind == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
@@ -143,12 +142,10 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at_mut(op);
         if slot.kind == OpKind::Send {
-            let is_kept = if recovers && !early { !slot.is_unsent() } else { slot.posts > 0 };
+            let is_kept = if recovers { !slot.is_unsent() } else { slot.posts > 0 };
             if slot.phase == Phase::EagerSent && !is_kept && slot.retained != NONE {
                 let place = core::mem::replace(&mut slot.retained, NONE);
-                if !self.planted(Planted::RetainedKept) {
-                    self.t.retention.give(place);
-                }
+                self.t.retention.give(place);
                 self.activate(channel);
             } else if !recovers && slot.phase == Phase::Writing && slot.all_sent && slot.posts == 0 {
                 slot.fin_seen = true;
@@ -157,7 +154,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at(op);
         if !slot.completed {
             let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
-            if !in_doubt && slot.is_done() || self.planted(Planted::CompletionOnCqe) && slot.is_posted() {
+            if !in_doubt && slot.is_done() {
                 self.finish(op);
             }
         }

@@ -5,7 +5,7 @@ use super::channel::ChannelState;
 use super::op::{Op, OpKind, Phase, Queue, WindowSlot};
 use super::{
     Atomic, CancelError, ConcealError, Endpoint, ExposeError, Flush, Found, Full, Get, Level, Notify, OpError,
-    PeerError, Planted, Put, Recv, Remote, Selector, Send, SubmitError, Window,
+    PeerError, Put, Recv, Remote, Selector, Send, SubmitError, Window,
 };
 use crate::ids::{MessageId, OpId, PeerId, WindowId};
 use crate::mem::{RegionId, Seg};
@@ -127,12 +127,7 @@ impl Endpoint<'_> {
         }
         let op = self.new_op(Self::recv_op(recv, len, OpKind::Recv));
         self.t.set_segments(op, recv.segments);
-        let found = if self.planted(Planted::NewestFirst) {
-            self.t.matcher.waiting_for(&recv.from).last()
-        } else {
-            self.t.matcher.find_unexpected(&recv.from)
-        };
-        match found {
+        match self.t.matcher.find_unexpected(&recv.from) {
             Some((key, message)) => {
                 self.t.matcher.take_unexpected(key);
                 self.bind(now, op, message);

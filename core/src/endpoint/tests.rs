@@ -13,6 +13,7 @@ use crate::time::Nanos;
 use crate::wire::{AtomicKind, AtomicType};
 
 mod addresses;
+mod assumptions;
 mod balanced;
 mod corners;
 mod deadlines;
@@ -25,16 +26,17 @@ mod lone;
 mod one_sided;
 mod parcels;
 mod peers;
-mod planted;
 mod policies;
 mod programs;
 mod random;
 mod recovery;
 mod registering;
 mod rules;
+mod strangers;
 mod strategies;
 mod timed;
 mod two_sided;
+mod unequal;
 
 const HEAP: RegionId = RegionId(0);
 

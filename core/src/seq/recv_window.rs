@@ -130,19 +130,6 @@ impl RecvWindow {
         low | received[(word + 1) % received.len()] << (WORD - shift)
     }
 
-    /// Whether a number after `seq`, which lies in the window, is claimed: what a high-water mark would go by.
-    #[cfg(any(test, feature = "planted"))]
-    pub fn has_claim_beyond(&self, bits: &mut [u64], window: u32, seq: Seq) -> bool {
-        let (claimed, _) = planes(bits, window);
-        let end = self.expected.add(window);
-        let mut numbers = core::iter::successors(Some(seq.next()), |seq| Some(seq.next()));
-        self.holds(window, seq)
-            && numbers.by_ref().take_while(|seq| *seq != end).any(|seq| {
-                let (word, bit) = place(window, seq);
-                claimed[word] & bit != 0
-            })
-    }
-
     /// Whether `seq` has a place in the window.
     const fn holds(&self, window: u32, seq: Seq) -> bool {
         seq.distance_from(self.expected) < window

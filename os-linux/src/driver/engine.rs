@@ -200,12 +200,6 @@ impl Engine {
     pub fn endpoint(&self) -> &Endpoint<'_> {
         &self.core
     }
-
-    /// Makes the endpoint believe something wrong: see [`Endpoint::plant`]. Only with feature `planted`.
-    #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: rerail_core::endpoint::Planted) {
-        self.core.plant(bug);
-    }
 }
 
 impl fmt::Debug for Engine {

@@ -98,17 +98,6 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Ve
     caught(|| run_checked(scenario, seed, trace))
 }
 
-/// As [`run`], with a bug planted in every rank. Only with feature `planted`.
-#[cfg(feature = "planted")]
-pub fn run_planted(
-    scenario: &Scenario,
-    seed: u64,
-    trace: Trace,
-    bug: rerail_core::endpoint::Planted,
-) -> (Verdict, Report, Vec<Measured>) {
-    caught(|| crate::workload::run_prepared(scenario, seed, trace, |world| world.plant(bug)))
-}
-
 fn caught(run: impl FnOnce() -> (Verdict, Report, Vec<Measured>)) -> (Verdict, Report, Vec<Measured>) {
     let run = std::panic::AssertUnwindSafe(run);
     match std::panic::catch_unwind(run) {

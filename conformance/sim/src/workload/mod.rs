@@ -247,16 +247,6 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
 
 /// Builds a world, runs its workload through all phases, and says what it came to.
 pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
-    run_prepared(scenario, seed, trace, |_| {})
-}
-
-/// As [`run_checked`], with something done to the world before it runs.
-pub fn run_prepared(
-    scenario: &Scenario,
-    seed: u64,
-    trace: Trace,
-    prepare: impl FnOnce(&mut World),
-) -> (Verdict, Report, Vec<Measured>) {
     let impossible = |why: String| (Verdict::Impossible(why), Report::default(), Vec::new());
     let mut job = match make(scenario, seed) {
         Ok(job) => job,
@@ -266,7 +256,6 @@ pub fn run_prepared(
         Ok(world) => world,
         Err(error) => return impossible(error.to_string()),
     };
-    prepare(&mut world);
     let ended = world.run(&mut *job);
     let verdict = job.verdict(&world, &ended);
     (verdict, world.report().clone(), job.measured())

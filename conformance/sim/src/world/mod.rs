@@ -192,12 +192,6 @@ impl World {
         begun.any(|(at, _)| at.fault.needs_recovery())
     }
 
-    /// Makes every rank's endpoint believe something wrong; before [`run`](Self::run). Only with feature `planted`.
-    #[cfg(feature = "planted")]
-    pub fn plant(&mut self, bug: rerail_core::endpoint::Planted) {
-        self.ranks.iter_mut().for_each(|rank| rank.engine.plant(bug));
-    }
-
     /// A look at it.
     pub fn view(&self) -> View<'_> {
         View { now: self.now, phase: self.phase, ranks: &self.ranks, wires: &self.wires }

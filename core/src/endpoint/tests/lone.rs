@@ -34,6 +34,8 @@ pub(super) struct Lone<'m> {
     pub(super) transfers: u32,
     /// Rails of all posts, in order.
     pub(super) rails: Vec<RailId>,
+    /// What they were, and the memory of their payloads.
+    pub(super) posts: Vec<(RailId, PostKind, Vec<Seg>)>,
     /// Rails are not through with anything from now on.
     pub(super) busy: bool,
     /// Nor are these: bit per rail.
@@ -63,6 +65,7 @@ impl<'m> Lone<'m> {
             closed: Vec::new(),
             transfers: 0,
             rails: Vec::new(),
+            posts: Vec::new(),
             busy: false,
             stuck: 0,
         }
@@ -143,6 +146,8 @@ impl<'m> Lone<'m> {
                 match action {
                     Action::Post(post) => {
                         self.rails.push(post.rail);
+                        let memory = self.endpoint.segments(post.payload).collect();
+                        self.posts.push((post.rail, post.kind, memory));
                         match post.kind {
                             PostKind::Send => packets.push(Repr::parse(&post.header).unwrap()),
                             PostKind::Write { .. } | PostKind::Read { .. } => self.transfers += 1,
