@@ -16,7 +16,7 @@ use rerail_core::wire::{COMMON_BYTES, HEADER_BYTES_MAX, KEYS_MAX};
 /// Set in order to write the index instead of checking it.
 const WRITE_INDEX: &str = "RERAIL_WRITE_INDEX";
 /// Where the index begins.
-const INDEX_HEAD: &str = "| rule | implemented in | proved by |\n|---|---|---|\n";
+const INDEX_HEAD: &str = "|rule|implemented in|proved by|\n|---|---|---|\n";
 
 /// A rule's section and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,21 +195,22 @@ impl Citations {
         }
     }
 
+    /// One row for each rule, with the paths of the files as [`short`] writes them.
     fn index(&self, stated: &[(Rule, bool)]) -> String {
-        let code = |rule: &Rule| {
-            let files = self.code.get(rule).into_iter().flatten().map(|path| format!("`{path}`"));
-            files.collect::<Vec<_>>().join("<br>")
+        let joined = |files: Vec<&str>| files.into_iter().map(short).collect::<Vec<_>>().join("<br>");
+        let row = |(rule, _): &(Rule, bool)| {
+            let code = self.code.get(rule).into_iter().flatten().map(String::as_str).collect();
+            let tests = self.tests.get(rule).into_iter().flat_map(BTreeMap::keys).map(String::as_str).collect();
+            format!("|{rule}|{}|{}|\n", joined(code), joined(tests))
         };
-        let tests = |rule: &Rule| {
-            let files = self.tests.get(rule).into_iter().flatten().map(|(path, tests)| {
-                let tests: Vec<_> = tests.iter().map(String::as_str).collect();
-                if tests.is_empty() { format!("`{path}`") } else { format!("`{path}`: {}", tests.join(", ")) }
-            });
-            files.collect::<Vec<_>>().join("<br>")
-        };
-        let rows = stated.iter().map(|(rule, _)| format!("| {rule} | {} | {} |\n", code(rule), tests(rule)));
-        format!("{INDEX_HEAD}{}", rows.collect::<String>())
+        format!("{INDEX_HEAD}{}", stated.iter().map(row).collect::<String>())
     }
+}
+
+/// A path as in the index: the core is where most rules are, and every file is Rust.
+fn short(path: &str) -> &str {
+    let path = path.strip_suffix(".rs").unwrap_or(path);
+    path.strip_prefix("core/src/").unwrap_or(path)
 }
 
 fn none(what: &str, findings: Vec<String>) {
