@@ -21,46 +21,66 @@ pub fn run(files: &[PathBuf]) -> Result<Exit, Failure> {
 }
 
 fn document(reports: &[CheckReport]) -> String {
-    let mut text = String::new();
-    let names: Vec<&str> = reports.iter().map(|report| report.device.as_str()).collect();
-    text += &format!("| group | cases | {} |\n", names.join(" | "));
-    text += &format!("|---|---:|{}\n", "---|".repeat(names.len()));
+    let columns = columns(reports);
+    let heads: Vec<String> = columns.iter().map(|alike| names(alike)).collect();
+    let mut text = format!("| group | cases | {} |\n|---|---:|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
+    let mut row = |name: &str, group: &str, cases: usize| {
+        let cells: Vec<String> = columns.iter().map(|alike| tally(alike[0], group)).collect();
+        text += &format!("| {name} | {cases} | {} |\n", cells.join(" | "));
+    };
     for group in rerail_contract::groups() {
-        let row: Vec<String> = reports.iter().map(|report| tally(report, group.name)).collect();
-        text += &format!("| {} | {} | {} |\n", group.name, group.cases.len(), row.join(" | "));
+        row(group.name, group.name, group.cases.len());
     }
-    let row: Vec<String> = reports.iter().map(|report| tally(report, "")).collect();
-    text += &format!("| all | {} | {} |\n", rerail_contract::cases().count(), row.join(" | "));
+    row("all", "", rerail_contract::cases().count());
 
-    text += "\n## Where they differ\n\nEvery case that did not pass on all of them.\n\n";
-    text += &format!("| case | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
-    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for case in rerail_contract::cases() {
-        let cells: Vec<(&str, Option<&str>)> = reports.iter().map(|report| outcome(report, case.name)).collect();
-        if cells.iter().all(|(outcome, _)| *outcome == "passed") {
+    text += "\n## Cases that do not pass\n";
+    for alike in &columns {
+        let mut cases: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for case in rerail_contract::cases() {
+            let (outcome, why) = outcome(alike[0], case.name);
+            let (kind, case) = match (outcome, why) {
+                ("passed", _) => continue,
+                ("unsupported", Some(need)) => (format!("needs {need}"), format!("`{}`", case.name)),
+                // Its reason stands in the list of known failures.
+                ("known failure", _) | (_, None) => (outcome.to_owned(), format!("`{}`", case.name)),
+                (_, Some(why)) => (outcome.to_owned(), format!("`{}`: {why}", case.name)),
+            };
+            cases.entry(kind).or_default().push(case);
+        }
+        if cases.is_empty() {
             continue;
         }
-        let cells: Vec<String> = cells
-            .iter()
-            .map(|(outcome, why)| match why {
-                Some(why) if *outcome == "unsupported" => format!("needs {why}"),
-                _ => (*outcome).to_owned(),
-            })
-            .collect();
-        text += &format!("| `{}` | {} |\n", case.name, cells.join(" | "));
-        for report in reports {
-            if let ("known failure" | "failed" | FIXED, Some(why)) = outcome(report, case.name) {
-                reasons.entry(case.name).or_default().push(format!("{}: {why}", report.device));
-            }
-        }
-    }
-    if !reasons.is_empty() {
-        text += "\n## Why they fail\n\n";
-        for (case, why) in reasons {
-            text += &format!("* `{case}`: {}\n", why.join("; "));
+        text += &format!("\n{}:\n\n| outcome | cases |\n|---|---|\n", names(alike));
+        for (kind, cases) in cases {
+            text += &format!("| {kind} | {} |\n", cases.join(", "));
         }
     }
     text
+}
+
+/// The devices, those with the same outcome of every case together.
+fn columns(reports: &[CheckReport]) -> Vec<Vec<&CheckReport>> {
+    let mut columns: Vec<Vec<&CheckReport>> = Vec::new();
+    for report in reports {
+        let same = |alike: &&mut Vec<&CheckReport>| {
+            rerail_contract::cases().all(|case| comparable(alike[0], case.name) == comparable(report, case.name))
+        };
+        match columns.iter_mut().find(same) {
+            Some(alike) => alike.push(report),
+            None => columns.push(vec![report]),
+        }
+    }
+    columns
+}
+
+/// A case's outcome, and why, unless that is what was observed of a known failure.
+fn comparable<'r>(report: &'r CheckReport, case: &str) -> (&'r str, Option<&'r str>) {
+    let (outcome, why) = outcome(report, case);
+    (outcome, why.filter(|_| outcome != "known failure"))
+}
+
+fn names(alike: &[&CheckReport]) -> String {
+    alike.iter().map(|report| report.device.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// A case's outcome on a device, and why.
@@ -71,19 +91,60 @@ fn outcome<'r>(report: &'r CheckReport, case: &str) -> (&'r str, Option<&'r str>
     }
 }
 
-/// How the cases of a group ended: `12 passed, 1 known failure`.
+/// How the cases of a group ended: `all passed`, or `12 passed, 1 known failure`.
 fn tally(report: &CheckReport, group: &str) -> String {
-    let mut counts: Vec<(&str, usize)> =
-        ["passed", "known failure", "failed", FIXED, "unsupported"].into_iter().map(|word| (word, 0)).collect();
-    for line in report.cases.iter().filter(|line| line.name.starts_with(group)) {
-        if let Some((_, count)) = counts.iter_mut().find(|(word, _)| *word == line.outcome) {
-            *count += 1;
+    let lines: Vec<_> = report.cases.iter().filter(|line| line.name.starts_with(group)).collect();
+    let count = |outcome: &str| lines.iter().filter(|line| line.outcome == outcome).count();
+    if !lines.is_empty() && count("passed") == lines.len() {
+        return "all passed".to_owned();
+    }
+    let counts = ["passed", "known failure", "failed", FIXED, "unsupported"].map(|outcome| (outcome, count(outcome)));
+    let counts =
+        counts.into_iter().filter(|(_, count)| *count > 0).map(|(outcome, count)| format!("{count} {outcome}"));
+    let counts: Vec<String> = counts.collect();
+    if counts.is_empty() { "none run".to_owned() } else { counts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::CaseLine;
+
+    fn report(device: &str, outcome: impl Fn(&str) -> (&'static str, Option<&'static str>)) -> CheckReport {
+        let line = |case: &rerail_contract::Case| {
+            let (outcome, why) = outcome(case.name);
+            CaseLine {
+                name: case.name.into(),
+                rule: case.rule.into(),
+                outcome: outcome.into(),
+                why: why.map(String::from),
+            }
+        };
+        let cases = rerail_contract::cases().map(line).collect();
+        CheckReport {
+            device: device.into(),
+            versions: Vec::new(),
+            passed: 0,
+            failed: 0,
+            known: 0,
+            fixed: 0,
+            unsupported: 0,
+            cases,
         }
     }
-    let told: Vec<String> = counts
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(word, count)| format!("{count} {word}{}", if word == "known failure" && count > 1 { "s" } else { "" }))
-        .collect();
-    if told.is_empty() { "none run".to_owned() } else { told.join(", ") }
+
+    /// Devices with the same outcomes share a column, and each kind of outcome has one row.
+    #[test]
+    fn devices_that_behave_alike_stand_together() {
+        let first = rerail_contract::cases().next().expect("a case").name;
+        let fails = |why| move |case: &str| if case == first { ("known failure", Some(why)) } else { ("passed", None) };
+        let good = report("good", |_| ("passed", None));
+        let text = document(&[good, report("a", fails("seen so")), report("b", fails("seen otherwise"))]);
+        let head = text.lines().next().unwrap_or_default();
+        assert_eq!(head, "| group | cases | good | a, b |");
+        assert!(text.contains(&format!("\na, b:\n\n| outcome | cases |\n|---|---|\n| known failure | `{first}` |\n")));
+        assert!(!text.contains("seen"), "{text}");
+        let needs = document(&[report("c", |_| ("unsupported", Some("XRC")))]);
+        assert!(needs.contains(&format!("| needs XRC | `{first}`, ")), "{needs}");
+    }
 }
