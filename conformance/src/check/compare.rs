@@ -22,16 +22,15 @@ pub fn run(files: &[PathBuf]) -> Result<Exit, Failure> {
 
 fn document(reports: &[CheckReport]) -> String {
     let columns = columns(reports);
-    let heads: Vec<String> = columns.iter().map(|alike| names(alike)).collect();
-    let mut text = format!("| group | cases | {} |\n|---|---:|{}\n", heads.join(" | "), "---|".repeat(heads.len()));
-    let mut row = |name: &str, group: &str, cases: usize| {
-        let cells: Vec<String> = columns.iter().map(|alike| tally(alike[0], group)).collect();
-        text += &format!("| {name} | {cases} | {} |\n", cells.join(" | "));
+    let mut rows =
+        vec![["group".to_owned(), "cases".to_owned()].into_iter().chain(columns.iter().map(|it| names(it))).collect()];
+    let row = |name: &str, group: &str, cases: usize| -> Vec<String> {
+        let cells = columns.iter().map(|alike| tally(alike[0], group));
+        [name.to_owned(), cases.to_string()].into_iter().chain(cells).collect()
     };
-    for group in rerail_contract::groups() {
-        row(group.name, group.name, group.cases.len());
-    }
-    row("all", "", rerail_contract::cases().count());
+    rows.extend(rerail_contract::groups().iter().map(|group| row(group.name, group.name, group.cases.len())));
+    rows.push(row("all", "", rerail_contract::cases().count()));
+    let mut text = format!("```text\n{}```\n", aligned(&rows));
 
     text += "\n## Cases that do not pass\n";
     for alike in &columns {
@@ -56,6 +55,16 @@ fn document(reports: &[CheckReport]) -> String {
         }
     }
     text
+}
+
+/// The rows with their columns one below the other.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column)));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
 }
 
 /// The devices, those with the same outcome of every case together.
@@ -99,9 +108,10 @@ fn tally(report: &CheckReport, group: &str) -> String {
         return "all passed".to_owned();
     }
     let counts = ["passed", "known failure", "failed", FIXED, "unsupported"].map(|outcome| (outcome, count(outcome)));
-    let counts =
-        counts.into_iter().filter(|(_, count)| *count > 0).map(|(outcome, count)| format!("{count} {outcome}"));
-    let counts: Vec<String> = counts.collect();
+    let plural = |outcome: &str, count| if outcome == "known failure" && count > 1 { "s" } else { "" };
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let counts: Vec<String> =
+        counts.map(|(outcome, count)| format!("{count} {outcome}{}", plural(outcome, count))).collect();
     if counts.is_empty() { "none run".to_owned() } else { counts.join(", ") }
 }
 
@@ -140,8 +150,8 @@ mod tests {
         let fails = |why| move |case: &str| if case == first { ("known failure", Some(why)) } else { ("passed", None) };
         let good = report("good", |_| ("passed", None));
         let text = document(&[good, report("a", fails("seen so")), report("b", fails("seen otherwise"))]);
-        let head = text.lines().next().unwrap_or_default();
-        assert_eq!(head, "| group | cases | good | a, b |");
+        let head: Vec<&str> = text.lines().nth(1).unwrap_or_default().split("  ").filter(|it| !it.is_empty()).collect();
+        assert_eq!(head.iter().map(|it| it.trim()).collect::<Vec<_>>(), ["group", "cases", "good", "a, b"]);
         assert!(text.contains(&format!("\na, b:\n\n| outcome | cases |\n|---|---|\n| known failure | `{first}` |\n")));
         assert!(!text.contains("seen"), "{text}");
         let needs = document(&[report("c", |_| ("unsupported", Some("XRC")))]);
