@@ -1,5 +1,5 @@
 //! `PROTOCOL.md` and the code agree: rules are numbered without gaps, what is cited exists, what is stated is cited where
-//! it is implemented and where it is proved, the index says where, and the limits are those of the code.
+//! it is implemented and where it is proved, `PROTOCOL.index` says where, and the limits are those of the code.
 //!
 //! A citation is a rule's number anywhere in a source file (`X-3`), or a range of them (`X-3 to X-5`). After citations
 //! have moved, `RERAIL_WRITE_INDEX=1 cargo test -p rerail-conformance --test protocol` writes the index anew.
@@ -15,8 +15,11 @@ use rerail_core::wire::{COMMON_BYTES, HEADER_BYTES_MAX, KEYS_MAX};
 
 /// Set in order to write the index instead of checking it.
 const WRITE_INDEX: &str = "RERAIL_WRITE_INDEX";
-/// Where the index begins.
-const INDEX_HEAD: &str = "| rule | implemented in | proved by |\n|---|---|---|\n";
+/// How the index begins.
+const INDEX_HEAD: &str = "\
+Where the rules of PROTOCOL.md are implemented and proved: made of their citations in the sources.
+Written by: RERAIL_WRITE_INDEX=1 cargo test -p rerail-conformance --test protocol
+";
 
 /// A rule's section and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,20 +198,21 @@ impl Citations {
         }
     }
 
+    /// For each rule the files that implement it and those that prove it, with their tests.
     fn index(&self, stated: &[(Rule, bool)]) -> String {
-        let code = |rule: &Rule| {
-            let files = self.code.get(rule).into_iter().flatten().map(|path| format!("`{path}`"));
-            files.collect::<Vec<_>>().join("<br>")
-        };
-        let tests = |rule: &Rule| {
-            let files = self.tests.get(rule).into_iter().flatten().map(|(path, tests)| {
-                let tests: Vec<_> = tests.iter().map(String::as_str).collect();
-                if tests.is_empty() { format!("`{path}`") } else { format!("`{path}`: {}", tests.join(", ")) }
-            });
-            files.collect::<Vec<_>>().join("<br>")
-        };
-        let rows = stated.iter().map(|(rule, _)| format!("| {rule} | {} | {} |\n", code(rule), tests(rule)));
-        format!("{INDEX_HEAD}{}", rows.collect::<String>())
+        let mut text = String::from(INDEX_HEAD);
+        for (rule, _) in stated {
+            text += &format!("\n{rule}\n");
+            for path in self.code.get(rule).into_iter().flatten() {
+                text += &format!("  code  {path}\n");
+            }
+            for (path, tests) in self.tests.get(rule).into_iter().flatten() {
+                let tests: Vec<&str> = tests.iter().map(String::as_str).collect();
+                text += format!("  test  {path} {}", tests.join(" ")).trim_end();
+                text += "\n";
+            }
+        }
+        text
     }
 }
 
@@ -269,26 +273,30 @@ fn every_rule_is_implemented_and_proved() {
 fn the_index_says_where() {
     let protocol = Protocol::read();
     let index = Citations::collect(&protocol.sections()).index(&protocol.stated);
-    let (text, written) = protocol.text.split_at(protocol.text.find(INDEX_HEAD).expect("the index stands at the end"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("PROTOCOL.index");
     if std::env::var_os(WRITE_INDEX).is_some() {
-        fs::write(Protocol::path(), format!("{text}{index}")).expect("PROTOCOL.md can be written");
+        fs::write(path, index).expect("PROTOCOL.index can be written");
         return;
     }
-    let (written, wanted): (Vec<_>, Vec<_>) = (written.lines().collect(), index.lines().collect());
-    let differs =
-        wanted.iter().filter(|row| !written.contains(row)).chain(written.iter().filter(|row| !wanted.contains(row)));
-    let rows: BTreeSet<&str> = differs.map(|row| row.split('|').nth(1).unwrap_or_default().trim()).collect();
-    let rows = rows.into_iter().map(String::from).collect();
-    none(&format!("citations have moved; {WRITE_INDEX}=1 with this test writes the index anew. Rows"), rows);
+    let written = fs::read_to_string(path).expect("PROTOCOL.index");
+    let entries = |text: &str| text.split("\n\n").map(String::from).collect::<BTreeSet<_>>();
+    let (written, wanted) = (entries(&written), entries(&index));
+    let rules = written.symmetric_difference(&wanted).map(|entry| entry.lines().next().unwrap_or_default().to_string());
+    let rules: BTreeSet<String> = rules.collect();
+    none(
+        &format!("citations have moved; {WRITE_INDEX}=1 with this test writes the index anew"),
+        rules.into_iter().collect(),
+    );
 }
 
 /// Asked for a value that is too large, the code itself says what it takes.
 #[test]
 fn the_limits_are_those_of_the_code() {
     let text = Protocol::read().text;
+    let rows: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     let check = |what: &str, least: u64, greatest: u64| {
-        let row = format!("| {what} | {least} | {greatest} |");
-        assert!(text.contains(&row), "PROTOCOL.md lacks the row: {row}");
+        let row = format!("{what} {least} {greatest} ");
+        assert!(rows.iter().any(|line| line.starts_with(&row)), "PROTOCOL.md lacks the row: {row}");
     };
     check("header bytes", COMMON_BYTES as u64, HEADER_BYTES_MAX as u64);
     check("keys of an RTS or CTS", 0, KEYS_MAX as u64);
@@ -304,7 +312,7 @@ fn the_limits_are_those_of_the_code() {
     for config in configs {
         let error = config.validate().expect_err("too large");
         let also = if error.also.is_empty() { String::new() } else { format!(" ({})", error.also) };
-        check(&format!("`{}`{also}", error.field), error.min, error.max);
+        check(&format!("{}{also}", error.field), error.min, error.max);
     }
     let ring = RingConfig { slots: u32::MAX, slot_bytes: u32::MAX };
     for ring in [ring, RingConfig { slots: 2, ..ring }] {

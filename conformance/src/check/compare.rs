@@ -22,46 +22,74 @@ pub fn run(files: &[PathBuf]) -> Result<Exit, Failure> {
 }
 
 fn document(reports: &[CheckReport]) -> String {
-    let mut text = String::new();
-    let names: Vec<&str> = reports.iter().map(|report| report.device.as_str()).collect();
-    text += &format!("| group | cases | {} |\n", names.join(" | "));
-    text += &format!("|---|---:|{}\n", "---|".repeat(names.len()));
-    for group in rerail_contract::groups() {
-        let row: Vec<String> = reports.iter().map(|report| tally(report, group.name)).collect();
-        text += &format!("| {} | {} | {} |\n", group.name, group.cases.len(), row.join(" | "));
-    }
-    let row: Vec<String> = reports.iter().map(|report| tally(report, "")).collect();
-    text += &format!("| all | {} | {} |\n", rerail_contract::cases().count(), row.join(" | "));
+    let columns = columns(reports);
+    let mut rows =
+        vec![["group".to_owned(), "cases".to_owned()].into_iter().chain(columns.iter().map(|it| names(it))).collect()];
+    let row = |name: &str, group: &str, cases: usize| -> Vec<String> {
+        let cells = columns.iter().map(|alike| tally(alike[0], group));
+        [name.to_owned(), cases.to_string()].into_iter().chain(cells).collect()
+    };
+    rows.extend(rerail_contract::groups().iter().map(|group| row(group.name, group.name, group.cases.len())));
+    rows.push(row("all", "", rerail_contract::cases().count()));
+    let mut text = format!("```text\n{}```\n", aligned(&rows));
 
-    text += "\n## Where they differ\n\nEvery case that did not pass on all of them.\n\n";
-    text += &format!("| case | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()));
-    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-    for case in rerail_contract::cases() {
-        let cells: Vec<(&str, Option<&str>)> = reports.iter().map(|report| outcome(report, case.name)).collect();
-        if cells.iter().all(|(outcome, _)| *outcome == "passed") {
-            continue;
+    text += "\n## Cases that do not pass\n";
+    for alike in &columns {
+        let (mut counts, mut unexpected): (BTreeMap<String, usize>, Vec<String>) = Default::default();
+        for case in rerail_contract::cases() {
+            let why = match outcome(alike[0], case.name) {
+                ("passed", _) => continue,
+                ("unsupported", Some(need)) => format!("needs {need}"),
+                // Their reasons stand in the list of known failures.
+                ("known failure", _) => "known failures".to_owned(),
+                (outcome, why) => {
+                    unexpected.push(format!("* `{}`: {outcome}: {}\n", case.name, why.unwrap_or("no reason given")));
+                    continue;
+                }
+            };
+            *counts.entry(why).or_default() += 1;
         }
-        let cells: Vec<String> = cells
-            .iter()
-            .map(|(outcome, why)| match why {
-                Some(why) if *outcome == "unsupported" => format!("needs {why}"),
-                _ => (*outcome).to_owned(),
-            })
-            .collect();
-        text += &format!("| `{}` | {} |\n", case.name, cells.join(" | "));
-        for report in reports {
-            if let ("known failure" | "failed" | FIXED, Some(why)) = outcome(report, case.name) {
-                reasons.entry(case.name).or_default().push(format!("{}: {why}", report.device));
-            }
-        }
-    }
-    if !reasons.is_empty() {
-        text += "\n## Why they fail\n\n";
-        for (case, why) in reasons {
-            text += &format!("* `{case}`: {}\n", why.join("; "));
+        if !counts.is_empty() || !unexpected.is_empty() {
+            let counts: Vec<String> = counts.iter().map(|(why, count)| format!("* {why}: {count}\n")).collect();
+            text += &format!("\n{}:\n\n{}{}", names(alike), counts.concat(), unexpected.concat());
         }
     }
     text
+}
+
+/// The rows with their columns one below the other.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or_default();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().enumerate().map(|(column, cell)| format!("{cell:<0$}", width(column)));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// The devices, those with the same outcome of every case together.
+fn columns(reports: &[CheckReport]) -> Vec<Vec<&CheckReport>> {
+    let mut columns: Vec<Vec<&CheckReport>> = Vec::new();
+    for report in reports {
+        let same = |alike: &&mut Vec<&CheckReport>| {
+            rerail_contract::cases().all(|case| comparable(alike[0], case.name) == comparable(report, case.name))
+        };
+        match columns.iter_mut().find(same) {
+            Some(alike) => alike.push(report),
+            None => columns.push(vec![report]),
+        }
+    }
+    columns
+}
+
+/// A case's outcome, and why, unless that is what was observed of a known failure.
+fn comparable<'r>(report: &'r CheckReport, case: &str) -> (&'r str, Option<&'r str>) {
+    let (outcome, why) = outcome(report, case);
+    (outcome, why.filter(|_| outcome != "known failure"))
+}
+
+fn names(alike: &[&CheckReport]) -> String {
+    alike.iter().map(|report| report.device.as_str()).collect::<Vec<_>>().join(", ")
 }
 
 /// A case's outcome on a device, and why.
@@ -72,19 +100,64 @@ fn outcome<'r>(report: &'r CheckReport, case: &str) -> (&'r str, Option<&'r str>
     }
 }
 
-/// How the cases of a group ended: `12 passed, 1 known failure`.
+/// How the cases of a group ended: `all passed`, or `12 passed, 1 known failure`.
 fn tally(report: &CheckReport, group: &str) -> String {
-    let mut counts: Vec<(&str, usize)> =
-        ["passed", "known failure", "failed", FIXED, "unsupported"].into_iter().map(|word| (word, 0)).collect();
-    for line in report.cases.iter().filter(|line| line.name.starts_with(group)) {
-        if let Some((_, count)) = counts.iter_mut().find(|(word, _)| *word == line.outcome) {
-            *count += 1;
+    let lines: Vec<_> = report.cases.iter().filter(|line| line.name.starts_with(group)).collect();
+    let count = |outcome: &str| lines.iter().filter(|line| line.outcome == outcome).count();
+    if !lines.is_empty() && count("passed") == lines.len() {
+        return "all passed".to_owned();
+    }
+    let counts = ["passed", "known failure", "failed", FIXED, "unsupported"].map(|outcome| (outcome, count(outcome)));
+    let plural = |outcome: &str, count| if outcome == "known failure" && count > 1 { "s" } else { "" };
+    let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+    let counts: Vec<String> =
+        counts.map(|(outcome, count)| format!("{count} {outcome}{}", plural(outcome, count))).collect();
+    if counts.is_empty() { "none run".to_owned() } else { counts.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::CaseLine;
+
+    fn report(device: &str, outcome: impl Fn(&str) -> (&'static str, Option<&'static str>)) -> CheckReport {
+        let line = |case: &rerail_contract::Case| {
+            let (outcome, why) = outcome(case.name);
+            CaseLine {
+                name: case.name.into(),
+                rule: case.rule.into(),
+                outcome: outcome.into(),
+                why: why.map(String::from),
+            }
+        };
+        let cases = rerail_contract::cases().map(line).collect();
+        CheckReport {
+            device: device.into(),
+            versions: Vec::new(),
+            passed: 0,
+            failed: 0,
+            known: 0,
+            fixed: 0,
+            unsupported: 0,
+            cases,
         }
     }
-    let told: Vec<String> = counts
-        .into_iter()
-        .filter(|(_, count)| *count > 0)
-        .map(|(word, count)| format!("{count} {word}{}", if word == "known failure" && count > 1 { "s" } else { "" }))
-        .collect();
-    if told.is_empty() { "none run".to_owned() } else { told.join(", ") }
+
+    /// Devices with the same outcomes share a column, and each kind of outcome has one row.
+    #[test]
+    fn devices_that_behave_alike_stand_together() {
+        let first = rerail_contract::cases().next().expect("a case").name;
+        let fails = |why| move |case: &str| if case == first { ("known failure", Some(why)) } else { ("passed", None) };
+        let good = report("good", |_| ("passed", None));
+        let text = document(&[good, report("a", fails("seen so")), report("b", fails("seen otherwise"))]);
+        let head: Vec<&str> = text.lines().nth(1).unwrap_or_default().split("  ").filter(|it| !it.is_empty()).collect();
+        assert_eq!(head.iter().map(|it| it.trim()).collect::<Vec<_>>(), ["group", "cases", "good", "a, b"]);
+        assert!(text.ends_with("\na, b:\n\n* known failures: 1\n") && !text.contains("seen"), "{text}");
+        let (all, needs) =
+            (rerail_contract::cases().count(), document(&[report("c", |_| ("unsupported", Some("XRC")))]));
+        assert!(needs.ends_with(&format!("\nc:\n\n* needs XRC: {all}\n")), "{needs}");
+        let fails =
+            document(&[report("d", |case| if case == first { ("failed", Some("so")) } else { ("passed", None) })]);
+        assert!(fails.ends_with(&format!("\nd:\n\n* `{first}`: failed: so\n")), "{fails}");
+    }
 }

@@ -1,0 +1,225 @@
+//! Documents as a test: how long they may be, how wide their lines, which words they may not use, whether their links lead
+//! somewhere, and that a rule of the protocol is at most three sentences.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Words of all documents together, as `wc -w` counts them.
+const WORDS_MAX: usize = 21_600;
+
+/// Columns of a line of prose. Tables and blocks of code may be wider.
+const COLUMNS_MAX: usize = 110;
+
+/// Sentences of a rule of `PROTOCOL.md`, field maps and tables not counted.
+const SENTENCES_MAX: usize = 3;
+
+/// Words that are not the field's, with what to write instead. Forms are listed one by one: only whole words count.
+const NOT_OURS: &[(&[&str], &str)] = &[
+    (&["farewell", "farewells", "goodbye", "goodbyes"], "shutdown, BYE"),
+    (&["belief", "beliefs", "believed", "believes"], "estimate"),
+    (&["soonest", "nearest"], "lowest-latency"),
+    (&["recut", "recuts"], "rebalance"),
+    (&["thief", "thieves", "victim", "victims"], "work stealing"),
+    (&["parcel", "parcels"], "aggregate"),
+    (&["told", "tells", "hears", "heard", "untold", "unsaid"], "reported, received"),
+    (&["patience"], "timeout"),
+    (&["stranded"], "no usable path"),
+    (&["sever", "severs", "severed", "severing"], "abort"),
+    (&["chores"], "slow-path work"),
+    (&["starved"], "waiting for a slot"),
+    (&["conceal", "concealed"], "deregister"),
+    (&["whereabouts"], "peer address"),
+    (&["knocking", "stirred"], "accept pending, dirty"),
+    (&["doubled"], "duplicated"),
+    (&["world", "worlds"], "simulation"),
+    (&["whoever", "whom", "somebody"], "a named subject"),
+    (&["knob", "knobs"], "setting"),
+    (&["whim", "whims"], "race"),
+];
+
+/// Its successor lists the planted bugs in these words' stead.
+const LEAVING: &str = "conformance/PLANTED.md";
+
+struct Document {
+    /// Path from the project's root, with `/`.
+    path: String,
+    text: String,
+}
+
+impl Document {
+    /// Lines with their numbers, without blocks of code.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let mut in_block = false;
+        self.text.lines().enumerate().filter_map(move |(i, line)| {
+            let is_fence = line.trim_start().starts_with("```");
+            in_block ^= is_fence;
+            (!is_fence && !in_block).then_some((i + 1, line))
+        })
+    }
+
+    /// The anchors of its headings, as GitHub makes them.
+    fn anchors(&self) -> impl Iterator<Item = String> {
+        let heads = self.lines().filter(|(_, line)| line.starts_with('#'));
+        heads.map(|(_, line)| {
+            let title = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            title.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
+        })
+    }
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("this crate lies in the project").to_path_buf()
+}
+
+fn documents() -> Vec<Document> {
+    let mut found = Vec::new();
+    collect(&root(), &mut found);
+    assert!(
+        found.iter().any(|document| document.path == "README.md"),
+        "the project is not where this test looks for it"
+    );
+    found
+}
+
+fn collect(folder: &Path, found: &mut Vec<Document>) {
+    for entry in fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        let path = entry.expect("the folder can be read").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !name.starts_with('.') && !["target", "corpus", "artifacts", "coverage"].contains(&name.as_str()) {
+                collect(&path, found);
+            }
+        } else if name.ends_with(".md") {
+            let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let path = path.strip_prefix(root()).expect("found below the root").to_string_lossy().replace('\\', "/");
+            found.push(Document { path, text });
+        }
+    }
+}
+
+/// The line with what stands between backticks left out, which code says and not we.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join(" ")
+}
+
+/// What to write instead of the words of a line that are not the field's.
+fn not_ours(line: &str) -> Vec<(String, &'static str)> {
+    let line = without_code(line).to_lowercase();
+    let words = line.split(|c: char| !c.is_alphanumeric());
+    let instead = |word: &str| NOT_OURS.iter().find(|(forms, _)| forms.contains(&word)).map(|(_, instead)| *instead);
+    words.filter_map(|word| Some((word.to_string(), instead(word)?))).collect()
+}
+
+/// Sentences of a text: what ends them, and then a space or nothing.
+fn sentences(text: &str) -> usize {
+    let text = without_code(text);
+    let ends = text.split_whitespace().filter(|word| word.trim_end_matches(')').ends_with(['.', '?', '!']));
+    ends.count()
+}
+
+/// The targets of a line's links.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    line.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target)
+}
+
+/// Fails with one line per finding.
+fn none(rule: &str, findings: Vec<String>) {
+    assert!(findings.is_empty(), "{rule}:\n  {}", findings.join("\n  "));
+}
+
+#[test]
+fn documents_are_short() {
+    let words = |document: &Document| document.text.split_whitespace().count();
+    let documents = documents();
+    let sum: usize = documents.iter().map(words).sum();
+    let each: Vec<String> = documents.iter().map(|it| format!("{:6} {}", words(it), it.path)).collect();
+    assert!(sum <= WORDS_MAX, "{sum} words, where {WORDS_MAX} must do:\n{}", each.join("\n"));
+}
+
+#[test]
+fn lines_are_narrow() {
+    let mut findings = Vec::new();
+    for document in documents() {
+        for (i, line) in document.lines().filter(|(_, line)| !line.trim_start().starts_with('|')) {
+            let columns = line.chars().count();
+            if columns > COLUMNS_MAX && document.path != LEAVING {
+                findings.push(format!("{}:{i}: {columns} columns", document.path));
+            }
+        }
+    }
+    none(&format!("prose has at most {COLUMNS_MAX} columns"), findings);
+}
+
+#[test]
+fn documents_use_the_words_of_the_field() {
+    let mut findings = Vec::new();
+    for document in documents().iter().filter(|document| document.path != LEAVING) {
+        for (i, line) in document.lines() {
+            for (word, instead) in not_ours(line) {
+                findings.push(format!("{}:{i}: \"{word}\"; write: {instead}", document.path));
+            }
+        }
+    }
+    none("readers search for the words they know", findings);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let documents = documents();
+    let mut findings = Vec::new();
+    for document in &documents {
+        let folder = document.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for (i, line) in document.lines() {
+            for target in links(line).filter(|target| !target.contains("://")) {
+                let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+                let path = match (file, folder) {
+                    ("", _) => document.path.clone(),
+                    (file, "") => file.to_string(),
+                    (file, folder) => format!("{folder}/{file}"),
+                };
+                let is_there = root().join(&path).exists();
+                let linked = documents.iter().find(|document| document.path == path);
+                let has_anchor = linked.is_none_or(|linked| linked.anchors().any(|it| it == anchor));
+                if !is_there || !anchor.is_empty() && !has_anchor {
+                    findings.push(format!("{}:{i}: {target}", document.path));
+                }
+            }
+        }
+    }
+    none("links to nothing", findings);
+}
+
+#[test]
+fn rules_are_at_most_three_sentences() {
+    let documents = documents();
+    let protocol = documents.iter().find(|document| document.path == "conformance/PROTOCOL.md").expect("PROTOCOL.md");
+    let mut rules: Vec<(&str, String)> = Vec::new();
+    let mut is_rule = false;
+    for (_, line) in protocol.lines() {
+        if let Some((rule, text)) = line.strip_prefix("- **").and_then(|rest| rest.split_once("**")) {
+            rules.push((rule, text.to_string()));
+            is_rule = true;
+        } else if line.starts_with('#') {
+            is_rule = false;
+        } else if let Some((_, text)) = rules.last_mut().filter(|_| is_rule && line.starts_with("  ")) {
+            *text += line;
+        }
+    }
+    assert!(rules.len() > 150, "{} rules found", rules.len());
+    let long = rules.iter().filter(|(_, text)| sentences(text) > SENTENCES_MAX);
+    none("rules of more than three sentences", long.map(|(rule, _)| rule.to_string()).collect());
+}
+
+/// The helpers above decide what the rules see.
+#[test]
+fn the_rules_see_what_they_are_for() {
+    let found = |line| not_ours(line).into_iter().map(|(word, _)| word).collect::<Vec<_>>();
+    assert_eq!(found("Told of worlds, `doubled` and re-told"), ["told", "worlds", "told"]);
+    assert!(found("the underworld of `worlds.toml`").is_empty());
+    assert_eq!(sentences("One (4.1). Two: `a. b`; three (see 5.2.) Four"), 2);
+    assert_eq!(links("[a](b.md#c) and [d](e)").collect::<Vec<_>>(), ["b.md#c", "e"]);
+    let text = "# A: b\nx\n```\n# no\n```\n## C's `d`\n".to_string();
+    let document = Document { path: String::new(), text };
+    assert_eq!(document.anchors().collect::<Vec<_>>(), ["a-b", "cs-d"]);
+    assert_eq!(document.lines().map(|(i, _)| i).collect::<Vec<_>>(), [1, 2, 6]);
+}
