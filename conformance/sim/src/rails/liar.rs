@@ -1,9 +1,9 @@
 //! A rail of a rank that lies: an authenticated member of the job whose packets are well-formed and false.
 //!
-//! The endpoint behind it is an honest one. Of its packets some are altered on their way out, and forged ones go out
-//! beside them, at the drawn moments and rates of a [`LiarSpec`]. All rails of the rank share what the liar knows, so that
-//! it can lie on one about what it saw on another. The rail below takes a few more posts than the endpoint is told of:
-//! these are for the forged packets, whose completions the endpoint never sees.
+//! The endpoint behind it is an honest one. Of its packets some are altered on their way out, and forged ones
+//! go out beside them, at the drawn moments and rates of a [`LiarSpec`]. All rails of the rank share what the
+//! liar knows, so that it can lie on one about what it saw on another. The rail below takes a few more posts
+//! than the endpoint is told of: these are for the forged packets, whose completions the endpoint never sees.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ fn lose(liar: &RefCell<Liar>, peer: u32) {
     }
 }
 
-/// A rail of an honest rank: the liar learns the ids of operations that the rank has with others. Ids are small numbers, so
-/// what it might guess is what it knows.
+/// A rail of an honest rank: the liar learns the ids of operations that the rank has with others. Ids are
+/// small numbers, so what it might guess is what it knows.
 pub struct SpiedRail {
     inner: Box<dyn Rail>,
     liar: Rc<RefCell<Liar>>,
