@@ -160,7 +160,7 @@ pub fn run(options: &Options) -> Result<bool, String> {
     let built = compile::build(&places, &all.sources, &woven, &say)?;
     say("tests and simulations without a mutant");
     let progress = bar(0, "without a mutant");
-    let bench = Bench::new(&built, options.seeds, &places.state, &|| progress.inc(1))?;
+    let bench = Bench::new(&built, options.seeds, &options.without, &places.state, &|| progress.inc(1))?;
     progress.finish_and_clear();
     let [(tests, of_tests), (seeds, of_seeds)] = bench.size();
     say(&format!("{tests} tests take {of_tests:.1?}, {seeds} seeds {of_seeds:.1?}; {} mutants to judge", chosen.len()));
