@@ -87,7 +87,7 @@ pub fn sum(outcomes: &[Outcome]) -> Row {
     all
 }
 
-/// The table in Markdown, which is readable in a terminal too.
+/// The table, as it is printed and documented.
 pub fn table(outcomes: &[Outcome]) -> String {
     let rows: Vec<Vec<String>> =
         rows(outcomes).into_iter().map(|(name, row)| std::iter::once(name).chain(row.cells()).collect()).collect();
@@ -101,15 +101,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
             0 => format!("{cell:width$}"),
             _ => format!("{cell:>width$}"),
         });
-        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        format!("{}\n", cells.collect::<Vec<_>>().join("  "))
     };
     let mut text = line(&mut COLUMNS.into_iter());
-    let rule: Vec<String> = widths
-        .iter()
-        .enumerate()
-        .map(|(i, &w)| if i == 0 { "-".repeat(w) } else { format!("{}:", "-".repeat(w - 1)) })
-        .collect();
-    text += &line(&mut rule.iter().map(String::as_str));
     for row in &rows {
         text += &line(&mut row.iter().map(String::as_str));
     }
@@ -160,7 +154,7 @@ mod tests {
         let all = sum(&outcomes);
         assert_eq!((all.mutants, all.survived, all.equivalent, all.not_compiled), (6, 1, 1, 1));
         assert_eq!(all.rate(), 75.0);
-        assert!(table(&outcomes).lines().last().unwrap().ends_with("75.0 % |"));
+        assert!(table(&outcomes).lines().last().unwrap().ends_with("75.0 %"));
         assert_eq!(survivors(&outcomes).lines().count(), 1);
     }
 
