@@ -1,4 +1,4 @@
-//! What a run came to, as a table, as JSON, and in `MUTANTS.md`.
+//! What a run came to, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -122,14 +122,6 @@ pub fn survivors(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Puts a text between two marks of a document.
-pub fn between_marks(document: &str, mark: &str, text: &str) -> Option<String> {
-    let (begin, end) = (format!("<!-- {mark}: begin -->\n"), format!("<!-- {mark}: end -->"));
-    let from = document.find(&begin)? + begin.len();
-    let to = from + document[from..].find(&end)?;
-    Some(format!("{}{text}{}", &document[..from], &document[to..]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -156,13 +148,5 @@ mod tests {
         assert_eq!(all.rate(), 75.0);
         assert!(table(&outcomes).lines().last().unwrap().ends_with("75.0 %"));
         assert_eq!(survivors(&outcomes).lines().count(), 1);
-    }
-
-    #[test]
-    fn a_document_keeps_what_is_around_the_marks() {
-        let document = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n";
-        let new = between_marks(document, "x", "new\n").unwrap();
-        assert_eq!(new, "a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n");
-        assert_eq!(between_marks(document, "y", ""), None);
     }
 }

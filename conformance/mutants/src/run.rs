@@ -252,13 +252,10 @@ fn keep(places: &Places, options: &Options, outcomes: &[Outcome]) -> Result<(), 
     Ok(())
 }
 
-/// Writes the table into the documentation.
+/// Writes the table where the documentation says that it is.
 fn write(places: &Places, table: &str) -> Result<(), String> {
-    let path = places.root.join("conformance/MUTANTS.md");
-    let document = fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let new = report::between_marks(&document, "results", &format!("```text\n{table}```\n"))
-        .ok_or_else(|| format!("{} has no marks for the results", path.display()))?;
-    fs::write(&path, new).map_err(|error| format!("{}: {error}", path.display()))
+    let path = places.root.join("conformance/mutants/results.txt");
+    fs::write(&path, table).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 #[cfg(test)]
