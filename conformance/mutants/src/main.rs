@@ -75,7 +75,7 @@ pub struct Options {
     /// Print every outcome as JSON
     #[arg(long)]
     json: bool,
-    /// Write the table into conformance/MUTANTS.md
+    /// Write the table to conformance/mutants/results.txt
     #[arg(long)]
     write: bool,
     /// Write the survivors into this file, from time to time as well

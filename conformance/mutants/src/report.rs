@@ -1,4 +1,4 @@
-//! What a run came to, as a table, as JSON, and in `MUTANTS.md`.
+//! What a run came to, as a table and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -87,7 +87,7 @@ pub fn sum(outcomes: &[Outcome]) -> Row {
     all
 }
 
-/// The table in Markdown, which is readable in a terminal too.
+/// The table, as it is printed and documented.
 pub fn table(outcomes: &[Outcome]) -> String {
     let rows: Vec<Vec<String>> =
         rows(outcomes).into_iter().map(|(name, row)| std::iter::once(name).chain(row.cells()).collect()).collect();
@@ -101,15 +101,9 @@ pub fn table(outcomes: &[Outcome]) -> String {
             0 => format!("{cell:width$}"),
             _ => format!("{cell:>width$}"),
         });
-        format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+        format!("{}\n", cells.collect::<Vec<_>>().join("  "))
     };
     let mut text = line(&mut COLUMNS.into_iter());
-    let rule: Vec<String> = widths
-        .iter()
-        .enumerate()
-        .map(|(i, &w)| if i == 0 { "-".repeat(w) } else { format!("{}:", "-".repeat(w - 1)) })
-        .collect();
-    text += &line(&mut rule.iter().map(String::as_str));
     for row in &rows {
         text += &line(&mut row.iter().map(String::as_str));
     }
@@ -126,14 +120,6 @@ pub fn survivors(outcomes: &[Outcome]) -> String {
         }
     }
     text
-}
-
-/// Puts a text between two marks of a document.
-pub fn between_marks(document: &str, mark: &str, text: &str) -> Option<String> {
-    let (begin, end) = (format!("<!-- {mark}: begin -->\n"), format!("<!-- {mark}: end -->"));
-    let from = document.find(&begin)? + begin.len();
-    let to = from + document[from..].find(&end)?;
-    Some(format!("{}{text}{}", &document[..from], &document[to..]))
 }
 
 #[cfg(test)]
@@ -160,15 +146,7 @@ mod tests {
         let all = sum(&outcomes);
         assert_eq!((all.mutants, all.survived, all.equivalent, all.not_compiled), (6, 1, 1, 1));
         assert_eq!(all.rate(), 75.0);
-        assert!(table(&outcomes).lines().last().unwrap().ends_with("75.0 % |"));
+        assert!(table(&outcomes).lines().last().unwrap().ends_with("75.0 %"));
         assert_eq!(survivors(&outcomes).lines().count(), 1);
-    }
-
-    #[test]
-    fn a_document_keeps_what_is_around_the_marks() {
-        let document = "a\n<!-- x: begin -->\nold\n<!-- x: end -->\nb\n";
-        let new = between_marks(document, "x", "new\n").unwrap();
-        assert_eq!(new, "a\n<!-- x: begin -->\nnew\n<!-- x: end -->\nb\n");
-        assert_eq!(between_marks(document, "y", ""), None);
     }
 }

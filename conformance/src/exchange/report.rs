@@ -353,7 +353,7 @@ impl Report {
             self.seconds
         );
         match self.exit() {
-            Exit::Ok => format!("{} {amount}: nothing lost, doubled, late in order or different.", good("OK")),
+            Exit::Ok => format!("{} {amount}: nothing lost, duplicated, out of order or different.", good("OK")),
             Exit::PeerLost => format!("{} {amount}: nothing else is wrong.", bad("PEER LOST")),
             _ => format!(
                 "{} {amount}: {} problems. The same again: --seed {}",

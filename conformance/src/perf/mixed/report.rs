@@ -152,9 +152,9 @@ impl Mixed {
             }
         }
         lines.push(if self.is_good() {
-            format!("{} nothing lost, doubled, late in order or different", good("OK"))
+            format!("{} nothing lost, duplicated, out of order or different", good("OK"))
         } else {
-            format!("{} {lost} lost, {doubled} doubled, {late} late in order, {different} different", bad("WRONG"))
+            format!("{} {lost} lost, {doubled} duplicated, {late} out of order, {different} different", bad("WRONG"))
         });
         lines.join("\n")
     }
