@@ -61,11 +61,8 @@ impl Rail for Witness {
     }
 
     fn post(&mut self, outgoing: Outgoing<'_>) {
-        let of = self.sub(outgoing.peer);
-        match outgoing.kind {
-            PostKind::Send => self.observer.borrow_mut().posted(of, outgoing.header),
-            PostKind::Write { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::WriteFails),
-            PostKind::Read { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::ReadFails),
+        if outgoing.kind == PostKind::Send {
+            self.observer.borrow_mut().posted(self.sub(outgoing.peer), outgoing.header);
         }
         self.inner.post(outgoing);
     }
@@ -113,9 +110,6 @@ impl Sink for WitnessSink<'_> {
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
-        if status == PostStatus::Failed {
-            self.observer.borrow_mut().post_failed(self.rank, self.rail, id);
-        }
         self.sink.completed(id, status);
     }
 
