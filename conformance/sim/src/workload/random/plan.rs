@@ -228,8 +228,10 @@ impl Plan {
                 Manner::Multi => lens.sum(),
                 // What is claimed gets the room that it was found to need.
                 Manner::Claimed => lens.max().unwrap_or(0),
-                // Some receives are too short, and say so.
-                _ if rng.one_in(12) => lens.max().unwrap_or(0) / 2,
+                // Some receives are too short, and say so. Where several are, the bytes that fit tell their messages apart.
+                _ if rng.one_in(12) && (class.members.len() == 1 || lens.clone().min() >= Some(16)) => {
+                    lens.max().unwrap_or(0) / 2
+                }
                 _ => lens.max().unwrap_or(0),
             };
         }
