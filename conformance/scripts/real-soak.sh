@@ -205,7 +205,7 @@ one() {
     local wrap=() limits=:
     hit=1
     # Long enough for signals to meet it.
-    case $kind in pause | kill | end-launcher) hit=0 arguments[6]=1M ;; esac
+    case $kind in pause | kill | end-launcher) hit=0 arguments[7]=1M ;; esac
     case $kind in
     kill-self)
         draw "$ranks"; arguments+=(--kill-rank "$drawn")
@@ -279,7 +279,7 @@ disturb() {
         done
         ;;
     kill)
-        draw 400; pause "$drawn"
+        pick 100 400 1600; draw "$drawn"; pause "$drawn"
         draw 2; local stopped=$drawn
         if pick_rank; then
             [ "$stopped" -eq 0 ] || { kill -STOP "$victim" 2> /dev/null; pause 50; }
@@ -287,17 +287,19 @@ disturb() {
         fi
         ;;
     end-launcher)
-        draw 800; pause "$drawn"
+        pick 100 400 1600; draw "$drawn"; pause "$drawn"
         pick KILL TERM INT; signal=$drawn
         kill "-$signal" "$leader" 2> /dev/null && hit=1
         ;;
     esac
 }
 
+# The ranks that the launcher saw killed.
+killed() { sed -nE 's/^rank ([0-9]+) .*was killed by SIGKILL.*/\1/p' "$scratch/log" | sort -u; }
 # Each rank but the lost ones reports each lost one: of those that the launcher saw killed.
 survivors_name_it() {
     local lost survivor
-    for lost in $(sed -nE 's/^rank ([0-9]+) .*was killed by SIGKILL.*/\1/p' "$scratch/log" | sort -u); do
+    for lost in $(killed); do
         for ((survivor = 0; survivor < ranks; survivor++)); do
             ! grep -qE "^rank $survivor .*was killed by" "$scratch/log" || continue
             said "rank $survivor reports: rank $lost " || wrong "rank $survivor does not name rank $lost"
@@ -307,7 +309,7 @@ survivors_name_it() {
 
 judge() {
     case $1:$code in
-    kill:3 | cgroup:3) outcome=error survivors_name_it; said 'PEER LOST' || [ "$ranks" -le 2 ] || wrong "nobody went on" ;;
+    kill:3 | cgroup:3) outcome=error; survivors_name_it; said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "nobody went on" ;;
     # Before all had joined, a job can't start; the launcher names the rank.
     kill:2 | cgroup:2) outcome=error; said 'rank [0-9]+ .*(was killed by SIGKILL|failed)' || wrong "no rank is named" ;;
     cgroup:137) outcome=error ;;

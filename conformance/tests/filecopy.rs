@@ -123,8 +123,9 @@ fn what_exists_is_kept_and_both_sides_say_why() {
     let folder = Folder::new("exists");
     let source = folder.file("source", 1000);
     let copy = folder.0.join("copy");
-    std::fs::write(&copy, b"precious").unwrap();
+    // What exists from the start ends the receiver before it listens (`ends.rs`).
     let receiver = Receiver::start(&copy, &[]);
+    std::fs::write(&copy, b"precious").unwrap();
     let sent = send(&source, &receiver.address, &receiver.key);
     let (code, _, messages) = receiver.end();
     assert_eq!((sent.status.code(), code), (Some(2), Some(2)));

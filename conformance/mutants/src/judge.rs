@@ -126,8 +126,15 @@ fn read_reached(path: &Path) -> Result<HashSet<u32>, String> {
 
 impl<'a> Bench<'a> {
     /// Runs every test and every seed without a mutant. `Err`: one of them fails.
-    pub fn new(built: &'a Built, seeds: u64, state: &Path, done: &(dyn Fn() + Sync)) -> Result<Bench<'a>, String> {
-        let names: Vec<String> = list(&built.unit)?.into_iter().collect();
+    pub fn new(
+        built: &'a Built,
+        seeds: u64,
+        without: &[String],
+        state: &Path,
+        done: &(dyn Fn() + Sync),
+    ) -> Result<Bench<'a>, String> {
+        let mut names: Vec<String> = list(&built.unit)?.into_iter().collect();
+        names.retain(|name| !without.iter().any(|word| name.contains(word.as_str())));
         let folder = state.join("reached");
         std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let mut tests = on_all_processors(&names, |name| {

@@ -84,6 +84,9 @@ pub struct Options {
     /// Simulations of each mutant
     #[arg(long, default_value_t = 300)]
     seeds: u64,
+    /// Leave out unit tests whose name contains this: what do they add? (may be repeated)
+    #[arg(long, value_name = "TEST")]
+    without: Vec<String>,
     /// Per cent of the mutants that must be killed
     #[arg(long, default_value_t = 95.0)]
     bar: f64,

@@ -160,7 +160,7 @@ pub fn run(options: &Options) -> Result<bool, String> {
     let built = compile::build(&places, &all.sources, &woven, &say)?;
     say("tests and simulations without a mutant");
     let progress = bar(0, "without a mutant");
-    let bench = Bench::new(&built, options.seeds, &places.state, &|| progress.inc(1))?;
+    let bench = Bench::new(&built, options.seeds, &options.without, &places.state, &|| progress.inc(1))?;
     progress.finish_and_clear();
     let [(tests, of_tests), (seeds, of_seeds)] = bench.size();
     say(&format!("{tests} tests take {of_tests:.1?}, {seeds} seeds {of_seeds:.1?}; {} mutants to judge", chosen.len()));
@@ -179,7 +179,7 @@ pub fn run(options: &Options) -> Result<bool, String> {
         Ok(())
     })?;
     progress.finish_and_clear();
-    let outcomes: Vec<Outcome> = done.into_inner().expect("no worker panics").0.into_values().collect();
+    let mut outcomes: Vec<Outcome> = done.into_inner().expect("no worker panics").0.into_values().collect();
     keep(&places, options, &outcomes)?;
     say("simulations that patches demand");
     let hunts: Vec<(&Mutant, &Patch)> = chosen
@@ -189,6 +189,16 @@ pub fn run(options: &Options) -> Result<bool, String> {
         .collect();
     let found =
         on_all_processors(&hunts, |(mutant, patch)| Ok(patch.hunt.as_ref().map(|hunt| bench.hunt(mutant.id, hunt))))?;
+    // Found by the simulations of its patch, where the others did not find it.
+    for ((mutant, _), result) in hunts.iter().zip(&found) {
+        let outcome = outcomes.iter_mut().find(|outcome| outcome.name == mutant.name);
+        if let (Some(Ok(found)), Some(outcome)) = (result, outcome)
+            && !outcome.fate.is_killed()
+        {
+            outcome.fate = Fate::Simulation { seed: found.seed, verdict: found.verdict.clone() };
+        }
+    }
+    keep(&places, options, &outcomes)?;
     let table = report::table(&outcomes);
     let mut is_good = true;
     if options.json {

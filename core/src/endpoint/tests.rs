@@ -37,6 +37,7 @@ mod strategies;
 mod timed;
 mod two_sided;
 mod unequal;
+mod untrue;
 
 const HEAP: RegionId = RegionId(0);
 

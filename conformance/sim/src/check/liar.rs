@@ -1,6 +1,6 @@
-//! Simulations with a liar: what honest ranks do among each other is judged as ever, and what is between them and the liar
-//! is not, but for three things. Its requests end, and end once; nothing is written beside their buffers; and nothing of
-//! them is left behind.
+//! Simulations with a liar: what honest ranks do among each other is judged as ever, and what is between them
+//! and the liar is not, but for three things. Its requests end, and end once; nothing is written beside their
+//! buffers; and nothing of them is left behind.
 
 use rerail_core::endpoint::{Completion, OpError};
 use rerail_core::time::Time;
@@ -41,8 +41,8 @@ impl Ledger {
         matches!(finding, Verdict::Corruption(Corruption { rank, .. }) if self.is_liar(*rank))
     }
 
-    /// What the honest ranks have among each other: the liar's book is that of a process that was never there, its messages
-    /// are none, and requests at it are requests of another sort that were taken back.
+    /// What the honest ranks have among each other: the liar's book is that of a process that was never
+    /// there, its messages are none, and requests at it are requests of another sort that were taken back.
     pub(super) fn without(&self, liar: u32) -> Ledger {
         let mut honest = self.clone();
         honest.messages.retain(|(source, destination), _| *source != liar && *destination != liar);
@@ -68,8 +68,9 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
-    use rerail_core::endpoint::{Done, LossReason, ProtocolError};
+    use rerail_core::endpoint::{Done, Loss, LossReason, ProtocolError};
     use rerail_core::ids::PeerId;
+    use rerail_core::time::Nanos;
 
     use super::super::story::{Story, tagged, why};
     use super::super::{Doubled, Lost};
@@ -83,7 +84,8 @@ mod tests {
         story
     }
 
-    /// What comes of a liar may be anything: a message that nobody sent, an error that says what it did, a loss.
+    /// What comes of a liar may be anything: a message that nobody sent, an error that says what it did, a
+    /// loss.
     #[test]
     fn what_is_between_a_liar_and_others_is_not_judged() {
         let mut story = story();
@@ -92,15 +94,15 @@ mod tests {
         story.tell(0, request, Ok(done), &[0xEE; 16]);
         let request = story.recv(0, tagged(Some(LIAR), 7, 0));
         let reason = LossReason::Protocol(ProtocolError::Terms);
-        let lost = rerail_core::endpoint::Loss { reason, ..why() };
+        let lost = Loss::new(reason, 1, Nanos(0), [1]);
         story.tell(0, request, Err(OpError::PeerLost { peer: PeerId(LIAR), why: lost }), &[0; 16]);
         let at = story.time();
         story.ledger.peer_lost(0, at, LIAR, lost);
         assert_eq!(story.verdict(), Verdict::Clean);
     }
 
-    /// What is between others is: a message that comes twice, one that does not come, a peer that is lost. And a request at the
-    /// liar ends once, like any other.
+    /// What is between others is: a message that comes twice, one that does not come, a peer that is lost.
+    /// And a request at the liar ends once, like any other.
     #[test]
     fn a_liar_excuses_nothing_else() {
         let mut twice = story();

@@ -60,18 +60,20 @@ impl Rail for Witness {
         self.inner.sever(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let of = self.sub(outgoing.peer);
         match outgoing.kind {
             PostKind::Send => self.observer.borrow_mut().posted(of, outgoing.header),
             PostKind::Write { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::WriteFails),
             PostKind::Read { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::ReadFails),
         }
-        self.inner.post(outgoing);
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post(outgoing) }
     }
 
-    fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
-        let key = self.inner.register(memory, write);
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        // SAFETY: the caller's promise is the one demanded.
+        let key = unsafe { self.inner.register(memory, write) };
         if key.is_err() {
             self.observer.borrow_mut().note(Path::RegistrationFails);
         }
@@ -98,7 +100,8 @@ impl WitnessSink<'_> {
     }
 }
 
-impl Sink for WitnessSink<'_> {
+// SAFETY: every answer is that of the sink inside.
+unsafe impl Sink for WitnessSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         self.observer.borrow_mut().arrived(self.sub(peer), header);
         self.sink.arrival(peer, header)

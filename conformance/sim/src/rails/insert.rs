@@ -1,8 +1,9 @@
 //! Forged packets between true ones: numbers of a lane with some that the endpoint behind never gave.
 //!
-//! A forged packet that took the number of a true one would displace it, and the channel would soon be dead. So it has a
-//! number of its own: the endpoint's numbers go out shifted by the forged ones before them, and acknowledgments come in
-//! shifted back. What was forged goes out again after its connection has died, as everything with a number must.
+//! A forged packet that took the number of a true one would displace it, and the channel would soon be dead.
+//! So it has a number of its own: the endpoint's numbers go out shifted by the forged ones before them, and
+//! acknowledgments come in shifted back. What was forged goes out again after its connection has died, as
+//! everything with a number must.
 
 use rerail_core::wire::Repr;
 
@@ -92,7 +93,8 @@ mod tests {
 
     use super::*;
 
-    /// The numbers that go out are all different and without a gap, and an acknowledgment of them means what it meant.
+    /// The numbers that go out are all different and without a gap, and an acknowledgment of them means what
+    /// it meant.
     #[test]
     fn numbers_are_shifted_and_shifted_back() {
         let first = u32::MAX - 2;

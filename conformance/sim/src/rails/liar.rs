@@ -1,9 +1,9 @@
 //! A rail of a rank that lies: an authenticated member of the job whose packets are well-formed and false.
 //!
-//! The endpoint behind it is an honest one. Of its packets some are altered on their way out, and forged ones go out
-//! beside them, at the drawn moments and rates of a [`LiarSpec`]. All rails of the rank share what the liar knows, so that
-//! it can lie on one about what it saw on another. The rail below takes a few more posts than the endpoint is told of:
-//! these are for the forged packets, whose completions the endpoint never sees.
+//! The endpoint behind it is an honest one. Of its packets some are altered on their way out, and forged ones
+//! go out beside them, at the drawn moments and rates of a [`LiarSpec`]. All rails of the rank share what the
+//! liar knows, so that it can lie on one about what it saw on another. The rail below takes a few more posts
+//! than the endpoint is told of: these are for the forged packets, whose completions the endpoint never sees.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -66,8 +66,8 @@ fn lose(liar: &RefCell<Liar>, peer: u32) {
     }
 }
 
-/// A rail of an honest rank: the liar learns the ids of operations that the rank has with others. Ids are small numbers, so
-/// what it might guess is what it knows.
+/// A rail of an honest rank: the liar learns the ids of operations that the rank has with others. Ids are
+/// small numbers, so what it might guess is what it knows.
 pub struct SpiedRail {
     inner: Box<dyn Rail>,
     liar: Rc<RefCell<Liar>>,
@@ -103,14 +103,15 @@ impl Rail for SpiedRail {
         usage
     );
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         if let Ok(repr) = Repr::parse(outgoing.header) {
             let liar = &mut *self.liar.borrow_mut();
             if outgoing.peer.0 != liar.spec.rank {
                 liar.peers.entry(self.rank).or_default().spy(&repr);
             }
         }
-        self.inner.post(outgoing);
+        // SAFETY: the caller's promise is the one demanded.
+        unsafe { self.inner.post(outgoing) }
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
@@ -203,7 +204,8 @@ impl LiarRail {
         let payload = [Piece { start: self.junk.as_mut_ptr(), len: bytes }];
         let payload = if bytes == 0 { &payload[..0] } else { &payload };
         let extent = if kind == PostKind::Send { 0 } else { bytes };
-        self.inner.post(Outgoing { id, peer: PeerId(peer), kind, header, payload, extent });
+        // SAFETY: the junk is as large as any packet and lives as long as the rail.
+        unsafe { self.inner.post(Outgoing { id, peer: PeerId(peer), kind, header, payload, extent }) };
     }
 
     /// The subchannel to a peer is over.
@@ -263,11 +265,12 @@ impl Rail for LiarRail {
         self.inner.sever(peer);
     }
 
-    fn post(&mut self, outgoing: Outgoing<'_>) {
+    unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         let peer = outgoing.peer.0;
         let Ok(mut repr) = Repr::parse(outgoing.header) else {
             // A remote write or read has no header.
-            return self.inner.post(outgoing);
+            // SAFETY: the caller's promise is the one demanded.
+            return unsafe { self.inner.post(outgoing) };
         };
         let header = {
             let liar = &mut *self.liar.borrow_mut();
@@ -283,10 +286,9 @@ impl Rail for LiarRail {
             });
             altered.or(truth.ok())
         };
-        match &header {
-            Some(header) => self.inner.post(Outgoing { header, ..outgoing }),
-            None => self.inner.post(outgoing),
-        }
+        let header = header.as_deref().unwrap_or(outgoing.header);
+        // SAFETY: the payload is the caller's, and another header does not change what happens to it.
+        unsafe { self.inner.post(Outgoing { header, ..outgoing }) };
         self.may_forge(peer);
     }
 
@@ -311,7 +313,8 @@ struct Ear<'a> {
     came: Vec<u32>,
 }
 
-impl Sink for Ear<'_> {
+// SAFETY: every answer is that of the sink inside.
+unsafe impl Sink for Ear<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let Ok(mut repr) = Repr::parse(header) else { return self.sink.arrival(peer, header) };
         self.came.push(peer.0);

@@ -1,9 +1,10 @@
 //! What a liar knows, and what it makes of that.
 //!
-//! Every lie is a packet that parses. Its numbers are near the true ones: operation ids that were seen in packets of this
-//! peer (or lie beside them), the next PSN, the numbers of connections that stand or stood, keys that were given. Offsets
-//! into windows are an exception: the memory of a window is its peers' to write, so a put or an atomic that the target must
-//! carry out would be no lie. Altered ones lead out of the window, or to no window.
+//! Every lie is a packet that parses. Its numbers are near the true ones: operation ids that were seen in
+//! packets of this peer (or lie beside them), the next PSN, the numbers of connections that stand or stood,
+//! keys that were given. Offsets into windows are an exception: the memory of a window is its peers' to
+//! write, so a put or an atomic that the target must carry out would be no lie. Altered ones lead out of the
+//! window, or to no window.
 
 use rerail_core::ids::Key;
 use rerail_core::wire::{
@@ -13,6 +14,7 @@ use rerail_core::wire::{
 use serde::{Deserialize, Serialize};
 
 use super::insert::Insertions;
+use super::numbers::{outside, ugly, ugly16, ugly32};
 use crate::rng::Rng;
 
 /// Sorts of lies.
@@ -156,7 +158,8 @@ pub struct Knowledge {
 }
 
 impl Knowledge {
-    /// A packet of the liar's own over its rail of this number, as its endpoint made it; its number is shifted.
+    /// A packet of the liar's own over its rail of this number, as its endpoint made it; its number is
+    /// shifted.
     pub fn sent(&mut self, rail: usize, repr: &mut Repr) {
         self.last = Some(repr.common);
         if let Some(lane) = repr.body.lane() {
@@ -197,7 +200,8 @@ impl Knowledge {
         common.message_limit = common.message_limit.wrapping_sub(self.messages);
         let is_shifted = ordered.len() + unordered.len() > 0;
         if is_shifted {
-            // Bits that would have to be shifted each by another number. Without them something goes out once more.
+            // Bits that would have to be shifted each by another number. Without them something goes out once
+            // more.
             match &mut repr.body {
                 Body::Ack(ack) => *ack = Ack::default(),
                 Body::Fence(fence) => (fence.ordered_beyond, fence.unordered_beyond) = (0, 0),
@@ -307,8 +311,8 @@ impl Knowledge {
         keys
     }
 
-    /// A key of the peer's memory, for a remote write, and how many bytes to write. Over a rail of this number only: keys are
-    /// those of rails.
+    /// A key of the peer's memory, for a remote write, and how many bytes to write. Over a rail of this
+    /// number only: keys are those of rails.
     pub fn key(&self, rail: usize, rng: &mut Rng) -> Option<(RemoteKey, usize)> {
         let mut key = self.keys.any(rng)?;
         let there = self.links.get(rail)?.there;
@@ -415,8 +419,8 @@ impl Knowledge {
         }
     }
 
-    /// A packet that the liar's endpoint never made, and how many bytes of payload it has; `None`: nothing is known that it
-    /// could be made of.
+    /// A packet that the liar's endpoint never made, and how many bytes of payload it has; `None`: nothing is
+    /// known that it could be made of.
     pub fn forge(&self, lie: Lie, rail: usize, others: &[String], rng: &mut Rng) -> Option<Repr> {
         let mut common = self.last?;
         (common.psn, common.payload_bytes) = (0, 0);
@@ -559,50 +563,5 @@ fn alter_fence(fence: &mut Fence, rng: &mut Rng) {
         2 => fence.connection = ugly32(rng, fence.connection),
         3 => fence.peer_connection = ugly32(rng, fence.peer_connection),
         _ => fence.answer = !fence.answer,
-    }
-}
-
-/// An offset that no window reaches to; some wrap with the length.
-fn outside(rng: &mut Rng) -> u64 {
-    match rng.below(3) {
-        0 => (u64::MAX - rng.below(4096)) & !7,
-        1 => 1 << rng.within(40, 63),
-        _ => (1 << 40) + rng.below(1 << 20) * 8,
-    }
-}
-
-/// A number that is near the true one, at an end of the range, or half of it away.
-fn ugly(rng: &mut Rng, number: u64) -> u64 {
-    match rng.below(10) {
-        0 => 0,
-        1 => number.wrapping_add(1),
-        2 => number.wrapping_sub(1),
-        3 => u64::MAX - rng.below(3),
-        4 => number ^ 1 << rng.below(64),
-        5 => number / 2,
-        6 => number.wrapping_add(rng.below(64)),
-        7 => rng.below(64),
-        8 => number.wrapping_add(1 << rng.below(16)),
-        _ => number.wrapping_sub(1 << rng.below(16)),
-    }
-}
-
-fn ugly32(rng: &mut Rng, number: u32) -> u32 {
-    match rng.below(8) {
-        0 => number.wrapping_add(u32::MAX / 2 + rng.below(3) as u32),
-        1 => u32::MAX - rng.below(3) as u32,
-        2 => number ^ 1 << rng.below(32),
-        3 => number.wrapping_add(rng.within(1, 70) as u32),
-        4 => number.wrapping_sub(rng.within(1, 70) as u32),
-        _ => ugly(rng, number.into()) as u32,
-    }
-}
-
-fn ugly16(rng: &mut Rng, number: u16) -> u16 {
-    match rng.below(6) {
-        0 => number.wrapping_add(u16::MAX / 2 + rng.below(3) as u16),
-        1 => u16::MAX - rng.below(3) as u16,
-        2 => number ^ 1 << rng.below(16),
-        _ => ugly(rng, number.into()) as u16,
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `gate` | around any rail: for a while it takes nothing in |
 //! | `quirks` | around any rail: what the contract allows and well-behaved rails don't do |
-//! | `liar`, `lies`, `insert` | around any rail: a member of the job that lies |
+//! | `liar`, `lies`, `insert`, `numbers` | around any rail: a member of the job that lies |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
 //! | `hub` | who shares memory with whom, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
@@ -18,6 +18,7 @@ mod insert;
 mod liar;
 mod lies;
 mod memory;
+mod numbers;
 mod pipes;
 mod quirks;
 mod shm;

@@ -8,8 +8,8 @@ use crate::world::fault::{Fault, FaultAt, Kind};
 use crate::world::place::Place;
 
 /// A member of the job whose packets are not always true: see [`Liar`](crate::rails::Liar). What it sends is
-/// well-formed, and the ids in it are those that it has learnt. Its process is killed in the end, so what its peers still
-/// have of it must come back then.
+/// well-formed, and the ids in it are those that it has learnt. Its process is killed in the end, so what its
+/// peers still have of it must come back then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LiarSpec {

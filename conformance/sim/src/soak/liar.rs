@@ -4,16 +4,17 @@ use crate::rails::{LIES, Lie};
 use crate::rng::Rng;
 use crate::scenario::{LiarSpec, Scenario, Span};
 
-/// Makes one rank of a drawn simulation a liar, in every third of those with three ranks or more (about every sixth of
-/// all). With fewer, it would have no honest peers that it could come between.
+/// Makes one rank of a drawn simulation a liar, in every third of those with three ranks or more (about every
+/// sixth of all). With fewer, it would have no honest peers that it could come between.
 pub fn add(scenario: &mut Scenario, seed: u64) {
     let rng = &mut Rng::new(seed, "a liar");
     if scenario.size() < 3 || !rng.one_in(3) {
         return;
     }
     scenario.liar = Some(draw(scenario, rng));
-    // Peers part here while both live. A rail that closes a connection whose device keeps a completion back waits for that,
-    // and then for what it gives back of the rest: twice as long as where a connection fails (`VerbsOptions::drain_time`).
+    // Peers part here while both live. A rail that closes a connection whose device keeps a completion back
+    // waits for that, and then for what it gives back of the rest: twice as long as where a connection fails
+    // (`VerbsOptions::drain_time`).
     scenario.limits.rest = scenario.limits.rest.max(Span::from_millis(2_500));
     if scenario.config.keepalive.is_none() {
         // Its process is killed, and who waits for it alone must notice.

@@ -1,6 +1,6 @@
-//! Hostile packets with true numbers: ids of operations that live, acknowledgments of what was sent, the number that is
-//! expected next, connections that stand or whose fence is waited for. Garbage meets checks of such numbers and no code
-//! behind them.
+//! Hostile packets with true numbers: ids of operations that live, acknowledgments of what was sent, the
+//! number that is expected next, connections that stand or whose fence is waited for. Garbage meets checks of
+//! such numbers and no code behind them.
 
 use super::garbage::{Input, hand_in};
 use super::{Flying, World};

@@ -119,3 +119,40 @@ fn an_answer_is_of_one_peer() {
     lone.place(arrival);
     assert!(lone.completed()[&2].is_ok());
 }
+
+/// a peer that grants more than there is gets what there is, and one that says that it has placed more than that
+/// changes nothing either.
+#[test]
+fn no_peer_makes_a_message_longer() {
+    for bytes in [100, 3000] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+        let segments = seg(0, bytes);
+        let send =
+            Send { peer: PeerId(1), segments: &segments, level: Level::Placed, cookie: Cookie(1), ..Send::default() };
+        lone.endpoint.send(Time(0), &send).unwrap();
+        let operation = match lone.sent_one().body {
+            Body::Rts(rts) => {
+                let operation = rts.head.operation;
+                lone.posts.clear();
+                lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: 1 << 40, ..Cts::default() }), 0);
+                let data = lone.sent();
+                let sent: u64 = data.iter().map(|packet| u64::from(packet.common.payload_bytes)).sum();
+                assert_eq!(sent, bytes);
+                assert_eq!(
+                    lone.posts.iter().flat_map(|(.., memory)| memory).map(|piece| piece.len).sum::<u64>(),
+                    bytes
+                );
+                lone.acks = [1, data.len() as u32];
+                operation
+            }
+            Body::Eager(head) => {
+                lone.acks = [1, 0];
+                head.operation
+            }
+            other => panic!("{other:?}"),
+        };
+        lone.feed(Body::Fin(Fin { operation, count: 1, placed_bytes: 1 << 40, ..Fin::default() }), 0);
+        assert_eq!(lone.completed()[&1].unwrap().bytes, bytes);
+    }
+}

@@ -233,14 +233,18 @@ impl fmt::Display for LaunchError {
                 write!(f, "job name {name:?}: 1 to 64 letters, digits, '_', '-' and '.' are allowed")
             }
             Self::Program { program, rank, source } => {
-                write!(f, "can't start {} as rank {rank}: {source}", program.display())?;
-                match source.raw_os_error().map(Errno::from_raw_os_error) {
-                    Some(Errno::MFILE) => f.write_str(": raise the launcher's limit of open descriptors (ulimit -n)"),
-                    _ => Ok(()),
-                }
+                write!(f, "can't start {} as rank {rank}: {source}{}", program.display(), remedy(source))
             }
-            Self::Io { doing, source } => write!(f, "{doing}: {source}"),
+            Self::Io { doing, source } => write!(f, "{doing}: {source}{}", remedy(source)),
         }
+    }
+}
+
+/// What can be done where the launcher has no descriptor left, to be put behind the reason; else nothing.
+fn remedy(source: &io::Error) -> &'static str {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::MFILE) => ": raise the launcher's limit of open descriptors (ulimit -n)",
+        _ => "",
     }
 }
 
