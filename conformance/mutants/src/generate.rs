@@ -248,13 +248,12 @@ impl<'ast> Visit<'ast> for Walk<'_> {
         if let Some((_, diverge)) = &init.diverge {
             // What leaves the function there can't be left out.
             match &**diverge {
-                Expr::Block(block) => match block.block.stmts.split_last() {
-                    Some((last, others)) => {
+                Expr::Block(block) => {
+                    if let Some((last, others)) = block.block.stmts.split_last() {
                         others.iter().for_each(|statement| self.visit_stmt(statement));
                         visit::visit_stmt(self, last);
                     }
-                    None => {}
-                },
+                }
                 other => self.visit_expr(other),
             }
         }

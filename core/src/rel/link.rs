@@ -313,6 +313,23 @@ mod tests {
         assert_eq!(link.state(), State::Up);
     }
 
+    /// F-1: numbers are serial numbers, and 0 stands for none.
+    #[test]
+    fn numbers_wrap() {
+        let mut link = Link::numbered_from(u32::MAX - 1);
+        link.up();
+        assert_eq!((link.pair().mine, link.connect(u32::MAX)), (u32::MAX, Verdict::default()));
+        assert!(link.down().lost);
+        link.up();
+        assert_eq!((link.pair().mine, link.connect(0)), (1, Verdict { sever: true, ..Verdict::default() }));
+        link.up();
+        assert!(link.connect(1).safe, "after the greatest number comes 1");
+        let mut other = Link::default();
+        other.up();
+        other.connect(1 << 31 | 5);
+        assert_eq!((other.state(), other.was_met()), (State::Ready, true), "the first number may be any");
+    }
+
     /// F-3: the CONNECT of a connection that the peer has left says nothing of the one that it has left it for.
     #[test]
     fn a_connection_that_comes_late_is_no_word() {

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rerail_core::ids::PostId;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Body, Kind, Lane, Packet, Repr};
 
@@ -68,8 +67,6 @@ pub struct Observer {
     puts: BTreeMap<(u32, u64), u64>,
     /// The newest round that the receiver of a message was asked for, by the receiver and its operation.
     rounds: BTreeMap<(u32, u64), u16>,
-    /// Writes and reads under way, by rank, rail and post.
-    transfers: BTreeMap<(u32, u8, u64), Path>,
     /// Pairs of ranks without a rail, the first one's view.
     cut_off: BTreeMap<(u32, u32), ()>,
 }
@@ -118,18 +115,6 @@ impl Observer {
     fn rails_of(&self, sub: Sub) -> impl Iterator<Item = &Connections> {
         let (first, last) = (Sub { rail: 0, ..sub }, Sub { rail: u8::MAX, ..sub });
         self.subs.range(first..=last).map(|(_, connections)| connections)
-    }
-
-    /// A remote write or read is posted.
-    pub(super) fn transfer(&mut self, of: Sub, id: PostId, failing: Path) {
-        self.transfers.insert((of.rank, of.rail, id.0.to_bits()), failing);
-    }
-
-    /// A post has failed.
-    pub(super) fn post_failed(&mut self, rank: u32, rail: u8, id: PostId) {
-        if let Some(failing) = self.transfers.remove(&(rank, rail, id.0.to_bits())) {
-            self.note(failing);
-        }
     }
 
     /// A process is killed.

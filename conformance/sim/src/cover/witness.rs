@@ -61,11 +61,8 @@ impl Rail for Witness {
     }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
-        let of = self.sub(outgoing.peer);
-        match outgoing.kind {
-            PostKind::Send => self.observer.borrow_mut().posted(of, outgoing.header),
-            PostKind::Write { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::WriteFails),
-            PostKind::Read { .. } => self.observer.borrow_mut().transfer(of, outgoing.id, Path::ReadFails),
+        if outgoing.kind == PostKind::Send {
+            self.observer.borrow_mut().posted(self.sub(outgoing.peer), outgoing.header);
         }
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.inner.post(outgoing) }
@@ -116,9 +113,6 @@ unsafe impl Sink for WitnessSink<'_> {
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
-        if status == PostStatus::Failed {
-            self.observer.borrow_mut().post_failed(self.rank, self.rail, id);
-        }
         self.sink.completed(id, status);
     }
 

@@ -5,8 +5,9 @@ use toml::Value;
 
 use super::Menu;
 use crate::rng::Rng;
-use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec, WorkloadSpec};
-use crate::world::fault::Kind;
+use crate::scenario::{HcaSpec, RailSpec, RandomFaults, Scenario, Span, SubnetSpec};
+use crate::world::fault::{Fault, FaultAt, Kind};
+use crate::world::place::Place;
 
 /// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
@@ -69,19 +70,23 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     if kinds_kill {
         super::liar::add(&mut scenario, seed);
     }
-    let mut parameters = toml::Table::new();
+    let parameters = &mut scenario.workload.parameters;
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
     parameters.insert("closes".into(), Value::Boolean(Rng::new(seed, "closes").one_in(2)));
-    scenario.workload = WorkloadSpec { name: "random".into(), parameters };
+    scenario.workload.name = "random".into();
     scenario
 }
 
 /// In half of the simulations with faults most of these come while most of the traffic is under way, and break connections:
 /// traffic is over long before the phase of faults ends.
 fn storm(scenario: &mut Scenario, rng: &mut Rng) {
-    let Some(random) = scenario.random.as_mut().filter(|_| rng.one_in(2)) else { return };
+    let Some(random) = scenario.random.as_mut().filter(|_| !rng.one_in(3)) else { return };
     let with_kills = rng.one_in(8);
-    let breaks = |kind: &Kind| kind.needs_recovery() && (*kind != Kind::Kill || with_kills);
+    // Before its first call a rank does not hear that a peer it never met has moved, unless by another network.
+    let has_stream = scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. }));
+    let moves = |kind: &Kind| matches!(kind, Kind::DeviceFatal | Kind::Renumber | Kind::CqOverflow);
+    let breaks =
+        |kind: &Kind| kind.needs_recovery() && (*kind != Kind::Kill || with_kills) && (has_stream || !moves(kind));
     let kinds: Vec<Kind> = random.kinds.iter().copied().filter(breaks).collect();
     if kinds.is_empty() {
         return;
@@ -91,6 +96,46 @@ fn storm(scenario: &mut Scenario, rng: &mut Rng) {
     random.lasts_max = Span::from_micros(rng.within(5, 300));
     random.until = Some(Span::from_micros(rng.within(50, 1_500)));
     scenario.config.redial_min = Some(Span::from_micros(rng.within(1, 100)));
+    let until_us = rng.within(50, 1_500);
+    if rng.one_in(2) {
+        // Messages that are written over several rails, in rounds (F-7), by many posts.
+        scenario.verbs.read = false;
+        scenario.verbs.segment_bytes = *rng.pick(&[512, 1000, 4096]).unwrap_or(&1000);
+        scenario.workload.parameters.insert("large_percent".into(), Value::Integer(70));
+        let administrative = scenario.hcas.len().saturating_sub(1) as u32;
+        for rail in &mut scenario.rails {
+            if let RailSpec::Stream { hca, port } = *rail
+                && hca != administrative
+            {
+                *rail = RailSpec::Hca { hca, port, path: 0 };
+            }
+        }
+    }
+    if random_allows(scenario, Kind::DeviceFatal) && rng.one_in(3) {
+        for_good(scenario, until_us, rng);
+    }
+}
+
+fn random_allows(scenario: &Scenario, kind: Kind) -> bool {
+    scenario.random.as_ref().is_some_and(|random| random.kinds.contains(&kind))
+}
+
+/// One device of one host is gone for good, where every rank has another one: what it had goes over others only because the
+/// peers hear that its connections are dead (F-3), for none is ever made anew.
+fn for_good(scenario: &mut Scenario, until_us: u64, rng: &mut Rng) {
+    let verbs = |scenario: &Scenario, of: u32| {
+        scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { hca, .. } if *hca == of))
+    };
+    let candidates: Vec<u32> = (0..scenario.hcas.len() as u32).filter(|hca| verbs(scenario, *hca)).collect();
+    let has_stream = scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. }));
+    if scenario.hosts < 2 || candidates.is_empty() || !has_stream {
+        return;
+    }
+    let hca = rng.pick(&candidates).copied().unwrap_or(0);
+    let host = rng.below(scenario.hosts.into()) as u32;
+    let at = Span::from_micros(rng.within(1, until_us)).min(scenario.limits.safety);
+    let fault = Fault::new(Kind::DeviceFatal, Place::Hca { host, hca });
+    scenario.faults.push(FaultAt { at, fault, until: None });
 }
 
 /// Any policy with any, on some of the rails, in half of the worlds.
@@ -141,8 +186,9 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.verbs.handshake_timeout = Span::from_millis(rng.within(5, 50));
     scenario.verbs.ack_timeout = rng.within(5, 10) as u8;
     scenario.limits.convergence = Span::from_millis(10_000);
-    // Longer than a rail waits for a device that does not give back what it has (`VerbsOptions::drain_time`).
-    scenario.limits.rest = Span::from_millis(1_500);
+    // Longer than a rail waits for a goodbye to leave, and then for a device that does not give back what it has: a second
+    // each (`VerbsOptions::drain_time`).
+    scenario.limits.rest = Span::from_millis(2_500);
 }
 
 /// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`. From the scale

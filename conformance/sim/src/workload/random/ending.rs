@@ -220,7 +220,6 @@ impl Watch {
             "packets" => Some(Path::PacketsFull),
             "blocks" => Some(Path::BlocksFull),
             "stripe_sets" => Some(Path::StripesFull),
-            "operations" => Some(Path::OperationsFull),
             "retained" => Some(Path::RetainedFull),
             "unexpected" => Some(Path::UnexpectedFull),
             _ => None,

@@ -51,7 +51,7 @@ pub struct Random {
 }
 
 impl Random {
-    /// Parameters: `messages`, `bytes_max`, `one_sided`; `closes`: peers are closed when all with them is over.
+    /// Parameters: `messages`, `bytes_max`, `large_percent`, `one_sided`; `closes`: peers are closed when all with them is over.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
         need_channels(scenario)?;
@@ -68,6 +68,7 @@ impl Random {
             size,
             messages: parameters.number("messages", MESSAGES, 0, 1 << 20)?,
             bytes_max: parameters.number("bytes_max", BYTES_MAX, 0, 1 << 26)?,
+            large_percent: parameters.number("large_percent", 0, 0, 100)?,
             receives_max: (operations as usize / RECEIVES_PART as usize).min(64),
             eager_bytes_max: eager.into(),
             inject: retained > 0,

@@ -157,6 +157,8 @@ pub struct Terms {
     pub size: u32,
     pub messages: u64,
     pub bytes_max: u64,
+    /// Of a hundred messages so many may be of any length up to `bytes_max`; the others are of an eager length mostly.
+    pub large_percent: u64,
     /// Receives that a rank may have posted at once.
     pub receives_max: usize,
     pub eager_bytes_max: u64,
@@ -228,8 +230,10 @@ impl Plan {
                 Manner::Multi => lens.sum(),
                 // What is claimed gets the room that it was found to need.
                 Manner::Claimed => lens.max().unwrap_or(0),
-                // Some receives are too short, and say so.
-                _ if rng.one_in(12) => lens.max().unwrap_or(0) / 2,
+                // Some receives are too short, and say so. Where several are, the bytes that fit tell their messages apart.
+                _ if rng.one_in(12) && (class.members.len() == 1 || lens.clone().min() >= Some(16)) => {
+                    lens.max().unwrap_or(0) / 2
+                }
                 _ => lens.max().unwrap_or(0),
             };
         }
@@ -248,7 +252,8 @@ impl Plan {
         multi: &[bool],
         classes: &mut BTreeMap<(u32, u32, u64, Option<u32>), usize>,
     ) {
-        let len = match rng.below(10) {
+        let sort = if rng.below(100) < terms.large_percent { 9 } else { rng.below(10) };
+        let len = match sort {
             0 => 0,
             1..=4 => rng.below(64),
             5..=7 => rng.below(terms.eager_bytes_max + 2),
