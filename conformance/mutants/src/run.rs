@@ -147,7 +147,12 @@ pub fn run(options: &Options) -> Result<bool, String> {
     }
     let chosen = chosen(options, &all, &places)?;
     if options.list {
-        chosen.iter().for_each(|mutant| println!("core/src/{}:{}: {}", mutant.file, mutant.line, mutant.name));
+        for mutant in &chosen {
+            println!("core/src/{}:{}: {}", mutant.file, mutant.line, mutant.name);
+            if let Some(patch) = mutant.written.map(|index| &all.patches[index]) {
+                println!("    {} ({})", patch.wrong, patch.rule);
+            }
+        }
         return Ok(true);
     }
     let say = |what: &str| eprintln!("[{:4} s] {what}", begun.elapsed().as_secs());

@@ -161,7 +161,7 @@ impl Worker {
             Err(OpError::Refused { peer, why }) if (peer.0, *why) == (transfer.target, wanted) => {}
             Err(error @ (OpError::PeerLost { .. } | OpError::PeerClosed { .. })) => self.judge_error(transfer, error),
             outcome => {
-                let ended = describe_outcome(&outcome);
+                let ended = describe_outcome(outcome);
                 self.wrong(transfer, format!("ended {ended}; expected a refusal ({wanted})"));
             }
         }
