@@ -341,10 +341,10 @@ mod tests {
         assert_eq!(
             names("impl T { fn f(&self, a: u32) -> u32 { if a < 2 { g(a, b); } a } }"),
             [
-                "a.rs T::f: a < 2 -> a <= 2",
-                "a.rs T::f: a < 2 -> a >= 2",
                 "a.rs T::f: if a < 2 -> true",
                 "a.rs T::f: if a < 2 -> false",
+                "a.rs T::f: a < 2 -> a <= 2",
+                "a.rs T::f: a < 2 -> a >= 2",
                 "a.rs T::f: 2 -> 3",
                 "a.rs T::f: g(a, b) -> g(b, a)",
                 "a.rs T::f: delete g(a, b);",

@@ -211,7 +211,7 @@ mod tests {
     fn the_smallest_node_that_can_be_switched_is_taken() {
         let text = "fn f() { a.b = c + d; let e = g(h); if let Some(i) = j && k == l { m(); n(); } }";
         assert_eq!(node(text, "+ d").unwrap(), "c + d");
-        assert_eq!(node(text, "a.b = c").unwrap(), "a.b = c + d;");
+        assert_eq!(node(text, "a.b = c").unwrap(), "a.b = c + d");
         assert_eq!(node(text, "g(h)").unwrap(), "g(h)");
         assert_eq!(node(text, "k == l").unwrap(), "k == l");
         assert_eq!(node(text, "m(); n();").unwrap(), "{ m(); n(); }");
