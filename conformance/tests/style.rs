@@ -12,11 +12,13 @@ const UNSAFE_FILES: &[&str] = &[
     "conformance/contract/tests/flawed/mod.rs",
     "conformance/contract/tests/ideal/device.rs",
     "conformance/contract/tests/ideal/memory.rs",
+    "conformance/sim/src/cover/witness.rs",
     "conformance/sim/src/hca/device.rs",
     "conformance/sim/src/hca/dma.rs",
     "conformance/sim/src/hca/object.rs",
     "conformance/sim/src/hca/tests/fixture.rs",
     "conformance/sim/src/rails/forward.rs",
+    "conformance/sim/src/rails/liar.rs",
     "conformance/sim/src/rails/memory.rs",
     "conformance/sim/src/rails/quirks.rs",
     "conformance/sim/src/rails/shm.rs",
@@ -107,7 +109,7 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// Lines of a file.
-const LINES_MAX: usize = 600;
+const LINES_MAX: usize = 700;
 
 /// The keyword, in two parts, so that this file doesn't contain it.
 const UNSAFE: &str = concat!("un", "safe");
