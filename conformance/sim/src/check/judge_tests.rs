@@ -188,7 +188,7 @@ fn what_a_multi_receive_told_of_stays() {
             memory[at] ^= 1;
         }
         let done = Done { offset: 16, released: true, ..story.done(second) };
-        story.tell(1, multi, Ok(done), &memory);
+        story.tell_at(1, multi, 1, Ok(done), &memory);
         match late {
             None => assert_eq!(story.verdict(), Verdict::Clean),
             Some(_) => assert!(matches!(damage(story.verdict()), Damage::Message { name, .. } if name == first)),
@@ -327,11 +327,13 @@ fn puts_are_in_the_window_when_they_are_told() {
         let mut story = Story::new(2);
         story.ledger.slots().open(1, 0, Content(3));
         let request = put(&mut story, 7, None);
+        // When it begins, the slot is looked at.
+        story.ledger.settle(Time(2), &windows(3));
         story.tell(0, request, Ok(Done::default()), &windows(7).slot);
         story.ledger.settle(Time(9), &windows(there));
         let verdict = judge(&story.ledger, &story.ending(), &windows(7));
         assert_eq!(verdict == Verdict::Clean, good, "{verdict}");
-        assert!(good || matches!(verdict, Verdict::Lost(Lost::Put { .. })));
+        assert!(good || matches!(verdict, Verdict::Lost(Lost::Put { .. })), "{verdict:?}");
         // The old bytes came back later.
         let verdict = judge(&story.ledger, &story.ending(), &windows(3));
         assert!(matches!(damage(verdict), Damage::Window { .. }));

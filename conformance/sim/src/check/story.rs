@@ -76,9 +76,21 @@ impl Story {
     }
 
     pub(super) fn tell(&mut self, rank: u32, request: u32, result: Result<Done, OpError>, memory: &[u8]) -> Told {
+        self.tell_at(rank, request, 0, result, memory)
+    }
+
+    /// As [`tell`](Self::tell), of the message `index` of a multi-receive.
+    pub(super) fn tell_at(
+        &mut self,
+        rank: u32,
+        request: u32,
+        index: u32,
+        result: Result<Done, OpError>,
+        memory: &[u8],
+    ) -> Told {
         let at = self.time();
         let completion =
-            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true, index: 0 };
+            Completion { operation: OpId::default(), cookie: Cookie(request.into()), result, last: true, index };
         self.ledger.told(rank, at, &completion, memory)
     }
 
