@@ -108,7 +108,9 @@ impl Shared {
     pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
         let is_unmet = || !self.met.contains(&(rank, peer));
         let book = self.ledger.book(rank);
-        book.losses.iter().any(|loss| loss.peer == peer) || self.is_killed(peer) && is_unmet()
+        // A liar may say goodbye in mid-flow; an honest peer closes when nothing is left, and what then is left is lost.
+        let has_left = || self.ledger.is_liar(peer) && book.closed.contains(&peer);
+        book.losses.iter().any(|loss| loss.peer == peer) || has_left() || self.is_killed(peer) && is_unmet()
     }
 
     /// Whether a process is gone that a rank has had to do with, and has not closed, and the transport has yet to report it.
