@@ -198,6 +198,11 @@ impl LiarRail {
     }
 
     fn send(&mut self, liar: &mut Liar, peer: u32, kind: PostKind, header: &[u8], bytes: usize) {
+        let facts = self.inner.facts();
+        if kind == PostKind::Send && bytes as u64 > u64::from(facts.segment_bytes_max.min(facts.eager_bytes_max)) {
+            // No rail takes more than it says.
+            return;
+        }
         liar.forged = liar.forged.wrapping_add(1);
         *self.open.entry(peer).or_default() += 1;
         let id = PostId(Key { index: FORGED_FROM | liar.forged & 0xFF_FFFF, generation: peer + 1 });
