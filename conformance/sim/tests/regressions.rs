@@ -23,6 +23,7 @@ const REGRESSIONS: &[Regression] = &[
     Regression { file: "both-behind-a-port-that-moves.toml", seed: 2902 },
     Regression { file: "registrations-of-a-device-before.toml", seed: 2 },
     Regression { file: "queue-pairs-of-a-connection-before.toml", seed: 3677 },
+    Regression { file: "receives-of-a-lost-peer.toml", seed: 1322 },
 ];
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../scenarios/regressions");

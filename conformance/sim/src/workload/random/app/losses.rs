@@ -33,6 +33,9 @@ impl Player {
     /// After peers were lost: what nothing can come for is taken back. Nothing is sent to find out who is gone: the transport
     /// must report each process that this rank has had to do with.
     pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
+        // A loss is reported before the ends of the requests that it ends: until these are known, receives that had
+        // a message of the lost peer look as if they waited for others.
+        self.take_events(cx);
         self.waits_for_news = self.shared.borrow().owes_news(self.rank);
         if !self.is_orphaned() {
             return;
@@ -80,9 +83,10 @@ impl Player {
         let tags = [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }];
         let all = sources.into_iter().flat_map(|source| tags.map(|tag| Selector { source, tag }));
         let mut unasked: Vec<_> = all.collect();
-        // So it is, turn by turn, with messages of this turn and those before that are not to be claimed: behind them
-        // others wait for room.
+        // So it is, turn by turn, with messages of this turn and those before that are not to be claimed, and with
+        // untagged ones, whose receives were posted at the start: behind them others wait for room.
         if self.receives.iter().all(|(turn, _, left)| *turn > self.turn || *left == 0) {
+            unasked.push(Selector { source: None, tag: TagMatch::Untagged });
             let tags = (0..=self.turn).flat_map(posted_tags);
             unasked.extend(tags.map(|tag| Selector { source: None, tag }));
         }
