@@ -15,6 +15,9 @@ use crate::store::NONE;
 use crate::time::Time;
 use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Resume, Rts};
 
+/// Beside the round in the `offset` of a RESUME: it has the number of a FIN that was lost.
+pub(super) const IN_PLACE_OF_FIN: u64 = 1 << 16;
+
 impl Endpoint<'_> {
     /// The next thing that goes out again; asked only where the channel is `replaying`.
     #[cold]
@@ -90,7 +93,7 @@ impl Endpoint<'_> {
         if packet.what == What::PartFin && matches!(body, Body::Resume(_)) {
             // From now on its acknowledgment does not say which of the two the peer had.
             packet.what = What::Resume;
-            packet.offset = self.t.ops.at(packet.op).round.wrapping_add(1).into();
+            packet.offset = u64::from(self.t.ops.at(packet.op).round.wrapping_add(1)) | IN_PLACE_OF_FIN;
         }
         (packet.rail, packet.posted, packet.lost, packet.stamp) = (rail.0, true, false, Stamp::of(now));
         // Under a new name: a late report of the post that was lost finds nothing.

@@ -10,6 +10,7 @@
 
 use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
+use super::replay::IN_PLACE_OF_FIN;
 use super::room::rails_of;
 use super::tables::KeySet;
 use crate::ids::RailId;
@@ -45,6 +46,15 @@ impl Endpoint<'_> {
 
     /// The peer has a packet. Where it is the FIN of a part, the writes before it are in place.
     pub(super) fn confirm(&mut self, packet: &Packet) {
+        if packet.what == What::Resume && packet.offset & IN_PLACE_OF_FIN != 0 {
+            let slot = self.t.ops.at_mut(packet.op);
+            // If it had the RESUME, its CTS is on the way; if the FIN, parts that no rail can carry on wait for this.
+            if slot.phase == Phase::Writing && slot.round.wrapping_add(1) == packet.offset as u16 {
+                slot.fin_or_resume = true;
+                self.activate(packet.channel);
+            }
+            return;
+        }
         if packet.what != What::PartFin {
             return;
         }
@@ -89,7 +99,7 @@ impl Endpoint<'_> {
     /// Sends RESUME; nothing more is written until the CTS of the new round is here.
     pub(super) fn ask_for_round(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
-        slot.resume_due = false;
+        (slot.resume_due, slot.fin_or_resume) = (false, false);
         if slot.queued == Queue::Bulk {
             self.t.dequeue(op);
         }
@@ -135,7 +145,7 @@ impl Endpoint<'_> {
         let able = if keys == NONE { 0 } else { self.with_keys(channel, keys, writable) };
         let slot = self.t.ops.at_mut(op);
         slot.round = cts.round;
-        slot.all_sent = false;
+        (slot.all_sent, slot.fin_or_resume) = (false, false);
         let &mut Op { single, stripes, doubt, cursor, queued, .. } = slot;
         if queued == Queue::Control {
             // Asked for by another failure meanwhile: this round answers it.

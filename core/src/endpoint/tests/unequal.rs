@@ -314,6 +314,52 @@ fn a_round_waits_for_every_fence() {
     assert!(fin_rounds(&sent).iter().all(|&(_, round, _)| round == 2), "{sent:?}");
 }
 
+/// F-7: a RESUME in the place of a lost FIN is acknowledged also by a receiver that has had the FIN, and which answers
+/// nothing. Another part that has no key left must not wait for that answer: the round is asked for once more, under a
+/// number of its own.
+#[test]
+fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
+    for is_acknowledged_first in [false, true] {
+        let mut region = region();
+        let mut lone = unequal(&mut region, &[RailFacts { posts_max: 2, ..PUT }, PUT, TCP]);
+        let operation = announce(&mut lone);
+        // A small message fills rail 0, so that nothing is written over it.
+        lone.stuck = 0b1;
+        lone.send(2, 8);
+        assert_eq!((lone.sent().len(), lone.rails.last()), (1, Some(&RailId(0))));
+        lone.feed_on(2, cts(operation, 0, &first_keys(2)), 0, |_| {});
+        let fins = fin_rounds(&lone.sent());
+        let &[(number, 0, 2)] = &fins[..] else { panic!("one part is whole: {fins:?}") };
+        assert!(writes(&mut lone).iter().all(|(rail, ..)| *rail == 1));
+        down(&mut lone, 1, RailFault::TimedOut);
+        lone.feed_on(2, Body::Fence(fence(1, true)), 0, |_| {});
+        let round = Body::Resume(Resume { target: 88, round: 1 });
+        assert!(sequenced(&lone.sent()).contains(&(number, 0, round.clone())));
+        let acknowledge = |lone: &mut Lone<'_>, next: u32| {
+            lone.acks[1] = next;
+            lone.feed_on(2, Body::Credit, 0, |_| {});
+        };
+        if is_acknowledged_first {
+            acknowledge(&mut lone, number + 1);
+        }
+        down(&mut lone, 0, RailFault::TimedOut);
+        lone.feed_on(2, Body::Fence(fence(0, true)), 0, |_| {});
+        if !is_acknowledged_first {
+            assert_eq!(resumes(&lone.sent()), [], "one of the two is on its way");
+            acknowledge(&mut lone, number + 1);
+        }
+        let sent = sequenced(&lone.sent());
+        assert!(sent.contains(&(number + 1, 0, round)), "{sent:?}");
+        acknowledge(&mut lone, number + 2);
+        assert_eq!(resumes(&lone.sent()), [], "once is enough");
+        lone.posts.clear();
+        lone.feed_on(2, cts(operation, 1, &[]), 0, |_| {});
+        let data = lone.sent();
+        let bytes: u64 = memory(&mut lone).iter().flatten().map(|piece| piece.len).sum();
+        assert_eq!(bytes, LARGE, "{data:?}");
+    }
+}
+
 /// F-7: an acknowledgment of a FIN of the round before confirms nothing of this one: what was written in this round, and lost,
 /// is in doubt.
 #[test]
