@@ -14,6 +14,7 @@
 //! | `rma` | put, get, atomic, atomic reply |
 //! | [`control`] | ack, credit, connect, fence, probe, bye |
 //! | [`address`] | address |
+//! | `short` | what the express path sends instead of a header |
 //! | `codec` | parse and emit over all kinds |
 //! | [`stream`] | packets in a stream of bytes |
 //! | [`handshake`] | what opens a stream, before the first packet |
@@ -41,6 +42,7 @@ mod keys;
 mod message;
 pub mod repr;
 mod rma;
+mod short;
 pub mod stream;
 #[cfg(test)]
 mod tests;
@@ -50,3 +52,4 @@ pub(crate) use codec::emit_into;
 pub use address::{ADDRESS_BYTES_MAX, AddressError, AddressText};
 pub use common::{Kind, Packet};
 pub use repr::*;
+pub use short::Short;
