@@ -1,15 +1,11 @@
 //! Queues found by pattern: a hash table of *groups*, each the first-in first-out queue of all entries of one pattern.
 //!
 //! Grouping keeps a chain as long as there are different patterns in its bucket: a thousand receives for one tag cost a
-//! lookup of another tag one step. Invariants: a group is never empty; a pattern has at most one group in the buckets
-//! and one aside. There are as many groups as entries, so that a group can be had whenever an entry can.
+//! lookup of another tag one step. Invariants: a group is never empty; a pattern has at most one group. There are as many groups as entries, so that a group can be had whenever an entry can.
 
 use super::pattern::Pattern;
 use crate::store::list::By;
 use crate::store::{Arena, ArenaError, Link, Links, List, NONE, Sizer, Slab};
-
-/// The home of groups that stand aside, in one list that is searched from end to end, instead of in a bucket.
-pub(super) const ASIDE: u8 = u8::MAX;
 
 /// The queue of one pattern. The pattern's fields are spread out here, which saves the padding.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +15,10 @@ pub(super) struct Group {
     source: u32,
     /// The entries, oldest first, by a link that stands in the entry.
     members: List,
-    /// Neighbours in the bucket, or aside.
+    /// Neighbours in the bucket.
     chain: Link,
     exact: bool,
     tagged: bool,
-    /// What the owner gave with the group, or [`ASIDE`].
-    home: u8,
 }
 
 impl Group {
@@ -36,7 +30,6 @@ impl Group {
         chain: Link::UNLINKED,
         exact: false,
         tagged: false,
-        home: ASIDE,
     };
 
     /// What its entries ask for or are.
@@ -56,7 +49,6 @@ pub(super) struct Fifos<'m> {
     /// A power of two of chains.
     buckets: &'m mut [List],
     groups: Slab<'m, Group>,
-    aside: List,
     /// Groups looked at so far.
     #[cfg(test)]
     pub(super) steps: core::cell::Cell<u64>,
@@ -72,7 +64,6 @@ impl<'m> Fifos<'m> {
         Ok(Fifos {
             buckets: arena.take(bucket_count(buckets), List::EMPTY)?,
             groups: Slab::carve(arena, groups_max, Group::BLANK)?,
-            aside: List::EMPTY,
             #[cfg(test)]
             steps: core::cell::Cell::new(0),
         })
@@ -89,25 +80,14 @@ impl<'m> Fifos<'m> {
         self.chain(&self.buckets[bucket]).find(|&group| self.groups.at(group).pattern() == *pattern)
     }
 
-    /// The group of `pattern` aside.
-    pub(super) fn find_aside(&self, pattern: &Pattern) -> Option<u32> {
-        self.aside().find(|&group| self.groups.at(group).pattern() == *pattern)
-    }
-
-    /// All groups aside.
-    pub(super) fn aside(&self) -> impl Iterator<Item = u32> {
-        self.chain(&self.aside)
-    }
-
-    /// A new group with its first entry to be appended at once, in the bucket of its pattern unless it stands aside; `None`
-    /// where there are no more groups.
+    /// A new group with its first entry to be appended at once, in the bucket of its pattern; `None` where there are no
+    /// more groups.
     #[inline]
-    pub(super) fn open(&mut self, bucket: usize, pattern: &Pattern, home: u8) -> Option<u32> {
+    pub(super) fn open(&mut self, bucket: usize, pattern: &Pattern) -> Option<u32> {
         let Pattern { tag, ignore, source, exact, tagged } = *pattern;
-        let group = Group { tag, ignore, source, exact, tagged, home, ..Group::BLANK };
+        let group = Group { tag, ignore, source, exact, tagged, ..Group::BLANK };
         let index = self.groups.insert(group).ok()?.index;
-        let list = if home == ASIDE { &mut self.aside } else { &mut self.buckets[bucket] };
-        list.push_back(&mut By(&mut self.groups, chain_link), index);
+        self.buckets[bucket].push_back(&mut By(&mut self.groups, chain_link), index);
         Some(index)
     }
 
@@ -116,20 +96,18 @@ impl<'m> Fifos<'m> {
         self.groups.at_mut(group).members.push_back(links, entry);
     }
 
-    /// Takes `entry` out of its group. Gives the group's home where that was the last one and the group is gone.
+    /// Takes `entry` out of its group; the group ends with its last entry.
     #[inline]
-    pub(super) fn detach(&mut self, group: u32, links: &mut impl Links, entry: u32) -> Option<u8> {
+    pub(super) fn detach(&mut self, group: u32, links: &mut impl Links, entry: u32) {
         let slot = self.groups.at_mut(group);
         slot.members.unlink(links, entry);
         if !slot.members.is_empty() {
-            return None;
+            return;
         }
-        let (home, pattern) = (slot.home, slot.pattern());
+        let pattern = slot.pattern();
         let bucket = self.bucket(&pattern);
-        let list = if home == ASIDE { &mut self.aside } else { &mut self.buckets[bucket] };
-        list.unlink(&mut By(&mut self.groups, chain_link), group);
+        self.buckets[bucket].unlink(&mut By(&mut self.groups, chain_link), group);
         self.groups.remove_at(group);
-        Some(home)
     }
 
     /// Where groups of a pattern are.
@@ -159,7 +137,7 @@ fn chain_link<'g>(groups: &'g mut Slab<'_, Group>, index: u32) -> &'g mut Link {
 }
 
 /// A power of two, so that a mask finds the bucket.
-const fn bucket_count(buckets: u32) -> usize {
+pub(super) const fn bucket_count(buckets: u32) -> usize {
     match buckets.checked_next_power_of_two() {
         Some(count) => count as usize,
         None => 1 << 31,

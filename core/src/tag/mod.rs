@@ -36,8 +36,9 @@ use self::posted::Posted;
 use self::unexpected::Unexpected;
 use crate::endpoint::request::Selector;
 use crate::ids::{Key, PeerId};
-use crate::store::{Arena, ArenaError, Sizer, Walk};
+use crate::store::{Arena, ArenaError, Sizer};
 
+pub use self::posted::{Direct, PostedWalk};
 pub use self::shapes::SHAPES_MAX;
 
 /// Sizes of a [`Matcher`].
@@ -133,29 +134,74 @@ impl<'m> Matcher<'m> {
         self.posted.post(selector, recv)
     }
 
+    /// Posts a plain receive that has no operation, behind all that are posted. `None`: it must have one, or there is no
+    /// room.
+    #[inline]
+    pub fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
+        self.posted.post_direct(selector, recv)
+    }
+
+    /// Takes the oldest posted receive that takes a message of `len` bytes out, where that is a direct one with room for
+    /// all of it. `None`: nothing has happened.
+    #[inline]
+    pub fn take_direct(&mut self, source: PeerId, tag: Option<u64>, len: u32) -> Option<(Key, Direct)> {
+        self.posted.take_direct(source, tag, len)
+    }
+
+    /// Takes a direct receive out of matching; its key stands for operation `op` from now on.
+    pub fn promote(&mut self, key: Key, op: u32) -> Option<Direct> {
+        self.posted.promote(key, op)
+    }
+
+    /// The operation that a key stands for since [`promote`](Self::promote).
+    pub fn promoted(&self, key: Key) -> Option<u32> {
+        self.posted.promoted(key)
+    }
+
+    /// The operation that a key stands for is over.
+    pub fn end_promoted(&mut self, key: Key) {
+        self.posted.end_promoted(key);
+    }
+
+    /// The direct receive that a key names.
+    pub fn direct(&self, key: Key) -> Option<Direct> {
+        self.posted.direct(key)
+    }
+
+    /// What a direct receive takes.
+    pub fn selector(&self, key: Key) -> Option<Selector> {
+        self.posted.selector(key)
+    }
+
+    /// All posted direct receives.
+    pub fn directs(&self) -> impl Iterator<Item = (Key, Direct)> {
+        self.posted.directs()
+    }
+
     /// Takes a posted receive back: it has matched, or is cancelled. `None` where the key names none.
     pub fn unpost(&mut self, key: Key) -> Option<u32> {
         self.posted.unpost(key)
     }
 
-    /// The oldest posted receive that takes a message from `source` with `tag` (`None`: untagged). It stays posted.
+    /// The oldest posted receive that takes a message from `source` with `tag` (`None`: untagged). It stays posted. A
+    /// direct one has the number [`NONE`](crate::store::NONE).
     pub fn find_posted(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
         self.posted.find(source, tag)
     }
 
     /// Begins to go through the posted receives; [`next_posted_of`](Self::next_posted_of) goes on.
-    pub const fn posted_walk(&self) -> Walk {
+    pub const fn posted_walk(&self) -> PostedWalk {
         self.posted.walk()
     }
 
     /// The next posted receive that names exactly `source`, to end them when that peer is lost. What was found may be
     /// unposted meanwhile, and nothing posted. In no particular order; a whole walk looks at each receive once.
-    pub fn next_posted_of(&self, source: PeerId, walk: &mut Walk) -> Option<(Key, u32)> {
+    pub fn next_posted_of(&self, source: PeerId, walk: &mut PostedWalk) -> Option<(Key, u32)> {
         self.posted.next_of(source, walk)
     }
 
     /// The source that the next posted receive with a source names.
-    pub fn next_source(&self, walk: &mut Walk) -> Option<PeerId> {
+    pub fn next_source(&self, walk: &mut PostedWalk) -> Option<PeerId> {
         self.posted.next_source(walk)
     }
 

@@ -82,6 +82,12 @@ impl Shape {
     /// No shape in use; fills places of the table.
     pub(super) const BLANK: Shape = Shape { ignore: 0, exact: false, tagged: false };
 
+    /// The pattern of this shape for a source and the bits of a tag that matter.
+    #[inline]
+    pub(super) const fn pattern(&self, tag: u64, source: u32) -> Pattern {
+        Pattern { tag, ignore: self.ignore, source, exact: self.exact, tagged: self.tagged }
+    }
+
     /// The one pattern of this shape that takes the message, if any of the shape may.
     pub(super) const fn project(&self, message: &Pattern) -> Option<Pattern> {
         if self.tagged != message.tagged {

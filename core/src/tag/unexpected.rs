@@ -10,8 +10,6 @@ use crate::ids::{Key, PeerId};
 use crate::store::list::By;
 use crate::store::{Arena, ArenaError, Link, List, NONE, Sizer, Slab};
 
-/// Groups need no home here: all are hashed.
-const HASHED: u8 = 0;
 
 /// One waiting message.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +55,7 @@ impl<'m> Unexpected<'m> {
         let bucket = self.fifos.bucket(&pattern);
         let group = match self.fifos.find(bucket, &pattern) {
             Some(group) => group,
-            None => self.fifos.open(bucket, &pattern, HASHED).ok_or(full)?,
+            None => self.fifos.open(bucket, &pattern).ok_or(full)?,
         };
         let key = self.entries.insert(Entry { group, message, ..Entry::BLANK }).map_err(|_| full)?;
         self.fifos.append(group, &mut By(&mut self.entries, entry_link), key.index);
