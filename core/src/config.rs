@@ -202,6 +202,8 @@ pub struct Config {
     /// Whether a connection that fails is made anew and what was under way on it goes out again (section F of the
     /// protocol). Without, the first that fails ends the peer.
     pub recovery: bool,
+    /// Whether small messages over shared memory take the short way (`core/src/fast`). Off to find faults.
+    pub express: bool,
     /// A peer to which no rail leads for so long is lost. `Nanos(0)`: never (a process that is known to be gone is lost at
     /// once).
     pub recovery_timeout: Nanos,
@@ -293,6 +295,7 @@ impl Config {
             probe_after: Nanos(0),
             silence_max: Nanos(0),
             recovery: true,
+            express: true,
             recovery_timeout: Nanos::from_millis(600_000),
             redial_min: Nanos::from_millis(1),
             redial_max: Nanos::from_millis(1_000),

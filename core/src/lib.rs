@@ -36,6 +36,7 @@ extern crate std;
 
 pub mod config;
 pub mod endpoint;
+mod fast;
 pub mod ids;
 mod log;
 pub mod mem;

@@ -19,31 +19,10 @@ impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
     /// ([`wire::stream`](crate::wire::stream) says how long it is). The answer says what to do with the payload.
     pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
-        self.stats.packets_received += 1;
-        if usize::from(rail.0) >= self.rails.len() {
-            self.stats.stale_dropped += 1;
-            return Arrival::Close;
-        }
-        let Some(channel) = self.t.channel_of(peer) else {
-            self.stats.stale_dropped += 1;
-            // What an honest peer sent before it heard of the end; the subchannel is about to be closed (G-10).
-            let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
-            return if closing { Arrival::Discard } else { Arrival::Close };
+        let (channel, sub) = match self.enter(now, peer, rail, Some(header)) {
+            Ok(place) => place,
+            Err(arrival) => return arrival,
         };
-        if self.t.channels.at(channel).is_over() {
-            // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7, G-10).
-            self.arrive_late(channel, rail, header);
-            self.stats.stale_dropped += 1;
-            return Arrival::Discard;
-        }
-        let sub = self.t.sub_index(channel, rail);
-        if self.t.subs[sub].place.is_some() {
-            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
-            let fault = RailFault::Corrupt;
-            self.t.sub(channel, rail).history.down(now, fault, true);
-            self.give_up(now, channel, LossReason::RailFailed { rail, fault });
-            return Arrival::Close;
-        }
         match self.arrive(now, channel, rail, sub, header) {
             Ok(arrival) => arrival,
             Err(error) => {
@@ -51,6 +30,47 @@ impl Endpoint<'_> {
                 Arrival::Close
             }
         }
+    }
+
+    /// A packet, or a short message, has come: its channel, and the place of its subchannel, or what becomes of it without
+    /// these. `header` is a packet's.
+    #[inline]
+    pub(super) fn enter(
+        &mut self,
+        now: Time,
+        peer: PeerId,
+        rail: RailId,
+        header: Option<&[u8]>,
+    ) -> Result<(u32, usize), Arrival> {
+        self.stats.packets_received += 1;
+        if usize::from(rail.0) >= self.rails.len() {
+            self.stats.stale_dropped += 1;
+            return Err(Arrival::Close);
+        }
+        let Some(channel) = self.t.channel_of(peer) else {
+            self.stats.stale_dropped += 1;
+            // What an honest peer sent before it heard of the end; the subchannel is about to be closed (G-10).
+            let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
+            return Err(if closing { Arrival::Discard } else { Arrival::Close });
+        };
+        if self.t.channels.at(channel).is_over() {
+            // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7, G-10).
+            if let Some(header) = header {
+                self.arrive_late(channel, rail, header);
+            }
+            self.stats.stale_dropped += 1;
+            return Err(Arrival::Discard);
+        }
+        self.fold_line(channel);
+        let sub = self.t.sub_index(channel, rail);
+        if self.t.subs[sub].place.is_some() {
+            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
+            let fault = RailFault::Corrupt;
+            self.t.sub(channel, rail).history.down(now, fault, true);
+            self.give_up(now, channel, LossReason::RailFailed { rail, fault });
+            return Err(Arrival::Close);
+        }
+        Ok((channel, sub))
     }
 
     // Inlined, as its result is large.
@@ -137,7 +157,13 @@ impl Endpoint<'_> {
     /// Whether a packet comes from whom it should, over a connection that stands; the state of this end. `None`: it is of
     /// the past.
     #[inline]
-    fn let_in(&mut self, now: Time, channel: u32, sub: usize, common: &Common) -> Result<Option<State>, ProtocolError> {
+    pub(super) fn let_in(
+        &mut self,
+        now: Time,
+        channel: u32,
+        sub: usize,
+        common: &Common,
+    ) -> Result<Option<State>, ProtocolError> {
         let slot = self.t.channels.at_mut(channel);
         if common.source != slot.peer.0 {
             return Err(ProtocolError::WrongSource { named: common.source }); // S-11
@@ -248,7 +274,11 @@ impl Endpoint<'_> {
         }
         let slot = self.t.channels.at_mut(channel);
         let fresh = Seq(common.ack_ordered) == slot.sent[ORDERED].acked(); // C-6
-        let grown = fresh && slot.allowance.update(common.message_limit, common.block_limit);
+        let mut grown = fresh && slot.allowance.update(common.message_limit, common.block_limit);
+        if !fresh && self.lone_rail(channel).is_some() {
+            let slot = self.t.channels.at_mut(channel);
+            grown = slot.allowance.update_in_order(common.message_limit, common.block_limit);
+        }
         if (news > 0 || grown) && self.t.channels.at(channel).wants_room() {
             self.activate(channel);
         }
@@ -280,6 +310,9 @@ impl Endpoint<'_> {
     /// Claims a PSN; `false`: the packet has come before and is to be dropped (S-4, S-5).
     pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
+        if lane == ORDERED {
+            self.t.lines[channel as usize].receives = false;
+        }
         let (slot, bits) = self.t.received(channel, lane);
         match slot.received[lane].claim(bits, window, psn) {
             Claim::New => {

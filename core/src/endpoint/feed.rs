@@ -77,11 +77,13 @@ impl Endpoint<'_> {
 
     /// The time of [`next_timeout`](Self::next_timeout) has come. Too early a call does nothing.
     pub fn handle_timeout(&mut self, now: Time) {
+        self.latest = now;
         while let Some((id, due)) = self.t.timers.pop_due(now) {
             let channel = id / TIMERS;
             if self.t.channels.key_at(channel).is_none() {
                 continue;
             }
+            self.fold_line(channel);
             if id == Tables::timer(channel, Timer::Ack) {
                 self.t.channels.at_mut(channel).ack.make_due();
                 self.activate(channel);

@@ -61,6 +61,7 @@ impl Endpoint<'_> {
         let (mut next, mut questions) = (NEVER, 0);
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
+            self.fold_line(channel);
             if !self.may_be_silent(channel) {
                 continue;
             }

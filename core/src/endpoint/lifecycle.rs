@@ -1,6 +1,7 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, Timer, UNORDERED};
+use super::express::CLOSED;
 use super::op::{MessageState, OpKind, Phase, Queue};
 use super::room::{Rooms, rails_of};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
@@ -37,6 +38,7 @@ impl Endpoint<'_> {
             self.t.received(index, lane).1.fill(0);
         }
         self.t.reorder(index).1.fill(NONE);
+        self.t.lines[index as usize] = CLOSED;
         for sub in self.t.subs_of(index) {
             sub.reset();
             sub.link = Link::numbered_from(first.0);
@@ -122,6 +124,7 @@ impl Endpoint<'_> {
         if self.t.channels.at(channel).is_over() {
             return;
         }
+        self.close_line(channel);
         let peer = self.t.channels.at(channel).peer;
         match ending {
             Ending::Closed => log::debug!("peer {}: channel closed", peer.0),
@@ -188,8 +191,13 @@ impl Endpoint<'_> {
     /// Ends the receives that only `peer` could have served.
     pub(super) fn end_receives_of(&mut self, peer: PeerId, error: OpError) {
         let mut walk = self.t.matcher.posted_walk();
-        while let Some((key, op)) = self.t.matcher.next_posted_of(peer, &mut walk) {
-            self.t.matcher.unpost(key);
+        while let Some((key, mut op)) = self.t.matcher.next_posted_of(peer, &mut walk) {
+            if op == NONE {
+                let Some(promoted) = self.promote(key) else { continue };
+                op = promoted;
+            } else {
+                self.t.matcher.unpost(key);
+            }
             if self.t.ops.at(op).kind == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);
                 slot.error = Some(error);

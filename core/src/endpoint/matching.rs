@@ -16,6 +16,9 @@ impl Endpoint<'_> {
     pub(super) fn match_posted(&mut self, peer: PeerId, tag: Option<u64>, len: u64) -> Option<u32> {
         loop {
             let (key, op) = self.t.matcher.find_posted(peer, tag)?;
+            if op == NONE {
+                return self.promote(key);
+            }
             if self.t.ops.at(op).kind != OpKind::MultiRecv {
                 self.t.matcher.unpost(key);
                 return Some(op);

@@ -19,6 +19,7 @@ mod debug;
 pub mod error;
 pub mod event;
 mod explain;
+mod express;
 mod farewell;
 mod feed;
 mod frames;
@@ -58,10 +59,12 @@ mod words;
 
 use core::mem::MaybeUninit;
 
+pub use crate::fast::ShortCompletion;
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
 pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
+pub use express::ShortArrival;
 pub use health::{RailHealth, RailState};
 pub use measure::{Change, RailStats, Why};
 pub use policy::{ClassPolicy, MessageClass, Policy};
@@ -311,6 +314,10 @@ pub struct Endpoint<'m> {
     registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
+    /// Messages that went the short way.
+    shorts: u64,
+    /// The latest time that was given with anything but a short message.
+    latest: Time,
 }
 
 /// What the rails share by their places.
@@ -367,6 +374,8 @@ impl<'m> Endpoint<'m> {
             keepalive_at: keepalive::NEVER,
             keepalive_from: Time(0),
             moved: 0,
+            shorts: 0,
+            latest: now,
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),
         };

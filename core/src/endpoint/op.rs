@@ -212,6 +212,8 @@ pub(crate) struct Op {
     pub index: u32,
     /// Multi-receive: takes no more messages.
     pub closing: bool,
+    /// Receive that was posted without an operation: its key in the matcher, by which the caller knows it.
+    pub alias: Key,
     /// Pieces of local memory.
     pub segments: u8,
 }

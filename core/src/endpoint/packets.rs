@@ -94,6 +94,9 @@ impl Endpoint<'_> {
             debug_assert!(false, "asked before");
             return;
         };
+        if lane == ORDERED {
+            self.close_sending(channel);
+        }
         let (slot, slots) = self.t.sent(channel, lane);
         let Ok(psn) = slot.sent[lane].push(slots, key.index) else {
             debug_assert!(false, "asked before");

@@ -37,6 +37,7 @@ impl Endpoint<'_> {
     #[inline]
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
         actions.clear();
+        self.latest = now;
         // The batch before has been carried out: slots that it named may be used again.
         self.feed_starved(now);
         if self.active.is_empty() && !self.has_loose_actions() {
@@ -127,6 +128,7 @@ impl Endpoint<'_> {
 
     fn pump(&mut self, now: Time, channel: u32, out: &mut Actions) {
         debug_assert!(self.rooms_are_right(channel), "a subchannel changed and nobody looked");
+        self.fold_line(channel);
         let mut has_chores = self.t.channels.at(channel).has_chores();
         if has_chores && !self.pump_connected(now, channel, out) {
             return;

@@ -56,6 +56,7 @@ impl Endpoint<'_> {
         let before = self.ready(channel);
         self.refresh_load(channel, rail);
         if self.ready(channel) != before {
+            self.line_has_changed(channel);
             self.find_nearest(channel);
         }
     }

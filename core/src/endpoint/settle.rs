@@ -2,11 +2,12 @@
 //! one completion per request, whatever the number of packets, stripes and rails.
 
 use super::channel::{ChannelState, Ending, Shortage};
+use super::express::direct_id;
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::room::rails_of;
 use super::tables::{channel_event, key_set_link, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
-use crate::ids::RailId;
+use crate::ids::{Key, RailId};
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::wire::RemoteKey;
@@ -215,7 +216,7 @@ impl Endpoint<'_> {
 
     fn free_op(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        let &Op { kind, channel, retained, stripes, keys, counted_serving, .. } = slot;
+        let &Op { kind, channel, retained, stripes, keys, counted_serving, alias, .. } = slot;
         let serves = slot.serves();
         if retained != NONE {
             self.t.retention.give(retained);
@@ -232,6 +233,9 @@ impl Endpoint<'_> {
                 let list = &mut self.t.channels.at_mut(channel).refusals;
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
+        }
+        if alias != Key::default() {
+            self.t.matcher.end_promoted(alias);
         }
         self.t.ops.remove_at(op);
         self.caller_ops -= u32::from(!serves);
@@ -306,6 +310,11 @@ impl Endpoint<'_> {
     // Inlined where it is asked in each round, as far as the answer is no.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
+        if self.channel_events.is_empty()
+            && let Some(event) = self.short_event()
+        {
+            return Some(event);
+        }
         if self.op_events.is_empty() && self.channel_events.is_empty() {
             return None;
         }
@@ -320,7 +329,8 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         slot.told = true;
         let parent = slot.parent;
-        let mut operation = self.t.op_id(op);
+        let alias = self.t.ops.at(op).alias;
+        let mut operation = if alias == Key::default() { self.t.op_id(op) } else { direct_id(alias) };
         let (mut last, mut released) = (true, self.t.ops.at(op).kind == OpKind::MultiRecv);
         if parent != NONE {
             operation = self.t.op_id(parent);

@@ -42,6 +42,7 @@ impl Endpoint<'_> {
         }
         slot.gone = true;
         if let Some(channel) = self.t.channel_of(peer) {
+            self.close_line(channel);
             let slot = self.t.channels.at_mut(channel);
             if matches!(slot.state, ChannelState::Connecting | ChannelState::Open) {
                 slot.state = ChannelState::Closing;
@@ -106,6 +107,11 @@ impl Endpoint<'_> {
     pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
         // Messages that wait for a slot go to older receives first.
         self.feed_starved(now);
+        if self.config.express
+            && let Some(operation) = self.recv_direct(recv)
+        {
+            return Ok(operation);
+        }
         let len = self.check(recv.segments, recv.notify)?;
         if let Some(source) = recv.from.source
             && let Err(error) = self.check_peer(source)
@@ -276,8 +282,11 @@ impl Endpoint<'_> {
         if self.t.ops.at(op).is_one_sided() {
             self.append_one_sided(op);
         }
-        self.t.enqueue(op, queue);
         let channel = self.t.ops.at(op).channel;
+        if queue == Queue::Ordered {
+            self.close_sending(channel);
+        }
+        self.t.enqueue(op, queue);
         self.activate(channel);
     }
 
@@ -290,6 +299,15 @@ impl Endpoint<'_> {
     /// Takes a request back. It completes with [`OpError::Cancelled`], or it is too late.
     pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
         let _ = now;
+        if let Some((op, is_new)) = self.find_direct(operation) {
+            if !is_new {
+                let is_over = self.t.ops.at(op).completed;
+                return Err(if is_over { CancelError::Unknown } else { CancelError::TooLate });
+            }
+            self.complete(op, Some(OpError::Cancelled));
+            self.release(op);
+            return Ok(());
+        }
         let slot = self.t.ops.get(operation.0).ok_or(CancelError::Unknown)?;
         if slot.completed {
             return Err(CancelError::Unknown);
@@ -366,6 +384,7 @@ impl Endpoint<'_> {
         let in_windows = (0..self.t.windows.capacity())
             .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);
         in_windows
+            || self.direct_names(|seg| seg.len > 0 && seg.at.region == region)
             || self.t.ops.indices().any(|op| {
                 let slot = self.t.ops.at(op);
                 (!slot.completed || slot.places > 0 || slot.children > 0) && self.names(op, region)

@@ -6,9 +6,11 @@ use core::mem::{MaybeUninit, size_of};
 use super::action::{Span, SpanOf};
 use super::channel::{Channel, Place, Sub, TIMERS, Timer};
 use super::cut::StripeSet;
+use super::express::CLOSED;
 use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
 use crate::config::Config;
+use crate::fast::{Completions, Line};
 use crate::ids::{Key, OpId, PeerId, PlaceId, RailId};
 use crate::mem::Seg;
 use crate::rail::sched::Stripe;
@@ -33,6 +35,9 @@ pub(crate) struct Peer {
     pub gone: bool,
 }
 
+/// The most completions of the short way that may wait.
+const TOLD_MAX: u32 = 512;
+
 /// Bytes that things take, for `ARCHITECTURE.md` and the test that pins them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -52,6 +57,7 @@ pub const fn sizes(config: &Config) -> Sizes {
     Sizes {
         idle_peer: size_of::<Peer>(),
         connected_peer: size_of::<Slot<Channel>>()
+            + size_of::<Line>()
             + config.rails_max as usize * size_of::<Sub>()
             + 2 * window * size_of::<u32>()
             + 2 * RecvWindow::words(config.window) * size_of::<u64>()
@@ -94,6 +100,10 @@ pub(crate) struct Tables<'m> {
     pub windows_len: usize,
     pub counters: &'m mut [u64],
     pub matcher: Matcher<'m>,
+    /// By channel: its short way.
+    pub lines: &'m mut [Line],
+    /// Completions of the short way.
+    pub told: Completions<'m>,
     window: usize,
     segments_max: usize,
     rails_max: usize,
@@ -172,6 +182,11 @@ impl<'m> Tables<'m> {
         }
     }
 
+    /// Completions of the short way that may wait to be taken: beyond, messages go the long way.
+    const fn told_max(config: &Config) -> u32 {
+        if config.operations_max < TOLD_MAX { config.operations_max } else { TOLD_MAX }
+    }
+
     pub(crate) const fn layout(config: &Config) -> Sizer {
         let c = config;
         let channels = c.channels_max as usize;
@@ -196,7 +211,8 @@ impl<'m> Tables<'m> {
         let s = Slab::<KeySet>::layout(s, c.bulk_max);
         let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
         let s = s.take::<u64>(c.counters_max as usize);
-        Matcher::layout(s, &Self::match_config(config))
+        let s = Matcher::layout(s, &Self::match_config(config));
+        Completions::layout(s.take::<Line>(channels), Self::told_max(config))
     }
 
     pub(crate) fn carve(config: &Config, region: &'m mut [MaybeUninit<u8>], now: Time) -> Result<Self, ArenaError> {
@@ -231,6 +247,8 @@ impl<'m> Tables<'m> {
             windows_len: 0,
             counters: a.take(usize::from(c.counters_max), 0)?,
             matcher: Matcher::carve(a, &Self::match_config(config))?,
+            lines: a.take(channels, CLOSED)?,
+            told: Completions::carve(a, Self::told_max(config))?,
             window,
             segments_max: usize::from(c.segments_max),
             rails_max: usize::from(c.rails_max),

@@ -51,6 +51,9 @@ pub struct RailFacts {
     pub eager_bytes_max: u32,
     /// Largest payload of one packet (data segment, put segment) in bytes.
     pub segment_bytes_max: u32,
+    /// Largest payload of a short message ([`wire::Short`](crate::wire::Short)) in bytes; 0: the rail carries none. Only of
+    /// a rail that loses nothing and keeps the order.
+    pub short_bytes_max: u32,
     /// Posts that may be outstanding per subchannel.
     pub posts_max: u16,
     /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
@@ -77,6 +80,7 @@ impl RailFacts {
         caps: Caps { write: false, read: false, registration: false, lossless: false },
         eager_bytes_max: 0,
         segment_bytes_max: 0,
+        short_bytes_max: 0,
         posts_max: 0,
         bytes_per_second: 0,
         latency_ns: 0,

@@ -59,6 +59,14 @@ impl Grants {
         Ok(())
     }
 
+    /// Messages came that found their buffers at once, and so many blocks they would have taken: nothing is held of them.
+    pub fn passed(&mut self, messages: u32, blocks: u32) {
+        self.messages_received = self.messages_received.wrapping_add(messages);
+        self.messages_released = self.messages_released.wrapping_add(messages);
+        self.blocks_received = self.blocks_received.wrapping_add(blocks);
+        self.blocks_released = self.blocks_released.wrapping_add(blocks);
+    }
+
     /// `messages` messages and `blocks` blocks don't need room here any more.
     pub fn released(&mut self, messages: u16, blocks: u32) {
         self.messages_released = self.messages_released.wrapping_add(messages as u32);
@@ -138,6 +146,22 @@ impl Allowance {
             self.message_limit = messages;
         }
         let blocks = Seq::extend16(Seq(self.blocks_used.0.wrapping_sub(1 << 14)), block_limit);
+        if self.block_limit.is_before(blocks) {
+            self.block_limit = blocks;
+        }
+        self.message_limit != before.message_limit || self.block_limit != before.block_limit
+    }
+
+    /// As [`update`](Self::update), on a rail that loses nothing and keeps the order: its limits are never older than
+    /// those before, however many messages are on their way.
+    pub fn update_in_order(&mut self, message_limit: u16, block_limit: u16) -> bool {
+        let before = *self;
+        let extend = |used: Seq, limit| Seq::extend16(Seq(used.0.wrapping_sub(1 << 14)), limit);
+        let messages = extend(self.messages_used, message_limit);
+        if self.message_limit.is_before(messages) {
+            self.message_limit = messages;
+        }
+        let blocks = extend(self.blocks_used, block_limit);
         if self.block_limit.is_before(blocks) {
             self.block_limit = blocks;
         }

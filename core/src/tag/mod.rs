@@ -173,6 +173,11 @@ impl<'m> Matcher<'m> {
         self.posted.selector(key)
     }
 
+    /// How many direct receives are posted.
+    pub const fn direct_count(&self) -> u32 {
+        self.posted.direct_count()
+    }
+
     /// All posted direct receives.
     pub fn directs(&self) -> impl Iterator<Item = (Key, Direct)> {
         self.posted.directs()

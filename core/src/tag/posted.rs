@@ -130,6 +130,8 @@ pub(super) struct Posted<'m> {
     buckets: &'m mut [u32],
     free: u32,
     count: u32,
+    /// Direct receives among them.
+    directs: u32,
     /// Entries that are not free.
     used: u32,
     /// Entries aside, in the order of posting: first and last.
@@ -165,6 +167,7 @@ impl<'m> Posted<'m> {
             buckets: arena.take(super::fifos::bucket_count(buckets), NONE)?,
             free: if posted_max == 0 { NONE } else { 0 },
             count: 0,
+            directs: 0,
             used: 0,
             aside: (NONE, NONE),
             shapes: Shapes::new(),
@@ -190,7 +193,9 @@ impl<'m> Posted<'m> {
         let offset = [offset as u16, (offset >> 16) as u16, (offset >> 32) as u16];
         let mut entry =
             Entry { len: len as u32, region, offset, cookie: recv.cookie, state: State::Direct, ..Entry::BLANK };
-        self.insert(selector, &mut entry).ok()
+        let key = self.insert(selector, &mut entry).ok()?;
+        self.directs += 1;
+        Some(key)
     }
 
     #[inline]
@@ -327,7 +332,8 @@ impl<'m> Posted<'m> {
     #[inline]
     fn take_out(&mut self, index: u32) {
         self.count -= 1;
-        let Entry { next, prev, chain, tail, shape, tag, source, .. } = self.entries[index as usize];
+        let Entry { next, prev, chain, tail, shape, tag, source, state, .. } = self.entries[index as usize];
+        self.directs -= u32::from(state == State::Direct);
         if is_aside(shape) {
             self.take_out_aside(prev, next);
             return;
@@ -438,9 +444,11 @@ impl<'m> Posted<'m> {
     /// All direct receives that are posted.
     pub(super) fn directs(&self) -> impl Iterator<Item = (Key, Direct)> {
         let used = if self.count == 0 { 0 } else { self.entries.len() };
-        self.entries[..used].iter().enumerate().filter(|(_, entry)| entry.state == State::Direct).map(|(index, entry)| {
-            (Key { index: index as u32, generation: entry.generation }, entry.direct())
-        })
+        self.entries[..used]
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.state == State::Direct)
+            .map(|(index, entry)| (Key { index: index as u32, generation: entry.generation }, entry.direct()))
     }
 
     pub(super) const fn walk(&self) -> PostedWalk {
@@ -483,6 +491,10 @@ impl<'m> Posted<'m> {
 
     pub(super) const fn count(&self) -> u32 {
         self.count
+    }
+
+    pub(super) const fn direct_count(&self) -> u32 {
+        self.directs
     }
 
     pub(super) const fn room(&self) -> u32 {

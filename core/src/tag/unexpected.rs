@@ -10,7 +10,6 @@ use crate::ids::{Key, PeerId};
 use crate::store::list::By;
 use crate::store::{Arena, ArenaError, Link, List, NONE, Sizer, Slab};
 
-
 /// One waiting message.
 #[derive(Clone, Copy, Debug)]
 struct Entry {

@@ -72,7 +72,8 @@ fn one_refusal_for_a_put() {
 #[test]
 fn what_a_peer_can_not_know_is_dropped() {
     for rails in [&[TCP][..], &[PUT]] {
-        let config = small();
+        // The receive's operation is to be known by its id.
+        let config = crate::config::Config { express: false, ..small() };
         let mut regions = regions(&config, 2);
         let mut world = met(&mut regions, &config, rails);
         let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };
@@ -135,7 +136,8 @@ fn answers_count_once() {
 /// Segments that overlap add up to more than the message: the receive still waits for the last of them.
 #[test]
 fn overlapping_segments_keep_the_buffer() {
-    let config = small();
+    // The receive's operation is to be known by its id.
+    let config = crate::config::Config { express: false, ..small() };
     let mut regions = regions(&config, 2);
     let mut world = met(&mut regions, &config, &[TCP, TCP]);
     let recv = Recv { from: tagged(None, 7), segments: &seg(0, 5000), cookie: Cookie(7), ..Recv::default() };

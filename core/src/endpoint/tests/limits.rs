@@ -7,6 +7,7 @@ use crate::endpoint::cut::StripeSet;
 use crate::endpoint::measure::Part;
 use crate::endpoint::op::{Message, Op, Packet, WindowSlot};
 use crate::endpoint::tables::{KeySet, Peer};
+use crate::fast::{Line, ShortCompletion};
 use crate::rail::sched::Stripe;
 use crate::seq::RecvWindow;
 use crate::store::{Sizer, Slot};
@@ -137,8 +138,10 @@ fn sizes_of(config: &Config) -> (u128, u128) {
     // No table of the matcher is larger than one of its limits.
     let (posted_max, unexpected_max) = (c.operations_max, u32::try_from(messages).expect("a table's size"));
     let matcher = MatchConfig { posted_max, unexpected_max, buckets: c.match_buckets };
-    sum.take::<u64>(0);
+    sum.take::<Line>(0);
     sum.0 += Matcher::layout(Sizer::new(), &matcher).bytes().expect("less than the address space") as u128;
+    sum.take::<Line>(channels);
+    sum.take::<ShortCompletion>(of(c.operations_max.min(512).next_power_of_two()));
     let stride = of(c.eager_bytes_max).next_multiple_of(64);
     (sum.0, blocks * of(c.block_bytes) + of(c.retained_max) * stride)
 }

@@ -1,0 +1,476 @@
+//! The short way (see [`fast`](crate::fast)) and the rest of the endpoint: when a channel's line is open, what the tables
+//! learn of it, and what becomes of a message that can't take it.
+//!
+//! A line is open only while the channel has one rail, which loses nothing and keeps the order; then a message counts as
+//! acknowledged once it is in the ring, as the peer can't miss it while it lives (F-9). Everything that is unusual closes
+//! it: whoever changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] look at calls
+//! [`Endpoint::close_line`]. It is opened again when the next message asks.
+
+use super::action::Arrival;
+use super::channel::{ChannelState, ORDERED};
+use super::op::{Op, OpKind, Phase};
+use super::{Completion, Done};
+use super::{Endpoint, Event, Level, Notify, ProtocolError, Recv, Send};
+use crate::config::Multiplex;
+use crate::fast::{Line, ShortCompletion, TURN};
+use crate::ids::{Key, OpId, PeerId, RailId};
+use crate::mem::{MemRef, Seg};
+use crate::rel::link::State;
+use crate::store::NONE;
+use crate::tag::Direct;
+use crate::time::Time;
+use crate::wire::{Common, MessageHead, Short};
+
+/// Ids of requests that have no operation: of receives that stand for themselves in the matcher, and of sends that were
+/// over at once. Indices of operations lie below both.
+const DIRECT: u32 = 1 << 31;
+const SENT: u32 = 1 << 30;
+
+/// Where the payload of a short message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShortArrival {
+    /// To this memory, all of it; the completion is reported already, so copy before anything else.
+    At(MemRef),
+    /// The message is empty, and received.
+    Done,
+    /// It can't go the short way: [`Endpoint::handle_short`].
+    Slow,
+}
+
+impl Endpoint<'_> {
+    /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put in front of
+    /// the payload there, and the request's id, whose completion is reported already. If the rail does not take it after
+    /// all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened, use [`send`](Self::send).
+    #[inline]
+    pub fn send_short(&mut self, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+        if send.level != Level::Reusable {
+            return None;
+        }
+        let told = match send.notify {
+            Notify::Silent => false,
+            Notify::Event if !self.t.told.is_full() => true,
+            _ => return None,
+        };
+        let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
+        let line = self.t.lines.get_mut(channel as usize)?;
+        if line.credits == 0 && !self.open_sending(channel) {
+            return None;
+        }
+        let line = self.t.lines.get_mut(channel as usize)?;
+        let short = line.send(send.tag, send.immediate, len)?;
+        let rail = RailId(line.rail);
+        self.stats.packets_sent += 1;
+        let count = self.shorts;
+        self.shorts += 1;
+        let key = Key { index: SENT | count as u32 & (SENT - 1), generation: (count >> 30) as u32 };
+        let operation = OpId(key);
+        if told {
+            let Send { peer, cookie, .. } = *send;
+            let Short { tag, immediate, flags, .. } = short;
+            *self.t.told.push() = ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len as u32, flags };
+        }
+        Some((rail, short, operation))
+    }
+
+    /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with its completion.
+    #[cold]
+    pub fn unsend_short(&mut self, send: &Send<'_>, short: &Short) {
+        let Some(channel) = self.t.channel_of(send.peer) else { return };
+        self.t.lines[channel as usize].unsend(short);
+        self.stats.packets_sent -= 1;
+        if send.notify == Notify::Event {
+            self.t.told.unpush();
+        }
+    }
+
+    /// Posts a receive of one piece that is reported by an event, without an operation. `None`: it needs one.
+    #[inline]
+    pub(super) fn recv_direct(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+        let &[to] = recv.segments else { return None };
+        if recv.multi.is_some() || recv.notify != Notify::Event || self.parts_starved {
+            return None;
+        }
+        if self.caller_ops >= self.config.operations_max || to.at.offset.checked_add(to.len).is_none() {
+            return None;
+        }
+        if let Some(source) = recv.from.source {
+            // Of a peer that is not connected, or gone, there is more to ask.
+            let peer = self.t.peers.get(source.0 as usize)?;
+            if peer.channel == NONE || peer.gone {
+                return None;
+            }
+        }
+        if self.t.matcher.unexpected_count() != 0 && self.t.matcher.find_unexpected(&recv.from).is_some() {
+            return None;
+        }
+        let key = self.t.matcher.post_direct(&recv.from, &Direct { to, cookie: recv.cookie })?;
+        self.caller_ops += 1;
+        Some(direct_id(key))
+    }
+
+    /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the caller copies
+    /// before it does anything else.
+    #[inline]
+    pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
+        let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
+        let channel = slot.channel;
+        let Some(line) = self.t.lines.get(channel as usize) else { return ShortArrival::Slow };
+        if !line.expects(rail, short) && !self.open_receiving(channel, rail, short) {
+            return ShortArrival::Slow;
+        }
+        if self.parts_starved || self.t.told.is_full() || short.flags & !Short::FLAGS != 0 {
+            return ShortArrival::Slow;
+        }
+        let Some((key, direct)) = self.t.matcher.take_direct(peer, short.tag(), short.len.into()) else {
+            return ShortArrival::Slow;
+        };
+        self.caller_ops -= 1;
+        self.stats.packets_received += 1;
+        self.stats.sequenced_received += 1;
+        let &Short { tag, immediate, len, flags, .. } = short;
+        *self.t.told.push() = ShortCompletion {
+            cookie: direct.cookie,
+            operation: direct_id(key),
+            tag,
+            immediate,
+            peer,
+            bytes: len.into(),
+            flags,
+        };
+        let line = &mut self.t.lines[channel as usize];
+        let is_waiting = line.credits == 0;
+        if line.receive(short) || is_waiting {
+            self.short_received(channel);
+        }
+        if len == 0 { ShortArrival::Done } else { ShortArrival::At(direct.to.at) }
+    }
+
+    /// The peer must hear of our limits, or what it grants may let something go on.
+    #[cold]
+    fn short_received(&mut self, channel: u32) {
+        let line = &self.t.lines[channel as usize];
+        if line.untold >= line.tell_after {
+            self.fold_line(channel);
+            self.t.channels.at_mut(channel).ack.make_due();
+            self.activate(channel);
+        } else if self.t.channels.at(channel).wants_room() {
+            self.fold_line(channel);
+            self.activate(channel);
+        }
+    }
+
+    /// A short message that can't go the short way, as if the packet that it stands for had come (W-23). The answer is
+    /// that of [`handle_arrival`](Self::handle_arrival).
+    pub fn handle_short(&mut self, now: Time, peer: PeerId, rail: RailId, short: &Short) -> Arrival {
+        match self.enter(now, peer, rail, None) {
+            Err(arrival) => arrival,
+            Ok((channel, sub)) => match self.short_by_packet(now, channel, rail, sub, short) {
+                Ok(arrival) => arrival,
+                Err(error) => {
+                    self.offend(now, channel, error); // G-8
+                    Arrival::Close
+                }
+            },
+        }
+    }
+
+    fn short_by_packet(
+        &mut self,
+        now: Time,
+        channel: u32,
+        rail: RailId,
+        sub: usize,
+        short: &Short,
+    ) -> Result<Arrival, ProtocolError> {
+        let slot = self.t.channels.at(channel);
+        let common = Common {
+            source: slot.peer.0,
+            epoch: slot.epoch,
+            psn: short.psn,
+            ack_ordered: slot.sent[ORDERED].acked().0,
+            ack_unordered: slot.sent[1 - ORDERED].acked().0,
+            message_limit: short.message_limit,
+            block_limit: short.block_limit,
+            payload_bytes: short.len.into(),
+            ack_now: false,
+            refusing: slot.in_doubt,
+        };
+        let head = MessageHead { tag: short.tag(), immediate: short.immediate(), want_placed: false, operation: 0 };
+        match self.let_in(now, channel, sub, &common)? {
+            Some(State::Ready) => {
+                self.hear_limits(channel, (short.message_limit, short.block_limit));
+                self.arrive_message(now, channel, rail, &common, &head, None)
+            }
+            Some(_) => Err(ProtocolError::NotConnected), // G-1
+            None => Ok(Arrival::Discard),
+        }
+    }
+
+    /// The next completion of the short way.
+    #[inline]
+    pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
+        self.t.told.pop()
+    }
+
+    /// A completion of the short way as the event that it is.
+    #[inline]
+    pub(super) fn short_event(&mut self) -> Option<Event> {
+        let told = self.t.told.pop()?;
+        let done = Done {
+            bytes: told.bytes.into(),
+            peer: told.peer,
+            tag: (told.flags & Short::TAGGED != 0).then_some(told.tag),
+            immediate: (told.flags & Short::IMMEDIATE != 0).then_some(told.immediate),
+            ..Done::default()
+        };
+        let ShortCompletion { operation, cookie, .. } = *told;
+        Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))
+    }
+
+    // ---- lines
+
+    /// The one rail of a channel whose messages may go the short way.
+    pub(super) fn lone_rail(&self, channel: u32) -> Option<RailId> {
+        let slot = self.t.channels.at(channel);
+        let rails = self.t.peers[slot.peer.0 as usize].rails;
+        let rail = RailId(rails.trailing_zeros() as u8);
+        let facts = self.rails.get(usize::from(rail.0))?;
+        let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
+        let is_ready = slot.rooms.ready == rails && slot.voids == 0 && slot.replaying == 0 && slot.fences == 0;
+        (is_able && is_ready && self.config.express).then_some(rail)
+    }
+
+    /// Opens a channel's line to send on, if nothing stands against it: says whether.
+    #[cold]
+    fn open_sending(&mut self, channel: u32) -> bool {
+        if self.t.channels.key_at(channel).is_none() {
+            return false;
+        }
+        self.fold_line(channel);
+        let Some(rail) = self.lone_rail(channel) else { return false };
+        let slot = self.t.channels.at(channel);
+        let gathers = matches!(self.policies.small(), Multiplex::Strategy(_));
+        let Some(terms) = slot.terms else { return false };
+        if slot.state != ChannelState::Open
+            || !slot.ordered.is_empty()
+            || !slot.sent[ORDERED].is_empty()
+            || gathers
+            || slot.rooms.room >> rail.0 & 1 == 0
+        {
+            return false;
+        }
+        let facts = &self.rails[usize::from(rail.0)];
+        let bytes_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max).min(facts.short_bytes_max);
+        let slot = self.t.channels.at(channel);
+        let (message_limit, block_limit) = slot.grants.limits();
+        let line = &mut self.t.lines[channel as usize];
+        line.credits = slot.allowance.messages_left().min(TURN);
+        line.blocks = slot.allowance.blocks_left();
+        line.next = slot.sent[ORDERED].next().0;
+        line.bytes_max = bytes_max.min(u16::MAX.into());
+        line.block_bytes = terms.block_bytes;
+        line.rail = rail.0;
+        (line.message_limit, line.block_limit) = (message_limit, block_limit);
+        line.credits > 0
+    }
+
+    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects `short`.
+    #[cold]
+    fn open_receiving(&mut self, channel: u32, rail: RailId, short: &Short) -> bool {
+        if self.t.lines[channel as usize].receives || self.t.channels.key_at(channel).is_none() {
+            // Open, and something else is expected.
+            return false;
+        }
+        self.fold_line(channel);
+        let slot = self.t.channels.at(channel);
+        let is_open = matches!(slot.state, ChannelState::Open | ChannelState::Closing) && slot.terms.is_some();
+        let sub = &self.t.subs[self.t.sub_index(channel, rail)];
+        if !is_open
+            || self.lone_rail(channel) != Some(rail)
+            || sub.place.is_some()
+            || !slot.reorder.is_empty()
+            || slot.received[ORDERED].expected() != slot.reorder.esn()
+        {
+            return false;
+        }
+        let (message_limit, block_limit) = slot.grants.limits();
+        let line = &mut self.t.lines[channel as usize];
+        line.expected = slot.received[ORDERED].expected().0;
+        line.own_block_bytes = self.config.block_bytes;
+        line.rail = rail.0;
+        line.receives = true;
+        line.untold = 0;
+        let quarter = |max: u16| (max / 4).max(1);
+        line.tell_after = quarter(self.config.unexpected_per_peer).min(quarter(self.config.blocks_per_peer));
+        (line.message_limit, line.block_limit) = (message_limit, block_limit);
+        line.expects(rail, short)
+    }
+
+    /// Something unusual is about to happen to a channel: nothing goes the short way until the tables have been looked at
+    /// again.
+    #[inline]
+    pub(super) fn close_line(&mut self, channel: u32) {
+        self.fold_line(channel);
+        let line = &mut self.t.lines[channel as usize];
+        line.credits = 0;
+        line.receives = false;
+    }
+
+    /// The rails of a channel that are ready are others than before.
+    #[cold]
+    pub(super) fn line_has_changed(&mut self, channel: u32) {
+        self.fold_counts(channel);
+        let line = &mut self.t.lines[channel as usize];
+        line.credits = 0;
+        line.receives = false;
+    }
+
+    /// Nothing may be sent the short way for now: something is queued before it.
+    #[inline]
+    pub(super) fn close_sending(&mut self, channel: u32) {
+        self.fold_line(channel);
+        self.t.lines[channel as usize].credits = 0;
+    }
+
+    /// The tables learn what went the short way since the last time.
+    #[inline]
+    pub(super) fn fold_line(&mut self, channel: u32) {
+        let line = &self.t.lines[channel as usize];
+        if line.sent | line.received != 0 || line.has_limits {
+            self.fold_counts(channel);
+        }
+        debug_assert!(
+            self.line_is_right(channel),
+            "a line was changed behind its tables: {:?}",
+            self.t.lines[channel as usize]
+        );
+    }
+
+    fn fold_counts(&mut self, channel: u32) {
+        let line = &mut self.t.lines[channel as usize];
+        let (sent, blocks_sent) = line.fold_sent();
+        let (received, blocks_received) = line.fold_received();
+        let limits = core::mem::take(&mut line.has_limits).then_some(line.peer_limits);
+        let (is_told, rail, latest) = (line.untold == 0, RailId(line.rail), self.latest);
+        let slot = self.t.channels.at_mut(channel);
+        if sent > 0 {
+            slot.sent[ORDERED].skip(sent);
+            slot.allowance.use_messages(sent);
+            slot.allowance.use_blocks(blocks_sent);
+            slot.allowance.acked(sent);
+        }
+        if received > 0 {
+            slot.received[ORDERED].skip(received);
+            slot.reorder.skip(received);
+            slot.grants.passed(received, blocks_received);
+        }
+        if is_told {
+            slot.grants.told();
+        }
+        if received > 0 {
+            slot.heard = slot.heard.max(latest);
+            let sub = self.t.sub(channel, rail);
+            sub.heard = sub.heard.max(latest);
+        }
+        if let Some(limits) = limits {
+            self.hear_limits(channel, limits);
+        }
+    }
+
+    /// What the peer grants, on a rail that keeps the order (C-6).
+    fn hear_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) {
+        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks);
+    }
+
+    /// What an open line must agree with, for debug builds: everything is asked again.
+    fn line_is_right(&self, channel: u32) -> bool {
+        let line = &self.t.lines[channel as usize];
+        if self.t.channels.key_at(channel).is_none() {
+            return line.credits == 0 && !line.receives;
+        }
+        let slot = self.t.channels.at(channel);
+        let sends = line.credits == 0
+            || (line.next == slot.sent[ORDERED].next().0
+                && slot.sent[ORDERED].is_empty()
+                && slot.ordered.is_empty()
+                && slot.state == ChannelState::Open
+                && line.credits <= slot.allowance.messages_left()
+                && line.blocks <= slot.allowance.blocks_left()
+                && self.lone_rail(channel) == Some(RailId(line.rail)));
+        let receives = !line.receives
+            || (line.expected == slot.received[ORDERED].expected().0
+                && line.expected == slot.reorder.esn().0
+                && slot.reorder.is_empty()
+                && !slot.is_over()
+                && self.lone_rail(channel) == Some(RailId(line.rail)));
+        sends && receives
+    }
+
+    // ---- receives without an operation
+
+    /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the usual kind.
+    #[cold]
+    pub(super) fn promote(&mut self, key: Key) -> Option<u32> {
+        let Direct { to, cookie } = self.t.matcher.direct(key)?;
+        let source = self.t.matcher.selector(key)?.source;
+        // Counted as one when it was posted.
+        self.caller_ops -= 1;
+        let op = self.new_op(Op {
+            len: to.len,
+            cookie,
+            peer: source.unwrap_or_default(),
+            phase: Phase::Posted,
+            alias: key,
+            ..Op::new(OpKind::Recv)
+        });
+        self.t.set_segments(op, &[to]);
+        self.t.matcher.promote(key, op);
+        Some(op)
+    }
+
+    /// The operation that a receive became, or becomes now.
+    pub(super) fn find_direct(&mut self, id: OpId) -> Option<(u32, bool)> {
+        let key = Key { index: id.0.index & !DIRECT, ..id.0 };
+        if id.0.index & DIRECT == 0 {
+            return None;
+        }
+        match self.t.matcher.promoted(key) {
+            Some(op) => Some((op, false)),
+            None => self.promote(key).map(|op| (op, true)),
+        }
+    }
+
+    /// Whether a receive without operation names memory of a region.
+    pub(super) fn direct_names(&self, names: impl Fn(&Seg) -> bool) -> bool {
+        self.t.matcher.directs().any(|(_, direct)| names(&direct.to))
+    }
+}
+
+/// The id of a receive that stands for itself.
+#[inline(always)]
+pub(super) const fn direct_id(key: Key) -> OpId {
+    OpId(Key { index: key.index | DIRECT, generation: key.generation })
+}
+
+/// The line of a channel that has none of its own yet.
+pub(super) const CLOSED: Line = Line {
+    credits: 0,
+    blocks: 0,
+    next: 0,
+    sent: 0,
+    blocks_sent: 0,
+    bytes_max: 0,
+    block_bytes: 1,
+    expected: 0,
+    received: 0,
+    blocks_received: 0,
+    message_limit: 0,
+    block_limit: 0,
+    peer_limits: (0, 0),
+    untold: 0,
+    tell_after: 1,
+    own_block_bytes: 1,
+    rail: 0,
+    receives: false,
+    has_limits: false,
+};
