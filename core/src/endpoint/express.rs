@@ -60,8 +60,8 @@ impl Endpoint<'_> {
         let short = line.send(send.tag, send.immediate, len)?;
         let rail = RailId(line.rail);
         self.stats.packets_sent += 1;
-        let count = self.shorts;
-        self.shorts += 1;
+        let count = self.stats.short_sent;
+        self.stats.short_sent += 1;
         let key = Key { index: SENT | count as u32 & (SENT - 1), generation: (count >> 30) as u32 };
         let operation = OpId(key);
         if told {
@@ -127,6 +127,7 @@ impl Endpoint<'_> {
         self.caller_ops -= 1;
         self.stats.packets_received += 1;
         self.stats.sequenced_received += 1;
+        self.stats.short_received += 1;
         let &Short { tag, immediate, len, flags, .. } = short;
         *self.t.told.push() = ShortCompletion {
             cookie: direct.cookie,

@@ -24,7 +24,7 @@ use crate::ids::*;
 use crate::mem::{RegionId, Seg};
 use crate::rail::{Caps, RailFacts, RailKind};
 use crate::store::arena::REGION_ALIGN;
-use crate::wire::AtomicKind;
+use crate::wire::{AtomicKind, Short};
 
 /// A generator of numbers that a seed decides (xorshift64*).
 #[derive(Clone, Debug)]
@@ -93,6 +93,8 @@ struct Flying {
     skip: bool,
     /// A remote write instead: where to.
     write: Option<Seg>,
+    /// A short message instead.
+    short: Option<Short>,
 }
 
 /// What is to be told after a batch of actions: none of it may change the endpoint before.
@@ -186,6 +188,8 @@ pub struct World<'m> {
     pub hold_ghosts: bool,
     connections: u64,
     registrations: Registrations,
+    /// Messages that went the short way, and those for which a rail had no room.
+    pub shorts: (u64, u64),
     /// Actions carried out.
     pub actions: u64,
     /// Actions by sort: copies (into aggregates too), sends, writes, reads, atomics, registrations.
@@ -204,8 +208,13 @@ pub const TCP: RailFacts = RailFacts {
 };
 
 /// Facts of a rail like shared memory.
-pub const SHM: RailFacts =
-    RailFacts { kind: RailKind::Shm, caps: Caps { lossless: true, ..TCP.caps }, segment_bytes_max: 1500, ..TCP };
+pub const SHM: RailFacts = RailFacts {
+    short_bytes_max: 900,
+    kind: RailKind::Shm,
+    caps: Caps { lossless: true, ..TCP.caps },
+    segment_bytes_max: 1500,
+    ..TCP
+};
 
 /// Facts of a rail that writes remote memory.
 pub const PUT: RailFacts =
@@ -252,6 +261,7 @@ impl<'m> World<'m> {
             hold_ghosts: false,
             connections: 0,
             registrations: Registrations::default(),
+            shorts: (0, 0),
             actions: 0,
             counts: [0; 6],
         }
@@ -362,6 +372,34 @@ impl<'m> World<'m> {
         }
     }
 
+    /// Sends a message, the short way where that is open.
+    pub fn send(&mut self, rank: usize, send: &Send<'_>) -> Result<OpId, SubmitError> {
+        let now = Time(self.now);
+        let seg = match send.segments {
+            [] => Some(Seg::default()),
+            [seg] => Some(*seg),
+            _ => None,
+        };
+        if let Some(seg) = seg
+            && let Some((rail, short, id)) = self.nodes[rank].endpoint.send_short(send, seg.len)
+        {
+            // Rings are full now and then; what waits for room is not overtaken (L-2).
+            let is_full = self.rng.one_in(6);
+            let link = self.link(rank, send.peer.0 as usize, rail.0.into());
+            if link.up && link.posted.is_empty() && !is_full {
+                let payload = if seg.len == 0 { Vec::new() } else { self.nodes[rank].read(&[seg]) };
+                let short = Some(short);
+                let flying = Flying { header: Vec::new(), payload, placing: None, skip: false, write: None, short };
+                self.link(rank, send.peer.0 as usize, rail.0.into()).flying.push_back(flying);
+                self.shorts.0 += 1;
+                return Ok(id);
+            }
+            self.nodes[rank].endpoint.unsend_short(send, &short);
+            self.shorts.1 += 1;
+        }
+        self.nodes[rank].endpoint.send(now, send)
+    }
+
     /// Takes a subchannel down; `tell` the near end too.
     pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, tell: bool) {
         let now = Time(self.now);
@@ -395,7 +433,14 @@ impl<'m> World<'m> {
                 match posted.kind {
                     PostKind::Send => {
                         let payload = self.nodes[from].read(&posted.payload);
-                        let flying = Flying { header: posted.header, payload, placing: None, skip: false, write: None };
+                        let flying = Flying {
+                            header: posted.header,
+                            payload,
+                            placing: None,
+                            skip: false,
+                            write: None,
+                            short: None,
+                        };
                         if self.is_whole(from, to, rail) {
                             self.link(from, to, rail).flying.push_back(flying);
                         }
@@ -484,8 +529,20 @@ impl<'m> World<'m> {
         }
         let node = &mut self.nodes[to];
         if flying.placing.is_none() && !flying.skip {
-            let peer = PeerId(from as u32);
-            match node.endpoint.handle_arrival(now, peer, RailId(rail as u8), &flying.header) {
+            let (peer, rail) = (PeerId(from as u32), RailId(rail as u8));
+            let arrival = match flying.short {
+                None => node.endpoint.handle_arrival(now, peer, rail, &flying.header),
+                Some(short) => match node.endpoint.arrive_short(peer, rail, &short) {
+                    ShortArrival::Done => return None,
+                    ShortArrival::At(at) => {
+                        let seg = Seg { at, len: flying.payload.len() as u64 };
+                        node.write(&[seg], &flying.payload);
+                        return None;
+                    }
+                    ShortArrival::Slow => node.endpoint.handle_short(now, peer, rail, &short),
+                },
+            };
+            match arrival {
                 Arrival::Done | Arrival::Discard | Arrival::Address { .. } | Arrival::Close => return None,
                 Arrival::Place { id, .. } => flying.placing = Some((id, 0)),
             }

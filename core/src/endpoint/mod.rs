@@ -171,6 +171,10 @@ pub struct Stats {
     pub bytes_copied: u64,
     /// Ends of parts of transfers that another rail took over (P-10).
     pub recuts: u64,
+    /// Messages that took the short way out; among [`packets_sent`](Self::packets_sent).
+    pub short_sent: u64,
+    /// Messages that took the short way into their buffers; among [`packets_received`](Self::packets_received).
+    pub short_received: u64,
     /// Packets and reads that went out again after their connection had died (F-5).
     pub replayed: u64,
 }
@@ -314,8 +318,6 @@ pub struct Endpoint<'m> {
     registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
-    /// Messages that went the short way.
-    shorts: u64,
     /// The latest time that was given with anything but a short message.
     latest: Time,
 }
@@ -374,7 +376,6 @@ impl<'m> Endpoint<'m> {
             keepalive_at: keepalive::NEVER,
             keepalive_from: Time(0),
             moved: 0,
-            shorts: 0,
             latest: now,
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),

@@ -113,6 +113,6 @@ pub(super) fn packet(world: &mut World<'_>, input: &mut Input<'_>) {
     };
     let Ok(header) = (Repr { common, body }).emit_vec() else { return };
     let payload = std::vec![0x5A; payload_bytes as usize];
-    let flying = Flying { header: header.to_vec(), payload, placing: None, skip: false, write: None };
+    let flying = Flying { header: header.to_vec(), payload, placing: None, skip: false, write: None, short: None };
     hand_in(world, (from as usize, rail), flying, psn & 64 == 0);
 }

@@ -54,7 +54,7 @@ impl World<'_> {
                 },
                 PostKind::Read { .. } => continue,
             };
-            let flying = Flying { header: posted.header, payload, placing: None, skip: false, write };
+            let flying = Flying { header: posted.header, payload, placing: None, skip: false, write, short: None };
             self.link(near, far, index).flying.push_back(flying);
         }
         self.link(far, near, index).flying.clear();

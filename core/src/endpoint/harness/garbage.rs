@@ -217,7 +217,7 @@ fn fuzz_packet(world: &mut World<'_>, input: &mut Input<'_>) {
     let mut payload = vec![0x5A; bytes.min(1 << 20)];
     let known = records.len().min(payload.len());
     payload[..known].copy_from_slice(&records[..known]);
-    let flying = Flying { header, payload, placing: None, skip: false, write: None };
+    let flying = Flying { header, payload, placing: None, skip: false, write: None, short: None };
     if bytes <= 1 << 20 {
         hand_in(world, (from as usize, rail), flying, mode & 4 == 0);
     }

@@ -376,6 +376,56 @@ fn random_programs_with_faults() {
     worlds(cases(150), true);
 }
 
+/// The same programs over a rail that carries short messages, with the short way and without: the oracle holds either
+/// way, and each road of a short message is taken.
+#[test]
+fn programs_take_the_short_way_and_leave_it() {
+    let [mut sent, mut refused, mut received, mut slow] = [0; 4];
+    for seed in 0..cases(150) {
+        for express in [true, false] {
+            let mut rng = Rng::new(seed ^ 0x5407_0000);
+            let few = rng.one_in(3);
+            let config = Config {
+                express,
+                multiplex: Multiplex::Balanced,
+                eager_bytes_max: 1000,
+                blocks_per_peer: 16 + rng.below(if few { 2 } else { 40 }) as u16,
+                operations_max: 4 + rng.below(40) as u32,
+                unexpected_per_peer: 1 + rng.below(if few { 3 } else { 40 }) as u16,
+                ..config(&mut rng)
+            };
+            let ranks = 1 + rng.below(3) as usize;
+            let mut regions = regions(&config, ranks);
+            let mut program = Program::new(seed, &mut regions, config, &[SHM], rng);
+            program.write_steps();
+            // Mostly what goes the short way; what is left stands between.
+            for step in program.steps.iter_mut().flatten() {
+                match step {
+                    Step::Send { len, level, notify, .. } if *len < 1000 => {
+                        *level = if *len % 3 == 2 { *level } else { Level::Reusable };
+                        *notify = if *notify == Notify::Silent { Notify::Silent } else { Notify::Event };
+                        *len = (*len).min(900);
+                    }
+                    Step::Recv { notify, .. } => *notify = Notify::Event,
+                    _ => {}
+                }
+            }
+            program.run(seed % 4 == 3);
+            program.drain();
+            program.finish();
+            let stats = program.world.nodes.iter().map(|node| node.endpoint.stats());
+            let (out, into) = stats.fold((0, 0), |sum, s| (sum.0 + s.short_sent, sum.1 + s.short_received));
+            assert!(express || (out, into, program.world.shorts) == (0, 0, (0, 0)));
+            sent += program.world.shorts.0;
+            refused += program.world.shorts.1;
+            received += into;
+            slow += program.world.shorts.0 - into;
+        }
+    }
+    let all = [sent, refused, received, slow];
+    assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet: {all:?}");
+}
+
 /// Usage tells of every table: each is in use at some time (and, by the checks of every program, free in the end).
 /// What programs give back before anybody can look is left to `limits.rs`.
 #[test]

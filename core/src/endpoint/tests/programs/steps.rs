@@ -152,7 +152,7 @@ impl Program<'_> {
                     let Some(buffer) = self.buffer(rank, len, true) else { return Ok(()) };
                     segments = buffer;
                     self.world.nodes[rank].write(&segments, &oracle::bytes(name, len));
-                    self.world.nodes[rank].endpoint.send(now, &Send { segments: &segments, ..send })?
+                    self.world.send(rank, &Send { segments: &segments, ..send })?
                 };
                 self.messages[rank][to].push(Message { name, tag, len, taken_back: false });
                 self.enter(rank, id, What::Send { to, name }, Some(to), segments, notify);
