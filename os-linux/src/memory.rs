@@ -243,6 +243,21 @@ impl Memory {
         self.resolve(seg).map(drop)
     }
 
+    /// The address range of a piece that a caller names.
+    #[inline]
+    pub(crate) fn resolve_named(&self, seg: &Seg) -> Result<Piece, MemoryError> {
+        let RegionId(id) = seg.at.region;
+        if let Some(slot) = self.slots.get((id & REGIONS_MAX as u32) as usize)
+            && let Some(region) = &slot.region
+            && slot.generation == id >> INDEX_BITS
+            && seg.at.offset.checked_add(seg.len).is_some_and(|end| end <= region.len as u64)
+        {
+            return Ok(Piece { start: region.start.wrapping_add(seg.at.offset as usize), len: seg.len as usize });
+        }
+        self.check(seg)?;
+        self.resolve(seg)
+    }
+
     /// The address range of a piece.
     #[inline]
     pub(crate) fn resolve(&self, seg: &Seg) -> Result<Piece, MemoryError> {

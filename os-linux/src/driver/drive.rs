@@ -5,16 +5,17 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, Span,
+    Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, ShortArrival, Span,
 };
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Address, AddressText, RemoteKey};
+use rerail_core::mem::Seg;
+use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
 use rustix::io::Errno;
 
 use super::{Engine, Slot};
 use crate::memory::{Core, Memory};
-use crate::rail::{MemoryKey, Outgoing, Piece, Sink};
+use crate::rail::{MemoryKey, Outgoing, Piece, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
@@ -70,6 +71,36 @@ impl Engine {
         if core.next_timeout().is_some_and(|due| due <= now) {
             core.handle_timeout(now);
             done += 1;
+        }
+        done + self.carry_out(now)
+    }
+
+    /// Takes what has come over rails that say so for a few instructions (shared memory, loopback), and carries out what
+    /// follows; returns how many things happened. A [`round`](Self::round) in between looks at all the rest: other rails,
+    /// connections, timers. `now` may be the time of the last of these.
+    #[inline]
+    pub fn news(&mut self, now: Time) -> usize {
+        let mut rails = self.quick_rails;
+        let mut done = 0;
+        while rails != 0 {
+            let index = rails.trailing_zeros() as usize;
+            rails &= rails - 1;
+            if self.rails[index].rail.has_news() {
+                done += self.take_news(now, index);
+            }
+        }
+        done
+    }
+
+    fn take_news(&mut self, now: Time, index: usize) -> usize {
+        let Engine { rails, core, memory, scratch, .. } = self;
+        let Slot { id, rail, registrations, .. } = &mut rails[index];
+        let whereabouts = &mut scratch.whereabouts;
+        let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
+        let done = rail.poll_news(now, &mut sink);
+        if sink.moved || !scratch.whereabouts.is_empty() {
+            // Seldom, and seen to there.
+            return done + self.round(now);
         }
         done + self.carry_out(now)
     }
@@ -316,6 +347,21 @@ unsafe impl Sink for CoreSink<'_> {
             let read = memory.peek(at, bytes);
             debug_assert!(read, "the core asked for bytes outside the pool: {at:?}");
         });
+    }
+
+    #[inline]
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        match self.core.arrive_short(peer, self.rail, short) {
+            ShortArrival::At(at) => match self.memory.resolve_named(&Seg { at, len: short.len.into() }) {
+                Ok(piece) => ShortPlace::Copy(piece.start),
+                Err(error) => {
+                    debug_assert!(false, "the core named memory that does not exist: {error}");
+                    ShortPlace::Done
+                }
+            },
+            ShortArrival::Done => ShortPlace::Done,
+            ShortArrival::Slow => ShortPlace::Packet(self.core.handle_short(self.now, peer, self.rail, short)),
+        }
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::{Endpoint, Event, Loss, PeerError, RailStats};
+use rerail_core::endpoint::{Endpoint, Event, Loss, PeerError, RailStats, ShortCompletion};
 use rerail_core::ids::{PeerId, RailId};
 use rerail_core::rail::{RailFacts, RailKind};
 use rerail_core::time::{Nanos, Time};
@@ -51,6 +51,8 @@ use crate::rail::{Rail, RailCounters, RailUsage};
 pub struct Engine {
     // Order matters: rails, which hold addresses of pieces, go before the memory that these point to.
     pub(super) rails: Vec<Slot>,
+    /// Those that [`news`](Self::news) looks at: bit per rail.
+    pub(super) quick_rails: u64,
     pub(super) core: Core,
     pub(super) memory: Memory,
     pub(super) config: Config,
@@ -145,6 +147,13 @@ impl Engine {
             self.note(event);
         }
         event
+    }
+
+    /// The next completion of the short way: a small message that was sent or received without anything special. Cheaper
+    /// than as an event, and the same: what is not taken here comes by [`poll_event`](Self::poll_event).
+    #[inline]
+    pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
+        self.core.poll_short()
     }
 
     /// Who is there to say goodbye to, and who was lost.
@@ -247,8 +256,11 @@ impl EngineOpening {
         let pool_bytes = usize::try_from(pool_bytes)
             .map_err(|_| StartError::Memory(MemoryError::BadLength { bytes: usize::MAX }))?;
         let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
+        let is_quick = |facts: &RailFacts| facts.caps.lossless;
+        let quick_rails = facts.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(is_quick(facts)));
         let engine = Engine {
             rails,
+            quick_rails,
             core,
             memory,
             config,

@@ -3,6 +3,7 @@
 //! Every request is checked against the regions before the core sees it, so that later, when its memory is resolved,
 //! every piece lies in bounds. The core keeps the memory of a request named until the request is over and no rail needs
 //! it any more; `free` asks the core.
+#![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
     Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
@@ -91,10 +92,37 @@ impl Engine {
     /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core refuses;
     /// nothing happened then.
     pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
+        if let Some(operation) = self.send_short(send)? {
+            return Ok(operation);
+        }
         self.check(send.segments)?;
         let operation = self.core.send(now, send)?;
         self.met.insert(send.peer);
         Ok(operation)
+    }
+
+    /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and complete. `None`:
+    /// nothing has happened.
+    ///
+    /// # Errors
+    /// Memory that can't be named.
+    #[inline]
+    pub(super) fn send_short(&mut self, send: &Send<'_>) -> Result<Option<OpId>, MemoryError> {
+        let (from, len) = match send.segments {
+            [seg] => (self.memory.resolve_named(seg)?.start.cast_const(), seg.len),
+            [] => (std::ptr::null(), 0),
+            _ => return Ok(None),
+        };
+        let Some((rail, short, operation)) = self.core.send_short(send, len) else { return Ok(None) };
+        if let Some(slot) = self.rails.get_mut(usize::from(rail.0))
+            // SAFETY: the piece was resolved within its region, or is empty; nobody refers to the bytes of a region while
+            // the transport is borrowed mutably.
+            && unsafe { slot.rail.post_short(send.peer, &short, from) }
+        {
+            return Ok(Some(operation));
+        }
+        self.core.unsend_short(send, &short);
+        Ok(None)
     }
 
     /// Sends `payload` as a message, copied at once: the caller's buffer is free when this returns. At most

@@ -100,6 +100,7 @@ use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registrati
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
+use rerail_core::wire::Short;
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
 ///
@@ -157,6 +158,11 @@ pub unsafe trait Sink {
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool;
     /// The payload is in place.
     fn placed(&mut self, id: PlaceId);
+    /// A short message is here, all of it. The payload is copied, all of it, before the next call into the sink.
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        let _ = (peer, short);
+        ShortPlace::Packet(Arrival::Close)
+    }
     /// A post is over.
     fn completed(&mut self, id: PostId, status: PostStatus);
     /// The subchannel to `peer` stands and is authenticated.
@@ -175,6 +181,17 @@ pub unsafe trait Sink {
     fn moved(&mut self);
     /// The link or the device works again: what waits to be connected anew need not wait any longer (rule F-8).
     fn back(&mut self);
+}
+
+/// Where a short message goes.
+#[derive(Debug)]
+pub enum ShortPlace {
+    /// To this memory, which takes all of it.
+    Copy(*mut u8),
+    /// It is empty, and received.
+    Done,
+    /// As a packet of its payload.
+    Packet(Arrival),
 }
 
 /// What a rail counted since the start.
@@ -262,6 +279,25 @@ pub trait Rail {
     /// [`sever`](Self::sever) has returned, and nobody holds a reference to its bytes while the rail is called. The
     /// same holds for `outgoing.extent` bytes from the start of a sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);
+    /// Takes a short message at once: it is with the peer when this returns, its memory is free, and no completion follows.
+    /// `false`: nothing has happened, for lack of room or because something waits before it. Only a rail whose
+    /// [`facts`](Self::facts) say so takes any.
+    ///
+    /// # Safety
+    /// `payload` can be read for `short.len` bytes, and nobody holds a mutable reference to them.
+    unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
+        let _ = (peer, short, payload);
+        false
+    }
+    /// Whether [`poll_news`](Self::poll_news) would find something: a few instructions, which a rail that is only looked at
+    /// now and then need not spend.
+    fn has_news(&self) -> bool {
+        false
+    }
+    /// Takes what has come, without a look at anything that is not asked each time: sockets, timers, connections.
+    fn poll_news(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.poll(now, sink)
+    }
     /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The driver asks
     /// where [`facts`](Self::facts) offer reads or writes, once per request and rail, and several registrations may
     /// cover the same bytes. The default is for rails that need no registration: the key is the address.

@@ -230,6 +230,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             kind: self.options.kind,
             caps: Caps { write, read, registration: write || read, lossless: false },
             eager_bytes_max: self.options.eager_bytes_max,
+            short_bytes_max: 0,
             segment_bytes_max: self.options.segment_bytes,
             posts_max: self.options.posts_max,
             bytes_per_second: self.port.bytes_per_second,
