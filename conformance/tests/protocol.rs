@@ -314,10 +314,14 @@ fn the_limits_are_those_of_the_code() {
         let also = if error.also.is_empty() { String::new() } else { format!(" ({})", error.also) };
         check(&format!("{}{also}", error.field), error.min, error.max);
     }
-    let ring = RingConfig { slots: u32::MAX, slot_bytes: u32::MAX };
-    for ring in [ring, RingConfig { slots: 2, ..ring }] {
+    let ring = RingConfig { cells: u32::MAX, slots: u32::MAX, slot_bytes: u32::MAX };
+    for ring in [ring, RingConfig { cells: 2, ..ring }, RingConfig { cells: 2, slots: 2, ..ring }] {
         let error = ring.check().expect_err("too large");
-        let what = if error.field == "slots" { "slots of a ring" } else { "slot bytes of a ring" };
+        let what = match error.field {
+            "cells" => "cells of a ring (a power of two)",
+            "slots" => "slots of a ring",
+            _ => "slot bytes of a ring",
+        };
         check(what, error.min.into(), error.max.into());
     }
 }

@@ -56,7 +56,7 @@ fn wire(criterion: &mut Criterion) {
 /// A packet through a ring, both ends on one processor: the copies and the bookkeeping, without another cache's part.
 fn ring(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("shm/push_and_pop");
-    let mut both = Both::new(RingConfig { slots: 64, slot_bytes: 8192 + 256 });
+    let mut both = Both::new(RingConfig { cells: 256, slots: 64, slot_bytes: 8192 + 256 });
     let mut into = vec![0; 8192];
     for bytes in [8, 1024, 8192] {
         let payload = vec![1; bytes];

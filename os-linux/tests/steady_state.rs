@@ -67,7 +67,7 @@ fn tcp(rank: PeerId) -> Box<dyn Rail> {
 
 /// A shared-memory rail whose rings are full after four packets.
 fn shm(rank: PeerId) -> Box<dyn Rail> {
-    let options = ShmOptions { slots: 4, ..ShmOptions::new(2) };
+    let options = ShmOptions { cells: 4, slots: 4, ..ShmOptions::new(2) };
     Box::new(ShmRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
 }
 

@@ -1,29 +1,49 @@
 //! Where things lie in a ring's memory (rule L-11).
 //!
 //! ```text
-//!    0  head      u32, written by the consumer when it has freed slots
-//!  128  sleeping  u32, set by the consumer, cleared by whoever wakes it
-//!  256  starved   u32, set by the producer, cleared by whoever wakes it
-//!  384  constants written once by the creator, see `Constants`
-//!  512  slot 0, slot 1, ...: { turn u32, header bytes u32, payload bytes u32, 0 } header, padding to 16, payload
+//!    0  head, annex head  u32 each, one u64: written by the consumer when it has freed cells
+//!  128  sleeping          u32, set by the consumer, cleared by the side that wakes it
+//!  256  starved           u32, set by the producer, cleared by the side that wakes it
+//!  384  constants         written once by the creator, see `Constants`
+//!  512  cell 0, cell 1, ...: CELL_BYTES each
+//!    .. annex slot 0, annex slot 1, ...
 //! ```
+//!
+//! A cell, and where the bytes of a message are:
+//!
+//! ```text
+//!        SHORT                                      PACKET
+//!    0   turn u32, len u16, kind u8, flags u8       the same; len: bytes of the header
+//!    8   psn u32, message, block limits u16 each    payload bytes u32, 0
+//!   16   tag u64                                    header, from the next multiple of 8 on the payload
+//!   24   immediate u64 where there is one
+//!   24 or 32  payload
+//! ```
+//!
+//! What doesn't fit there lies in the next annex slot: the payload of a SHORT, or header, padding to 16 and payload of
+//! a PACKET. Whether it fits follows from the lengths, and which slot is next from counting, so neither is written.
 //!
 //! Invariants: each word that one side writes and the other polls has [`LINE_BYTES`] for itself (two cache lines: the
 //! adjacent-line prefetcher of x86 works in pairs, and some ARM cores have lines of 128 bytes). `sleeping` is apart from
-//! `head`, for the producer looks at it after every message and the consumer writes `head` all the time. The distance of
-//! two slots is an odd number of 64-byte lines, so that the first lines of the slots spread over all sets of a cache;
-//! a power of two would put them all into one.
+//! `head`, for the producer looks at it after every message and the consumer writes `head` all the time. Cells start at
+//! a multiple of 64, so the words of a cell and the first 40 bytes of a short payload are one line. The distance of two
+//! annex slots is an odd number of lines, so that their first lines spread over all sets of a cache; a power of two would
+//! put them all into one.
 
 use core::fmt;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::wire::HEADER_BYTES_MAX;
+use crate::wire::{HEADER_BYTES_MAX, Short};
 
 /// Bytes that keep words of different owners apart.
 pub const LINE_BYTES: usize = 128;
-/// The most slots of a ring.
+/// The most annex slots of a ring.
 pub const SLOTS_MAX: u32 = 1 << 16;
+/// The most cells of a ring.
+pub const CELLS_MAX: u32 = 1 << 16;
+/// The most payload bytes of a short message that lie in its cell, where it has no immediate data.
+pub const SHORT_INLINE_BYTES: u32 = (CELL_BYTES - 24) as u32;
 /// The most bytes of a slot.
 const SLOT_BYTES_MAX: u32 = 1 << 24;
 /// The fewest bytes of a slot: a header.
@@ -33,20 +53,71 @@ pub(super) const HEAD_AT: usize = 0;
 pub(super) const SLEEPING_AT: usize = LINE_BYTES;
 pub(super) const STARVED_AT: usize = 2 * LINE_BYTES;
 pub(super) const CONSTANTS_AT: usize = 3 * LINE_BYTES;
-pub(super) const SLOTS_AT: usize = 4 * LINE_BYTES;
-/// Bytes of a slot before its header.
-pub(super) const SLOT_PREFIX_BYTES: usize = 16;
-pub(super) const TURN_AT: usize = 0;
-pub(super) const HEADER_BYTES_AT: usize = 4;
-pub(super) const PAYLOAD_BYTES_AT: usize = 8;
-
-/// The payload starts on a multiple of this, so that the copy is aligned.
+pub(super) const CELLS_AT: usize = 4 * LINE_BYTES;
+/// Bytes of a cell: three lines.
+pub(super) const CELL_BYTES: usize = 192;
+/// Bytes of a cell before the packet in it.
+pub(super) const PACKET_AT: u32 = 16;
+/// Bytes of a cell that hold a packet.
+const PACKET_INLINE_BYTES: u32 = CELL_BYTES as u32 - PACKET_AT;
+/// The payload of a packet in a cell starts on a multiple of this.
+const INLINE_ALIGN: u32 = 8;
+/// The payload of a packet in a slot starts on a multiple of this, so that the copy is aligned.
 pub(super) const PAYLOAD_ALIGN: u32 = 16;
+
+const _: () = assert!(CELLS_AT.is_multiple_of(64) && CELL_BYTES.is_multiple_of(64));
+// A header alone always has a place: that of ordinary packets in the cell, the largest in the annex.
+const _: () = assert!(SLOT_BYTES_MIN >= HEADER_BYTES_MAX as u32 && HEADER_BYTES_MAX <= u16::MAX as usize);
+
+/// Kinds of message, in a cell's first word.
+pub(super) const SHORT: u8 = 1;
+/// See [`SHORT`].
+pub(super) const PACKET: u8 = 2;
+
+/// A cell's first word: what the one publishing store writes.
+#[derive(Clone, Copy)]
+pub(super) struct First {
+    pub turn: u32,
+    pub len: u16,
+    pub kind: u8,
+    pub flags: u8,
+}
+
+impl First {
+    #[inline(always)]
+    pub const fn bits(self) -> u64 {
+        self.turn as u64 | (self.len as u64) << 32 | (self.kind as u64) << 48 | (self.flags as u64) << 56
+    }
+
+    #[inline(always)]
+    pub const fn of(bits: u64) -> Self {
+        First { turn: bits as u32, len: (bits >> 32) as u16, kind: (bits >> 48) as u8, flags: (bits >> 56) as u8 }
+    }
+}
+
+/// Where in its cell the payload of a short message with these flags starts, if it is there.
+#[inline(always)]
+pub(super) const fn short_at(flags: u8) -> u32 {
+    const { assert!(Short::IMMEDIATE == 2) };
+    24 + ((flags & Short::IMMEDIATE) as u32) * 4
+}
+
+/// Where the payload of a packet starts behind its header: `Ok` in its cell, `Err` in the annex.
+pub(super) const fn packet_at(header_bytes: u32, payload_bytes: u32) -> Result<u32, u32> {
+    let at = header_bytes.next_multiple_of(INLINE_ALIGN);
+    if at <= PACKET_INLINE_BYTES && payload_bytes <= PACKET_INLINE_BYTES - at {
+        Ok(PACKET_AT + at)
+    } else {
+        Err(header_bytes.next_multiple_of(PAYLOAD_ALIGN))
+    }
+}
 
 /// How a ring is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingConfig {
-    /// How many slots: 2 to [`SLOTS_MAX`].
+    /// How many cells, one a message: a power of two from 2 to [`CELLS_MAX`].
+    pub cells: u32,
+    /// How many annex slots, one for each message that doesn't fit into its cell: 2 to [`SLOTS_MAX`].
     pub slots: u32,
     /// Bytes of one slot: header, rounded up to a multiple of 16, and payload. 256 B to 16 MiB, a multiple of 16.
     pub slot_bytes: u32,
@@ -68,7 +139,8 @@ pub struct RingConfigError {
 impl fmt::Display for RingConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let RingConfigError { field, value, min, max } = self;
-        write!(f, "{field} of a ring is {value}, allowed are {min} to {max} (slot_bytes: multiples of {PAYLOAD_ALIGN})")
+        write!(f, "{field} of a ring is {value}, allowed are {min} to {max}")?;
+        write!(f, " (cells: powers of two; slot_bytes: multiples of {PAYLOAD_ALIGN})")
     }
 }
 
@@ -77,6 +149,9 @@ impl core::error::Error for RingConfigError {}
 impl RingConfig {
     /// Says whether the values are in their ranges.
     pub const fn check(&self) -> Result<(), RingConfigError> {
+        if self.cells < 2 || self.cells > CELLS_MAX || !self.cells.is_power_of_two() {
+            return Err(RingConfigError { field: "cells", value: self.cells, min: 2, max: CELLS_MAX });
+        }
         if self.slots < 2 || self.slots > SLOTS_MAX {
             return Err(RingConfigError { field: "slots", value: self.slots, min: 2, max: SLOTS_MAX });
         }
@@ -88,24 +163,43 @@ impl RingConfig {
         Ok(())
     }
 
-    /// The distance of two slots in bytes.
+    /// The distance of two annex slots in bytes.
     pub(super) const fn stride(&self) -> usize {
-        let lines = (SLOT_PREFIX_BYTES + self.slot_bytes as usize).div_ceil(64);
-        (lines | 1) * 64
+        ((self.slot_bytes as usize).div_ceil(64) | 1) * 64
     }
 
-    /// The most payload bytes that fit beside a header of `header_bytes`.
+    /// Where the annex starts. A multiple of [`LINE_BYTES`], for there is an even number of cells.
+    pub(super) const fn annex_at(&self) -> usize {
+        CELLS_AT + self.cells as usize * CELL_BYTES
+    }
+
+    /// The most payload bytes that fit beside a packet's header of `header_bytes`.
     pub const fn payload_bytes_max(&self, header_bytes: u32) -> u32 {
         self.slot_bytes.saturating_sub(header_bytes.saturating_add(PAYLOAD_ALIGN - 1) / PAYLOAD_ALIGN * PAYLOAD_ALIGN)
+    }
+
+    /// The most payload bytes of a short message.
+    pub const fn short_bytes_max(&self) -> u16 {
+        if self.slot_bytes < u16::MAX as u32 { self.slot_bytes as u16 } else { u16::MAX }
+    }
+
+    /// How many freed cells the consumer publishes at once: often enough that a producer waits for no more than a
+    /// quarter of the ring, and seldom enough that the line stays out of the way of a stream. A power of two.
+    pub(super) const fn publish_period(&self) -> u32 {
+        match self.cells / 4 {
+            0 => 1,
+            quarter if quarter < 64 => quarter,
+            _ => 64,
+        }
     }
 }
 
 /// Bytes of memory that a ring takes; `None` where they exceed the address space.
 pub const fn ring_bytes(config: RingConfig) -> Option<usize> {
-    match config.stride().checked_mul(config.slots as usize) {
-        Some(slots) => slots.checked_add(SLOTS_AT),
-        None => None,
-    }
+    let Some(cells) = CELL_BYTES.checked_mul(config.cells as usize) else { return None };
+    let Some(slots) = config.stride().checked_mul(config.slots as usize) else { return None };
+    let Some(both) = cells.checked_add(slots) else { return None };
+    both.checked_add(CELLS_AT)
 }
 
 /// What the creator of a ring says about it. The other side compares it once and then uses its own copies.
@@ -116,6 +210,8 @@ pub(super) struct Constants {
     pub magic: u32,
     /// [`Constants::VERSION`].
     pub version: u32,
+    /// [`RingConfig::cells`].
+    pub cells: u32,
     /// [`RingConfig::slots`].
     pub slots: u32,
     /// [`RingConfig::slot_bytes`].
@@ -124,16 +220,22 @@ pub(super) struct Constants {
 
 impl Constants {
     pub const MAGIC: u32 = u32::from_le_bytes(*b"rrng");
-    pub const VERSION: u32 = 1;
+    pub const VERSION: u32 = 2;
 
     pub const fn of(config: RingConfig) -> Self {
-        let RingConfig { slots, slot_bytes } = config;
-        Constants { magic: Self::MAGIC, version: Self::VERSION, slots, slot_bytes }
+        let RingConfig { cells, slots, slot_bytes } = config;
+        Constants { magic: Self::MAGIC, version: Self::VERSION, cells, slots, slot_bytes }
     }
 
     /// The fields with their names, to say which one differs.
-    pub const fn fields(&self) -> [(&'static str, u32); 4] {
-        [("magic", self.magic), ("version", self.version), ("slots", self.slots), ("slot_bytes", self.slot_bytes)]
+    pub const fn fields(&self) -> [(&'static str, u32); 5] {
+        [
+            ("magic", self.magic),
+            ("version", self.version),
+            ("cells", self.cells),
+            ("slots", self.slots),
+            ("slot_bytes", self.slot_bytes),
+        ]
     }
 }
 

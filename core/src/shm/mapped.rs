@@ -3,7 +3,7 @@
 //! Safety argument of the file: a [`Mapped`] is made only over memory that its maker vouches for (alignment, length,
 //! lifetime, and that this process touches it through rings only), with a configuration whose size was checked against
 //! that length. Every access computes its address from that private configuration and from arguments below its bounds,
-//! never from a value read out of the memory. Words are only touched atomically. Header and payload bytes are copied
+//! never from a value read out of the memory. Words are touched atomically. Header and payload bytes are copied
 //! without atomics: an honest peer does not touch them meanwhile (the turn number and the head hand them over), and
 //! a dishonest one, being another process, can do no more than change which bytes the copy yields. Nothing branches on
 //! bytes in place; a header is parsed from the private copy only.
@@ -11,13 +11,16 @@
 
 use core::fmt;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence, fence};
 
+use super::cells::{Cells, Word};
+use super::consumer::Consumer;
+use super::copy::copy_short;
 use super::layout::{
-    CONSTANTS_AT, Constants, HEAD_AT, HEADER_BYTES_AT, LINE_BYTES, PAYLOAD_BYTES_AT, RingConfig, RingConfigError,
-    SLEEPING_AT, SLOT_PREFIX_BYTES, SLOTS_AT, STARVED_AT, TURN_AT, ring_bytes,
+    CELL_BYTES, CELLS_AT, CONSTANTS_AT, Constants, HEAD_AT, LINE_BYTES, RingConfig, RingConfigError, SLEEPING_AT,
+    STARVED_AT, ring_bytes,
 };
-use super::machine::{Cells, Consumer, Producer, Word};
+use super::producer::Producer;
 
 /// Why memory can't be used as a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,17 +79,33 @@ impl core::error::Error for AttachError {
     }
 }
 
+/// A fence for this thread and, at some moment of the call, for every running thread of the other process too; `false`:
+/// it could not be had (L-13). On Linux: `membarrier`.
+pub type HeavyFence = fn() -> bool;
+
 /// Ring memory.
 #[derive(Debug)]
 pub struct Mapped {
     base: NonNull<u8>,
     config: RingConfig,
+    /// Where the annex starts.
+    annex: NonNull<u8>,
+    /// [`RingConfig::stride`].
     stride: usize,
+    /// `None`: both sides use ordinary fences.
+    heavy: Option<HeavyFence>,
 }
 
-// SAFETY: a Mapped has no tie to the thread that made it: it is a pointer to memory that its maker keeps alive, and
-// everything shared in it is atomic. It is not Sync: one side of a ring has one user at a time.
+/// A place in ring memory: a cell, or the bytes of a message.
+#[derive(Clone, Copy, Debug)]
+pub struct At(NonNull<u8>);
+
+// SAFETY: a Mapped and the places in it have no tie to the thread that made them: they are pointers to memory that the
+// maker keeps alive, and everything shared in it is atomic. A Mapped is not Sync: one side of a ring has one user at a
+// time.
 unsafe impl Send for Mapped {}
+// SAFETY: as above.
+unsafe impl Send for At {}
 
 impl Mapped {
     /// # Safety
@@ -102,26 +121,25 @@ impl Mapped {
         if off_by != 0 {
             return Err(AttachError::Misaligned { off_by });
         }
-        Ok(Mapped { base, config, stride: config.stride() })
+        // SAFETY: the annex lies inside the `ring_bytes(config)` that were just checked against the length.
+        let annex = unsafe { base.add(config.annex_at()) };
+        Ok(Mapped { base, config, annex, stride: config.stride(), heavy: None })
     }
 
-    fn word(&self, at: usize) -> &AtomicU32 {
-        // SAFETY: every caller passes the place of a word in the layout: a multiple of 4 that ends within the
-        // `ring_bytes(config)` that `new` checked against the length; `base` is aligned to LINE_BYTES, and the memory is
-        // valid for the life of `self`. Any bits are a u32, and all accesses to words are atomic.
-        unsafe { &*self.base.as_ptr().add(at).cast::<AtomicU32>() }
-    }
-
-    /// Where slot `slot` starts; below `ring_bytes(config)`.
-    fn slot_at(&self, slot: u32) -> usize {
-        debug_assert!(slot < self.config.slots, "slot {slot} of {}", self.config.slots);
-        SLOTS_AT + slot as usize * self.stride
+    /// The word of type `W` at byte `at` of the ring.
+    #[inline(always)]
+    fn at<W>(&self, at: usize) -> &W {
+        // SAFETY: every caller passes the place of a word in the layout and its type, an atomic integer: a multiple of
+        // its size that ends within the `ring_bytes(config)` that `new` checked against the length; `base` is aligned to
+        // LINE_BYTES, and the memory is valid for the life of `self`. Any bits are an integer, and all accesses to words
+        // are atomic.
+        unsafe { &*self.base.as_ptr().add(at).cast::<W>() }
     }
 
     /// The words of the constants, in the order of [`Constants::fields`].
     fn constant(&self, index: usize) -> &AtomicU32 {
         debug_assert!(index < size_of::<Constants>() / 4);
-        self.word(CONSTANTS_AT + 4 * index)
+        self.at(CONSTANTS_AT + 4 * index)
     }
 
     /// Writes the constants of a ring that this side creates.
@@ -144,68 +162,129 @@ impl Mapped {
     }
 }
 
-impl Word for AtomicU32 {
-    fn load(&self, order: Ordering) -> u32 {
-        AtomicU32::load(self, order)
-    }
+macro_rules! word {
+    ($atomic:ty, $value:ty) => {
+        impl Word<$value> for $atomic {
+            #[inline(always)]
+            fn load(&self, order: Ordering) -> $value {
+                <$atomic>::load(self, order)
+            }
 
-    fn store(&self, value: u32, order: Ordering) {
-        AtomicU32::store(self, value, order);
-    }
+            #[inline(always)]
+            fn store(&self, value: $value, order: Ordering) {
+                <$atomic>::store(self, value, order);
+            }
 
-    fn swap(&self, value: u32, order: Ordering) -> u32 {
-        AtomicU32::swap(self, value, order)
-    }
+            #[inline(always)]
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                <$atomic>::swap(self, value, order)
+            }
+        }
+    };
 }
 
-impl Cells for Mapped {
-    type Word = AtomicU32;
+word!(AtomicU32, u32);
+word!(AtomicU64, u64);
 
+// Handles are made here only, of cells and slots below the private configuration's bounds; the machine keeps those of a
+// ring inside that ring's ends.
+impl Cells for Mapped {
+    type Flag = AtomicU32;
+    type Wide = AtomicU64;
+    type Cell = At;
+    type Place = At;
+
+    #[inline(always)]
     fn config(&self) -> RingConfig {
         self.config
     }
 
-    fn head(&self) -> &AtomicU32 {
-        self.word(HEAD_AT)
+    #[inline(always)]
+    fn head(&self) -> &AtomicU64 {
+        self.at(HEAD_AT)
     }
 
+    #[inline(always)]
     fn sleeping(&self) -> &AtomicU32 {
-        self.word(SLEEPING_AT)
+        self.at(SLEEPING_AT)
     }
 
+    #[inline(always)]
     fn starved(&self) -> &AtomicU32 {
-        self.word(STARVED_AT)
+        self.at(STARVED_AT)
     }
 
-    fn turn(&self, slot: u32) -> &AtomicU32 {
-        self.word(self.slot_at(slot) + TURN_AT)
+    #[inline(always)]
+    fn cell(&self, index: u32) -> At {
+        debug_assert!(index < self.config.cells, "cell {index} of {}", self.config.cells);
+        // SAFETY: the cell lies before the annex, so in the checked memory.
+        At(unsafe { self.base.add(CELLS_AT + index as usize * CELL_BYTES) })
     }
 
-    fn header_bytes(&self, slot: u32) -> &AtomicU32 {
-        self.word(self.slot_at(slot) + HEADER_BYTES_AT)
+    #[inline(always)]
+    fn next(&self, cell: At) -> At {
+        // SAFETY: `cell` is not the last, so one more lies behind it.
+        At(unsafe { cell.0.add(CELL_BYTES) })
     }
 
-    fn payload_bytes(&self, slot: u32) -> &AtomicU32 {
-        self.word(self.slot_at(slot) + PAYLOAD_BYTES_AT)
+    #[inline(always)]
+    fn word(&self, cell: At, index: u32) -> &AtomicU64 {
+        debug_assert!(index < 4);
+        // SAFETY: a cell starts on a multiple of 64 and has 24 words; it lies in memory that is valid for the life of
+        // `self`. Any bits are an integer. Words 0 and 1 are only touched atomically; 2 and 3 are bytes of a message
+        // where they are no words, and then the turn number hands them over, as all bytes.
+        unsafe { &*cell.0.as_ptr().cast::<AtomicU64>().add(index as usize) }
     }
 
-    fn fence(&self) {
-        fence(Ordering::SeqCst);
+    #[inline(always)]
+    fn inline(&self, cell: At, at: u32) -> At {
+        debug_assert!(at.is_multiple_of(8) && (16..CELL_BYTES as u32).contains(&at));
+        // SAFETY: inside the cell.
+        At(unsafe { cell.0.add(at as usize) })
     }
 
-    unsafe fn copy_in(&self, slot: u32, at: u32, from: *const u8, len: usize) {
-        debug_assert!(at as usize + len <= self.config.slot_bytes as usize);
-        let to = self.slot_at(slot) + SLOT_PREFIX_BYTES + at as usize;
-        // SAFETY: the caller vouches for `from` and for `at + len <= slot_bytes`, so the bytes lie in the slot, and the
-        // slot in the checked memory; `from` is not ring memory (this process touches that through rings only).
-        unsafe { core::ptr::copy_nonoverlapping(from, self.base.as_ptr().add(to), len) };
+    #[inline(always)]
+    fn annex(&self, slot: u32) -> At {
+        debug_assert!(slot < self.config.slots, "slot {slot} of {}", self.config.slots);
+        // SAFETY: there are `slots` slots at this distance in the checked memory.
+        At(unsafe { self.annex.add(slot as usize * self.stride) })
     }
 
-    unsafe fn copy_out(&self, slot: u32, at: u32, to: *mut u8, len: usize) {
-        debug_assert!(at as usize + len <= self.config.slot_bytes as usize);
-        let from = self.slot_at(slot) + SLOT_PREFIX_BYTES + at as usize;
+    #[inline(always)]
+    fn light_fence(&self) {
+        match self.heavy {
+            // The fence that the processor needs is the other side's.
+            Some(_) => compiler_fence(Ordering::SeqCst),
+            None => fence(Ordering::SeqCst),
+        }
+    }
+
+    fn heavy_fence(&self) -> bool {
+        match self.heavy {
+            Some(heavy) => heavy(),
+            None => {
+                fence(Ordering::SeqCst);
+                true
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn copy_in(&self, place: At, at: u32, from: *const u8, len: usize) {
+        // SAFETY: the caller vouches for `from` and for the place; `from` is not ring memory (this process touches that
+        // through rings only).
+        unsafe { copy_short(from, place.0.as_ptr().add(at as usize), len) };
+    }
+
+    #[inline(always)]
+    unsafe fn copy_out(&self, place: At, at: u32, to: *mut u8, len: usize) {
         // SAFETY: as in `copy_in`, the other way round.
-        unsafe { core::ptr::copy_nonoverlapping(self.base.as_ptr().add(from), to, len) };
+        unsafe { copy_short(place.0.as_ptr().add(at as usize), to, len) };
+    }
+
+    #[inline(always)]
+    fn bytes(&self, place: At) -> *const u8 {
+        place.0.as_ptr()
     }
 }
 
@@ -221,6 +300,12 @@ impl Consumer<Mapped> {
         mapped.stamp();
         Ok(Consumer::over(mapped))
     }
+
+    /// Both sides of the ring have agreed that a side that goes to sleep makes this fence, and the other one none
+    /// (L-13). To be called before the first message is looked for.
+    pub fn use_heavy_fence(&mut self, fence: HeavyFence) {
+        self.cells_mut().heavy = Some(fence);
+    }
 }
 
 impl Producer<Mapped> {
@@ -234,5 +319,11 @@ impl Producer<Mapped> {
         let mapped = unsafe { Mapped::new(base, len, config) }?;
         mapped.verify()?;
         Ok(Producer::over(mapped))
+    }
+
+    /// Both sides of the ring have agreed that a side that goes to sleep makes this fence, and the other one none
+    /// (L-13). To be called before the first message is pushed.
+    pub fn use_heavy_fence(&mut self, fence: HeavyFence) {
+        self.cells_mut().heavy = Some(fence);
     }
 }

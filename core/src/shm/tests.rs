@@ -7,35 +7,41 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::harness::{Memory, push, read_all, run};
-use super::layout::{CONSTANTS_AT, HEAD_AT, SLEEPING_AT, SLOTS_AT, STARVED_AT};
+use super::harness::{Memory, push, push_short, read_all, run, short_payload};
+use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, HEAD_AT, PACKET, SHORT, SLEEPING_AT, STARVED_AT};
 use super::*;
+use crate::wire::Short;
 
-const SMALL: RingConfig = RingConfig { slots: 4, slot_bytes: 512 };
+const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
 
 /// L-11
 #[test]
 fn words_of_different_owners_are_apart_and_slots_spread_over_the_cache() {
-    let places = [HEAD_AT, SLEEPING_AT, STARVED_AT, CONSTANTS_AT, SLOTS_AT];
+    let places = [HEAD_AT, SLEEPING_AT, STARVED_AT, CONSTANTS_AT, CELLS_AT];
     assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 128));
     for slot_bytes in (256..=32 * 1024).step_by(16) {
-        let stride = RingConfig { slots: 2, slot_bytes }.stride();
-        assert!(stride >= slot_bytes as usize + 16 && stride <= slot_bytes as usize + 16 + 127);
+        let config = RingConfig { cells: 2, slots: 2, slot_bytes };
+        let stride = config.stride();
+        assert!(stride >= slot_bytes as usize && stride <= slot_bytes as usize + 127);
         assert_eq!(stride / 64 % 2, 1, "an even number of lines visits half of the sets only");
-        assert_eq!(stride % 64, 0);
+        assert_eq!((stride % 64, config.annex_at() % LINE_BYTES), (0, 0));
     }
-    assert_eq!(ring_bytes(SMALL), Some(512 + 4 * 576));
+    assert_eq!(ring_bytes(SMALL), Some(512 + 4 * 192 + 4 * 576));
+    assert_eq!((CELL_BYTES, SHORT_INLINE_BYTES), (192, 168));
 }
 
 #[test]
 fn configurations_out_of_range_are_refused_by_field() {
-    let refused = |slots, slot_bytes| RingConfig { slots, slot_bytes }.check().unwrap_err().field;
-    assert_eq!(refused(1, 512), "slots");
-    assert_eq!(refused(SLOTS_MAX + 1, 512), "slots");
-    assert_eq!(refused(2, 240), "slot_bytes");
-    assert_eq!(refused(2, 257), "slot_bytes");
-    assert_eq!(refused(2, u32::MAX), "slot_bytes");
-    assert_eq!(RingConfig { slots: SLOTS_MAX, slot_bytes: 1 << 24 }.check(), Ok(()));
+    let refused = |cells, slots, slot_bytes| RingConfig { cells, slots, slot_bytes }.check().unwrap_err().field;
+    for cells in [0, 1, 3, 48, 2 * CELLS_MAX, u32::MAX] {
+        assert_eq!(refused(cells, 2, 512), "cells");
+    }
+    assert_eq!(refused(2, 1, 512), "slots");
+    assert_eq!(refused(2, SLOTS_MAX + 1, 512), "slots");
+    assert_eq!(refused(2, 2, 240), "slot_bytes");
+    assert_eq!(refused(2, 2, 257), "slot_bytes");
+    assert_eq!(refused(2, 2, u32::MAX), "slot_bytes");
+    assert_eq!(RingConfig { cells: CELLS_MAX, slots: SLOTS_MAX, slot_bytes: 1 << 24 }.check(), Ok(()));
 }
 
 #[test]
@@ -47,8 +53,10 @@ fn attaching_checks_size_alignment_and_constants() {
     let needed = memory.len;
     assert_eq!(attach(0, needed - 1, SMALL), Some(AttachError::TooSmall { needed, given: needed - 1 }));
     let smaller = RingConfig { slots: 2, ..SMALL };
+    let fewer = RingConfig { cells: 2, ..SMALL };
     assert_eq!(attach(8, needed - 8, smaller), Some(AttachError::Misaligned { off_by: 8 }));
     assert_eq!(attach(0, needed, smaller), Some(AttachError::Constant { field: "slots", found: 4, expected: 2 }));
+    assert_eq!(attach(0, needed, fewer), Some(AttachError::Constant { field: "cells", found: 4, expected: 2 }));
     assert_eq!(attach(0, needed, SMALL), None);
     memory.word(CONSTANTS_AT).store(0, Relaxed);
     assert!(matches!(attach(0, needed, SMALL), Some(AttachError::Constant { field: "magic", found: 0, .. })));
@@ -58,8 +66,8 @@ fn attaching_checks_size_alignment_and_constants() {
 fn a_message_that_does_not_fit_leaves_no_trace() {
     let memory = Memory::new(SMALL);
     let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
-    assert_eq!(push(&mut producer, &[1; 17], &[2; 481]), Err(PushError::TooLong { bytes: 513, max: 512 }));
-    assert!(matches!(push(&mut producer, &[1; 257], &[]), Err(PushError::TooLong { bytes: 257, .. })));
+    assert_eq!(push(&mut producer, &[1; 17], &[2; 481]), Err(PushError::TooLong { bytes: 32 + 481, max: 512 }));
+    assert!(matches!(push(&mut producer, &[1; 257], &[]), Err(PushError::TooLong { bytes: 272, .. })));
     assert!(consumer.front().unwrap().is_none());
     assert_eq!(push(&mut producer, &[1; 17], &[2; 480]), Ok(()));
     assert_eq!(read_all(&consumer.front().unwrap().unwrap(), 7), [2; 480]);
@@ -107,48 +115,84 @@ fn flags_make_one_doorbell_each() {
 
 /// L-12
 #[test]
-fn lengths_that_leave_the_slot_kill_the_ring() {
+fn lengths_that_leave_cell_and_slot_kill_the_ring() {
     for (header, payload, field) in [
         (257, 0, "header_bytes"),
-        (u32::MAX, 0, "header_bytes"),
+        (u16::MAX, 0, "header_bytes"),
         (0, 513, "payload_bytes"),
         (17, 481, "payload_bytes"),
-        (256, u32::MAX, "payload_bytes"),
-        (1, u32::MAX - 15, "payload_bytes"),
+        (256, u64::from(u32::MAX), "payload_bytes"),
+        (1, u64::from(u32::MAX) - 15, "payload_bytes"),
+        (1, 1 << 32, "payload_bytes"),
+        (0, u64::MAX - 7, "payload_bytes"),
     ] {
-        let memory = Memory::new(SMALL);
-        let mut consumer = memory.consumer(SMALL);
-        memory.word(SLOTS_AT + 4).store(header, Relaxed);
-        memory.word(SLOTS_AT + 8).store(payload, Relaxed);
-        assert!(consumer.front().unwrap().is_none(), "not published yet");
-        memory.word(SLOTS_AT).store(1, Relaxed);
-        let value = if field == "header_bytes" { header } else { payload };
-        assert_eq!(consumer.front().unwrap_err(), RingError { field, value });
-        memory.word(SLOTS_AT + 4).store(0, Relaxed);
-        memory.word(SLOTS_AT + 8).store(0, Relaxed);
-        assert_eq!(consumer.front().unwrap_err(), RingError { field, value }, "dead is dead");
-        assert!(!consumer.arm());
+        let value = if field == "header_bytes" { header.into() } else { payload.min(u32::MAX.into()) as u32 };
+        dies(RingError { field, value }, |memory| {
+            memory.wide(CELLS_AT + 8).store(payload, Relaxed);
+            memory.publish(SMALL, 0, header, PACKET, 0);
+        });
+    }
+    for len in [513, u16::MAX] {
+        dies(RingError { field: "short_bytes", value: len.into() }, |memory| {
+            memory.publish(SMALL, 0, len, SHORT, 0);
+        });
     }
 }
 
 /// L-12
 #[test]
+fn kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring() {
+    for kind in [0, 3, u8::MAX] {
+        dies(RingError { field: "kind", value: kind.into() }, |memory| memory.publish(SMALL, 0, 8, kind, 0));
+    }
+    for flags in [4, 0x80, u8::MAX] {
+        dies(RingError { field: "flags", value: flags.into() }, |memory| memory.publish(SMALL, 0, 8, SHORT, flags));
+        dies(RingError { field: "flags", value: flags.into() }, |memory| memory.publish(SMALL, 0, 8, PACKET, flags));
+    }
+    for flags in [0, Short::IMMEDIATE] {
+        dies(RingError { field: "tag", value: 5 }, |memory| {
+            memory.wide(CELLS_AT + 16).store(5, Relaxed);
+            memory.publish(SMALL, 0, 8, SHORT, flags);
+        });
+    }
+}
+
+/// What `write` puts into the first cell kills the ring with `error`, and not before; on the fast way nothing is found.
+fn dies(error: RingError, write: impl FnOnce(&Memory)) {
+    let memory = Memory::new(SMALL);
+    let mut consumer = memory.consumer(SMALL);
+    assert!(consumer.front().unwrap().is_none() && !consumer.has_news());
+    write(&memory);
+    assert_eq!((consumer.has_news(), consumer.front_short()), (true, None), "{error:?}");
+    assert_eq!(consumer.front().unwrap_err(), error);
+    memory.publish(SMALL, 0, 0, SHORT, Short::TAGGED);
+    assert_eq!(consumer.front().unwrap_err(), error, "dead is dead");
+    assert_eq!(consumer.front_short(), None, "dead is dead");
+    assert!(!consumer.arm());
+}
+
+/// L-12
+#[test]
 fn a_turn_number_that_is_neither_old_nor_due_kills_the_ring() {
-    // 0: never written; 1 - slots: a round ago, counted from before the start.
-    for turn in [0, 1u32.wrapping_sub(SMALL.slots)] {
+    // 0: never written; 1 - cells: a lap ago, counted from before the start.
+    for turn in [0, 1u32.wrapping_sub(SMALL.cells)] {
         let memory = Memory::new(SMALL);
         let mut consumer = memory.consumer(SMALL);
-        memory.word(SLOTS_AT).store(turn, Relaxed);
-        assert!(consumer.front().unwrap().is_none());
+        memory.publish(SMALL, 0, 8, SHORT, 0);
+        memory.word(CELLS_AT).store(turn, Relaxed);
+        assert!(consumer.front().unwrap().is_none() && !consumer.has_news());
     }
     for turn in [2, 5, u32::MAX] {
         let memory = Memory::new(SMALL);
         let mut consumer = memory.consumer(SMALL);
-        memory.word(SLOTS_AT).store(turn, Relaxed);
+        memory.word(CELLS_AT).store(turn, Relaxed);
         let error = RingError { field: "turn", value: turn };
+        // The fast way sees nothing, and leaves it at that.
+        assert_eq!((consumer.has_news(), consumer.front_short()), (false, None));
         assert_eq!(consumer.front().unwrap_err(), error);
-        memory.word(SLOTS_AT).store(1, Relaxed);
-        assert_eq!(consumer.front().unwrap_err(), error, "dead is dead");
+        memory.publish(SMALL, 0, 8, SHORT, 0);
+        assert_eq!(consumer.front_short(), None, "dead is dead");
+        assert_eq!(consumer.front().unwrap_err(), error);
         assert!(!consumer.arm());
     }
 }
@@ -165,8 +209,25 @@ fn a_head_that_jumps_kills_the_ring() {
         memory.word(HEAD_AT).store(head, Relaxed);
         assert_eq!(push(&mut producer, &[4], &[]), Err(PushError::Corrupt(RingError { field: "head", value: head })));
         memory.word(HEAD_AT).store(4, Relaxed);
-        assert!(producer.room().is_err(), "dead is dead");
+        assert!(producer.room().is_err() && producer.short_room().is_err(), "dead is dead");
+        assert!(push_short(&mut producer, &Short::default(), &[1]).is_err());
         assert!(!producer.arm());
+    }
+    // The annex has a head of its own.
+    for annex_head in [3, u32::MAX] {
+        let memory = Memory::new(SMALL);
+        let mut producer = memory.producer_of_fresh(SMALL);
+        for n in 0..2 {
+            push(&mut producer, &[n], &[n; 200]).unwrap();
+        }
+        for n in 2..4 {
+            push(&mut producer, &[n], &[]).unwrap();
+        }
+        memory.word(HEAD_AT).store(1, Relaxed);
+        memory.word(HEAD_AT + 4).store(annex_head, Relaxed);
+        let error = RingError { field: "annex_head", value: annex_head };
+        assert_eq!(producer.short_room(), Err(error));
+        assert_eq!(producer.room(), Err(error), "dead is dead");
     }
     // Back is as bad as too far.
     let memory = Memory::new(SMALL);
@@ -189,11 +250,114 @@ impl Memory {
     }
 }
 
+/// L-11: a message that fits its cell leaves the annex alone, and one byte more doesn't.
+#[test]
+fn what_fits_a_cell_lies_there() {
+    let tagged = Short { tag: 7, flags: Short::TAGGED, ..Short::default() };
+    let immediate = Short { immediate: 9, flags: Short::IMMEDIATE, ..Short::default() };
+    for (short, most) in [(Short::default(), 168), (tagged, 168), (immediate, 160)] {
+        for len in [0, 1, 8, 40, most, most + 1, 512] {
+            let memory = Memory::new(SMALL);
+            let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
+            let payload: Vec<u8> = (1..=len).map(|i| i as u8 | 1).collect();
+            assert_eq!(push_short(&mut producer, &short, &payload), Ok(false));
+            let annexed = memory.wide(SMALL.annex_at()).load(Relaxed) != 0;
+            assert_eq!((annexed, producer.room()), (len > most, Ok(3)));
+            let said = Short { len: len as u16, ..short };
+            let (found, from) = consumer.front_short().expect("a short message");
+            assert_eq!((found, short_payload(&found, from)), (said, payload.clone()));
+            let front = consumer.front().unwrap().expect("it is there until it is released");
+            assert_eq!((front.short(), front.header(), read_all(&front, 7)), (Some(&said), &[][..], payload));
+        }
+        let memory = Memory::new(SMALL);
+        let (_consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
+        let error = PushError::TooLong { bytes: 513, max: 512 };
+        assert_eq!(push_short(&mut producer, &short, &[1; 513]), Err(error));
+        assert_eq!(producer.short_room(), Ok(4));
+    }
+    for (header, payload, annexed) in
+        [(56, 120, false), (56, 121, true), (49, 120, false), (176, 0, false), (177, 0, true)]
+    {
+        let memory = Memory::new(SMALL);
+        let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
+        push(&mut producer, &vec![1; header], &vec![2; payload]).unwrap();
+        assert_eq!(memory.wide(SMALL.annex_at()).load(Relaxed) != 0, annexed, "{header} {payload}");
+        assert_eq!(consumer.front_short(), None, "no short one");
+        let front = consumer.front().unwrap().unwrap();
+        assert_eq!(
+            (front.short(), front.header(), read_all(&front, 7)),
+            (None, &vec![1; header][..], vec![2; payload])
+        );
+    }
+}
+
+/// The annex fills up apart from the cells, and a producer that needs a slot of it sleeps until one is free.
+#[test]
+fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
+    let config = RingConfig { cells: 16, slots: 2, slot_bytes: 512 };
+    let memory = Memory::new(config);
+    let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
+    for n in 0..2 {
+        assert_eq!(push_short(&mut producer, &Short { psn: n, ..Short::default() }, &[n as u8; 300]), Ok(false));
+    }
+    assert_eq!((producer.room(), producer.short_room()), (Ok(0), Ok(14)));
+    assert_eq!(push_short(&mut producer, &Short::default(), &[9; 300]), Err(PushError::Full));
+    assert_eq!(push(&mut producer, &[9; 40], &[9; 300]), Err(PushError::Full));
+    assert!(producer.arm(), "no slot is free");
+    push(&mut producer, &[9; 40], &[9; 100]).unwrap();
+    assert!(!consumer.must_ring());
+    consumer.front_short().expect("a short one");
+    consumer.release_short();
+    assert!(consumer.must_ring(), "half the annex was freed");
+    assert!(!producer.arm(), "a slot is free");
+    assert_eq!(push(&mut producer, &[9; 40], &[9; 300]), Ok(()));
+    // All the cells are used up by messages without a slot: then it is a cell that it waits for.
+    while push_short(&mut producer, &Short::default(), &[1]).is_ok() {}
+    assert!(producer.arm());
+    for _ in 0..4 {
+        consumer.front().unwrap().unwrap().release();
+    }
+    assert!(consumer.must_ring() && !producer.arm());
+}
+
+/// L-13: with a fence of the sleeper's, the side that wakes makes none, and a sleeper whose fence fails stays awake.
+#[test]
+fn a_sleeper_makes_the_heavy_fence() {
+    use core::sync::atomic::AtomicU32;
+    static FENCES: AtomicU32 = AtomicU32::new(0);
+    let heavy = || {
+        FENCES.fetch_add(1, Relaxed);
+        true
+    };
+    let memory = Memory::new(SMALL);
+    let (mut consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
+    consumer.use_heavy_fence(heavy);
+    producer.use_heavy_fence(heavy);
+    assert!(consumer.arm());
+    assert_eq!(FENCES.load(Relaxed), 1);
+    assert_eq!(push_short(&mut producer, &Short::default(), &[1]), Ok(true));
+    for _ in 0..3 {
+        assert_eq!(push_short(&mut producer, &Short::default(), &[1]), Ok(false));
+    }
+    assert_eq!(FENCES.load(Relaxed), 1, "messages make none");
+    assert_eq!(push_short(&mut producer, &Short::default(), &[1]), Err(PushError::Full));
+    assert!(producer.arm());
+    assert_eq!(FENCES.load(Relaxed), 2);
+    assert!(consumer.front_short().is_some());
+    consumer.release_short();
+    assert!(consumer.must_ring());
+    assert_eq!(FENCES.load(Relaxed), 2);
+    let memory = Memory::new(SMALL);
+    let mut consumer = memory.consumer(SMALL);
+    consumer.use_heavy_fence(|| false);
+    assert!(!consumer.arm(), "a producer might not see that it sleeps");
+}
+
 /// Two threads, all sizes, both sides sleeping on real wake-ups now and then would need a clock; here both poll.
 #[test]
 fn two_threads_exchange_every_byte() {
     const MESSAGES: u32 = 20_000;
-    let config = RingConfig { slots: 5, slot_bytes: 1024 };
+    let config = RingConfig { cells: 8, slots: 5, slot_bytes: 1024 };
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
     let payload_of = |n: u32| -> Vec<u8> { (0..n % 700).map(|i| (i.wrapping_mul(31) ^ n) as u8).collect() };

@@ -102,6 +102,7 @@ pub(super) fn open(
 fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKey) -> Result<ShmRail, StartError> {
     let options = ShmOptions {
         host_id: settings.host_id.clone(),
+        cells: settings.shm_cells,
         slots: settings.shm_slots,
         segment_bytes: settings.shm_slot_bytes,
         eager_bytes_max: settings.eager_max.min(settings.shm_slot_bytes),

@@ -112,7 +112,7 @@ impl Pair {
     }
 
     fn rings() -> (Self, ShmHub) {
-        let hub = ShmHub::new(vec![0, 0], RingConfig { slots: 4, slot_bytes: 4096 + 256 }, 8, 100);
+        let hub = ShmHub::new(vec![0, 0], RingConfig { cells: 4, slots: 4, slot_bytes: 4096 + 256 }, 8, 100);
         let rail = |rank| Box::new(hub.rail(rank)) as Box<dyn Rail>;
         let ground = hub.clone();
         let ground = move |now| {

@@ -103,7 +103,8 @@ impl Scenario {
         }
         let ring = self.ring();
         ring.check().map_err(|error| {
-            format!("shm.{} makes {}: {} to {}, a multiple of 16", error.field, error.value, error.min, error.max)
+            let also = if error.field == "cells" { "a power of two" } else { "a multiple of 16" };
+            format!("shm.{} makes {}: {} to {}, {also}", error.field, error.value, error.min, error.max)
         })?;
         if self.limits.look_every.0 == 0 {
             return Err("limits.look_every = \"0ns\": time would stand still".into());
@@ -171,7 +172,7 @@ impl Scenario {
     /// How rings are cut: a slot holds the largest header beside its payload.
     pub(crate) fn ring(&self) -> rerail_core::shm::RingConfig {
         let slot_bytes = self.shm.slot_bytes.saturating_add(rerail_core::wire::HEADER_BYTES_MAX as u32);
-        rerail_core::shm::RingConfig { slots: self.shm.slots, slot_bytes }
+        rerail_core::shm::RingConfig { cells: self.shm.cells, slots: self.shm.slots, slot_bytes }
     }
 
     /// Whether a place is in this world.

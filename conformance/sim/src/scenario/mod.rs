@@ -275,7 +275,9 @@ pub struct PlaneSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ShmSpec {
-    /// Slots of a ring, one ring each way of a pair.
+    /// Cells of a ring, one ring each way of a pair: a power of two.
+    pub cells: u32,
+    /// Slots of a ring for what is longer than a cell.
     pub slots: u32,
     /// Payload bytes of a slot; a multiple of 16.
     pub slot_bytes: u32,
@@ -435,7 +437,7 @@ impl Default for SubnetSpec {
 
 impl Default for ShmSpec {
     fn default() -> Self {
-        ShmSpec { slots: 16, slot_bytes: 4096, posts_max: 16, latency_ns: 100 }
+        ShmSpec { cells: 16, slots: 16, slot_bytes: 4096, posts_max: 16, latency_ns: 100 }
     }
 }
 

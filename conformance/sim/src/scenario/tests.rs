@@ -170,6 +170,7 @@ fn errors_name_file_key_and_value() {
         ("[config]\nwindow = -1", ["window = -1", "u32"]),
         ("[config]\nack_delay = 5", ["ack_delay = 5", "expected"]),
         ("[config]\nack_delay = \"5 hours\"", ["5 hours", "no span of time"]),
+        ("[shm]\ncells = 12", ["shm.cells", "a power of two"]),
         ("[shm]\nslot_bytes = 17", ["shm.slot_bytes", "a multiple of 16"]),
         ("[shm]\nposts_max = 0", ["shm.posts_max", "out of range"]),
         ("[cpu]\nslow_polls_per_thousand = 1001", ["cpu.slow_polls_per_thousand = 1001", "at most 1000"]),

@@ -167,6 +167,7 @@ fn edges(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.verbs.posts_max = pick(rng, &[2, 3, 16]) as u16;
     scenario.verbs.inline_bytes = pick(rng, &[0, 61, 256]) as u16;
     scenario.shm.slots = pick(rng, &[2, 3, 16]);
+    scenario.shm.cells = scenario.shm.slots.next_power_of_two();
     scenario.shm.slot_bytes = pick(rng, &[256, 4096]);
     scenario.shm.posts_max = pick(rng, &[2, 3, 16]) as u16;
 }

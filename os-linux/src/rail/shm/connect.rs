@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use super::barrier;
 use super::options::RING_BYTES_MAX;
 use super::segment::{Inbound, Outbound};
 use super::socket::{self, Received};
@@ -36,29 +37,37 @@ const DATAGRAMS_MAX: usize = 4;
 pub(super) struct Share {
     magic: U32,
     version: U32,
+    cells: U32,
     slots: U32,
     slot_bytes: U32,
+    /// [`Share::BARRIER`].
+    flags: U32,
 }
 
 impl Share {
     const MAGIC: u32 = u32::from_le_bytes(*b"rshm");
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
+    /// The process has registered for the barrier of the system, and can make it (L-13).
+    const BARRIER: u32 = 1;
 
-    pub(super) fn of(config: RingConfig) -> Self {
+    pub(super) fn of(config: RingConfig, barrier: bool) -> Self {
         Share {
             magic: Self::MAGIC.into(),
             version: Self::VERSION.into(),
+            cells: config.cells.into(),
             slots: config.slots.into(),
             slot_bytes: config.slot_bytes.into(),
+            flags: if barrier { Self::BARRIER } else { 0 }.into(),
         }
     }
 
     /// The ring described, if the sizes are sane and its slots are as large as ours: then all of our packets fit, and
-    /// all of the peer's fit into ours (L-10). How many slots there are is each side's own affair.
+    /// all of the peer's fit into ours (L-10). How many cells and slots there are is each side's own affair.
     fn config(&self, ours: u32) -> Result<RingConfig, Failure> {
-        let config = RingConfig { slots: self.slots.get(), slot_bytes: self.slot_bytes.get() };
+        let config = RingConfig { cells: self.cells.get(), slots: self.slots.get(), slot_bytes: self.slot_bytes.get() };
         let sane = self.magic.get() == Self::MAGIC
             && self.version.get() == Self::VERSION
+            && self.flags.get() & !Self::BARRIER == 0
             && config.check().is_ok()
             && ring_bytes(config).is_some_and(|bytes| bytes <= RING_BYTES_MAX);
         match config.slot_bytes {
@@ -86,8 +95,8 @@ pub struct Opening {
 enum Stage {
     Dialling(Dialler),
     Accepting(Acceptor),
-    /// Both have proved themselves; our ring is on its way, theirs is due.
-    Sharing(Inbound),
+    /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the barrier.
+    Sharing(Inbound, bool),
     /// It went on or failed.
     Over,
 }
@@ -102,9 +111,18 @@ pub enum Progress {
     /// Our dial crossed theirs, and theirs is the one to keep.
     Crossing,
     /// Both rings are there.
-    Open(Box<(Inbound, Outbound)>),
+    Open(Box<Rings>),
     /// It is over.
     Failed(Failure),
+}
+
+/// What a connection is made of.
+#[derive(Debug)]
+pub struct Rings {
+    pub inbound: Inbound,
+    pub outbound: Outbound,
+    /// Both sides use the barrier of the system (L-13).
+    pub barrier: bool,
 }
 
 /// Why a connection did not come to be.
@@ -166,14 +184,14 @@ impl Opening {
 
     /// Whether the other side has proved itself.
     pub fn is_proved(&self) -> bool {
-        matches!(self.stage, Stage::Sharing(_))
+        matches!(self.stage, Stage::Sharing(..))
     }
 
     /// Moves as far as the datagrams that are here allow; `ring` is the ring that we offer.
     pub fn step(&mut self, ring: RingConfig) -> Progress {
         for _ in 0..DATAGRAMS_MAX {
             let progress = match self.stage {
-                Stage::Sharing(_) => self.take_share(ring),
+                Stage::Sharing(..) => self.take_share(ring),
                 _ => self.take_handshake(ring),
             };
             match progress {
@@ -210,8 +228,10 @@ impl Opening {
     }
 
     fn share(&mut self, inbound: Inbound, memory: &OwnedFd, ring: RingConfig) -> Result<(), Failure> {
-        socket::send(&self.socket, Share::of(ring).as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
-        self.stage = Stage::Sharing(inbound);
+        let barrier = barrier::is_registered();
+        let share = Share::of(ring, barrier);
+        socket::send(&self.socket, share.as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
+        self.stage = Stage::Sharing(inbound, barrier);
         Ok(())
     }
 
@@ -227,7 +247,7 @@ impl Opening {
         let step = match &mut self.stage {
             Stage::Dialling(dialler) => dialler.handle(message),
             Stage::Accepting(acceptor) => acceptor.handle(message),
-            Stage::Sharing(_) | Stage::Over => Err(AuthError::Over),
+            Stage::Sharing(..) | Stage::Over => Err(AuthError::Over),
         };
         match step {
             Ok(Step::Send(message)) => self.send(&message).map(|()| Some(Progress::Waiting)),
@@ -260,9 +280,17 @@ impl Opening {
         };
         let share = Share::read_from_bytes(&bytes[..len]).map_err(|_| Failure::Corrupt)?;
         let config = share.config(ring.slot_bytes)?;
-        let outbound = Outbound::open(memory, config).map_err(|_| Failure::Corrupt)?;
+        let mut outbound = Outbound::open(memory, config).map_err(|_| Failure::Corrupt)?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Sharing(inbound) => Ok(Some(Progress::Open(Box::new((inbound, outbound))))),
+            Stage::Sharing(mut inbound, ours) => {
+                // Both sides come to the same: a side that makes no fence for a message has a sleeper that does.
+                let barrier = ours && share.flags.get() & Share::BARRIER != 0;
+                if barrier {
+                    inbound.use_barrier();
+                    outbound.use_barrier();
+                }
+                Ok(Some(Progress::Open(Box::new(Rings { inbound, outbound, barrier }))))
+            }
             _ => Err(Failure::Corrupt),
         }
     }

@@ -12,6 +12,7 @@ use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::PushError;
 use rerail_core::wire::HEADER_BYTES_MAX;
 
+use super::connect::Rings;
 use super::segment::{Inbound, Outbound, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, Sink};
@@ -46,6 +47,8 @@ pub struct Link {
     pub socket: OwnedFd,
     inbound: Inbound,
     outbound: Outbound,
+    /// A sleeper makes the barrier of the system.
+    pub barrier: bool,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
@@ -57,14 +60,8 @@ pub struct Link {
 
 impl Link {
     /// With room for `posts_max` posts that wait for the ring: a full ring costs no allocation.
-    pub fn new(
-        peer: PeerId,
-        token: u64,
-        socket: OwnedFd,
-        inbound: Inbound,
-        outbound: Outbound,
-        posts_max: u16,
-    ) -> Self {
+    pub fn new(peer: PeerId, token: u64, socket: OwnedFd, rings: Rings, posts_max: u16) -> Self {
+        let Rings { inbound, outbound, barrier } = rings;
         let posts_max = usize::from(posts_max);
         Link {
             peer,
@@ -72,6 +69,7 @@ impl Link {
             socket,
             inbound,
             outbound,
+            barrier,
             queue: VecDeque::with_capacity(posts_max),
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
@@ -176,6 +174,10 @@ impl Link {
                 }
                 break;
             };
+            if front.short().is_some() {
+                // Nothing on this side has asked for short messages.
+                return Err(RailFault::Corrupt);
+            }
             let payload_bytes = front.payload_bytes();
             counters.packets_received += 1;
             counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
@@ -213,8 +215,8 @@ impl Link {
         Ok(taken as usize)
     }
 
-    /// Takes doorbells (L-13), and notices the other side's end (L-14); `slots` is how many messages may be left then.
-    pub fn look(&mut self, slots: u32, counters: &mut RailCounters) -> Result<(), RailFault> {
+    /// Takes doorbells (L-13), and notices the other side's end (L-14); `cells` is how many messages may be left then.
+    pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<(), RailFault> {
         for _ in 0..BELLS_MAX {
             if self.gone.is_some() {
                 break;
@@ -224,7 +226,7 @@ impl Link {
             match socket::receive(&self.socket, &mut byte, false) {
                 Received::Datagram(1, None) if byte == [BELL] => {}
                 Received::Nothing => break,
-                Received::End => self.gone = Some(slots),
+                Received::End => self.gone = Some(cells),
                 Received::Datagram(..) | Received::Excess => return Err(RailFault::Corrupt),
             }
         }
@@ -232,8 +234,8 @@ impl Link {
     }
 
     /// The other side is known to be gone: what is in the ring now is all that comes.
-    pub fn end(&mut self, slots: u32) {
-        self.gone.get_or_insert(slots);
+    pub fn end(&mut self, cells: u32) {
+        self.gone.get_or_insert(cells);
     }
 
     /// Frees up to `burst` messages unseen.
@@ -261,24 +263,32 @@ impl Link {
         self.gone.is_some()
     }
 
-    /// Prepares for sleeping; `false`: there is work.
-    pub fn arm(&mut self, counters: &mut RailCounters) -> bool {
-        let sleep = self.fault.is_none()
-            && self.gone.is_none()
-            && self.inbound.arm()
-            && (self.queue.is_empty() || self.outbound.arm());
-        // A look at an empty ring may have given slots back.
-        counters.system_calls += self.answer();
-        sleep
+    /// Begins to prepare for sleeping: a fence is due, then [`is_idle`](Self::is_idle).
+    pub fn raise(&mut self) {
+        self.inbound.raise();
+        if !self.queue.is_empty() {
+            self.outbound.raise();
+        }
     }
 
-    /// Ends what `arm` began.
+    /// Whether there is nothing to do until a doorbell comes.
+    pub fn is_idle(&mut self, counters: &mut RailCounters) -> bool {
+        let idle = self.fault.is_none()
+            && self.gone.is_none()
+            && self.inbound.is_empty()
+            && (self.queue.is_empty() || self.outbound.is_full());
+        // A look at an empty ring may have given cells back.
+        counters.system_calls += self.answer();
+        idle
+    }
+
+    /// Ends what `raise` began.
     pub fn disarm(&mut self) {
         self.inbound.disarm();
         self.outbound.disarm();
     }
 
-    /// Wakes the other side where it waits for slots that were freed; returns the system calls.
+    /// Wakes the other side where it waits for what was freed; returns the system calls.
     fn answer(&mut self) -> u64 {
         let rings = self.inbound.must_ring();
         if rings {

@@ -12,6 +12,7 @@
 //! `segment` and `socket` wrap the system; `connect` is a connection on its way, `link` a connected peer; `setup` leads
 //! from one to the other; this file is the [`Rail`].
 
+mod barrier;
 mod connect;
 mod link;
 mod options;
@@ -24,6 +25,7 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{Ordering, fence};
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
@@ -97,6 +99,8 @@ impl ShmRail {
             Some(id) => id.clone(),
             None => setup::host_id().map_err(failed("identify the host"))?,
         };
+        // It may take some milliseconds, better now than in a round.
+        barrier::is_registered();
         let suffix = random().map_err(failed("draw a random number"))?;
         let socket_name = setup::socket_name(job, me, options.index, u128::from_ne_bytes(suffix));
         let listener = socket::listen(&socket_name).map_err(failed("listen on a local socket"))?;
@@ -201,7 +205,7 @@ impl ShmRail {
                 token => {
                     let links = self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link));
                     if let Some(link) = links.into_iter().find(|link| link.token == token)
-                        && let Err(fault) = link.look(self.options.slots, &mut self.counters)
+                        && let Err(fault) = link.look(self.options.cells, &mut self.counters)
                     {
                         link.fault = Some(fault);
                     }
@@ -272,9 +276,30 @@ impl ShmRail {
         count
     }
 
+    /// Lets all peers know that this process sleeps, by one fence for all rings; `false`: there is work.
+    fn sleep(&mut self) -> bool {
+        let Self { links, closing, counters, .. } = self;
+        let mut barrier = false;
+        for link in links.iter_mut().chain(closing.iter_mut().map(|(link, _)| link)) {
+            link.raise();
+            barrier |= link.barrier;
+        }
+        // The barrier is a fence of this thread too, for the links whose other side makes its own (L-13).
+        counters.system_calls += u64::from(barrier);
+        let seen = if barrier { barrier::heavy_fence() } else { full_fence() };
+        let mut all = links.iter_mut().chain(closing.iter_mut().map(|(link, _)| link));
+        seen && all.all(|link| link.is_idle(counters))
+    }
+
     fn disarm_all(&mut self) {
         self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link)).for_each(Link::disarm);
     }
+}
+
+/// What both sides of a ring make where one of them has no barrier.
+fn full_fence() -> bool {
+    fence(Ordering::SeqCst);
+    true
 }
 
 impl Rail for ShmRail {
@@ -415,10 +440,7 @@ impl Rail for ShmRail {
     fn arm(&mut self) -> bool {
         // Whatever wakes us, the sockets are worth a look then.
         self.look = true;
-        let idle = self.done.is_empty() && self.failed.is_empty();
-        let Self { links, closing, counters, .. } = self;
-        let mut all = links.iter_mut().chain(closing.iter_mut().map(|(link, _)| link));
-        if idle && all.all(|link| link.arm(counters)) {
+        if self.done.is_empty() && self.failed.is_empty() && self.sleep() {
             return true;
         }
         self.disarm_all();

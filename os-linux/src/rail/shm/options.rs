@@ -8,7 +8,7 @@ use rerail_core::wire::HEADER_BYTES_MAX;
 use rustix::io::Errno;
 
 /// Sizes and limits of a [`ShmRail`](super::ShmRail). A connected peer costs one ring of about
-/// `slots * (segment_bytes + 336)` bytes in each direction; an idle one none.
+/// `cells * 192 + slots * (segment_bytes + 320)` bytes in each direction; an idle one none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShmOptions {
     /// Which of this process's shared-memory rails this is: 0 for the first. Rails of equal index connect.
@@ -18,7 +18,9 @@ pub struct ShmOptions {
     /// Name of the host, in order to treat parts of one machine as hosts of their own; `None`: the kernel's boot id and
     /// network namespace. Printable ASCII without spaces, `;`, `,`, `=` and `/`, at most 80 bytes.
     pub host_id: Option<String>,
-    /// Messages in a ring: 2 to 65,536, and no more than make a ring of 1 GiB.
+    /// Messages in a ring: a power of two from 2 to 65,536.
+    pub cells: u32,
+    /// Messages of more than 168 bytes in a ring: 2 to 65,536, and no more than make a ring of 1 GiB.
     pub slots: u32,
     /// Largest payload of one packet in bytes: a multiple of 16, at most 4 MiB, the same in all processes of a host.
     pub segment_bytes: u32,
@@ -45,6 +47,7 @@ impl ShmOptions {
             index: 0,
             peers_max,
             host_id: None,
+            cells: 256,
             slots: 64,
             segment_bytes: 8 * 1024,
             eager_bytes_max: 8 * 1024,
@@ -59,7 +62,8 @@ impl ShmOptions {
 
     /// The rings that peers are offered.
     pub(super) fn ring(&self) -> RingConfig {
-        RingConfig { slots: self.slots, slot_bytes: self.segment_bytes.saturating_add(HEADER_BYTES_MAX as u32) }
+        let slot_bytes = self.segment_bytes.saturating_add(HEADER_BYTES_MAX as u32);
+        RingConfig { cells: self.cells, slots: self.slots, slot_bytes }
     }
 
     pub(super) fn check(&self) -> Result<(), ShmError> {
@@ -127,7 +131,10 @@ impl fmt::Display for ShmError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ShmError::Ring(RingConfigError { field, value, min, max }) => {
-                write!(f, "ring: {field} is {value}, not in {min} to {max} or no multiple of 16")
+                write!(
+                    f,
+                    "ring: {field} is {value}, not in {min} to {max}, no power of two (cells) or no multiple of 16"
+                )
             }
             ShmError::Option { name, value } => write!(f, "option {name} can't be {value}"),
             ShmError::HostId(id) => write!(f, "{id:?} can't be a host id"),

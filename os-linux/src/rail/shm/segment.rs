@@ -14,10 +14,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use rerail_core::shm::{AttachError, Consumer, Front, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes};
+use rerail_core::wire::Short;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{self, MapFlags, ProtFlags};
 
+use super::barrier;
 use crate::rail::Piece;
 
 /// What memory must be sealed against before it is mapped (L-10).
@@ -109,19 +111,51 @@ impl Inbound {
         Ok((Inbound { ring, segment }, memory))
     }
 
+    /// Both sides use the barrier of the system instead of a fence for each message (L-13).
+    pub fn use_barrier(&mut self) {
+        self.ring.use_heavy_fence(barrier::heavy_fence);
+    }
+
+    /// See [`Consumer::has_news`].
+    #[inline]
+    #[allow(dead_code)]
+    pub fn has_news(&self) -> bool {
+        self.ring.has_news()
+    }
+
+    /// See [`Consumer::front_short`].
+    #[inline]
+    #[allow(dead_code)]
+    pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
+        self.ring.front_short()
+    }
+
+    /// See [`Consumer::release_short`].
+    #[inline]
+    #[allow(dead_code)]
+    pub fn release_short(&mut self) {
+        self.ring.release_short();
+    }
+
     /// The oldest message.
     pub fn front(&mut self) -> Result<Option<Front<'_, Mapped>>, RingError> {
         self.ring.front()
     }
 
     /// See [`Consumer::must_ring`].
+    #[inline]
     pub fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
     }
 
-    /// See [`Consumer::arm`].
-    pub fn arm(&mut self) -> bool {
-        self.ring.arm()
+    /// See [`Consumer::raise`].
+    pub fn raise(&mut self) {
+        self.ring.raise();
+    }
+
+    /// See [`Consumer::is_empty`].
+    pub fn is_empty(&mut self) -> bool {
+        self.ring.is_empty()
     }
 
     /// See [`Consumer::disarm`].
@@ -200,6 +234,29 @@ impl Outbound {
         Ok(Outbound { ring, _segment: segment })
     }
 
+    /// Both sides use the barrier of the system instead of a fence for each message (L-13).
+    pub fn use_barrier(&mut self) {
+        self.ring.use_heavy_fence(barrier::heavy_fence);
+    }
+
+    /// See [`Producer::short_room`].
+    #[inline]
+    #[allow(dead_code)]
+    pub fn short_room(&mut self) -> Result<u32, RingError> {
+        self.ring.short_room()
+    }
+
+    /// Appends a short message; `true`: the peer must be woken.
+    ///
+    /// # Safety
+    /// `from` can be read for `short.len` bytes.
+    #[inline]
+    #[allow(dead_code)]
+    pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.ring.push_short(short, from) }
+    }
+
     /// Appends a packet.
     pub fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
         // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`).
@@ -207,13 +264,19 @@ impl Outbound {
     }
 
     /// See [`Producer::must_ring`].
+    #[inline]
     pub fn must_ring(&mut self) -> bool {
         self.ring.must_ring()
     }
 
-    /// See [`Producer::arm`].
-    pub fn arm(&mut self) -> bool {
-        self.ring.arm()
+    /// See [`Producer::raise`].
+    pub fn raise(&mut self) {
+        self.ring.raise();
+    }
+
+    /// See [`Producer::is_full`].
+    pub fn is_full(&mut self) -> bool {
+        self.ring.is_full()
     }
 
     /// See [`Producer::disarm`].

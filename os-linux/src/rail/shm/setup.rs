@@ -257,12 +257,11 @@ impl ShmRail {
             }
             Progress::Open(rings) => {
                 let Some(peer) = opening.peer else { return 0 };
-                let (inbound, outbound) = *rings;
                 if let Some(known) = self.peers.get_mut(&peer) {
                     known.dial = None;
                 }
                 tracing::debug!(rail = %self.name, peer = peer.0, dialled = opening.dialled, "subchannel up");
-                self.insert_link(Link::new(peer, token, opening.socket, inbound, outbound, self.options.posts_max));
+                self.insert_link(Link::new(peer, token, opening.socket, *rings, self.options.posts_max));
                 sink.up(peer);
             }
             Progress::Failed(failure) => self.fail(token, opening, failure),
@@ -311,10 +310,10 @@ impl ShmRail {
 
     /// Takes what a peer whose end is gone has left, then ends the link (L-14).
     fn finish(&mut self, index: usize, sink: &mut dyn Sink) {
-        let slots = self.options.slots;
+        let cells = self.options.cells;
         let link = &mut self.links[index];
-        link.end(slots);
-        let drained = link.receive(slots + 1, sink, &mut self.pieces, &mut self.counters);
+        link.end(cells);
+        let drained = link.receive(cells + 1, sink, &mut self.pieces, &mut self.counters);
         let fault = drained.err().unwrap_or(RailFault::Closed);
         self.down(index, fault, sink);
     }

@@ -22,7 +22,7 @@ fn key() -> JobKey {
 }
 
 fn options() -> ShmOptions {
-    ShmOptions { slots: 4, segment_bytes: 1024, eager_bytes_max: 1024, posts_max: 1000, ..ShmOptions::new(8) }
+    ShmOptions { cells: 4, slots: 4, segment_bytes: 1024, eager_bytes_max: 1024, posts_max: 1000, ..ShmOptions::new(8) }
 }
 
 /// A sink that keeps what it is told.

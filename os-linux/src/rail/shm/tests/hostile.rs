@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rerail_core::wire::handshake::Transport;
 use rustix::fs::{self, MemfdFlags, SealFlags};
@@ -68,7 +68,7 @@ fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
     let (socket, _, memory) = prove(node, rank);
     let ring = options().ring();
     let (inbound, offered) = Inbound::create(ring).unwrap();
-    socket::send(&socket, Share::of(ring).as_bytes(), Some(offered.as_fd())).unwrap();
+    socket::send(&socket, Share::of(ring, false).as_bytes(), Some(offered.as_fd())).unwrap();
     settle(&mut [node]);
     assert_eq!(node.sink.up.last(), Some(&PeerId(rank)));
     (socket, inbound, Outbound::open(memory, ring).unwrap())
@@ -86,9 +86,9 @@ fn send_many(socket: &OwnedFd, bytes: &[u8], descriptors: &[std::os::fd::Borrowe
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let memory = blank(bytes);
     let (_, honest) = Inbound::create(options().ring()).unwrap();
-    let mut constants = [0; 16];
-    assert_eq!(rustix::io::pread(&honest, &mut constants, 384), Ok(16));
-    assert_eq!(rustix::io::pwrite(&memory, &constants, 384), Ok(16));
+    let mut constants = [0; 20];
+    assert_eq!(rustix::io::pread(&honest, &mut constants, 384), Ok(20));
+    assert_eq!(rustix::io::pwrite(&memory, &constants, 384), Ok(20));
     fs::fcntl_add_seals(&memory, seals).unwrap();
     memory
 }
@@ -217,8 +217,8 @@ fn what_is_no_ring_is_not_mapped() {
     let ring = options().ring();
     let bytes = rerail_core::shm::ring_bytes(ring).unwrap() as u64;
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    let honest = Share::of(ring);
-    let with = |slots, slot_bytes| Share::of(RingConfig { slots, slot_bytes });
+    let honest = Share::of(ring, false);
+    let with = |slots, slot_bytes| Share::of(RingConfig { slots, slot_bytes, ..ring }, false);
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
@@ -247,6 +247,9 @@ fn what_is_no_ring_is_not_mapped() {
         ("another ring", honest, Some(stamped(RingConfig { slots: 3, ..ring }))),
         ("sizes that overflow", with(u32::MAX, u32::MAX), Some(memory(bytes, all))),
         ("more than is ever mapped", with(65536, 1 << 20), Some(memory(bytes, all))),
+        ("other cells", honest, Some(stamped(RingConfig { cells: 2, ..ring }))),
+        ("no cells", Share::of(RingConfig { cells: 0, ..ring }, false), Some(memory(bytes, all))),
+        ("cells that are no power of two", Share::of(RingConfig { cells: 3, ..ring }, false), Some(memory(bytes, all))),
         ("no slots", with(0, ring.slot_bytes), Some(memory(512, all))),
     ];
     let mut a = Node::new(0);
@@ -266,14 +269,14 @@ fn what_is_no_ring_is_not_mapped() {
     let eight: Vec<OwnedFd> = (0..8).map(|_| good()).collect();
     send_many(&socket, honest.as_bytes(), &eight.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>());
     assert!(answer(&mut a, &socket, false).is_none(), "eight descriptors");
-    for len in [1, 15, 17, 60_000] {
+    for len in [1, 16, 23, 25, 60_000] {
         let (socket, ..) = prove(&mut a, 1);
         let mut long = honest.as_bytes().to_vec();
         long.resize(len, 0);
         socket::send(&socket, &long, Some(stamped(ring).as_fd())).unwrap();
         assert!(answer(&mut a, &socket, false).is_none(), "{len} bytes");
     }
-    assert_eq!(a.rail.counters().corrupt, 15 + 6);
+    assert_eq!(a.rail.counters().corrupt, 18 + 7);
     // And the right one still gets in, which is why the others above were wrong for one reason each.
     let (socket, ..) = prove(&mut a, 2);
     socket::send(&socket, honest.as_bytes(), Some(good().as_fd())).unwrap();
@@ -303,6 +306,15 @@ fn word(base: std::ptr::NonNull<u8>, at: usize) -> &'static AtomicU32 {
     unsafe { &*base.as_ptr().add(at).cast() }
 }
 
+/// Publishes a packet as message `position` of a mapped ring of four cells, with a header of so many bytes.
+fn publish(base: std::ptr::NonNull<u8>, position: u32, header_bytes: u16) {
+    let at = 512 + 192 * (position as usize % 4);
+    // SAFETY: as in `word`, on multiples of 8.
+    let first: &AtomicU64 = unsafe { &*base.as_ptr().add(at).cast() };
+    let packet = 2;
+    first.store(u64::from(position + 1) | u64::from(header_bytes) << 32 | packet << 48, Ordering::Release);
+}
+
 /// L-11, L-12
 #[test]
 fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
@@ -310,14 +322,13 @@ fn lengths_and_indices_that_no_honest_peer_writes_end_the_subchannel() {
     let mut a = Node::new(0);
     let (_socket, _inbound, outbound) = join(&mut a, 1);
     let (base, _) = outbound.raw();
-    word(base, 512 + 4).store(300, Ordering::Relaxed);
-    word(base, 512).store(1, Ordering::Release);
+    publish(base, 0, 300);
     settle(&mut [&mut a]);
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Corrupt)]);
     let (_socket, _inbound, outbound) = join(&mut a, 2);
     let (base, _) = outbound.raw();
     word(base, 512 + 8).store(u32::MAX, Ordering::Relaxed);
-    word(base, 512).store(1, Ordering::Release);
+    publish(base, 0, 0);
     settle(&mut [&mut a]);
     assert_eq!(a.sink.down[1..], [(PeerId(2), RailFault::Corrupt)]);
     let (_socket, inbound, _outbound) = join(&mut a, 3);
@@ -343,7 +354,7 @@ fn scribble(rings: Vec<(std::ptr::NonNull<u8>, usize)>, seed: u64) -> (Arc<Atomi
                 let at = if state & 1 == 0 {
                     (state >> 33) as usize % (len / 4) * 4
                 } else {
-                    512 + 1344 * ((state >> 33) as usize % 4)
+                    512 + 192 * ((state >> 33) as usize % 4)
                 };
                 let value = if state & 2 == 0 { (state >> 20) as u32 } else { (state >> 40) as u32 % 64 };
                 word(std::ptr::NonNull::new(base as *mut u8).unwrap(), at).store(value, Ordering::Relaxed);
@@ -394,7 +405,7 @@ fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
     for _ in 0..100 {
         // Whatever is read, the next four messages are there already.
         for position in a.sink.taken.len()..a.sink.taken.len() + 4 {
-            word(base, 512 + 1344 * (position % 4)).store(position as u32 + 1, Ordering::Release);
+            publish(base, position as u32, 0);
         }
         socket.take();
         a.poll();

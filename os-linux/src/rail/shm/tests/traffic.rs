@@ -19,7 +19,7 @@ fn packets_of_all_sizes_arrive_whole_and_in_order_both_ways() {
         assert_eq!(b.taken_from(0), expected);
         let expected: Vec<_> = sizes.iter().rev().enumerate().map(|(n, &size)| packet(n as u32, size)).collect();
         assert_eq!(a.taken_from(1), expected);
-        // 46 packets through 4 slots: each completion once, in order.
+        // 46 packets through 4 cells: each completion once, in order.
         let ids: Vec<u32> = a.sink.completed.iter().map(|id| id.0.index).collect();
         assert_eq!(ids, (1..=46).collect::<Vec<_>>());
         assert_eq!(a.rail.counters().packets_sent, 46);
@@ -38,7 +38,7 @@ fn a_peer_that_does_not_poll_holds_posts_back_and_completions_with_them() {
     for _ in 0..300 {
         a.poll();
     }
-    assert_eq!(a.sink.completed.len(), 4, "as many as there are slots");
+    assert_eq!(a.sink.completed.len(), 4, "as many as there are cells");
     settle(&mut [&mut a, &mut b]);
     assert_eq!((a.sink.completed.len(), b.sink.taken.len()), (20, 20));
 }
@@ -115,7 +115,7 @@ fn four_processes_all_to_all() {
 
 #[test]
 fn one_busy_peer_does_not_keep_another_waiting() {
-    let options = ShmOptions { slots: 64, burst: 2, ..options() };
+    let options = ShmOptions { cells: 64, slots: 64, burst: 2, ..options() };
     let [mut a, mut b, mut c] = [0, 1, 2].map(|rank| Node::with(rank, options.clone(), key()));
     introduce(&mut [&mut a, &mut b, &mut c]);
     b.connect(0);
@@ -297,8 +297,8 @@ fn processes_whose_slots_differ_in_size_do_not_connect_and_both_hear_why() {
     let why = RailFault::Device { code: Errno::MSGSIZE.raw_os_error() };
     assert_eq!((&a.sink.down[..], &b.sink.down[..]), (&[(PeerId(1), why)][..], &[(PeerId(0), why)][..]));
     assert_eq!((a.rail.counters().corrupt, b.rail.counters().corrupt), (0, 0));
-    // How many slots there are is each one's own affair.
-    let mut c = Node::with(2, ShmOptions { slots: 16, ..options() }, key());
+    // How many cells and slots there are is each one's own affair.
+    let mut c = Node::with(2, ShmOptions { cells: 8, slots: 16, ..options() }, key());
     introduce(&mut [&mut a, &mut c]);
     c.connect(0);
     settle(&mut [&mut a, &mut c]);
@@ -329,6 +329,7 @@ fn addresses() {
 fn options_out_of_range_are_refused() {
     let refused = |options: ShmOptions| ShmRail::open(options, key(), JOB, PeerId(0)).unwrap_err();
     assert!(matches!(refused(ShmOptions { slots: 1, ..options() }), ShmError::Ring(error) if error.field == "slots"));
+    assert!(matches!(refused(ShmOptions { cells: 3, ..options() }), ShmError::Ring(error) if error.field == "cells"));
     let eager = ShmOptions { eager_bytes_max: 1025, ..options() };
     assert_eq!(refused(eager), ShmError::Option { name: "eager_bytes_max", value: 1025 });
     assert!(matches!(refused(ShmOptions { segment_bytes: 8 << 20, ..options() }), ShmError::Option { .. }));
@@ -394,7 +395,7 @@ fn descriptors_do_not_survive_an_exec() {
 #[test]
 fn memory_per_peer_is_what_the_options_say() {
     let (a, _b) = connected([0, 1]);
-    assert_eq!(a.rail.ring_bytes(), 512 + 4 * 1344);
+    assert_eq!(a.rail.ring_bytes(), 512 + 4 * 192 + 4 * 1344);
     // The pages are there from the start: a system without memory says so then, and not by a signal later.
     let (_ring, memory) = segment::Inbound::create(ShmOptions::new(1).ring()).unwrap();
     let stat = rustix::fs::fstat(&memory).unwrap();

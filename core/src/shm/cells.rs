@@ -1,0 +1,135 @@
+//! The memory under a ring as its two ends see it, and what can be wrong with it.
+#![allow(unsafe_code)]
+
+use core::fmt;
+use core::sync::atomic::Ordering;
+
+use super::layout::RingConfig;
+
+/// A word in shared memory.
+pub trait Word<V> {
+    /// Atomic load.
+    fn load(&self, order: Ordering) -> V;
+    /// Atomic store.
+    fn store(&self, value: V, order: Ordering);
+    /// Atomic exchange.
+    fn swap(&self, value: V, order: Ordering) -> V;
+}
+
+/// The memory of a ring: words that both sides see, and the bytes of cells and annex slots.
+///
+/// Handles of cells and places are good for the ring that gave them; nothing outside this module gets any.
+pub trait Cells {
+    /// A word of 32 bits.
+    type Flag: Word<u32>;
+    /// A word of 64 bits.
+    type Wide: Word<u64>;
+    /// One cell.
+    type Cell: Copy + fmt::Debug;
+    /// Where the bytes of a message start: in a cell or in an annex slot.
+    type Place: Copy + fmt::Debug;
+
+    /// How the ring is cut: this side's own knowledge, not shared.
+    fn config(&self) -> RingConfig;
+    /// Messages and annex slots freed by the consumer, in the low and the high half.
+    fn head(&self) -> &Self::Wide;
+    /// Not 0: the consumer sleeps and wants a doorbell.
+    fn sleeping(&self) -> &Self::Flag;
+    /// Not 0: the producer waits for room and wants a doorbell.
+    fn starved(&self) -> &Self::Flag;
+    /// Cell `index`, which is below `config().cells`.
+    fn cell(&self, index: u32) -> Self::Cell;
+    /// The cell behind `cell`, which is not the last.
+    fn next(&self, cell: Self::Cell) -> Self::Cell;
+    /// Word `index` of a cell, 0 to 3.
+    fn word(&self, cell: Self::Cell, index: u32) -> &Self::Wide;
+    /// The bytes of a cell from byte `at` on, a multiple of 8 from 16 on and below `CELL_BYTES`.
+    fn inline(&self, cell: Self::Cell, at: u32) -> Self::Place;
+    /// The bytes of annex slot `slot`, which is below `config().slots`.
+    fn annex(&self, slot: u32) -> Self::Place;
+
+    /// What the side that wakes passes between writing its word and looking at the other side's flag, once for each
+    /// message: together with a heavy fence of the sleeper, both are as good as sequentially consistent fences.
+    fn light_fence(&self);
+    /// What the side that goes to sleep passes between setting its flag and looking at the other side's word; `false`:
+    /// it could not be had, so the other side may miss the flag.
+    fn heavy_fence(&self) -> bool;
+
+    /// Copies `len` bytes from `from` to byte `at` of `place`.
+    ///
+    /// # Safety
+    /// `from` can be read for `len` bytes; `place` has `at + len` bytes before the end of its cell or slot.
+    unsafe fn copy_in(&self, place: Self::Place, at: u32, from: *const u8, len: usize);
+    /// Copies `len` bytes from byte `at` of `place` to `to`.
+    ///
+    /// # Safety
+    /// `to` can be written for `len` bytes; `place` has `at + len` bytes before the end of its cell or slot.
+    unsafe fn copy_out(&self, place: Self::Place, at: u32, to: *mut u8, len: usize);
+    /// The bytes of `place`, to be read before the message is released.
+    fn bytes(&self, place: Self::Place) -> *const u8;
+}
+
+/// What stands in shared memory is nothing that an honest peer writes. The ring is dead from here on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingError {
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: u32,
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in shared memory is {}, which no honest peer writes", self.field, self.value)
+    }
+}
+
+impl core::error::Error for RingError {}
+
+/// Why a message was not pushed. Nothing of it is visible to the consumer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushError {
+    /// All cells are taken, or it needs an annex slot and all of these are.
+    Full,
+    /// It does not fit into a slot.
+    TooLong {
+        /// Bytes of header and payload, as far as they were counted.
+        bytes: u64,
+        /// Bytes of a slot.
+        max: u32,
+    },
+    /// The peer corrupted the ring.
+    Corrupt(RingError),
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PushError::Full => f.write_str("the ring is full: try again when the peer has taken a message"),
+            PushError::TooLong { bytes, max } => write!(f, "{bytes} bytes do not fit into a slot of {max}"),
+            PushError::Corrupt(error) => write!(f, "the ring is dead: {error}"),
+        }
+    }
+}
+
+impl core::error::Error for PushError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            PushError::Corrupt(error) => Some(error),
+            PushError::Full | PushError::TooLong { .. } => None,
+        }
+    }
+}
+
+/// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load says so, for the word's
+/// line is then shared by both sides' caches while nobody sleeps.
+#[inline(always)]
+pub(super) fn wake(flag: &impl Word<u32>) -> bool {
+    flag.load(Ordering::Relaxed) != 0 && cleared(flag)
+}
+
+#[cold]
+#[inline(never)]
+fn cleared(flag: &impl Word<u32>) -> bool {
+    flag.swap(0, Ordering::Relaxed) != 0
+}

@@ -1,0 +1,331 @@
+//! The side that reads. Orders and bounds: see the module's top.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::cells::{Cells, RingError, Word, wake};
+use super::layout::{First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_INLINE_BYTES, packet_at, short_at};
+use crate::wire::{HEADER_BYTES_MAX, Short};
+
+/// The side that reads.
+#[derive(Debug)]
+pub struct Consumer<C: Cells> {
+    cells: C,
+    config: RingConfig,
+    /// [`RingConfig::publish_period`], less 1.
+    publish_mask: u32,
+    /// Where the next message comes.
+    cell: C::Cell,
+    /// The turn number that it will have: messages released, and 1, modulo 2^32.
+    due: u32,
+    /// The annex slot that is used next.
+    slot: u32,
+    /// Annex slots released, modulo 2^32.
+    annex_head: u32,
+    /// The heads as last published.
+    published: (u32, u32),
+    /// The message that was looked at last lies in the annex.
+    in_annex: bool,
+    /// Heads were published since the last [`must_ring`](Self::must_ring).
+    freed: bool,
+    dead: Option<RingError>,
+    /// The front's header, copied before anything in it is looked at.
+    header: [u8; HEADER_BYTES_MAX],
+}
+
+impl<C: Cells> Consumer<C> {
+    /// The consumer of a fresh ring.
+    pub(super) fn over(cells: C) -> Self {
+        let config = cells.config();
+        Consumer {
+            cell: cells.cell(0),
+            cells,
+            config,
+            publish_mask: config.publish_period() - 1,
+            due: 1,
+            slot: 0,
+            annex_head: 0,
+            published: (0, 0),
+            in_annex: false,
+            freed: false,
+            dead: None,
+            header: [0; HEADER_BYTES_MAX],
+        }
+    }
+
+    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
+    /// slots, in order to test where positions wrap.
+    #[cfg(all(any(test, feature = "harness"), not(loom)))]
+    pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
+        debug_assert!(position.is_multiple_of(self.config.cells));
+        self.due = position.wrapping_add(1);
+        self.annex_head = annex;
+        self.publish();
+        self.freed = false;
+    }
+
+    /// The memory.
+    pub(super) fn cells_mut(&mut self) -> &mut C {
+        &mut self.cells
+    }
+
+    /// Whether a message is there, or the ring is dead by what stood where one is due. A load and a comparison; of a turn
+    /// number that no honest peer writes only [`front`](Self::front) finds out.
+    #[inline(always)]
+    pub fn has_news(&self) -> bool {
+        self.cells.word(self.cell, 0).load(Relaxed) as u32 == self.due
+    }
+
+    /// The oldest message, if it is a short one: its header, and where its payload is until it is released. `None`:
+    /// there is none, it is no short one, or something is wrong, and [`front`](Self::front) says what.
+    ///
+    /// The peer may change the payload while it is copied: what arrives is bytes, no more.
+    #[inline]
+    pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
+        let first = self.cells.word(self.cell, 0).load(Acquire);
+        if first as u32 != self.due || self.dead.is_some() {
+            return None;
+        }
+        let (short, place) = self.short_of(First::of(first)).ok()?;
+        Some((short, self.cells.bytes(place)))
+    }
+
+    /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the producer,
+    /// now or, as freed cells are published by the dozen, soon. Then, at the latest before sleeping, ask
+    /// [`must_ring`](Self::must_ring).
+    #[inline]
+    pub fn release_short(&mut self) {
+        self.release();
+    }
+
+    /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is loaded once,
+    /// and its value checked before it is used (L-12); from there on only the private copies count.
+    #[inline(always)]
+    fn short_of(&mut self, first: First) -> Result<(Short, C::Place), RingError> {
+        let First { len, kind, flags, .. } = first;
+        if kind != SHORT {
+            return Err(RingError { field: "kind", value: kind.into() });
+        }
+        if flags & !Short::FLAGS != 0 {
+            return Err(RingError { field: "flags", value: flags.into() });
+        }
+        let cell = self.cell;
+        let limits = self.cells.word(cell, 1).load(Relaxed);
+        let tag = self.cells.word(cell, 2).load(Relaxed);
+        let has_immediate = flags & Short::IMMEDIATE != 0;
+        let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
+        if tag != 0 && flags & Short::TAGGED == 0 {
+            return Err(RingError { field: "tag", value: tag as u32 });
+        }
+        let at = short_at(flags);
+        let place = if u32::from(len) <= SHORT_INLINE_BYTES + 24 - at {
+            self.in_annex = false;
+            self.cells.inline(cell, at)
+        } else {
+            if len > self.config.short_bytes_max() {
+                return Err(RingError { field: "short_bytes", value: len.into() });
+            }
+            self.in_annex = true;
+            self.cells.annex(self.slot)
+        };
+        let (psn, message_limit, block_limit) = (limits as u32, (limits >> 32) as u16, (limits >> 48) as u16);
+        Ok((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, place))
+    }
+
+    /// The oldest message, if there is one. Looks at one cache line where there is none; then also publishes what was
+    /// freed.
+    pub fn front(&mut self) -> Result<Option<Front<'_, C>>, RingError> {
+        if let Some(error) = self.dead {
+            return Err(error);
+        }
+        let first = First::of(self.cells.word(self.cell, 0).load(Acquire));
+        let turn = first.turn;
+        if turn != self.due {
+            // Nothing yet: then it is what stood there a lap ago, or the 0 of a cell that was never written (L-12).
+            if turn != 0 && turn != self.due.wrapping_sub(self.config.cells) {
+                return Err(self.kill(RingError { field: "turn", value: turn }));
+            }
+            // The producer may be waiting for exactly these cells.
+            self.publish();
+            return Ok(None);
+        }
+        let found = match first.kind {
+            PACKET => self.packet_of(first),
+            _ => self.short_of(first).map(|(short, place)| {
+                let payload_bytes = short.len.into();
+                Found { short: Some(short), header_bytes: 0, payload_bytes, payload: place, at: 0 }
+            }),
+        };
+        match found {
+            Ok(found) => Ok(Some(Front { consumer: self, found })),
+            Err(error) => Err(self.kill(error)),
+        }
+    }
+
+    /// Checks a packet's lengths and copies its header, as [`short_of`](Self::short_of).
+    fn packet_of(&mut self, first: First) -> Result<Found<C::Place>, RingError> {
+        let payload_bytes = self.cells.word(self.cell, 1).load(Relaxed);
+        let header_bytes = u32::from(first.len);
+        if first.flags != 0 {
+            return Err(RingError { field: "flags", value: first.flags.into() });
+        }
+        if header_bytes > HEADER_BYTES_MAX as u32 {
+            return Err(RingError { field: "header_bytes", value: header_bytes });
+        }
+        if payload_bytes > u64::from(self.config.payload_bytes_max(header_bytes)) {
+            let value = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
+            return Err(RingError { field: "payload_bytes", value });
+        }
+        let payload_bytes = payload_bytes as u32;
+        let place = packet_at(header_bytes, payload_bytes);
+        self.in_annex = place.is_err();
+        let (payload, at) = match place {
+            Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
+            Err(at) => (self.cells.annex(self.slot), at),
+        };
+        // SAFETY: `header_bytes` is at most the array's length, and `packet_at` says that it ends inside the cell, or it
+        // is at most a slot's length.
+        unsafe { self.cells.copy_out(payload, 0, self.header.as_mut_ptr(), header_bytes as usize) };
+        Ok(Found { short: None, header_bytes, payload_bytes, payload, at })
+    }
+
+    fn kill(&mut self, error: RingError) -> RingError {
+        *self.dead.insert(error)
+    }
+
+    /// Whether the producer waits for room and must be woken for what was freed since the last call.
+    #[inline]
+    pub fn must_ring(&mut self) -> bool {
+        if !core::mem::take(&mut self.freed) {
+            return false;
+        }
+        self.cells.light_fence();
+        wake(self.cells.starved())
+    }
+
+    /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead), don't
+    /// sleep. May free cells: ask [`must_ring`](Self::must_ring) before sleeping.
+    pub fn arm(&mut self) -> bool {
+        self.raise();
+        let sleep = self.cells.heavy_fence() && self.is_empty();
+        if !sleep {
+            self.disarm();
+        }
+        sleep
+    }
+
+    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says that it
+    /// sleeps. Behind the fence ask [`is_empty`](Self::is_empty).
+    pub fn raise(&mut self) {
+        self.cells.sleeping().swap(1, Relaxed);
+    }
+
+    /// Whether there is no message, and nothing is wrong. May free cells, as [`front`](Self::front).
+    pub fn is_empty(&mut self) -> bool {
+        matches!(self.front(), Ok(None))
+    }
+
+    /// Ends what [`arm`](Self::arm) began.
+    pub fn disarm(&mut self) {
+        self.cells.sleeping().swap(0, Relaxed);
+    }
+
+    #[inline(always)]
+    fn release(&mut self) {
+        let head = self.due;
+        self.due = head.wrapping_add(1);
+        let last = head & (self.config.cells - 1) == 0;
+        self.cell = if last { self.cells.cell(0) } else { self.cells.next(self.cell) };
+        if self.in_annex {
+            self.release_annex();
+        }
+        // Publishing by the dozen spares the producer, where it waits for room, most of the traffic on this line.
+        if head & self.publish_mask == 0 {
+            self.publish();
+        }
+    }
+
+    #[inline(never)]
+    fn release_annex(&mut self) {
+        self.in_annex = false;
+        self.annex_head = self.annex_head.wrapping_add(1);
+        self.slot = if self.slot + 1 == self.config.slots { 0 } else { self.slot + 1 };
+        // By quarters.
+        if u64::from(self.annex_head.wrapping_sub(self.published.1)) * 4 >= u64::from(self.config.slots) {
+            self.publish();
+        }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        let heads = (self.due.wrapping_sub(1), self.annex_head);
+        if heads != self.published {
+            self.published = heads;
+            self.freed = true;
+            self.cells.head().store(u64::from(heads.0) | u64::from(heads.1) << 32, Release);
+        }
+    }
+}
+
+/// What was read of a message: private copies, checked.
+#[derive(Debug)]
+struct Found<P> {
+    short: Option<Short>,
+    header_bytes: u32,
+    payload_bytes: u32,
+    payload: P,
+    /// Where in that place the payload starts.
+    at: u32,
+}
+
+/// The oldest message of a ring. Dropped without [`release`](Self::release) it stays the oldest.
+#[derive(Debug)]
+pub struct Front<'c, C: Cells> {
+    consumer: &'c mut Consumer<C>,
+    found: Found<C::Place>,
+}
+
+impl<C: Cells> Front<'_, C> {
+    /// What stands for a header where it is a short message; `None`: it is a packet.
+    pub fn short(&self) -> Option<&Short> {
+        self.found.short.as_ref()
+    }
+
+    /// A packet's header: a private copy, nothing else changes it. Empty where it is a short message.
+    pub fn header(&self) -> &[u8] {
+        &self.consumer.header[..self.found.header_bytes as usize]
+    }
+
+    /// Bytes of payload.
+    pub fn payload_bytes(&self) -> u32 {
+        self.found.payload_bytes
+    }
+
+    /// Copies payload bytes, from byte `from` on, to `to`; returns how many there were, at most `len`. The peer may
+    /// change the payload while it is copied: what arrives is bytes, no more.
+    ///
+    /// # Safety
+    /// `to` can be written for `len` bytes.
+    pub unsafe fn copy_to(&self, from: u32, to: *mut u8, len: usize) -> usize {
+        let Found { payload_bytes, payload, at, .. } = self.found;
+        let left = payload_bytes.saturating_sub(from);
+        let len = len.min(left as usize);
+        if len > 0 {
+            // SAFETY: the caller vouches for `to`; `from + len <= payload_bytes`, which was checked to end inside the
+            // cell or slot.
+            unsafe { self.consumer.cells.copy_out(payload, at + from, to, len) };
+        }
+        len
+    }
+
+    /// As [`copy_to`](Self::copy_to), into a slice.
+    pub fn read(&self, from: u32, to: &mut [u8]) -> usize {
+        // SAFETY: a slice can be written for its length.
+        unsafe { self.copy_to(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Gives the cell back to the producer. Then ask [`Consumer::must_ring`].
+    pub fn release(self) {
+        self.consumer.release();
+    }
+}

@@ -1,0 +1,287 @@
+//! The side that writes. Orders and bounds: see the module's top.
+#![allow(unsafe_code)]
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
+use super::cells::{Cells, PushError, RingError, Word, wake};
+use super::layout::{First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_INLINE_BYTES, packet_at, short_at};
+use crate::wire::{HEADER_BYTES_MAX, Short};
+
+/// The side that writes.
+#[derive(Debug)]
+pub struct Producer<C: Cells> {
+    cells: C,
+    config: RingConfig,
+    /// Where the next message goes.
+    cell: C::Cell,
+    /// How many messages were written, modulo 2^32.
+    tail: u32,
+    /// Where `tail` may not go: the consumer's head as last seen and checked, and one ring on.
+    end: u32,
+    /// The annex slot that is used next.
+    slot: u32,
+    /// How many annex slots were used, modulo 2^32.
+    annex_tail: u32,
+    /// The consumer's annex head as last seen and checked.
+    annex_seen: u32,
+    /// The last message refused for want of room needed an annex slot.
+    wants_annex: bool,
+    dead: Option<RingError>,
+}
+
+impl<C: Cells> Producer<C> {
+    /// The producer of a fresh ring.
+    pub(super) fn over(cells: C) -> Self {
+        let config = cells.config();
+        Producer {
+            cell: cells.cell(0),
+            cells,
+            config,
+            tail: 0,
+            end: config.cells,
+            slot: 0,
+            annex_tail: 0,
+            annex_seen: 0,
+            wants_annex: false,
+            dead: None,
+        }
+    }
+
+    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
+    /// slots, in order to test where positions wrap.
+    #[cfg(all(any(test, feature = "harness"), not(loom)))]
+    pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
+        debug_assert!(position.is_multiple_of(self.config.cells));
+        self.tail = position;
+        self.end = position.wrapping_add(self.config.cells);
+        (self.annex_tail, self.annex_seen) = (annex, annex);
+    }
+
+    /// The memory.
+    pub(super) fn cells_mut(&mut self) -> &mut C {
+        &mut self.cells
+    }
+
+    /// How many messages fit now, whatever their size. Looks at the consumer's indices only where its own knowledge says
+    /// zero.
+    pub fn room(&mut self) -> Result<u32, RingError> {
+        if self.cells_known().min(self.annex_known()) == 0 {
+            self.look()?;
+        }
+        Ok(self.cells_known().min(self.annex_known()))
+    }
+
+    /// How many messages fit now that need no annex slot: short ones of up to [`SHORT_INLINE_BYTES`], less 8 where they
+    /// have immediate data. Looks at the consumer's indices only where its own knowledge says zero.
+    #[inline]
+    pub fn short_room(&mut self) -> Result<u32, RingError> {
+        if self.cells_known() == 0 {
+            self.look()?;
+        }
+        Ok(self.cells_known())
+    }
+
+    #[inline(always)]
+    fn cells_known(&self) -> u32 {
+        // `end` is within the ring's length ahead of the tail: checked at every look, and a push takes one only where
+        // room is.
+        self.end.wrapping_sub(self.tail)
+    }
+
+    #[inline(always)]
+    fn annex_known(&self) -> u32 {
+        // As above.
+        self.config.slots - self.annex_tail.wrapping_sub(self.annex_seen)
+    }
+
+    /// Looks at the consumer's indices.
+    #[cold]
+    fn look(&mut self) -> Result<(), RingError> {
+        if let Some(error) = self.dead {
+            return Err(error);
+        }
+        let heads = self.cells.head().load(Acquire);
+        let (head, annex_head) = (heads as u32, (heads >> 32) as u32);
+        let head_seen = self.end.wrapping_sub(self.config.cells);
+        // Honest heads move forward only and never pass the tails (L-12).
+        for (field, value, seen, tail) in
+            [("head", head, head_seen, self.tail), ("annex_head", annex_head, self.annex_seen, self.annex_tail)]
+        {
+            if value.wrapping_sub(seen) > tail.wrapping_sub(seen) {
+                let error = RingError { field, value };
+                self.dead = Some(error);
+                // So that every later push comes here.
+                self.end = self.tail;
+                return Err(error);
+            }
+        }
+        self.end = head.wrapping_add(self.config.cells);
+        self.annex_seen = annex_head;
+        Ok(())
+    }
+
+    /// The annex slot for the next message.
+    fn annex(&mut self) -> Result<C::Place, PushError> {
+        if self.annex_known() == 0 {
+            self.look().map_err(PushError::Corrupt)?;
+            if self.annex_known() == 0 {
+                self.wants_annex = true;
+                return Err(PushError::Full);
+            }
+        }
+        Ok(self.cells.annex(self.slot))
+    }
+
+    /// The annex slot has been written.
+    fn annex_used(&mut self) {
+        self.annex_tail = self.annex_tail.wrapping_add(1);
+        self.slot = if self.slot + 1 == self.config.slots { 0 } else { self.slot + 1 };
+    }
+
+    /// A cell is free, or why not.
+    #[inline(always)]
+    fn claim(&mut self) -> Result<(), PushError> {
+        if self.cells_known() == 0 { self.claim_slowly() } else { Ok(()) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn claim_slowly(&mut self) -> Result<(), PushError> {
+        self.look().map_err(PushError::Corrupt)?;
+        if self.cells_known() > 0 {
+            return Ok(());
+        }
+        self.wants_annex = false;
+        Err(PushError::Full)
+    }
+
+    /// Makes the message in the due cell visible.
+    #[inline(always)]
+    fn publish(&mut self, len: u16, kind: u8, flags: u8) {
+        let turn = self.tail.wrapping_add(1);
+        self.cells.word(self.cell, 0).store(First { turn, len, kind, flags }.bits(), Release);
+        self.tail = turn;
+        let last = turn & (self.config.cells - 1) == 0;
+        self.cell = if last { self.cells.cell(0) } else { self.cells.next(self.cell) };
+    }
+
+    /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask [`must_ring`](Self::must_ring).
+    ///
+    /// # Safety
+    /// Every piece can be read for its length, and a clone of the iterator yields the same pieces.
+    pub unsafe fn push(
+        &mut self,
+        header: &[u8],
+        pieces: impl IntoIterator<Item = (*const u8, usize), IntoIter: Clone>,
+    ) -> Result<(), PushError> {
+        let pieces = pieces.into_iter();
+        let payload_bytes = pieces.clone().fold(0u64, |sum, (_, len)| sum.saturating_add(len as u64));
+        let max = self.config.slot_bytes;
+        let start = (header.len() as u64).next_multiple_of(16);
+        if header.len() > HEADER_BYTES_MAX || start.saturating_add(payload_bytes) > u64::from(max) {
+            return Err(PushError::TooLong { bytes: start.saturating_add(payload_bytes), max });
+        }
+        self.claim()?;
+        let header_bytes = header.len() as u32;
+        // Both fit into a slot, so into 32 bits.
+        let place = packet_at(header_bytes, payload_bytes as u32);
+        let (packet, mut at) = match place {
+            Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
+            Err(at) => (self.annex()?, at),
+        };
+        // SAFETY: the header is a slice. `packet_at` says that header and payload fit into the cell; else they fit into
+        // the slot, as checked above.
+        unsafe { self.cells.copy_in(packet, 0, header.as_ptr(), header.len()) };
+        for (from, len) in pieces {
+            // SAFETY: the caller vouches for the piece; and for the clone, so all pieces together end where the
+            // payload does, see above.
+            unsafe { self.cells.copy_in(packet, at, from, len) };
+            at += len as u32;
+        }
+        self.cells.word(self.cell, 1).store(payload_bytes, Relaxed);
+        if place.is_err() {
+            self.annex_used();
+        }
+        self.publish(header_bytes as u16, PACKET, 0);
+        Ok(())
+    }
+
+    /// Appends a short message with the payload at `from`; `true`: the consumer must be woken (L-13).
+    ///
+    /// # Safety
+    /// `from` can be read for `short.len` bytes.
+    #[inline]
+    pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        debug_assert!(short.flags & !Short::FLAGS == 0, "{short:?}");
+        debug_assert!(short.tag == 0 || short.flags & Short::TAGGED != 0, "{short:?}");
+        self.claim()?;
+        let at = short_at(short.flags);
+        let (cell, len) = (self.cell, short.len);
+        if u32::from(len) <= SHORT_INLINE_BYTES + 24 - at {
+            // SAFETY: the caller vouches for `from`; `at + len` is at most the cell's length.
+            unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, len.into()) };
+        } else {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.fill_annex(len, from) }?;
+        }
+        let limits = u64::from(short.message_limit) << 32 | u64::from(short.block_limit) << 48;
+        self.cells.word(cell, 1).store(u64::from(short.psn) | limits, Relaxed);
+        self.cells.word(cell, 2).store(short.tag, Relaxed);
+        if short.flags & Short::IMMEDIATE != 0 {
+            self.cells.word(cell, 3).store(short.immediate, Relaxed);
+        }
+        self.publish(len, SHORT, short.flags);
+        Ok(self.must_ring())
+    }
+
+    /// Writes a short message's payload to the annex.
+    ///
+    /// # Safety
+    /// `from` can be read for `len` bytes.
+    #[inline(never)]
+    unsafe fn fill_annex(&mut self, len: u16, from: *const u8) -> Result<(), PushError> {
+        if len > self.config.short_bytes_max() {
+            return Err(PushError::TooLong { bytes: len.into(), max: self.config.slot_bytes });
+        }
+        let place = self.annex()?;
+        // SAFETY: the caller vouches for `from`; a slot is at least `short_bytes_max` long.
+        unsafe { self.cells.copy_in(place, 0, from, len.into()) };
+        self.annex_used();
+        Ok(())
+    }
+
+    /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each time that it
+    /// fell asleep.
+    #[inline]
+    pub fn must_ring(&mut self) -> bool {
+        self.cells.light_fence();
+        wake(self.cells.sleeping())
+    }
+
+    /// Prepares for sleeping until there is room for the message that was refused last; `false`: there is room already
+    /// (or the ring is dead), don't sleep.
+    pub fn arm(&mut self) -> bool {
+        self.raise();
+        let sleep = self.cells.heavy_fence() && self.is_full();
+        if !sleep {
+            self.disarm();
+        }
+        sleep
+    }
+
+    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says that it
+    /// sleeps. Behind the fence ask [`is_full`](Self::is_full).
+    pub fn raise(&mut self) {
+        self.cells.starved().swap(1, Relaxed);
+    }
+
+    /// Whether there is no room for the message that was refused last.
+    pub fn is_full(&mut self) -> bool {
+        matches!(if self.wants_annex { self.room() } else { self.short_room() }, Ok(0))
+    }
+
+    /// Ends what [`arm`](Self::arm) began.
+    pub fn disarm(&mut self) {
+        self.cells.starved().swap(0, Relaxed);
+    }
+}
