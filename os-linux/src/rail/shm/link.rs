@@ -3,6 +3,7 @@
 //! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in order (L-2).
 //! What waits there is bounded by `posts_max`, for the core counts (L-4). A fault ends the link; the rail reports it
 //! once (L-5).
+#![allow(unsafe_code)]
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -10,12 +11,12 @@ use std::os::fd::OwnedFd;
 use rerail_core::endpoint::{Arrival, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::PushError;
-use rerail_core::wire::HEADER_BYTES_MAX;
+use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 
 use super::connect::Rings;
 use super::segment::{Inbound, Outbound, copy_to};
 use super::socket::{self, BELL, Received};
-use crate::rail::{Outgoing, Piece, RailCounters, Sink};
+use crate::rail::{Outgoing, Piece, RailCounters, ShortPlace, Sink};
 
 /// Pieces of memory that a post usually has at most: what lies in one buffer, or in a few blocks.
 const PIECES: usize = 8;
@@ -108,6 +109,39 @@ impl Link {
         false
     }
 
+    /// Puts a short message into the ring; `false`: there is no room, or something waits before it.
+    ///
+    /// # Safety
+    /// `payload` can be read for `short.len` bytes.
+    #[inline]
+    pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) -> bool {
+        if self.fault.is_some() | !self.queue.is_empty() {
+            return false;
+        }
+        // SAFETY: the caller's promise is the same.
+        match unsafe { self.outbound.push_short(short, payload) } {
+            Ok(must_ring) => {
+                count_sent(counters, short.len.into());
+                if must_ring {
+                    counters.system_calls += 1;
+                    socket::ring(&self.socket);
+                }
+                true
+            }
+            Err(PushError::Full) => false,
+            Err(error) => {
+                self.fault = Some(fault_of(error));
+                false
+            }
+        }
+    }
+
+    /// Whether the ring has something, or something is to be looked at: a few instructions.
+    #[inline(always)]
+    pub fn has_news(&self) -> bool {
+        self.inbound.has_news()
+    }
+
     /// Moves waiting posts into the ring, as far as there is room; returns how many. `done` hears of each.
     pub fn pump(&mut self, counters: &mut RailCounters, mut done: impl FnMut(PostId)) -> Result<usize, RailFault> {
         let mut moved = 0;
@@ -168,6 +202,23 @@ impl Link {
             if self.gone == Some(0) {
                 return Err(RailFault::Closed);
             }
+            if let Some((short, payload)) = self.inbound.front_short() {
+                counters.packets_received += 1;
+                counters.bytes_received += u64::from(short.len);
+                match sink.short(self.peer, &short) {
+                    // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all of it.
+                    ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
+                    ShortPlace::Done => {}
+                    ShortPlace::Packet(arrival) => {
+                        // SAFETY: as above.
+                        unsafe { place_short(arrival, payload, short.len.into(), sink, pieces) }?;
+                    }
+                }
+                self.inbound.release_short();
+                self.gone = self.gone.map(|left| left - 1);
+                taken += 1;
+                continue;
+            }
             let Some(front) = self.inbound.front().map_err(|_| RailFault::Corrupt)? else {
                 if self.gone.is_some() {
                     return Err(RailFault::Closed);
@@ -175,8 +226,8 @@ impl Link {
                 break;
             };
             if front.short().is_some() {
-                // Nothing on this side has asked for short messages.
-                return Err(RailFault::Corrupt);
+                // Taken above, unless it came just now.
+                continue;
             }
             let payload_bytes = front.payload_bytes();
             counters.packets_received += 1;
@@ -303,6 +354,65 @@ impl Link {
             socket::ring(&self.socket);
         }
     }
+}
+
+/// Copies the payload of a short message.
+///
+/// # Safety
+/// `from` can be read and `to` written for `len` bytes; they don't overlap.
+#[inline(always)]
+unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: both have 8 bytes then.
+    unsafe {
+        if len == 8 {
+            to.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+        } else {
+            std::ptr::copy_nonoverlapping(from, to, len);
+        }
+    }
+}
+
+/// Puts the payload of a short message where a packet's would go.
+///
+/// # Safety
+/// `payload` can be read for `len` bytes.
+#[cold]
+unsafe fn place_short(
+    arrival: Arrival,
+    payload: *const u8,
+    len: usize,
+    sink: &mut dyn Sink,
+    pieces: &mut Vec<Piece>,
+) -> Result<(), RailFault> {
+    let (id, memory) = match arrival {
+        Arrival::Done | Arrival::Discard | Arrival::Address { .. } => return Ok(()),
+        Arrival::Close => return Err(RailFault::Corrupt),
+        Arrival::Place { id, memory } => (id, memory),
+    };
+    if memory.len() > len as u64 {
+        return Err(RailFault::Corrupt);
+    }
+    let mut at = 0;
+    while at < len {
+        pieces.clear();
+        if !sink.place(id, at as u64, pieces) {
+            return Ok(());
+        }
+        let before = at;
+        for piece in &*pieces {
+            let bytes = piece.len.min(len - at);
+            // SAFETY: pieces that a sink names can be written for their length (its contract), and `at + bytes` is at
+            // most the payload's length.
+            unsafe { std::ptr::copy_nonoverlapping(payload.add(at), piece.start, bytes) };
+            at += bytes;
+        }
+        if at == before {
+            // The buffer is shorter than the payload: the rest is skipped.
+            break;
+        }
+    }
+    sink.placed(id);
+    Ok(())
 }
 
 fn count_sent(counters: &mut RailCounters, bytes: u64) {

@@ -31,6 +31,7 @@ use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::time::Time;
+use rerail_core::wire::Short;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
@@ -84,6 +85,8 @@ pub struct ShmRail {
     /// The link that is looked at first in the next poll.
     first: usize,
     polls: u32,
+    /// The next poll has more to do than to look at the rings.
+    has_chores: bool,
     /// Look at the sockets in the next poll whatever its number.
     look: bool,
     pieces: Vec<Piece>,
@@ -129,6 +132,7 @@ impl ShmRail {
             failed: VecDeque::new(),
             first: 0,
             polls: 0,
+            has_chores: true,
             look: true,
             pieces: Vec::new(),
             counters: RailCounters::default(),
@@ -313,6 +317,7 @@ impl Rail for ShmRail {
             caps: Caps { write: false, read: false, registration: false, lossless: true },
             eager_bytes_max: self.options.eager_bytes_max,
             segment_bytes_max: self.options.segment_bytes,
+            short_bytes_max: self.options.segment_bytes.min(u16::MAX.into()),
             posts_max: self.options.posts_max,
             bytes_per_second: 0,
             numa_distance: NUMA_LOCAL,
@@ -400,9 +405,31 @@ impl Rail for ShmRail {
         if self.links[index].post(&outgoing, &mut self.counters) {
             self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Done));
         }
+        // Its completion is to be reported, or it waits for room.
+        self.has_chores = true;
+    }
+
+    #[inline]
+    unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
+        let Some(index) = self.link_index(peer) else { return false };
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.links[index].post_short(short, payload, &mut self.counters) }
+    }
+
+    #[inline]
+    fn has_news(&self) -> bool {
+        self.has_chores || self.links.iter().any(Link::has_news)
+    }
+
+    fn poll_news(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        if self.has_chores {
+            return self.poll(now, sink);
+        }
+        self.serve_links(sink)
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
+        self.has_chores = false;
         let mut count = self.report(sink);
         self.polls = self.polls.wrapping_add(1);
         let due = self.polls.is_multiple_of(self.options.polls_per_check);
@@ -415,7 +442,10 @@ impl Rail for ShmRail {
         if !self.closing.is_empty() {
             count += self.serve_closing(now);
         }
-        count + self.report(sink)
+        count += self.report(sink);
+        self.has_chores |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
+        self.has_chores |= self.links.iter().any(Link::is_waiting);
+        count
     }
 
     fn next_timeout(&self) -> Option<Time> {

@@ -118,21 +118,18 @@ impl Inbound {
 
     /// See [`Consumer::has_news`].
     #[inline]
-    #[allow(dead_code)]
     pub fn has_news(&self) -> bool {
         self.ring.has_news()
     }
 
     /// See [`Consumer::front_short`].
     #[inline]
-    #[allow(dead_code)]
     pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
         self.ring.front_short()
     }
 
     /// See [`Consumer::release_short`].
     #[inline]
-    #[allow(dead_code)]
     pub fn release_short(&mut self) {
         self.ring.release_short();
     }
@@ -239,19 +236,11 @@ impl Outbound {
         self.ring.use_heavy_fence(barrier::heavy_fence);
     }
 
-    /// See [`Producer::short_room`].
-    #[inline]
-    #[allow(dead_code)]
-    pub fn short_room(&mut self) -> Result<u32, RingError> {
-        self.ring.short_room()
-    }
-
     /// Appends a short message; `true`: the peer must be woken.
     ///
     /// # Safety
     /// `from` can be read for `short.len` bytes.
     #[inline]
-    #[allow(dead_code)]
     pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
         // SAFETY: the caller's promise is the same.
         unsafe { self.ring.push_short(short, from) }
