@@ -1,0 +1,251 @@
+//! What a small message costs a process over shared memory, all layers together, for `conformance/scripts/short.sh`,
+//! which counts the instructions of the functions `counted_*`: two ranks in one thread take turns in a time of their own,
+//! over the real rings. One message there is what one rank does in one round trip: it posts a receive, sends, takes one
+//! message, takes its completion, and makes one round that finds nothing; in every twelfth the whole round is made.
+//!
+//! ```text
+//! short_cost CASE COUNT
+//! ```
+//! | case | message |
+//! |---|---|
+//! | `8`, `168`, `1024`, `8192` | so many bytes, source and tag named |
+//! | `mpi` | as MPI libraries send: a common mask, immediate data, eight multi-receives posted, one message waits unmatched |
+//! | `any` | the receive names no source |
+//! | `unexpected` | the receive is posted when the message is here |
+//! | `tcp` | two TCP rails are open beside |
+//! | `idle` | no message: a round that finds nothing, with one connected ring |
+
+use std::error::Error;
+
+use rerail_core::endpoint::{Event, Notify, Recv, Selector, Send, TagMatch};
+use rerail_core::ids::{Cookie, PeerId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::time::Time;
+use rerail_linux::auth::JobKey;
+use rerail_linux::driver::{Engine, EngineOpening};
+use rerail_linux::rail::Rail;
+use rerail_linux::rail::loopback::Loopback;
+use rerail_linux::rail::shm::{ShmOptions, ShmRail};
+use rerail_linux::rail::tcp::{TcpOptions, TcpRail};
+use rerail_linux::settings::Settings;
+
+type Outcome<T> = Result<T, Box<dyn Error>>;
+
+const USAGE: &str = "usage: short_cost 8|168|1024|8192|mpi|any|unexpected|tcp|idle COUNT";
+/// Messages before those that are counted.
+const FIRST: u32 = 600;
+/// A whole round in so many: they are made every 8 us, a round trip takes some 0.6 us.
+const WHOLE: u32 = 12;
+const TAG: u64 = 7;
+/// Bits that MPI libraries put into every receive's mask (of MPICH: the protocol's).
+const MASK: u64 = 0xf << 60;
+
+fn main() -> Outcome<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [case, count] = &arguments[..] else { return Err(USAGE.into()) };
+    let count = count.parse()?;
+    let case = Case::parse(case).ok_or(USAGE)?;
+    let mut pair = Pair::open(&case)?;
+    pair.messages(&case, FIRST)?;
+    if case.is_idle {
+        for _ in 0..count {
+            pair.now += 10;
+            if counted_idle(&mut pair.engines[0], Time(pair.now)) != 0 {
+                return Err("something has happened".into());
+            }
+        }
+        return Ok(());
+    }
+    let before = pair.shorts();
+    counted_messages(&mut pair, &case, count)?;
+    let (sent, received) = pair.shorts();
+    let wanted = if case.is_late { 0 } else { u64::from(count) };
+    if (sent - before.0, received - before.1) != (u64::from(count), wanted) {
+        return Err(format!("{sent} went the short way, {received} came it, of {count}, before: {before:?}").into());
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn counted_messages(pair: &mut Pair, case: &Case, count: u32) -> Outcome<()> {
+    pair.messages(case, count)
+}
+
+#[inline(never)]
+fn counted_idle(engine: &mut Engine, now: Time) -> usize {
+    engine.news(now)
+}
+
+/// What a message looks like.
+struct Case {
+    bytes: u64,
+    ignore: u64,
+    immediate: Option<u64>,
+    is_mpi: bool,
+    is_any: bool,
+    is_late: bool,
+    is_idle: bool,
+    has_tcp: bool,
+}
+
+impl Case {
+    fn parse(name: &str) -> Option<Case> {
+        let bytes = name.parse().unwrap_or(8);
+        let is = |wanted| name == wanted;
+        let names = ["8", "168", "1024", "8192", "mpi", "any", "unexpected", "tcp", "idle"];
+        names.contains(&name).then_some(Case {
+            bytes,
+            ignore: if is("mpi") { MASK } else { 0 },
+            immediate: is("mpi").then_some(3),
+            is_mpi: is("mpi"),
+            is_any: is("any"),
+            is_late: is("unexpected"),
+            is_idle: is("idle"),
+            has_tcp: is("tcp"),
+        })
+    }
+}
+
+struct Pair {
+    engines: [Engine; 2],
+    memory: [RegionId; 2],
+    now: u64,
+}
+
+impl Pair {
+    fn open(case: &Case) -> Outcome<Pair> {
+        let mut openings = [opening(0, case)?, opening(1, case)?];
+        let cards = openings.each_ref().map(|opening| opening.card().to_owned());
+        for opening in &mut openings {
+            for (rank, card) in (0..).zip(&cards) {
+                opening.learn(PeerId(rank), card)?;
+            }
+        }
+        let [one, other] = openings;
+        let mut engines = [one.join()?, other.join()?];
+        let mut memory = [RegionId::default(); 2];
+        for (engine, region) in engines.iter_mut().zip(&mut memory) {
+            *region = engine.alloc(1 << 20)?;
+        }
+        let mut pair = Pair { engines, memory, now: 1 };
+        pair.connect()?;
+        if case.is_mpi {
+            pair.clutter()?;
+        }
+        Ok(pair)
+    }
+
+    /// One message each way, by rounds: connections stand, and what rails are asked at start is answered.
+    fn connect(&mut self) -> Outcome<()> {
+        for from in [0, 1] {
+            let segments = [Seg::new(self.memory[from], 0, 8)];
+            let send = Send { peer: PeerId(1 - from as u32), segments: &segments, ..Send::default() };
+            self.engines[from].send(Time(self.now), &send)?;
+            let recv = Recv { segments: &segments, ..Recv::default() };
+            self.engines[from].recv(Time(self.now), &recv)?;
+        }
+        for _ in 0..20_000 {
+            self.now += 1000;
+            for engine in &mut self.engines {
+                engine.round(Time(self.now));
+                while engine.poll_event().is_some() {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Eight untagged multi-receives, and a message that nobody takes.
+    fn clutter(&mut self) -> Outcome<()> {
+        for rank in [0, 1] {
+            for n in 0..8 {
+                let segments = [Seg::new(self.memory[rank], (n + 1) << 16, 1 << 16)];
+                let recv = Recv { segments: &segments, multi: Some(4096), ..Recv::default() };
+                self.engines[rank].recv(Time(self.now), &recv)?;
+            }
+            let segments = [Seg::new(self.memory[rank], 0, 8)];
+            let send = Send { peer: PeerId(1 - rank as u32), tag: Some(99), segments: &segments, ..Send::default() };
+            self.engines[rank].send(Time(self.now), &send)?;
+        }
+        for _ in 0..100 {
+            self.now += 1000;
+            for engine in &mut self.engines {
+                engine.round(Time(self.now));
+                while engine.poll_event().is_some() {}
+            }
+        }
+        Ok(())
+    }
+
+    fn shorts(&self) -> (u64, u64) {
+        let stats = self.engines.each_ref().map(|engine| engine.stats());
+        (stats.iter().map(|s| s.short_sent).sum(), stats.iter().map(|s| s.short_received).sum())
+    }
+
+    fn messages(&mut self, case: &Case, count: u32) -> Outcome<()> {
+        for n in 0..count {
+            let from = (n & 1) as usize;
+            let to = 1 - from;
+            self.now += 300;
+            let now = Time(self.now);
+            if !case.is_late {
+                self.post(case, to, from)?;
+            }
+            let segments = [Seg::new(self.memory[from], 0, case.bytes)];
+            self.engines[from].send(
+                now,
+                &Send {
+                    peer: PeerId(to as u32),
+                    tag: Some(TAG),
+                    immediate: case.immediate,
+                    segments: &segments,
+                    notify: Notify::Silent,
+                    ..Send::default()
+                },
+            )?;
+            self.engines[to].news(now);
+            if case.is_late {
+                self.post(case, to, from)?;
+                // A process that waits makes rounds until its message is there.
+                self.engines[to].carry_out(now);
+                match self.engines[to].poll_event() {
+                    Some(Event::Completed(completion)) if completion.result.is_ok() => {}
+                    other => return Err(format!("no completion: {other:?}").into()),
+                }
+            } else if self.engines[to].poll_short().is_none_or(|done| done.cookie != Cookie(42)) {
+                return Err("the message is not here".into());
+            }
+            self.engines[from].news(now);
+            if n % WHOLE == 0 {
+                self.engines[0].round(now);
+                self.engines[1].round(now);
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn post(&mut self, case: &Case, to: usize, from: usize) -> Outcome<()> {
+        let segments = [Seg::new(self.memory[to], 8192, case.bytes)];
+        let source = if case.is_any { None } else { Some(PeerId(from as u32)) };
+        let tag = TagMatch::Tagged { tag: TAG, ignore: case.ignore };
+        let recv = Recv { from: Selector { source, tag }, segments: &segments, cookie: Cookie(42), ..Recv::default() };
+        self.engines[to].recv(Time(self.now), &recv)?;
+        Ok(())
+    }
+}
+
+fn opening(rank: u32, case: &Case) -> Outcome<EngineOpening> {
+    let me = PeerId(rank);
+    let mut rails: Vec<Box<dyn Rail>> = vec![Box::new(Loopback::new(me))];
+    let options = ShmOptions { host_id: Some("here".to_owned()), ..ShmOptions::new(2) };
+    rails.push(Box::new(ShmRail::open(options, JobKey::new([7; 32]), 7, me)?));
+    if case.has_tcp {
+        for index in 0..2 {
+            let options = TcpOptions::new("127.0.0.1".parse()?, index);
+            rails.push(Box::new(TcpRail::open(options, JobKey::new([7; 32]), 7, me)?));
+        }
+    }
+    let mut config = Settings::default().to_core_config(me, 2);
+    config.rails_max = u8::try_from(rails.len())?;
+    Ok(EngineOpening::with_rails(config, "here".to_owned(), rails, Time(0))?)
+}
