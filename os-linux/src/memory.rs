@@ -243,19 +243,17 @@ impl Memory {
         self.resolve(seg).map(drop)
     }
 
-    /// The address range of a piece that a caller names.
-    #[inline]
-    pub(crate) fn resolve_named(&self, seg: &Seg) -> Result<Piece, MemoryError> {
+    /// Where a piece starts that a caller names. `None`: it lies in no region of the caller's.
+    #[inline(always)]
+    pub(crate) fn start_of(&self, seg: &Seg) -> Option<*mut u8> {
         let RegionId(id) = seg.at.region;
-        if let Some(slot) = self.slots.get((id & REGIONS_MAX as u32) as usize)
-            && let Some(region) = &slot.region
-            && slot.generation == id >> INDEX_BITS
-            && seg.at.offset.checked_add(seg.len).is_some_and(|end| end <= region.len as u64)
-        {
-            return Ok(Piece { start: region.start.wrapping_add(seg.at.offset as usize), len: seg.len as usize });
+        let slot = self.slots.get((id & REGIONS_MAX as u32) as usize)?;
+        let region = slot.region.as_ref()?;
+        let end = seg.at.offset.checked_add(seg.len)?;
+        if slot.generation != id >> INDEX_BITS || end > region.len as u64 {
+            return None;
         }
-        self.check(seg)?;
-        self.resolve(seg)
+        Some(region.start.wrapping_add(seg.at.offset as usize))
     }
 
     /// The address range of a piece.

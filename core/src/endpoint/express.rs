@@ -41,7 +41,7 @@ impl Endpoint<'_> {
     /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put in front of
     /// the payload there, and the request's id, whose completion is reported already. If the rail does not take it after
     /// all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened, use [`send`](Self::send).
-    #[inline]
+    #[inline(always)]
     pub fn send_short(&mut self, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
             return None;
@@ -53,13 +53,10 @@ impl Endpoint<'_> {
         };
         let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
         let line = self.t.lines.get_mut(channel as usize)?;
-        if line.credits == 0 && !self.open_sending(channel) {
-            return None;
-        }
-        let line = self.t.lines.get_mut(channel as usize)?;
-        let short = line.send(send.tag, send.immediate, len)?;
-        let rail = RailId(line.rail);
-        self.stats.packets_sent += 1;
+        let (short, rail) = match line.send(send.tag, send.immediate, len) {
+            Some(short) => (short, RailId(line.rail)),
+            None => self.send_on_new_line(channel, send, len)?,
+        };
         let count = self.stats.short_sent;
         self.stats.short_sent += 1;
         let key = Key { index: SENT | count as u32 & (SENT - 1), generation: (count >> 30) as u32 };
@@ -72,25 +69,41 @@ impl Endpoint<'_> {
         Some((rail, short, operation))
     }
 
+    /// The line is closed, or out of credits: perhaps only for now.
+    #[cold]
+    #[inline(never)]
+    fn send_on_new_line(&mut self, channel: u32, send: &Send<'_>, len: u64) -> Option<(Short, RailId)> {
+        if !self.open_sending(channel) {
+            return None;
+        }
+        let line = self.t.lines.get_mut(channel as usize)?;
+        let short = line.send(send.tag, send.immediate, len)?;
+        Some((short, RailId(line.rail)))
+    }
+
     /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with its completion.
     #[cold]
     pub fn unsend_short(&mut self, send: &Send<'_>, short: &Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
         self.t.lines[channel as usize].unsend(short);
-        self.stats.packets_sent -= 1;
+        self.stats.short_sent -= 1;
         if send.notify == Notify::Event {
             self.t.told.unpush();
         }
     }
 
-    /// Posts a receive of one piece that is reported by an event, without an operation. `None`: it needs one.
-    #[inline]
-    pub(super) fn recv_direct(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+    /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has happened, use
+    /// [`recv`](Self::recv).
+    #[inline(always)]
+    pub fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+        if !self.config.express {
+            return None;
+        }
         let &[to] = recv.segments else { return None };
         if recv.multi.is_some() || recv.notify != Notify::Event || self.parts_starved {
             return None;
         }
-        if self.caller_ops >= self.config.operations_max || to.at.offset.checked_add(to.len).is_none() {
+        if self.open_requests() >= self.config.operations_max || to.at.offset.checked_add(to.len).is_none() {
             return None;
         }
         if let Some(source) = recv.from.source {
@@ -104,13 +117,12 @@ impl Endpoint<'_> {
             return None;
         }
         let key = self.t.matcher.post_direct(&recv.from, &Direct { to, cookie: recv.cookie })?;
-        self.caller_ops += 1;
         Some(direct_id(key))
     }
 
     /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the caller copies
     /// before it does anything else.
-    #[inline]
+    #[inline(always)]
     pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
@@ -124,9 +136,6 @@ impl Endpoint<'_> {
         let Some((key, direct)) = self.t.matcher.take_direct(peer, short.tag(), short.len.into()) else {
             return ShortArrival::Slow;
         };
-        self.caller_ops -= 1;
-        self.stats.packets_received += 1;
-        self.stats.sequenced_received += 1;
         self.stats.short_received += 1;
         let &Short { tag, immediate, len, flags, .. } = short;
         *self.t.told.push() = ShortCompletion {
@@ -138,9 +147,9 @@ impl Endpoint<'_> {
             bytes: len.into(),
             flags,
         };
-        let line = &mut self.t.lines[channel as usize];
-        let is_waiting = line.credits == 0;
-        if line.receive(short) || is_waiting {
+        if let Some(line) = self.t.lines.get_mut(channel as usize)
+            && (line.receive(short) | (line.credits == 0))
+        {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(direct.to.at) }
@@ -150,10 +159,14 @@ impl Endpoint<'_> {
     #[cold]
     fn short_received(&mut self, channel: u32) {
         let line = &self.t.lines[channel as usize];
-        if line.untold >= line.tell_after {
+        let blocks = line.block_limit.wrapping_sub(line.block_limit_told);
+        if line.untold >= line.tell_after || blocks >= line.tell_blocks {
             self.fold_line(channel);
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
+            // They go with that acknowledgment.
+            let line = &mut self.t.lines[channel as usize];
+            (line.untold, line.block_limit_told) = (0, line.block_limit);
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
@@ -302,8 +315,9 @@ impl Endpoint<'_> {
         line.receives = true;
         line.untold = 0;
         let quarter = |max: u16| (max / 4).max(1);
-        line.tell_after = quarter(self.config.unexpected_per_peer).min(quarter(self.config.blocks_per_peer));
-        (line.message_limit, line.block_limit) = (message_limit, block_limit);
+        line.tell_after = quarter(self.config.unexpected_per_peer);
+        line.tell_blocks = quarter(self.config.blocks_per_peer);
+        (line.message_limit, line.block_limit, line.block_limit_told) = (message_limit, block_limit, block_limit);
         line.expects(rail, short)
     }
 
@@ -409,13 +423,17 @@ impl Endpoint<'_> {
 
     // ---- receives without an operation
 
+    /// Requests of the caller that are not over, or not reported.
+    #[inline(always)]
+    pub(super) fn open_requests(&self) -> u32 {
+        self.caller_ops + self.t.matcher.direct_count()
+    }
+
     /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the usual kind.
     #[cold]
     pub(super) fn promote(&mut self, key: Key) -> Option<u32> {
         let Direct { to, cookie } = self.t.matcher.direct(key)?;
         let source = self.t.matcher.selector(key)?.source;
-        // Counted as one when it was posted.
-        self.caller_ops -= 1;
         let op = self.new_op(Op {
             len: to.len,
             cookie,
@@ -470,6 +488,8 @@ pub(super) const CLOSED: Line = Line {
     peer_limits: (0, 0),
     untold: 0,
     tell_after: 1,
+    block_limit_told: 0,
+    tell_blocks: 1,
     own_block_bytes: 1,
     rail: 0,
     receives: false,

@@ -46,7 +46,7 @@ impl Endpoint<'_> {
             self.close_multi(op);
             return Part::NoRoom;
         }
-        if self.caller_ops >= self.config.operations_max {
+        if self.open_requests() >= self.config.operations_max {
             return Part::NoSlot;
         }
         let taken = len.min(free);
@@ -107,7 +107,7 @@ impl Endpoint<'_> {
     /// meet their receives, each the oldest that takes it, as if they came now (M-1).
     #[inline]
     pub(super) fn feed_starved(&mut self, now: Time) {
-        if self.parts_starved && self.caller_ops < self.config.operations_max {
+        if self.parts_starved && self.open_requests() < self.config.operations_max {
             self.feed_starved_parts(now);
         }
     }

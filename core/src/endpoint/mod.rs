@@ -396,7 +396,13 @@ impl<'m> Endpoint<'m> {
 
     /// What was counted.
     pub fn stats(&self) -> Stats {
-        self.stats
+        let Stats { short_sent, short_received, .. } = self.stats;
+        Stats {
+            packets_sent: self.stats.packets_sent + short_sent,
+            packets_received: self.stats.packets_received + short_received,
+            sequenced_received: self.stats.sequenced_received + short_received,
+            ..self.stats
+        }
     }
 
     /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.

@@ -47,6 +47,12 @@ impl Endpoint<'_> {
         actions.len()
     }
 
+    /// Whether a channel has something to send.
+    #[inline(always)]
+    pub const fn is_active(&self) -> bool {
+        !self.active.is_empty()
+    }
+
     /// Whether there are actions that belong to no channel's order.
     #[inline]
     fn has_loose_actions(&self) -> bool {

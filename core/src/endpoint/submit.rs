@@ -107,9 +107,7 @@ impl Endpoint<'_> {
     pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
         // Messages that wait for a slot go to older receives first.
         self.feed_starved(now);
-        if self.config.express
-            && let Some(operation) = self.recv_direct(recv)
-        {
+        if let Some(operation) = self.recv_short(recv) {
             return Ok(operation);
         }
         let len = self.check(recv.segments, recv.notify)?;
@@ -404,7 +402,7 @@ impl Endpoint<'_> {
 
     /// What every request is checked for; gives the payload's length.
     fn check(&self, segments: &[Seg], notify: Notify) -> Result<u64, SubmitError> {
-        if self.caller_ops >= self.config.operations_max {
+        if self.open_requests() >= self.config.operations_max {
             return Err(SubmitError::Full(Full::Operations));
         }
         if segments.len() > usize::from(self.config.segments_max) {

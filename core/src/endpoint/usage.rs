@@ -118,9 +118,9 @@ impl Endpoint<'_> {
         let windows = 2 * config.channels_max * config.window;
         Usage {
             channels: table(t.channels.len(), t.channels.capacity()),
-            operations: table(self.caller_ops, config.operations_max),
+            operations: table(self.open_requests(), config.operations_max),
             serving: table(
-                t.ops.len() + t.matcher.direct_count() - self.caller_ops - self.refusals,
+                t.ops.len() - self.caller_ops - self.refusals,
                 t.ops.capacity() - config.operations_max - config.refusals_max(),
             ),
             refusals: table(self.refusals, config.refusals_max()),

@@ -66,6 +66,9 @@ pub(crate) struct Line {
     /// Messages received since a limit went to the peer, and after how many one must.
     pub untold: u16,
     pub tell_after: u16,
+    /// The limit of blocks that went to the peer last, and after how many more one must.
+    pub block_limit_told: u16,
+    pub tell_blocks: u16,
     /// Bytes of one block here.
     pub own_block_bytes: u32,
     pub rail: u8,
@@ -105,6 +108,7 @@ impl Line {
         self.blocks_sent += blocks;
         self.sent += 1;
         self.untold = 0;
+        self.block_limit_told = self.block_limit;
         let psn = self.next;
         self.next = psn.wrapping_add(1);
         let (tag, tagged) = match tag {
@@ -148,7 +152,7 @@ impl Line {
         self.peer_limits = (short.message_limit, short.block_limit);
         self.has_limits = true;
         self.untold += 1;
-        self.untold >= self.tell_after
+        (self.untold >= self.tell_after) | (self.block_limit.wrapping_sub(self.block_limit_told) >= self.tell_blocks)
     }
 
     /// Messages and blocks sent since the last time.

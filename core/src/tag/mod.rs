@@ -136,14 +136,14 @@ impl<'m> Matcher<'m> {
 
     /// Posts a plain receive that has no operation, behind all that are posted. `None`: it must have one, or there is no
     /// room.
-    #[inline]
+    #[inline(always)]
     pub fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         self.posted.post_direct(selector, recv)
     }
 
     /// Takes the oldest posted receive that takes a message of `len` bytes out, where that is a direct one with room for
     /// all of it. `None`: nothing has happened.
-    #[inline]
+    #[inline(always)]
     pub fn take_direct(&mut self, source: PeerId, tag: Option<u64>, len: u32) -> Option<(Key, Direct)> {
         self.posted.take_direct(source, tag, len)
     }

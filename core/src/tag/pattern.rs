@@ -22,8 +22,10 @@ pub(super) struct Pattern {
 /// What is left of a pattern without the values asked for: patterns of one shape are told apart by a hash of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    ignore: u64,
-    exact: bool,
+    /// The bits of a tag that matter.
+    keep: u64,
+    /// All bits of a source, or none.
+    sources: u32,
     tagged: bool,
 }
 
@@ -61,41 +63,57 @@ impl Pattern {
             && (!self.exact || self.source == message.source)
     }
 
+    #[inline(always)]
     pub(super) const fn shape(&self) -> Shape {
-        Shape { ignore: self.ignore, exact: self.exact, tagged: self.tagged }
+        let sources = if self.exact { u32::MAX } else { 0 };
+        // Untagged messages have no tag to look at.
+        Shape { keep: if self.tagged { !self.ignore } else { 0 }, sources, tagged: self.tagged }
     }
 
-    /// A number whose low bits are spread evenly, for tags and ranks that are counted up, shifted or strided as programs
-    /// do: products by odd constants carry each input to the high bits, and a last multiplication between two
-    /// xor-shifts folds the high bits over the low ones.
+    /// See [`hash`].
+    #[inline(always)]
     pub(super) const fn hash(&self) -> u32 {
-        let place = self.source as u64 | (self.exact as u64) << 32 | (self.tagged as u64) << 33;
-        let sum = self.tag.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-            ^ self.ignore.wrapping_mul(0xc2b2_ae3d_27d4_eb4f)
-            ^ place.wrapping_mul(0xd6e8_feb8_6659_fd93);
-        let folded = (sum ^ (sum >> 32)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-        (folded ^ (folded >> 32)) as u32
+        hash(self.tag, self.source, self.shape().kind())
     }
+}
+
+/// A number whose low bits are spread evenly, for tags and ranks that are counted up, shifted or strided as programs do:
+/// products by odd constants carry each input to the high bits, and a last multiplication between two xor-shifts folds
+/// the high bits over the low ones.
+#[inline(always)]
+pub(super) const fn hash(tag: u64, source: u32, kind: u64) -> u32 {
+    let sum = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (source as u64 | kind).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    let folded = (sum ^ (sum >> 32)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    (folded ^ (folded >> 32)) as u32
 }
 
 impl Shape {
     /// No shape in use; fills places of the table.
-    pub(super) const BLANK: Shape = Shape { ignore: 0, exact: false, tagged: false };
+    pub(super) const BLANK: Shape = Shape { keep: 0, sources: 0, tagged: false };
 
     /// The pattern of this shape for a source and the bits of a tag that matter.
     #[inline]
     pub(super) const fn pattern(&self, tag: u64, source: u32) -> Pattern {
-        Pattern { tag, ignore: self.ignore, source, exact: self.exact, tagged: self.tagged }
+        let Shape { keep, sources, tagged } = *self;
+        Pattern { tag, ignore: if tagged { !keep } else { 0 }, source, exact: sources != 0, tagged }
     }
 
-    /// The one pattern of this shape that takes the message, if any of the shape may.
-    pub(super) const fn project(&self, message: &Pattern) -> Option<Pattern> {
-        if self.tagged != message.tagged {
-            return None;
-        }
-        let source = if self.exact { message.source } else { 0 };
-        let Shape { ignore, exact, tagged } = *self;
-        Some(Pattern { tag: message.tag & !ignore, ignore, source, exact, tagged })
+    /// Tag and source of the pattern of this shape that takes a message, if it is of the same domain.
+    #[inline(always)]
+    pub(super) const fn project(&self, source: PeerId, tag: u64) -> (u64, u32) {
+        (tag & self.keep, source.0 & self.sources)
+    }
+
+    /// The domain.
+    #[inline(always)]
+    pub(super) const fn tagged(&self) -> bool {
+        self.tagged
+    }
+
+    /// The shape's part of a [`hash`].
+    #[inline(always)]
+    pub(super) const fn kind(&self) -> u64 {
+        (self.sources as u64 & 1) << 32 | (self.tagged as u64) << 33
     }
 }
 
@@ -137,12 +155,14 @@ mod tests {
                 let tag = TagMatch::Tagged { tag: 0xabcd, ignore };
                 let pattern = Pattern::of_selector(&Selector { source, tag });
                 assert!(pattern.takes(&message));
-                assert_eq!(pattern.shape().project(&message), Some(pattern));
+                let (tag, source) = pattern.shape().project(PeerId(9), 0xabcd);
+                assert_eq!(pattern.shape().pattern(tag, source), pattern);
+                assert!(pattern.shape().tagged());
                 assert_eq!(pattern.is_exact(), pattern == message);
             }
             let untagged = Pattern::of_selector(&Selector { source, tag: TagMatch::Untagged });
             assert!(!untagged.takes(&message));
-            assert_eq!(untagged.shape().project(&message), None);
+            assert!(!untagged.shape().tagged());
         }
     }
 }

@@ -57,8 +57,9 @@ struct Entry {
     /// How many were posted before; 2^64 posts take longer than any machine stands.
     order: u64,
     cookie: Cookie,
-    /// 48 bits of offset, 8 of shape, 8 of [`State`].
-    offset: [u16; 3],
+    /// 48 bits of offset.
+    offset_low: u32,
+    offset_high: u16,
     shape: u8,
     state: State,
     /// The source, where it is named.
@@ -84,7 +85,8 @@ impl Entry {
         tag: 0,
         order: 0,
         cookie: Cookie(0),
-        offset: [0; 3],
+        offset_low: 0,
+        offset_high: 0,
         shape: 0,
         state: State::Free,
         source: 0,
@@ -97,10 +99,9 @@ impl Entry {
         tail: NONE,
     };
 
-    #[inline]
+    #[inline(always)]
     fn offset(&self) -> u64 {
-        let [low, mid, high] = self.offset;
-        u64::from(low) | u64::from(mid) << 16 | u64::from(high) << 32
+        u64::from(self.offset_low) | u64::from(self.offset_high) << 32
     }
 
     #[inline]
@@ -108,10 +109,19 @@ impl Entry {
         matches!(self.state, State::Named | State::Direct)
     }
 
-    #[inline]
+    #[inline(always)]
     fn direct(&self) -> Direct {
         let at = MemRef { region: self.region, offset: self.offset() };
         Direct { to: Seg { at, len: self.len.into() }, cookie: self.cookie }
+    }
+
+    /// Puts it at the beginning of the list of free entries.
+    #[inline(always)]
+    fn free(&mut self, first: &mut u32, index: u32) {
+        self.state = State::Free;
+        // Zero is never used, so an all-zero id from outside names nothing.
+        self.generation = self.generation.wrapping_add(1).max(1);
+        self.next = core::mem::replace(first, index);
     }
 
     /// What stands for a posted receive outside.
@@ -129,11 +139,11 @@ pub(super) struct Posted<'m> {
     /// The first group of each bucket.
     buckets: &'m mut [u32],
     free: u32,
-    count: u32,
-    /// Direct receives among them.
+    /// Posted receives that name an operation, and direct ones.
+    named: u32,
     directs: u32,
-    /// Entries that are not free.
-    used: u32,
+    /// Entries that live on for operations.
+    promoted: u32,
     /// Entries aside, in the order of posting: first and last.
     aside: (u32, u32),
     shapes: Shapes,
@@ -166,9 +176,9 @@ impl<'m> Posted<'m> {
             ignores: arena.take(posted_max as usize, 0)?,
             buckets: arena.take(super::fifos::bucket_count(buckets), NONE)?,
             free: if posted_max == 0 { NONE } else { 0 },
-            count: 0,
+            named: 0,
             directs: 0,
-            used: 0,
+            promoted: 0,
             aside: (NONE, NONE),
             shapes: Shapes::new(),
             posts: 0,
@@ -179,74 +189,88 @@ impl<'m> Posted<'m> {
 
     /// Posts receive `recv` of the caller.
     pub(super) fn post(&mut self, selector: &Selector, recv: u32) -> Result<Key, MatchFull> {
-        let mut entry = Entry { len: recv, state: State::Named, ..Entry::BLANK };
-        self.insert(selector, &mut entry)
+        let max = self.entries.len() as u32;
+        let key = self.insert(selector, State::Named, |entry| entry.len = recv).ok_or(MatchFull::Posted { max })?;
+        self.named += 1;
+        Ok(key)
     }
 
     /// Posts a plain receive. `None`: there is no room, or its memory can't be named in an entry.
-    #[inline]
+    #[inline(always)]
     pub(super) fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         let Seg { at: MemRef { region, offset }, len } = recv.to;
         if offset >= OFFSET_END || len > u32::MAX.into() {
             return None;
         }
-        let offset = [offset as u16, (offset >> 16) as u16, (offset >> 32) as u16];
-        let mut entry =
-            Entry { len: len as u32, region, offset, cookie: recv.cookie, state: State::Direct, ..Entry::BLANK };
-        let key = self.insert(selector, &mut entry).ok()?;
+        let key = self.insert(selector, State::Direct, |entry| {
+            (entry.offset_low, entry.offset_high) = (offset as u32, (offset >> 32) as u16);
+            (entry.region, entry.len, entry.cookie) = (region, len as u32, recv.cookie);
+        })?;
         self.directs += 1;
         Some(key)
     }
 
-    #[inline]
-    fn insert(&mut self, selector: &Selector, entry: &mut Entry) -> Result<Key, MatchFull> {
+    /// A new entry behind those of its pattern; `fill` says what it stands for. `None`: all are taken.
+    #[inline(always)]
+    fn insert(&mut self, selector: &Selector, state: State, fill: impl FnOnce(&mut Entry)) -> Option<Key> {
         let index = self.free;
-        let Some(slot) = self.entries.get(index as usize) else {
-            return Err(MatchFull::Posted { max: self.entries.len() as u32 });
-        };
+        let entry = self.entries.get_mut(index as usize)?;
         let pattern = Pattern::of_selector(selector);
-        entry.generation = slot.generation;
+        let key = Key { index, generation: entry.generation };
+        fill(entry);
+        self.free = entry.next;
+        entry.state = state;
         (entry.tag, entry.source, entry.order) = (pattern.tag, pattern.source, self.posts);
-        self.free = slot.next;
+        (entry.next, entry.prev) = (NONE, NONE);
         self.posts += 1;
-        self.count += 1;
-        self.used += 1;
-        let Some(shape) = self.shapes.place_for(pattern.shape()) else {
-            self.insert_aside(index, entry, &pattern);
-            return Ok(Key { index, generation: entry.generation });
+        let Some(place) = self.shapes.place_for(pattern.shape()) else {
+            self.put_aside(index, &pattern);
+            return Some(key);
         };
-        entry.shape = shape;
-        let bucket = self.bucket(&pattern);
-        let head = self.find_group(bucket, &pattern, shape);
+        entry.shape = place;
+        let bucket = pattern.hash() as usize & (self.buckets.len() - 1);
+        let first = self.buckets.get_mut(bucket)?;
+        if *first == NONE {
+            *first = index;
+            (entry.tail, entry.chain) = (index, NONE);
+            self.shapes.hold(place, pattern.shape());
+        } else {
+            self.join(index, bucket, &pattern);
+        }
+        Some(key)
+    }
+
+    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain.
+    #[inline(never)]
+    fn join(&mut self, index: u32, bucket: usize, pattern: &Pattern) {
+        let shape = self.entries[index as usize].shape;
+        let head = self.find_group(bucket, pattern.tag, pattern.source, shape);
         if head == NONE {
             self.shapes.hold(shape, pattern.shape());
-            entry.tail = index;
             let first = core::mem::replace(&mut self.buckets[bucket], index);
-            entry.chain = first;
-            if first != NONE {
-                self.entries[first as usize].prev = index;
-            }
+            self.entries[first as usize].prev = index;
+            let entry = &mut self.entries[index as usize];
+            (entry.tail, entry.chain) = (index, first);
         } else {
             let last = core::mem::replace(&mut self.entries[head as usize].tail, index);
             self.entries[last as usize].next = index;
-            entry.prev = last;
+            let entry = &mut self.entries[index as usize];
+            (entry.prev, entry.tail, entry.chain) = (last, NONE, NONE);
         }
-        self.entries[index as usize] = *entry;
-        Ok(Key { index, generation: entry.generation })
     }
 
     #[cold]
-    fn insert_aside(&mut self, index: u32, entry: &mut Entry, pattern: &Pattern) {
+    fn put_aside(&mut self, index: u32, pattern: &Pattern) {
+        let slot = &mut self.entries[index as usize];
         // The shape's other facts: whether the source is named, and the domain.
-        entry.shape = ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7;
-        entry.prev = self.aside.1;
+        slot.shape = ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7;
+        (slot.prev, slot.tail, slot.chain) = (self.aside.1, NONE, NONE);
         self.ignores[index as usize] = pattern.ignore;
         match self.aside.1 {
             NONE => self.aside.0 = index,
             last => self.entries[last as usize].next = index,
         }
         self.aside.1 = index;
-        self.entries[index as usize] = *entry;
     }
 
     /// The pattern of an entry.
@@ -259,20 +283,19 @@ impl<'m> Posted<'m> {
         self.shapes.at(shape).pattern(tag, source)
     }
 
-    #[inline]
+    #[inline(always)]
     fn bucket(&self, pattern: &Pattern) -> usize {
         pattern.hash() as usize & (self.buckets.len() - 1)
     }
 
     /// The head of the group of a pattern, or [`NONE`].
-    #[inline]
-    fn find_group(&self, bucket: usize, pattern: &Pattern, shape: u8) -> u32 {
+    #[inline(always)]
+    fn find_group(&self, bucket: usize, tag: u64, source: u32, shape: u8) -> u32 {
         let mut at = self.buckets[bucket];
-        while at != NONE {
+        while let Some(head) = self.entries.get(at as usize) {
             #[cfg(test)]
             self.steps.set(self.steps.get() + 1);
-            let head = &self.entries[at as usize];
-            if head.tag == pattern.tag && head.source == pattern.source && head.shape == shape {
+            if head.tag == tag && head.source == source && head.shape == shape {
                 break;
             }
             at = head.chain;
@@ -301,6 +324,7 @@ impl<'m> Posted<'m> {
         self.take_out(key.index);
         let slot = &mut self.entries[key.index as usize];
         (slot.state, slot.len) = (State::Promoted, op);
+        self.promoted += 1;
         Some(entry.direct())
     }
 
@@ -313,37 +337,33 @@ impl<'m> Posted<'m> {
     /// The operation that a direct receive became is over: its key names nothing from now on.
     pub(super) fn end_promoted(&mut self, key: Key) {
         if self.promoted(key).is_some() {
+            self.promoted -= 1;
             self.free_entry(key.index);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn free_entry(&mut self, index: u32) {
-        let slot = &mut self.entries[index as usize];
-        slot.state = State::Free;
-        // Zero is never used, so an all-zero id from outside names nothing.
-        slot.generation = slot.generation.wrapping_add(1).max(1);
-        slot.next = self.free;
-        self.free = index;
-        self.used -= 1;
+        self.entries[index as usize].free(&mut self.free, index);
     }
 
     /// Takes an entry out of its group.
-    #[inline]
     fn take_out(&mut self, index: u32) {
-        self.count -= 1;
         let Entry { next, prev, chain, tail, shape, tag, source, state, .. } = self.entries[index as usize];
-        self.directs -= u32::from(state == State::Direct);
+        match state {
+            State::Direct => self.directs -= 1,
+            _ => self.named -= 1,
+        }
         if is_aside(shape) {
             self.take_out_aside(prev, next);
             return;
         }
+        let bucket = self.bucket(&self.shapes.at(shape).pattern(tag, source));
         if tail == NONE {
-            // Not the head.
+            // Not the oldest of its group.
             self.entries[prev as usize].next = next;
             if next == NONE {
-                let pattern = self.shapes.at(shape).pattern(tag, source);
-                let head = self.find_group(self.bucket(&pattern), &pattern, shape);
+                let head = self.find_group(bucket, tag, source, shape);
                 self.entries[head as usize].tail = prev;
             } else {
                 self.entries[next as usize].prev = prev;
@@ -351,19 +371,17 @@ impl<'m> Posted<'m> {
             return;
         }
         // The next one takes its place in the chain.
-        let stands = if next == NONE {
+        let mut stands = chain;
+        if next == NONE {
             self.shapes.release(shape);
-            chain
         } else {
             let head = &mut self.entries[next as usize];
             (head.prev, head.chain, head.tail) = (prev, chain, tail);
-            next
-        };
-        if prev != NONE {
-            self.entries[prev as usize].chain = stands;
-        } else {
-            let bucket = self.bucket(&self.shapes.at(shape).pattern(tag, source));
-            self.buckets[bucket] = stands;
+            stands = next;
+        }
+        match prev {
+            NONE => self.buckets[bucket] = stands,
+            prev => self.entries[prev as usize].chain = stands,
         }
         if chain != NONE {
             self.entries[chain as usize].prev = if next == NONE { prev } else { next };
@@ -382,20 +400,48 @@ impl<'m> Posted<'m> {
         }
     }
 
-    /// The oldest receive that takes a message.
-    #[inline]
-    fn find_index(&self, source: PeerId, tag: Option<u64>) -> u32 {
-        let message = Pattern::of_message(source, tag);
-        let (mut first, mut oldest) = (u64::MAX, NONE);
-        for (place, shape) in self.shapes.active() {
-            if let Some(pattern) = shape.project(&message) {
-                let head = self.find_group(self.bucket(&pattern), &pattern, place);
-                if head != NONE && self.entries[head as usize].order < first {
-                    (first, oldest) = (self.entries[head as usize].order, head);
-                }
+    /// The oldest receive that takes a message, and the bucket that it stands in, if any.
+    #[inline(always)]
+    fn find_index(&self, source: PeerId, tag: Option<u64>) -> (u32, usize) {
+        let used = self.shapes.used();
+        if used & used.wrapping_sub(1) == 0 && self.aside.0 == NONE {
+            // As programs are: one shape of receive at a time.
+            return self.find_in(used.trailing_zeros() as u8, source, tag);
+        }
+        self.find_in_all(source, tag)
+    }
+
+    /// The oldest receive of one shape that takes a message.
+    #[inline(always)]
+    fn find_in(&self, place: u8, source: PeerId, tag: Option<u64>) -> (u32, usize) {
+        let shape = self.shapes.at(place);
+        let tagged = tag.is_some();
+        let (tag, source) = shape.project(source, tag.unwrap_or(0));
+        if shape.tagged() != tagged {
+            return (NONE, 0);
+        }
+        let bucket = super::pattern::hash(tag, source, shape.kind()) as usize & (self.buckets.len() - 1);
+        (self.find_group(bucket, tag, source, place), bucket)
+    }
+
+    #[inline(never)]
+    fn find_in_all(&self, source: PeerId, tag: Option<u64>) -> (u32, usize) {
+        let (mut first, mut oldest) = (u64::MAX, (NONE, 0));
+        let mut used = self.shapes.used();
+        while used != 0 {
+            let place = used.trailing_zeros() as u8;
+            used &= used - 1;
+            let found = self.find_in(place, source, tag);
+            if let Some(entry) = self.entries.get(found.0 as usize)
+                && entry.order < first
+            {
+                (first, oldest) = (entry.order, found);
             }
         }
-        if self.aside.0 == NONE { oldest } else { self.find_aside(&message, first, oldest) }
+        match self.aside.0 {
+            NONE => oldest,
+            _ => (self.find_aside(&Pattern::of_message(source, tag), first, oldest.0), oldest.1),
+        }
     }
 
     #[cold]
@@ -413,25 +459,33 @@ impl<'m> Posted<'m> {
     }
 
     pub(super) fn find(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
-        if self.count == 0 {
+        if self.count() == 0 {
             return None;
         }
-        let index = self.find_index(source, tag);
+        let (index, _) = self.find_index(source, tag);
         let entry = self.entries.get(index as usize)?;
         Some((Key { index, generation: entry.generation }, entry.recv()))
     }
 
     /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of them.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_direct(&mut self, source: PeerId, tag: Option<u64>, len: u32) -> Option<(Key, Direct)> {
-        let index = self.find_index(source, tag);
-        let entry = self.entries.get(index as usize)?;
+        let (index, bucket) = self.find_index(source, tag);
+        let entry = self.entries.get_mut(index as usize)?;
         if entry.state != State::Direct || entry.len < len {
             return None;
         }
         let found = (Key { index, generation: entry.generation }, entry.direct());
-        self.take_out(index);
-        self.free_entry(index);
+        if (entry.next & entry.prev & entry.chain) == NONE && entry.tail == index {
+            // Alone in its bucket.
+            self.buckets[bucket] = NONE;
+            self.shapes.release(entry.shape);
+            self.directs -= 1;
+            entry.free(&mut self.free, index);
+        } else {
+            self.take_out(index);
+            self.free_entry(index);
+        }
         Some(found)
     }
 
@@ -443,7 +497,7 @@ impl<'m> Posted<'m> {
 
     /// All direct receives that are posted.
     pub(super) fn directs(&self) -> impl Iterator<Item = (Key, Direct)> {
-        let used = if self.count == 0 { 0 } else { self.entries.len() };
+        let used = if self.directs == 0 { 0 } else { self.entries.len() };
         self.entries[..used]
             .iter()
             .enumerate()
@@ -452,7 +506,7 @@ impl<'m> Posted<'m> {
     }
 
     pub(super) const fn walk(&self) -> PostedWalk {
-        PostedWalk { at: if self.count == 0 { u32::MAX } else { 0 } }
+        PostedWalk { at: if self.count() == 0 { u32::MAX } else { 0 } }
     }
 
     fn step(&self, walk: &mut PostedWalk) -> Option<(u32, Pattern)> {
@@ -490,7 +544,7 @@ impl<'m> Posted<'m> {
     }
 
     pub(super) const fn count(&self) -> u32 {
-        self.count
+        self.named + self.directs
     }
 
     pub(super) const fn direct_count(&self) -> u32 {
@@ -498,7 +552,7 @@ impl<'m> Posted<'m> {
     }
 
     pub(super) const fn room(&self) -> u32 {
-        self.entries.len() as u32 - self.used
+        self.entries.len() as u32 - self.count() - self.promoted
     }
 
     /// Entries looked at so far.

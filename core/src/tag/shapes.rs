@@ -58,19 +58,14 @@ impl Shapes {
     }
 
     /// The shape at a place in use.
-    #[inline]
+    #[inline(always)]
     pub(super) fn at(&self, place: u8) -> &Shape {
         &self.shapes[usize::from(place) % SHAPES_MAX]
     }
 
-    /// All in use, with their places.
-    #[inline]
-    pub(super) fn active(&self) -> impl Iterator<Item = (u8, &Shape)> {
-        let mut used = self.used;
-        core::iter::from_fn(move || {
-            let place = used.trailing_zeros() as u8;
-            used &= used.wrapping_sub(1);
-            self.shapes.get(usize::from(place)).map(|shape| (place, shape))
-        })
+    /// The places in use: bit per place.
+    #[inline(always)]
+    pub(super) const fn used(&self) -> u16 {
+        self.used
     }
 }

@@ -8,14 +8,15 @@ use rerail_core::endpoint::{
     Action, Arrival, AtomicAction, Post, PostKind, PostStatus, RailEvent, RailFault, Registration, ShortArrival, Span,
 };
 use rerail_core::ids::{OpId, PeerId, PlaceId, PostId, RailId};
-use rerail_core::time::{Nanos, Time};
 use rerail_core::mem::Seg;
+use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
 use rustix::io::Errno;
 
+use super::engine::AnyRail;
 use super::{Engine, Slot};
 use crate::memory::{Core, Memory};
-use crate::rail::{MemoryKey, Outgoing, Piece, ShortPlace, Sink};
+use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
@@ -56,7 +57,8 @@ impl Engine {
         for slot in &mut *rails {
             let Slot { id, rail, registrations, .. } = slot;
             let whereabouts = &mut scratch.whereabouts;
-            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
+            let mut sink =
+                CoreSink { core, memory, rail: *id, registrations, now, moved: false, only_shorts: true, whereabouts };
             done += rail.poll(now, &mut sink);
             if sink.moved {
                 announce(core, slot);
@@ -85,24 +87,38 @@ impl Engine {
         while rails != 0 {
             let index = rails.trailing_zeros() as usize;
             rails &= rails - 1;
-            if self.rails[index].rail.has_news() {
+            let has_news = match &self.rails[index].rail {
+                AnyRail::Shm(rail) => rail.has_news(),
+                AnyRail::Other(rail) => rail.has_news(),
+            };
+            if has_news {
                 done += self.take_news(now, index);
             }
         }
         done
     }
 
+    #[inline(never)]
     fn take_news(&mut self, now: Time, index: usize) -> usize {
         let Engine { rails, core, memory, scratch, .. } = self;
         let Slot { id, rail, registrations, .. } = &mut rails[index];
         let whereabouts = &mut scratch.whereabouts;
-        let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
-        let done = rail.poll_news(now, &mut sink);
-        if sink.moved || !scratch.whereabouts.is_empty() {
-            // Seldom, and seen to there.
-            return done + self.round(now);
-        }
-        done + self.carry_out(now)
+        let mut sink =
+            CoreSink { core, memory, rail: *id, registrations, now, moved: false, only_shorts: true, whereabouts };
+        let done = match rail {
+            AnyRail::Shm(rail) => rail.take_news(now, &mut sink),
+            AnyRail::Other(rail) => rail.poll_news(now, &mut sink),
+        };
+        debug_assert!(!sink.moved, "a rail that loses nothing has moved");
+        let is_over = sink.only_shorts && !self.core.is_active();
+        if is_over { done } else { done + self.after_news(now) }
+    }
+
+    /// What follows from news, and seldom anything does.
+    #[cold]
+    #[inline(never)]
+    fn after_news(&mut self, now: Time) -> usize {
+        if self.scratch.whereabouts.is_empty() { self.carry_out(now) } else { self.round(now) }
     }
 
     /// Carries out what the core wants done, until it wants nothing; returns how many actions that were. A
@@ -313,6 +329,8 @@ struct CoreSink<'a> {
     now: Time,
     /// The rail's address has changed.
     moved: bool,
+    /// Nothing but short messages have come, and these went the short way.
+    only_shorts: bool,
     whereabouts: &'a mut Vec<Whereabouts>,
 }
 
@@ -320,6 +338,7 @@ struct CoreSink<'a> {
 // region; it stays mapped while the core names it, and nobody refers to its bytes while the transport is driven.
 unsafe impl Sink for CoreSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        self.only_shorts = false;
         let arrival = self.core.handle_arrival(self.now, peer, self.rail, header);
         if let Arrival::Address { rail } = arrival
             && let Some(Address { text, .. }) = Address::in_header(header)
@@ -349,22 +368,28 @@ unsafe impl Sink for CoreSink<'_> {
         });
     }
 
-    #[inline]
+    #[inline(always)]
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
         match self.core.arrive_short(peer, self.rail, short) {
-            ShortArrival::At(at) => match self.memory.resolve_named(&Seg { at, len: short.len.into() }) {
-                Ok(piece) => ShortPlace::Copy(piece.start),
-                Err(error) => {
-                    debug_assert!(false, "the core named memory that does not exist: {error}");
+            ShortArrival::At(at) => match self.memory.start_of(&Seg { at, len: short.len.into() }) {
+                Some(start) => ShortPlace::Copy(start),
+                None => {
+                    debug_assert!(false, "the core named memory that does not exist: {at:?}");
                     ShortPlace::Done
                 }
             },
             ShortArrival::Done => ShortPlace::Done,
-            ShortArrival::Slow => ShortPlace::Packet(self.core.handle_short(self.now, peer, self.rail, short)),
+            ShortArrival::Slow => ShortPlace::Packet,
         }
     }
 
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        self.only_shorts = false;
+        self.core.handle_short(self.now, peer, self.rail, short)
+    }
+
     fn completed(&mut self, id: PostId, status: PostStatus) {
+        self.only_shorts = false;
         self.core.handle_completion(self.now, id, status);
     }
 

@@ -3,7 +3,9 @@
 //! Every call that needs the time takes it, and none makes a system call but those of the rails and of memory. The
 //! [`Transport`](super::Transport) is an engine, a clock and a waiter; the simulator drives engines in virtual time.
 
+use std::any::Any;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use rerail_core::config::Config;
@@ -16,6 +18,7 @@ use super::card::{Card, CardError};
 use super::drive::Scratch;
 use super::{MemoryError, StartError};
 use crate::memory::{Core, CoreError, Memory};
+use crate::rail::shm::ShmRail;
 use crate::rail::{Rail, RailCounters, RailUsage};
 
 /// A message transport that its owner drives and tells the time.
@@ -79,13 +82,52 @@ pub struct EngineOpening {
 /// A rail and what the driver keeps beside it.
 pub(super) struct Slot {
     pub(super) id: RailId,
-    pub(super) rail: Box<dyn Rail>,
+    pub(super) rail: AnyRail,
     pub(super) kind: RailKind,
     /// How many rails of its kind come before it: it meets the peers' rails of this number.
     nth: usize,
     pub(super) address: Rc<str>,
     /// Registrations for requests.
     pub(super) registrations: usize,
+}
+
+/// A rail; shared memory by its own type, so that a small message costs no call through a table.
+pub(super) enum AnyRail {
+    Shm(Box<ShmRail>),
+    Other(Box<dyn Rail>),
+}
+
+impl AnyRail {
+    fn new(rail: Box<dyn Rail>) -> Self {
+        if (&*rail as &dyn Any).is::<ShmRail>() {
+            let rail: Box<dyn Any> = rail;
+            match rail.downcast() {
+                Ok(rail) => return AnyRail::Shm(rail),
+                Err(_) => unreachable!("it was asked what it is"),
+            }
+        }
+        AnyRail::Other(rail)
+    }
+}
+
+impl Deref for AnyRail {
+    type Target = dyn Rail;
+
+    fn deref(&self) -> &dyn Rail {
+        match self {
+            AnyRail::Shm(rail) => &**rail,
+            AnyRail::Other(rail) => &**rail,
+        }
+    }
+}
+
+impl DerefMut for AnyRail {
+    fn deref_mut(&mut self) -> &mut dyn Rail {
+        match self {
+            AnyRail::Shm(rail) => &mut **rail,
+            AnyRail::Other(rail) => &mut **rail,
+        }
+    }
 }
 
 /// What a rail is, for people and reports.
@@ -256,7 +298,7 @@ impl EngineOpening {
         let pool_bytes = usize::try_from(pool_bytes)
             .map_err(|_| StartError::Memory(MemoryError::BadLength { bytes: usize::MAX }))?;
         let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
-        let is_quick = |facts: &RailFacts| facts.caps.lossless;
+        let is_quick = |facts: &RailFacts| facts.short_bytes_max > 0;
         let quick_rails = facts.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(is_quick(facts)));
         let engine = Engine {
             rails,
@@ -362,7 +404,14 @@ fn number(rails: Vec<Box<dyn Rail>>) -> Vec<Slot> {
     for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {
         let kind = rail.facts().kind;
         let nth = slots.iter().filter(|slot| slot.kind == kind).count();
-        slots.push(Slot { id: RailId(index), kind, nth, address: rail.address().into(), rail, registrations: 0 });
+        slots.push(Slot {
+            id: RailId(index),
+            kind,
+            nth,
+            address: rail.address().into(),
+            rail: AnyRail::new(rail),
+            registrations: 0,
+        });
     }
     slots
 }

@@ -13,7 +13,9 @@ use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
 
 use super::drive::resolve;
+use super::engine::AnyRail;
 use super::{Engine, MemoryError, RequestError, WindowError};
+use crate::rail::Rail;
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
 /// the type's alignment, and this makes the addresses follow.
@@ -92,9 +94,15 @@ impl Engine {
     /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core refuses;
     /// nothing happened then.
     pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
-        if let Some(operation) = self.send_short(send)? {
+        if let Some(operation) = self.send_short(send) {
             return Ok(operation);
         }
+        self.send_whole(now, send)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_whole(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
         self.check(send.segments)?;
         let operation = self.core.send(now, send)?;
         self.met.insert(send.peer);
@@ -102,27 +110,35 @@ impl Engine {
     }
 
     /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and complete. `None`:
-    /// nothing has happened.
-    ///
-    /// # Errors
-    /// Memory that can't be named.
-    #[inline]
-    pub(super) fn send_short(&mut self, send: &Send<'_>) -> Result<Option<OpId>, MemoryError> {
+    /// nothing has happened, and there may be an error to find.
+    #[inline(always)]
+    pub(super) fn send_short(&mut self, send: &Send<'_>) -> Option<OpId> {
         let (from, len) = match send.segments {
-            [seg] => (self.memory.resolve_named(seg)?.start.cast_const(), seg.len),
+            [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
             [] => (std::ptr::null(), 0),
-            _ => return Ok(None),
+            _ => return None,
         };
-        let Some((rail, short, operation)) = self.core.send_short(send, len) else { return Ok(None) };
-        if let Some(slot) = self.rails.get_mut(usize::from(rail.0))
-            // SAFETY: the piece was resolved within its region, or is empty; nobody refers to the bytes of a region while
-            // the transport is borrowed mutably.
-            && unsafe { slot.rail.post_short(send.peer, &short, from) }
-        {
-            return Ok(Some(operation));
+        let (rail, short, operation) = self.core.send_short(send, len)?;
+        // SAFETY: the piece was resolved within its region, or is empty; nobody refers to the bytes of a region while the
+        // transport is borrowed mutably.
+        let is_out = match self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail) {
+            Some(AnyRail::Shm(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
+            Some(AnyRail::Other(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
+            None => false,
+        };
+        if is_out {
+            return Some(operation);
         }
         self.core.unsend_short(send, &short);
-        Ok(None)
+        None
+    }
+
+    /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error to find.
+    #[inline(always)]
+    pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+        let [seg] = recv.segments else { return None };
+        self.memory.start_of(seg)?;
+        self.core.recv_short(recv)
     }
 
     /// Sends `payload` as a message, copied at once: the caller's buffer is free when this returns. At most
@@ -147,6 +163,15 @@ impl Engine {
     /// # Errors
     /// As [`send`](Self::send).
     pub fn recv(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+        if let Some(operation) = self.recv_short(recv) {
+            return Ok(operation);
+        }
+        self.recv_whole(now, recv)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn recv_whole(&mut self, now: Time, recv: &Recv<'_>) -> Result<OpId, RequestError> {
         self.check(recv.segments)?;
         Ok(self.core.recv(now, recv)?)
     }

@@ -161,7 +161,12 @@ pub unsafe trait Sink {
     /// A short message is here, all of it. The payload is copied, all of it, before the next call into the sink.
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
         let _ = (peer, short);
-        ShortPlace::Packet(Arrival::Close)
+        ShortPlace::Packet
+    }
+    /// A short message that goes nowhere as such: what to do with its payload is what a packet's answer says.
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        let _ = (peer, short);
+        Arrival::Close
     }
     /// A post is over.
     fn completed(&mut self, id: PostId, status: PostStatus);
@@ -183,6 +188,46 @@ pub unsafe trait Sink {
     fn back(&mut self);
 }
 
+// SAFETY: what it is asked is asked of a sink.
+unsafe impl Sink for &mut dyn Sink {
+    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
+        (**self).arrival(peer, header)
+    }
+    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
+        (**self).place(id, from, pieces)
+    }
+    fn placed(&mut self, id: PlaceId) {
+        (**self).placed(id);
+    }
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        (**self).short(peer, short)
+    }
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        (**self).short_packet(peer, short)
+    }
+    fn completed(&mut self, id: PostId, status: PostStatus) {
+        (**self).completed(id, status);
+    }
+    fn up(&mut self, peer: PeerId) {
+        (**self).up(peer);
+    }
+    fn down(&mut self, peer: PeerId, fault: RailFault) {
+        (**self).down(peer, fault);
+    }
+    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
+        (**self).registered(what, bytes, took);
+    }
+    fn reset(&mut self) {
+        (**self).reset();
+    }
+    fn moved(&mut self) {
+        (**self).moved();
+    }
+    fn back(&mut self) {
+        (**self).back();
+    }
+}
+
 /// Where a short message goes.
 #[derive(Debug)]
 pub enum ShortPlace {
@@ -190,8 +235,8 @@ pub enum ShortPlace {
     Copy(*mut u8),
     /// It is empty, and received.
     Done,
-    /// As a packet of its payload.
-    Packet(Arrival),
+    /// Ask [`Sink::short_packet`].
+    Packet,
 }
 
 /// What a rail counted since the start.
@@ -250,7 +295,7 @@ pub struct AddressError {
 }
 
 /// One rail: a way to other processes.
-pub trait Rail {
+pub trait Rail: std::any::Any {
     /// Short name for people: `shm`, `tcp:eth0`, `loop`.
     fn name(&self) -> &str;
     /// Facts for the core.

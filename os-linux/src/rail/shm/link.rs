@@ -113,7 +113,7 @@ impl Link {
     ///
     /// # Safety
     /// `payload` can be read for `short.len` bytes.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) -> bool {
         if self.fault.is_some() | !self.queue.is_empty() {
             return false;
@@ -189,6 +189,62 @@ impl Link {
         }
     }
 
+    /// Takes a short message, if that is the oldest one; returns its bytes.
+    #[inline(always)]
+    fn receive_short<S: Sink + ?Sized>(
+        &mut self,
+        sink: &mut S,
+        pieces: &mut Vec<Piece>,
+    ) -> Result<Option<u64>, RailFault> {
+        let Some((short, payload)) = self.inbound.front_short() else { return Ok(None) };
+        match sink.short(self.peer, &short) {
+            // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all of it.
+            ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
+            ShortPlace::Done => {}
+            ShortPlace::Packet => {
+                let arrival = sink.short_packet(self.peer, &short);
+                // SAFETY: as above.
+                unsafe { place_short(arrival, payload, short.len.into(), sink, pieces) }?;
+            }
+        }
+        self.inbound.release_short();
+        Ok(Some(short.len.into()))
+    }
+
+    /// Takes short messages, up to `burst`, and leaves whatever else there is; returns how many. `None`: there is something
+    /// else.
+    #[inline]
+    pub fn receive_news(
+        &mut self,
+        burst: u32,
+        sink: &mut impl Sink,
+        pieces: &mut Vec<Piece>,
+        counters: &mut RailCounters,
+    ) -> Option<usize> {
+        if self.gone.is_some() | self.fault.is_some() {
+            return None;
+        }
+        let (mut taken, mut received) = (0, 0);
+        let is_plain = loop {
+            match self.receive_short(sink, pieces) {
+                Ok(Some(bytes)) => received += bytes,
+                Ok(None) => break false,
+                Err(fault) => {
+                    self.fault = Some(fault);
+                    break false;
+                }
+            }
+            taken += 1;
+            if taken >= burst || !self.inbound.has_news() {
+                break true;
+            }
+        };
+        counters.packets_received += u64::from(taken);
+        counters.bytes_received += received;
+        counters.system_calls += self.answer();
+        is_plain.then_some(taken as usize)
+    }
+
     /// Takes up to `burst` messages; returns how many.
     pub fn receive(
         &mut self,
@@ -202,19 +258,9 @@ impl Link {
             if self.gone == Some(0) {
                 return Err(RailFault::Closed);
             }
-            if let Some((short, payload)) = self.inbound.front_short() {
+            if let Some(bytes) = self.receive_short(sink, pieces)? {
                 counters.packets_received += 1;
-                counters.bytes_received += u64::from(short.len);
-                match sink.short(self.peer, &short) {
-                    // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all of it.
-                    ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
-                    ShortPlace::Done => {}
-                    ShortPlace::Packet(arrival) => {
-                        // SAFETY: as above.
-                        unsafe { place_short(arrival, payload, short.len.into(), sink, pieces) }?;
-                    }
-                }
-                self.inbound.release_short();
+                counters.bytes_received += bytes;
                 self.gone = self.gone.map(|left| left - 1);
                 taken += 1;
                 continue;
@@ -340,6 +386,7 @@ impl Link {
     }
 
     /// Wakes the other side where it waits for what was freed; returns the system calls.
+    #[inline]
     fn answer(&mut self) -> u64 {
         let rings = self.inbound.must_ring();
         if rings {
@@ -377,11 +424,11 @@ unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// `payload` can be read for `len` bytes.
 #[cold]
-unsafe fn place_short(
+unsafe fn place_short<S: Sink + ?Sized>(
     arrival: Arrival,
     payload: *const u8,
     len: usize,
-    sink: &mut dyn Sink,
+    sink: &mut S,
     pieces: &mut Vec<Piece>,
 ) -> Result<(), RailFault> {
     let (id, memory) = match arrival {

@@ -295,6 +295,24 @@ impl ShmRail {
         seen && all.all(|link| link.is_idle(counters))
     }
 
+    /// As [`Rail::poll_news`], for a sink of a known type.
+    #[inline]
+    pub(crate) fn take_news(&mut self, now: Time, sink: &mut impl Sink) -> usize {
+        let Self { links, options, pieces, counters, has_chores, .. } = self;
+        let mut count = 0;
+        if !*has_chores {
+            for link in links.iter_mut() {
+                if link.has_news() {
+                    match link.receive_news(options.burst, sink, pieces, counters) {
+                        Some(taken) => count += taken,
+                        None => *has_chores = true,
+                    }
+                }
+            }
+        }
+        if self.has_chores { count + self.poll(now, sink) } else { count }
+    }
+
     fn disarm_all(&mut self) {
         self.links.iter_mut().chain(self.closing.iter_mut().map(|(link, _)| link)).for_each(Link::disarm);
     }
@@ -409,23 +427,20 @@ impl Rail for ShmRail {
         self.has_chores = true;
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         let Some(index) = self.link_index(peer) else { return false };
         // SAFETY: the caller's promise is the same.
         unsafe { self.links[index].post_short(short, payload, &mut self.counters) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn has_news(&self) -> bool {
         self.has_chores || self.links.iter().any(Link::has_news)
     }
 
-    fn poll_news(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        if self.has_chores {
-            return self.poll(now, sink);
-        }
-        self.serve_links(sink)
+    fn poll_news(&mut self, now: Time, mut sink: &mut dyn Sink) -> usize {
+        self.take_news(now, &mut sink)
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -219,7 +219,7 @@ impl<D: Device> VerbsRail<D> {
     }
 }
 
-impl<D: Device> Rail for VerbsRail<D> {
+impl<D: Device + 'static> Rail for VerbsRail<D> {
     fn name(&self) -> &str {
         &self.options.name
     }
