@@ -86,6 +86,7 @@ use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
 use policy::Policies;
 use registering::Registering;
+use room::rails_of;
 use sample::Sampler;
 use tables::Tables;
 
@@ -408,6 +409,13 @@ impl<'m> Endpoint<'m> {
     /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
     pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.t.is_quiet(peer)
+    }
+
+    /// Whether no rail that leads to `peer` has anything of this endpoint's for it: what is submitted now need not wait.
+    pub fn is_unused(&self, peer: PeerId) -> bool {
+        let Some(channel) = self.t.channel_of(peer) else { return true };
+        let rails = rails_of(self.t.channels.at(channel).rooms.ready);
+        rails.map(|rail| &self.t.subs[self.t.sub_index(channel, rail)]).all(|sub| sub.posts == 0)
     }
 
     /// The earliest time at which [`handle_timeout`](Self::handle_timeout) has something to do.

@@ -52,14 +52,17 @@ impl Engine {
     /// One round of driving: takes what rails have, runs timers that are due, carries out what the core wants; returns how
     /// many things happened. Time must not go back.
     pub fn round(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, scratch, .. } = self;
+        let Engine { rails, core, memory, scratch, quick_rails, others_moved, .. } = self;
         let mut done = 0;
+        *others_moved = false;
         for slot in &mut *rails {
             let Slot { id, rail, registrations, .. } = slot;
             let whereabouts = &mut scratch.whereabouts;
             let mut sink =
                 CoreSink { core, memory, rail: *id, registrations, now, moved: false, only_shorts: true, whereabouts };
-            done += rail.poll(now, &mut sink);
+            let count = rail.poll(now, &mut sink);
+            done += count;
+            *others_moved |= count > 0 && *quick_rails >> id.0 & 1 == 0;
             if sink.moved {
                 announce(core, slot);
             }

@@ -56,6 +56,8 @@ pub struct Engine {
     pub(super) rails: Vec<Slot>,
     /// Those that [`news`](Self::news) looks at: bit per rail.
     pub(super) quick_rails: u64,
+    /// Another one had something in the last round.
+    pub(super) others_moved: bool,
     pub(super) core: Core,
     pub(super) memory: Memory,
     pub(super) config: Config,
@@ -237,6 +239,11 @@ impl Engine {
         self.rails.iter().any(|slot| slot.rail.is_closing())
     }
 
+    /// Whether rails that [`news`](Self::news) does not look at had something in the last round.
+    pub(super) fn others_moved(&self) -> bool {
+        self.others_moved
+    }
+
     /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
     pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.core.is_quiet(peer)
@@ -303,6 +310,7 @@ impl EngineOpening {
         let engine = Engine {
             rails,
             quick_rails,
+            others_moved: false,
             core,
             memory,
             config,

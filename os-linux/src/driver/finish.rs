@@ -101,6 +101,7 @@ impl Transport {
         while self.poll_event().is_some() {}
         let nobody = super::PeerSet::new(self.size());
         let mut waiting = std::mem::replace(&mut self.engine.met, nobody);
+        self.pace.force();
         for peer in waiting.iter().collect::<Vec<_>>() {
             if self.engine.close_peer(now(), peer).is_err() {
                 waiting.remove(peer);

@@ -16,6 +16,7 @@
 //! | `submit` | the same, stamped with the clock |
 //! | `policy` | policies and their knobs, changed at run time |
 //! | `drive` | one round: poll rails, run timers, carry out actions |
+//! | `pace` | when a round looks at everything |
 //! | `wait` | sleeping without losing a wake-up |
 //! | `finish` | leaving in good order |
 //! | `error` | why each of these may refuse |
@@ -29,6 +30,7 @@ mod error;
 mod finish;
 mod loss;
 mod open;
+mod pace;
 mod policy;
 mod rails;
 mod request;
@@ -40,7 +42,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rerail_core::config::Config;
-use rerail_core::endpoint::Event;
+use rerail_core::endpoint::{Event, ShortCompletion};
 use rerail_core::ids::PeerId;
 use rerail_core::time::Time;
 
@@ -56,6 +58,7 @@ pub use open::{Opening, Options};
 pub use wait::Woken;
 
 use engine::{PeerSet, Slot};
+use pace::Pace;
 use wait::Waiter;
 
 /// A message transport over all rails between this process and its peers.
@@ -94,8 +97,7 @@ pub struct Transport {
     engine: Engine,
     waiter: Waiter,
     spin: Spin,
-    /// Something that sends was submitted since the last round.
-    submitted: bool,
+    pace: Pace,
     boot: Option<Box<dyn Bootstrap>>,
     /// How long a step of it may take; `None`: as long as it takes.
     boot_limit: Option<Duration>,
@@ -137,10 +139,7 @@ impl Transport {
         if self.waiter.is_armed() {
             self.disarm();
         }
-        let now = now();
-        // What was submitted goes out before the rails are looked at: it has been waited for, they are looked at all the time.
-        let sent = if std::mem::take(&mut self.submitted) { self.engine.carry_out(now) } else { 0 };
-        let done = sent + self.engine.round(now);
+        let done = if self.pace.is_due() { self.whole_round() } else { self.engine.news(self.pace.last) };
         if done > 0 {
             self.spin.idle_rounds = 0;
         } else if self.spin.idle_rounds < self.spin.idle_rounds_max {
@@ -149,6 +148,29 @@ impl Transport {
             rustix::thread::sched_yield();
         }
         done
+    }
+
+    fn whole_round(&mut self) -> usize {
+        let now = now();
+        // What was submitted goes out before the rails are looked at: it has been waited for, they are looked at all the time.
+        let done = self.engine.carry_out(now) + self.engine.round(now);
+        self.pace.whole(now, self.engine.others_moved());
+        done
+    }
+
+    /// Something was submitted that can't go the short way. It goes out at once, unless its rail is busy: then what
+    /// collects until the rail is free goes out together (newmadeleine-2007, 2).
+    fn submitted(&mut self, now: Time, peer: PeerId) {
+        if self.engine.endpoint().is_unused(peer) {
+            self.engine.carry_out(now);
+        }
+        self.pace.busy(now);
+    }
+
+    /// The next completion of the short way: see [`Engine::poll_short`].
+    #[inline]
+    pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
+        self.engine.poll_short()
     }
 
     /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their

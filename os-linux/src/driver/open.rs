@@ -9,6 +9,7 @@ use core::fmt;
 use rerail_core::config::Config;
 use rerail_core::ids::PeerId;
 
+use super::pace::Pace;
 use super::wait::Waiter;
 use super::{EngineOpening, Spin, StartError, Transport, now, rails};
 use crate::bootstrap::{BootError, Bootstrap, JobKey, job_key};
@@ -118,7 +119,7 @@ impl Opening {
     /// [`StartError::MissingCard`] where one has not.
     pub fn join(self) -> Result<Transport, StartError> {
         let Opening { engine, waiter, spin } = self;
-        Ok(Transport { engine: engine.join()?, waiter, spin, submitted: false, boot: None, boot_limit: None })
+        Ok(Transport { engine: engine.join()?, waiter, spin, pace: Pace::default(), boot: None, boot_limit: None })
     }
 }
 

@@ -61,8 +61,13 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn send(&mut self, send: &Send<'_>) -> Result<OpId, RequestError> {
-        self.submitted = true;
-        self.engine.send(now(), send)
+        if let Some(operation) = self.engine.send_short(send) {
+            return Ok(operation);
+        }
+        let now = now();
+        let operation = self.engine.send(now, send)?;
+        self.submitted(now, send.peer);
+        Ok(operation)
     }
 
     /// Sends `payload` as a message, copied at once: [`Engine::inject`](super::Engine::inject).
@@ -70,8 +75,10 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn inject(&mut self, send: &Send<'_>, payload: &[u8]) -> Result<OpId, RequestError> {
-        self.submitted = true;
-        self.engine.inject(now(), send, payload)
+        let now = now();
+        let operation = self.engine.inject(now, send, payload)?;
+        self.submitted(now, send.peer);
+        Ok(operation)
     }
 
     /// Posts a buffer for a message: [`Engine::recv`](super::Engine::recv).
@@ -79,6 +86,10 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn recv(&mut self, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+        if let Some(operation) = self.engine.recv_short(recv) {
+            return Ok(operation);
+        }
+        self.pace.force();
         self.engine.recv(now(), recv)
     }
 
@@ -97,6 +108,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn recv_claimed(&mut self, message: MessageId, recv: &Recv<'_>) -> Result<OpId, RequestError> {
+        self.pace.force();
         self.engine.recv_claimed(now(), message, recv)
     }
 
@@ -105,6 +117,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn cancel(&mut self, operation: OpId) -> Result<(), CancelError> {
+        self.pace.force();
         self.engine.cancel(now(), operation)
     }
 
@@ -113,8 +126,10 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn put(&mut self, put: &Put<'_>) -> Result<OpId, RequestError> {
-        self.submitted = true;
-        self.engine.put(now(), put)
+        let now = now();
+        let operation = self.engine.put(now, put)?;
+        self.submitted(now, put.to.peer);
+        Ok(operation)
     }
 
     /// Reads a peer's window into local segments: [`Engine::get`](super::Engine::get).
@@ -122,8 +137,10 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn get(&mut self, get: &Get<'_>) -> Result<OpId, RequestError> {
-        self.submitted = true;
-        self.engine.get(now(), get)
+        let now = now();
+        let operation = self.engine.get(now, get)?;
+        self.submitted(now, get.from.peer);
+        Ok(operation)
     }
 
     /// Changes one value in a peer's window atomically: [`Engine::atomic`](super::Engine::atomic).
@@ -131,8 +148,10 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn atomic(&mut self, atomic: &Atomic) -> Result<OpId, RequestError> {
-        self.submitted = true;
-        self.engine.atomic(now(), atomic)
+        let now = now();
+        let operation = self.engine.atomic(now, atomic)?;
+        self.submitted(now, atomic.at.peer);
+        Ok(operation)
     }
 
     /// Completes when every put, get and atomic submitted to the peer before it is done at the peer: [`Engine::flush`](super::Engine::flush).
@@ -140,6 +159,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn flush(&mut self, flush: &Flush) -> Result<OpId, RequestError> {
+        self.pace.force();
         self.engine.flush(now(), flush)
     }
 
@@ -174,6 +194,7 @@ impl Transport {
     /// # Errors
     /// As there.
     pub fn close_peer(&mut self, peer: PeerId) -> Result<(), PeerError> {
+        self.pace.force();
         self.engine.close_peer(now(), peer)
     }
 }

@@ -128,6 +128,8 @@ impl Transport {
 
     /// Ends what [`arm`](Self::arm) began. [`progress`](Self::progress) does it too.
     pub fn disarm(&mut self) {
+        // Whatever wakes us may be anything.
+        self.pace.force();
         if !self.waiter.armed {
             return;
         }

@@ -1,0 +1,117 @@
+//! When a round looks at everything, and when at the rings of shared memory only.
+//!
+//! A look at the rings costs a few instructions, a look at sockets a system call. So a whole round is due by elapsed time,
+//! not by a number of calls: a host that calls once a millisecond gets one each time. While another rail has something to
+//! do, every round is a whole one. Elapsed time is told by the processor's time stamp counter where there is one; the
+//! system's clock costs more than all the rest.
+
+use rerail_core::time::Time;
+
+/// Between whole rounds while nothing but shared memory is in use, in nanoseconds.
+const PERIOD_NS: u64 = 8_000;
+/// For so long after another rail had something to do every round is a whole one, in nanoseconds.
+const BUSY_NS: u64 = 1_000_000;
+/// The counter's rate is measured over at least so long.
+const MEASURED_NS: u64 = 20_000;
+
+/// Tells whole rounds from short ones.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    /// The counter at the last whole round, and how far it gets until the next one is due; 0: its rate is not known.
+    ticks: u64,
+    period: u64,
+    /// The time of the last whole round.
+    pub(super) last: Time,
+    /// The next round is a whole one.
+    forced: bool,
+    busy_until: Time,
+    /// Where the measurement of the counter's rate began.
+    since: (u64, Time),
+}
+
+impl Pace {
+    /// The next round is to look at everything.
+    #[inline]
+    pub(super) fn force(&mut self) {
+        self.forced = true;
+    }
+
+    /// Something went to a rail that is looked at in whole rounds only.
+    pub(super) fn busy(&mut self, now: Time) {
+        self.busy_until = Time(now.0.saturating_add(BUSY_NS));
+        self.forced = true;
+    }
+
+    /// Whether a whole round is due.
+    #[inline(always)]
+    pub(super) fn is_due(&self) -> bool {
+        self.forced || ticks().wrapping_sub(self.ticks) >= self.period
+    }
+
+    /// A whole round is over; `others`: a rail had something to do that has no rings.
+    pub(super) fn whole(&mut self, now: Time, others: bool) {
+        let ticks = ticks();
+        let (ticks_before, time_before) = self.since;
+        if time_before == Time(0) {
+            self.since = (ticks, now);
+        } else if self.period == 0 && now.0 >= time_before.0 + MEASURED_NS {
+            let rate = u128::from(ticks.wrapping_sub(ticks_before)) * u128::from(PERIOD_NS);
+            self.period = u64::try_from(rate / u128::from(now.0 - time_before.0)).unwrap_or(0);
+        }
+        if others {
+            self.busy_until = Time(now.0.saturating_add(BUSY_NS));
+        }
+        (self.ticks, self.last) = (ticks, now);
+        self.forced = now < self.busy_until;
+    }
+}
+
+/// Something that counts up evenly while the machine runs.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn ticks() -> u64 {
+    // SAFETY: every processor with 64 bits has the instruction; it reads a counter and nothing else.
+    #[allow(unsafe_code)]
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn ticks() -> u64 {
+    super::now().0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_round_is_whole_until_the_rate_is_known_and_while_another_rail_is_busy() {
+        let mut pace = Pace::default();
+        assert!(pace.is_due(), "no rate is known");
+        pace.whole(Time(1_000), false);
+        assert!(pace.is_due());
+        pace.whole(Time(1_000 + MEASURED_NS), false);
+        assert!(pace.period > 0 && !pace.forced);
+        pace.whole(Time(100_000), true);
+        assert!(pace.is_due(), "a rail had something");
+        pace.whole(Time(100_000 + BUSY_NS - 1), false);
+        assert!(pace.is_due(), "not long ago");
+        pace.whole(Time(100_000 + BUSY_NS), false);
+        assert!(!pace.forced);
+        pace.force();
+        assert!(pace.is_due());
+    }
+
+    #[test]
+    fn a_round_is_due_when_time_has_passed() {
+        let mut pace = Pace::default();
+        pace.whole(Time(1_000), false);
+        pace.whole(Time(1_000 + MEASURED_NS), false);
+        pace.period = 1 << 40;
+        assert!(!pace.is_due());
+        pace.period = 1;
+        assert!(pace.is_due());
+    }
+}
