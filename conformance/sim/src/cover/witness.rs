@@ -6,7 +6,8 @@ use std::rc::Rc;
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::time::{Nanos, Time};
-use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
+use rerail_core::wire::Short;
+use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 use super::Path;
 use super::observer::{Observer, Sub};
@@ -68,6 +69,15 @@ impl Rail for Witness {
         unsafe { self.inner.post(outgoing) }
     }
 
+    unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
+        // SAFETY: the caller's promise is the one demanded.
+        let is_out = unsafe { self.inner.post_short(peer, short, payload) };
+        if !is_out {
+            self.observer.borrow_mut().note(Path::ShortFindsNoRoom);
+        }
+        is_out
+    }
+
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         // SAFETY: the caller's promise is the one demanded.
         let key = unsafe { self.inner.register(memory, write) };
@@ -110,6 +120,17 @@ unsafe impl Sink for WitnessSink<'_> {
 
     fn placed(&mut self, id: PlaceId) {
         self.sink.placed(id);
+    }
+
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        let place = self.sink.short(peer, short);
+        let path = if matches!(place, ShortPlace::Packet) { Path::ShortLeavesTheWay } else { Path::ShortWay };
+        self.observer.borrow_mut().note(path);
+        place
+    }
+
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        self.sink.short_packet(peer, short)
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {

@@ -33,6 +33,17 @@ macro_rules! forward {
             unsafe { self.inner.post(outgoing) }
         }
     };
+    (@post_short) => {
+        unsafe fn post_short(
+            &mut self,
+            peer: rerail_core::ids::PeerId,
+            short: &rerail_core::wire::Short,
+            payload: *const u8,
+        ) -> bool {
+            // SAFETY: the caller's promise is the one demanded.
+            unsafe { self.inner.post_short(peer, short, payload) }
+        }
+    };
     (@register) => {
         unsafe fn register(
             &mut self,

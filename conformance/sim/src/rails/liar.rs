@@ -13,8 +13,8 @@ use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registrati
 use rerail_core::ids::{Key, PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::Repr;
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, Sink};
+use rerail_core::wire::{Repr, Short};
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 use super::forward::forward;
 use super::insert::Insertions;
@@ -84,7 +84,6 @@ impl SpiedRail {
 impl Rail for SpiedRail {
     forward!(
         name,
-        facts,
         address,
         add_peer,
         connect,
@@ -102,6 +101,11 @@ impl Rail for SpiedRail {
         counters,
         usage
     );
+
+    fn facts(&self) -> RailFacts {
+        // The liar learns from whole headers.
+        RailFacts { short_bytes_max: 0, ..self.inner.facts() }
+    }
 
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         if let Ok(repr) = Repr::parse(outgoing.header) {
@@ -252,7 +256,8 @@ impl Rail for LiarRail {
 
     fn facts(&self) -> RailFacts {
         let facts = self.inner.facts();
-        RailFacts { posts_max: facts.posts_max - self.kept, ..facts }
+        // What it sends is numbered anew by packets.
+        RailFacts { posts_max: facts.posts_max - self.kept, short_bytes_max: 0, ..facts }
     }
 
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError> {
@@ -336,6 +341,14 @@ unsafe impl Sink for Ear<'_> {
 
     fn placed(&mut self, id: PlaceId) {
         self.sink.placed(id);
+    }
+
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        self.sink.short(peer, short)
+    }
+
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        self.sink.short_packet(peer, short)
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {

@@ -13,6 +13,7 @@ use std::rc::Rc;
 use rerail_core::shm::{
     AttachError, Consumer, Front, LINE_BYTES, Mapped, Producer, PushError, RingConfig, RingError, ring_bytes,
 };
+use rerail_core::wire::Short;
 use rerail_linux::rail::Piece;
 
 /// The memory of one ring, and what lies before it so that it is aligned. Zeroed memory of little alignment comes fresh
@@ -107,6 +108,15 @@ impl Outbound {
     pub(super) fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
         // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`).
         unsafe { self.ring.push(header, payload.iter().map(|piece| (piece.start.cast_const(), piece.len))) }
+    }
+
+    /// Appends a short message; whether the peer must be woken.
+    ///
+    /// # Safety
+    /// `from` can be read for `short.len` bytes.
+    pub(super) unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.ring.push_short(short, from) }
     }
 
     /// See [`Producer::must_ring`].

@@ -14,7 +14,8 @@ use rerail_core::endpoint::{Arrival, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
-use rerail_linux::rail::{MemoryKey, Piece, Rail, Sink};
+use rerail_core::wire::Short;
+use rerail_linux::rail::{MemoryKey, Piece, Rail, ShortPlace, Sink};
 
 use super::forward::forward;
 use crate::rng::Rng;
@@ -85,6 +86,14 @@ unsafe impl Sink for Ear<'_> {
         self.sink.placed(id);
     }
 
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        self.sink.short(peer, short)
+    }
+
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        self.sink.short_packet(peer, short)
+    }
+
     fn completed(&mut self, id: PostId, status: PostStatus) {
         self.heard.push((id, status));
         self.sink.completed(id, status);
@@ -124,6 +133,7 @@ impl Rail for Quirky {
         add_peer,
         connect,
         post,
+        post_short,
         is_closing,
         wait_fd,
         wait_fd_changes,

@@ -15,8 +15,8 @@ use rerail_core::ids::{PeerId, PostId};
 use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::shm::PushError;
 use rerail_core::time::Time;
-use rerail_core::wire::HEADER_BYTES_MAX;
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use rerail_core::wire::{HEADER_BYTES_MAX, Short};
+use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 
 use super::hub::{End, ShmHub, Side};
 use super::memory::{copy_out, gather};
@@ -90,6 +90,7 @@ impl ShmHub {
             caps: Caps { lossless: true, ..Caps::default() },
             eager_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
             segment_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
+            short_bytes_max: (hub.ring.slot_bytes - HEADER_BYTES_MAX as u32).min(u16::MAX.into()),
             posts_max: hub.posts_max,
             bytes_per_second: 0,
             ..RailFacts::UNKNOWN
@@ -290,7 +291,19 @@ impl Link {
             let payload_bytes = front.payload_bytes();
             counters.packets_received += 1;
             counters.bytes_received += front.header().len() as u64 + u64::from(payload_bytes);
-            match sink.arrival(PeerId(self.end.peer), front.header()) {
+            let peer = PeerId(self.end.peer);
+            let arrival = match front.short() {
+                None => sink.arrival(peer, front.header()),
+                Some(short) => match sink.short(peer, short) {
+                    ShortPlace::Copy(start) => {
+                        copy_out(&front, 0, Piece { start, len: payload_bytes as usize });
+                        Arrival::Done
+                    }
+                    ShortPlace::Done => Arrival::Done,
+                    ShortPlace::Packet => sink.short_packet(peer, short),
+                },
+            };
+            match arrival {
                 Arrival::Done | Arrival::Discard | Arrival::Address { .. } => {}
                 Arrival::Close => return Err(RailFault::Corrupt),
                 Arrival::Place { id, memory } => {
@@ -414,6 +427,20 @@ impl Rail for ShmRail {
         let payload = Payload::Pieces(outgoing.payload.to_vec());
         link.queue.push_back(Queued { id: outgoing.id, header, payload });
         self.activate(outgoing.peer.0);
+    }
+
+    unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
+        let open = self.links.get_mut(&peer.0).filter(|link| link.told && !link.closing && link.queue.is_empty());
+        let Some(link) = open else { return false };
+        // SAFETY: the caller's promise is the one demanded.
+        let Ok(must_ring) = (unsafe { link.end.outbound.push_short(short, payload) }) else { return false };
+        link.end.far_visible.borrow_mut().push_back(self.hub.0.borrow().visible());
+        self.counters.packets_sent += 1;
+        self.counters.bytes_sent += u64::from(short.len);
+        if must_ring {
+            self.hub.0.borrow_mut().ring(self.rank, peer.0);
+        }
+        true
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -6,8 +6,8 @@
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::time::{Nanos, Time};
-use rerail_core::wire::{Body, Repr};
-use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, Sink};
+use rerail_core::wire::{Body, Repr, Short};
+use rerail_linux::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 use super::{Trace, Who};
 use crate::rails::forward::forward;
@@ -88,6 +88,14 @@ impl Rail for Tap {
         unsafe { self.inner.post(outgoing) }
     }
 
+    unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
+        // SAFETY: the caller's promise is the one demanded.
+        let is_out = unsafe { self.inner.post_short(peer, short, payload) };
+        let fate = if is_out { "" } else { "; no room" };
+        self.note(format_args!("to rank {}: {}{fate}", peer.0, DescribedShort(short)));
+        is_out
+    }
+
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         // SAFETY: the caller's promise is the one demanded.
         let key = unsafe { self.inner.register(memory, write) };
@@ -151,6 +159,17 @@ unsafe impl Sink for TapSink<'_> {
         self.sink.placed(id);
     }
 
+    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
+        let place = self.sink.short(peer, short);
+        let fate = if matches!(place, ShortPlace::Packet) { "as a packet" } else { "taken" };
+        self.note(format_args!("from rank {}: {}; {fate}", peer.0, DescribedShort(short)));
+        place
+    }
+
+    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
+        self.sink.short_packet(peer, short)
+    }
+
     fn completed(&mut self, id: PostId, status: PostStatus) {
         self.note(format_args!("post {:x} is over: {status:?}", id.0.to_bits()));
         self.sink.completed(id, status);
@@ -184,6 +203,19 @@ unsafe impl Sink for TapSink<'_> {
     fn back(&mut self) {
         self.note(format_args!("back"));
         self.sink.back();
+    }
+}
+
+/// A short message in one line.
+struct DescribedShort<'a>(&'a Short);
+
+impl std::fmt::Display for DescribedShort<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let short = self.0;
+        write!(f, "SHORT {} bytes", short.len)?;
+        message(f, short.immediate())?;
+        let limits = (short.message_limit, short.block_limit);
+        write!(f, ", psn {}, limits {}/{}", short.psn, limits.0, limits.1)
     }
 }
 
