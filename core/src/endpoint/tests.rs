@@ -16,6 +16,7 @@ mod addresses;
 mod assumptions;
 mod balanced;
 mod corners;
+mod counts;
 mod deadlines;
 mod given_up;
 mod hostile;
