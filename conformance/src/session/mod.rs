@@ -21,11 +21,11 @@ use rerail_core::endpoint::{
 use rerail_core::ids::{Cookie, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::rail::RailKind;
-use rerail_linux::driver::{MemoryError, RequestError, Transport, WaitError, WindowError};
+use rerail_linux::driver::{MemoryError, RequestError, Shortage, Transport, WaitError, WindowError};
 
 use crate::exit::Failure;
 
-use watchdog::{Through, Watchdog};
+use watchdog::{Stall, Through, Watchdog};
 
 pub use collective::Hearing;
 pub use join::{dial, patiently, start};
@@ -139,8 +139,8 @@ pub enum SessionError {
         silence: Duration,
         /// Requests that are not over.
         open: usize,
-        /// The limit of descriptors, where this process has none left for another connection.
-        files_max: Option<u64>,
+        /// A reason of this process's own, where it knows one.
+        shortage: Option<Shortage>,
     },
     /// A request was refused for a reason that waiting does not cure.
     Request(RequestError),
@@ -155,13 +155,10 @@ pub enum SessionError {
 impl fmt::Display for SessionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            SessionError::Stalled { silence, open, files_max: Some(files_max) } => write!(
-                f,
-                "nothing got through for {} s, with {open} requests open: this process may have \
-                 {files_max} descriptors open, and too few are left for another connection: raise the limit (ulimit -n)",
-                silence.as_secs()
-            ),
-            SessionError::Stalled { silence, open, files_max: None } => write!(
+            SessionError::Stalled { silence, open, shortage: Some(shortage) } => {
+                write!(f, "nothing got through for {} s, with {open} requests open: {shortage}", silence.as_secs())
+            }
+            SessionError::Stalled { silence, open, shortage: None } => write!(
                 f,
                 "nothing got through for {} s, with {open} requests open: a peer hangs, or a message was lost without \
                  trace",
@@ -180,7 +177,7 @@ impl std::error::Error for SessionError {}
 impl From<SessionError> for Failure {
     fn from(error: SessionError) -> Failure {
         match error {
-            SessionError::Stalled { files_max: None, .. } => Failure::verification(error),
+            SessionError::Stalled { shortage: None, .. } => Failure::verification(error),
             _ => Failure::usage(error),
         }
     }
@@ -533,16 +530,19 @@ impl Session {
     fn watch(&mut self) -> Result<(), SessionError> {
         self.looks = 0;
         let through = Through::of(&self.transport);
-        match self.watchdog.look(Instant::now(), through) {
-            Some(silence) => Err(self.stalled(silence)),
+        let shortages = self.transport.shortage().map_or(0, |shortage| shortage.times);
+        match self.watchdog.look(Instant::now(), through, shortages) {
+            Some(Stall { silence, is_short }) => Err(self.stalled(silence, is_short)),
             None => Ok(()),
         }
     }
 
-    /// Tells what is under way, of a job in which nothing has been through for `silence`.
-    pub fn stalled(&self, silence: Duration) -> SessionError {
+    /// Tells what is under way, of a job in which nothing has been through for `silence`; `is_short`: this process had a
+    /// shortage meanwhile.
+    pub fn stalled(&self, silence: Duration, is_short: bool) -> SessionError {
         tracing::error!("what was under way:\n{:#?}", self.transport);
-        SessionError::Stalled { silence, open: self.open.len(), files_max: watchdog::files_exhausted() }
+        let shortage = self.transport.shortage().filter(|_| is_short);
+        SessionError::Stalled { silence, open: self.open.len(), shortage }
     }
 
     /// Takes all events; returns how many there were.

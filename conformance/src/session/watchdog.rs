@@ -7,7 +7,6 @@
 use std::time::{Duration, Instant};
 
 use rerail_linux::driver::Transport;
-use rustix::process::{Resource, getrlimit};
 
 /// What has got through so far. Numbers for comparing: one that is another than before means that something did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,11 +28,24 @@ impl Through {
 }
 
 /// Barks when nothing has got through for too long.
+///
+/// A process that has itself no descriptor or memory for a connection barks after half of the time. Its peers know of no
+/// reason and wait for the whole of it, so the reason is what the job ends with.
 #[derive(Debug)]
 pub struct Watchdog {
     limit: Duration,
-    /// What had got through when that was last something else, and when it was looked at.
-    seen: Option<(Through, Instant)>,
+    /// What had got through when that was last something else, how often a connection had failed for a shortage by then, and
+    /// when it was looked at.
+    seen: Option<(Through, u64, Instant)>,
+}
+
+/// Nothing has got through for too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stall {
+    /// How long.
+    pub silence: Duration,
+    /// Meanwhile this process had too little of something for another connection.
+    pub is_short: bool,
 }
 
 impl Watchdog {
@@ -47,27 +59,20 @@ impl Watchdog {
         self.seen = None;
     }
 
-    /// Looks. How long nothing has got through, where that is too long.
-    pub fn look(&mut self, now: Instant, through: Through) -> Option<Duration> {
+    /// Looks; `shortages`: connections that failed for a shortage, so far.
+    pub fn look(&mut self, now: Instant, through: Through, shortages: u64) -> Option<Stall> {
         match self.seen {
-            Some((seen, since)) if seen == through => Some(now - since).filter(|&silence| silence > self.limit),
+            Some((seen, before, since)) if seen == through => {
+                let (silence, is_short) = (now - since, shortages > before);
+                let limit = if is_short { self.limit / 2 } else { self.limit };
+                (silence > limit).then_some(Stall { silence, is_short })
+            }
             _ => {
-                self.seen = Some((through, now));
+                self.seen = Some((through, shortages, now));
                 None
             }
         }
     }
-}
-
-/// Descriptors that one more connection may take: over shared memory a socket and the segment of either side.
-const FILES_OF_CONNECTION: usize = 3;
-
-/// The limit of open descriptors where this process can't open as many as another connection takes: then none can be opened
-/// or accepted, which is tried again and again (F-8) and looks like silence.
-pub fn files_exhausted() -> Option<u64> {
-    let more: Vec<_> = (0..FILES_OF_CONNECTION).map(|_| rustix::io::dup(std::io::stderr())).collect();
-    let are_out = more.iter().any(|one| matches!(one, Err(rustix::io::Errno::MFILE)));
-    are_out.then(|| getrlimit(Resource::Nofile).current).flatten()
 }
 
 #[cfg(test)]
@@ -90,15 +95,33 @@ mod tests {
         let mut dog = Watchdog::new(Duration::from_secs(10));
         let (none, packet, byte) =
             (Through::default(), Through { packets: 1, bytes: 0 }, Through { packets: 1, bytes: 1 });
-        assert_eq!(dog.look(at(0), none), None);
-        assert_eq!(dog.look(at(10), none), None);
-        assert_eq!(dog.look(at(11), packet), None);
-        assert_eq!(dog.look(at(21), packet), None);
-        assert_eq!(dog.look(at(22), packet), Some(Duration::from_secs(11)));
-        assert_eq!(dog.look(at(23), byte), None);
+        let stall = |seconds, is_short| Some(Stall { silence: Duration::from_secs(seconds), is_short });
+        assert_eq!(dog.look(at(0), none, 0), None);
+        assert_eq!(dog.look(at(10), none, 0), None);
+        assert_eq!(dog.look(at(11), packet, 0), None);
+        assert_eq!(dog.look(at(21), packet, 0), None);
+        assert_eq!(dog.look(at(22), packet, 0), stall(11, false));
+        assert_eq!(dog.look(at(23), byte, 0), None);
         dog.start_anew();
-        assert_eq!(dog.look(at(40), byte), None);
-        assert_eq!(dog.look(at(51), byte), Some(Duration::from_secs(11)));
+        assert_eq!(dog.look(at(40), byte, 0), None);
+        assert_eq!(dog.look(at(51), byte, 0), stall(11, false));
+    }
+
+    /// Its peers wait twice as long. A shortage that is over when the silence begins is no reason.
+    #[test]
+    fn a_process_that_has_a_reason_of_its_own_says_so_before_its_peers_give_up() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut dog = Watchdog::new(Duration::from_secs(10));
+        let none = Through::default();
+        assert_eq!(dog.look(at(0), none, 3), None);
+        assert_eq!(dog.look(at(6), none, 3), None);
+        assert_eq!(dog.look(at(7), none, 4), Some(Stall { silence: Duration::from_secs(7), is_short: true }));
+        dog.start_anew();
+        assert_eq!(dog.look(at(8), none, 4), None);
+        assert_eq!(dog.look(at(13), none, 5), None);
+        assert_eq!(dog.look(at(18), none, 4), None);
+        assert_eq!(dog.look(at(19), none, 4), Some(Stall { silence: Duration::from_secs(11), is_short: false }));
     }
 
     /// Rails between two processes that owe each other nothing ask for signs of life all the time.

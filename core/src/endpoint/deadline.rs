@@ -120,14 +120,20 @@ impl Endpoint<'_> {
     /// Looks at the connections on which the peer's CONNECT has not come. Says in what time to look again.
     fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
+        let is_closing = self.t.channels.at(channel).state == ChannelState::Closing;
         for rail in (0..self.rails.len() as u8).map(RailId) {
             let lossless = self.rails[usize::from(rail.0)].caps.lossless;
+            // A lossless one fails with the peer's process; the goodbye waits for it as for one that is alone (G-7).
+            let set_up_max = if lossless {
+                if is_closing { self.config.stall_lone } else { Nanos(0) }
+            } else {
+                // Without a CONNECT it is no connection: the peer may have left it already.
+                Nanos(self.config.stall_min.0.saturating_mul(SET_UP_PATIENCE))
+            };
             let sub = self.t.sub(channel, rail);
-            if sub.link.state() != State::Up || lossless {
+            if sub.link.state() != State::Up || set_up_max.0 == 0 {
                 continue;
             }
-            // Without a CONNECT it is no connection: the peer may have left it already.
-            let set_up_max = Nanos(self.config.stall_min.0.saturating_mul(SET_UP_PATIENCE));
             if now - sub.heard < set_up_max {
                 next = Some(self.config.stall_min);
                 continue;

@@ -142,9 +142,9 @@ impl Endpoint<'_> {
             return;
         }
         let ready = self.ready(channel);
-        if ready == 0 && self.t.channels.at(channel).stranded.is_some() {
-            // A rail comes back, or the peer is given up (F-9).
-            return;
+        if !leaving && self.is_early(channel, ready) {
+            // A rail comes back, or the peer's CONNECT comes, or it is given up (F-9, F-11, G-4).
+            return self.watch_rails(now, channel);
         }
         let mut out_yet = true;
         for rail in 0..self.rails.len() as u8 {
@@ -167,6 +167,17 @@ impl Endpoint<'_> {
         if out_yet {
             self.end_channel(channel, Ending::Closed);
         }
+    }
+
+    /// Whether it is too early for a goodbye: no rail is ready, and one is being opened or comes back; or a lossless rail
+    /// stands without the peer's CONNECT. The peer may have ours already, and would take an end without BYE for a loss.
+    fn is_early(&mut self, channel: u32, ready: u64) -> bool {
+        let is_stranded = self.t.channels.at(channel).stranded.is_some();
+        let mut states = self.t.subs_of(channel).iter().map(|sub| sub.link.state());
+        if ready == 0 {
+            return is_stranded || states.any(|state| state != State::Down);
+        }
+        self.rails.iter().zip(states).any(|(facts, state)| facts.caps.lossless && state == State::Up)
     }
 
     /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks at every

@@ -106,6 +106,10 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.t.channels.at(channel);
+        if slot.state == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
+            // It was never reached, and nobody wants anything of it any more (G-7).
+            return self.end_channel(channel, Ending::Closed);
+        }
         let time = match slot.stranded {
             // No CONNECT of it ever came: since its channel was opened.
             _ if slot.terms.is_none() => now - slot.heard,

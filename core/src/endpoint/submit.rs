@@ -31,8 +31,9 @@ impl Endpoint<'_> {
     }
 
     /// Leaves a peer in good order: when all that was submitted to it is acknowledged, a goodbye goes out and
-    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to it. A peer that
-    /// this endpoint has had nothing to do with is left without a word, and without an event.
+    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to it. A
+    /// connection that is being made is waited for, as the peer may have it already. A peer that this endpoint has had
+    /// nothing to do with is left without a word, and without an event.
     pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
         let _ = now;
         let peers_max = self.config.peers_max;

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 use super::{CardError, MemoryError};
 use crate::bootstrap::BootError;
+use crate::rail::shortage;
 use crate::settings::setting_of;
 
 /// Why a transport can't start.
@@ -103,12 +104,11 @@ impl fmt::Display for StartError {
 }
 
 /// What can be done where the system has refused a descriptor, to be put behind the reason; else nothing.
-fn remedy(error: &(dyn std::error::Error + 'static)) -> &'static str {
+fn remedy(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     match causes.filter_map(|cause| cause.downcast_ref::<Errno>()).next() {
-        Some(&Errno::MFILE) => ": raise this process's limit of open descriptors (ulimit -n)",
-        Some(&Errno::NFILE) => ": raise the system's limit of open descriptors (fs.file-max)",
-        _ => "",
+        Some(&errno @ (Errno::MFILE | Errno::NFILE)) => shortage::remedy(errno),
+        _ => String::new(),
     }
 }
 
@@ -321,8 +321,7 @@ mod tests {
             StartError::Rail { rail: "tcp".into(), why: Box::new(why) }.to_string()
         };
         assert!(
-            refused(Errno::MFILE)
-                .ends_with("(os error 24): raise this process's limit of open descriptors (ulimit -n)")
+            refused(Errno::MFILE).contains("(os error 24): raise this process's limit of open descriptors (ulimit -n)")
         );
         assert!(refused(Errno::NFILE).ends_with(": raise the system's limit of open descriptors (fs.file-max)"));
         assert!(refused(Errno::ADDRINUSE).ends_with("(os error 98)"));

@@ -34,6 +34,7 @@ mod pace;
 mod policy;
 mod rails;
 mod request;
+mod shortage;
 mod submit;
 mod verbs;
 mod wait;
@@ -55,6 +56,7 @@ pub use error::{RequestError, StartError, WaitError, WindowError};
 pub use finish::{Farewell, FinishError};
 pub use loss::describe_fault;
 pub use open::{Opening, Options};
+pub use shortage::Shortage;
 pub use wait::Woken;
 
 use engine::{PeerSet, Slot};

@@ -91,6 +91,7 @@ mod attempts;
 pub mod loopback;
 mod reports;
 pub mod shm;
+pub(crate) mod shortage;
 pub mod tcp;
 pub mod verbs;
 
@@ -101,6 +102,7 @@ use rerail_core::ids::{PeerId, PlaceId, PostId};
 use rerail_core::rail::RailFacts;
 use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::Short;
+use rustix::io::Errno;
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
 ///
@@ -254,6 +256,11 @@ pub struct RailCounters {
     pub unauthenticated: u64,
     /// Subchannels closed because of bytes that no honest peer writes.
     pub corrupt: u64,
+    /// How often this process could neither open nor accept a connection, because it or the system had no descriptor or no
+    /// memory left. That is tried again and again; peers see nothing but silence.
+    pub shortages: u64,
+    /// What the system said at the last of them.
+    pub shortage: Option<Errno>,
     /// Posts and requests that found a registration of their memory, and those that did not (of rails that register).
     pub registration_hits: u64,
     /// See [`registration_hits`](Self::registration_hits).

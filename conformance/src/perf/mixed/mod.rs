@@ -155,7 +155,7 @@ impl Run<'_> {
             self.note();
             if self.moved_at.elapsed() > STILL_MAX {
                 // Rails may be busy with each other all the time, and still nothing is ever through.
-                return Err(self.session.stalled(self.moved_at.elapsed()).into());
+                return Err(self.session.stalled(self.moved_at.elapsed(), false).into());
             }
             if !is_on && !said && self.out.flights.is_empty() && self.accesses.is_idle() {
                 self.session.tell(peer, &self.out.begun.to_le_bytes())?;

@@ -526,3 +526,34 @@ fn a_goodbye_that_never_ends_is_given_up() {
         assert!(closed && within.contains(&lone.now), "{rails:?}: {}", lone.now);
     }
 }
+
+/// G-7: the goodbye waits for the CONNECT of a lossless rail, whose mere end would be a loss to the peer, but not for ever: as
+/// long as for a rail that is alone.
+#[test]
+fn a_goodbye_waits_for_a_lossless_rail_to_be_set_up_but_not_for_ever() {
+    for comes in [true, false] {
+        let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
+        let mut region = Region::of(&config);
+        let mut lone = Lone::up(&mut region, &config, &[SHM, TCP]);
+        lone.feed_on(1, Body::Connect(Connect { rail: PEER_RAIL + 1, ..TERMS }), 0, |_| {});
+        lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        let mut goodbyes = Vec::new();
+        while lone.now < 300_000_000 {
+            let said = lone.sent().into_iter().filter(|packet| packet.body == Body::Bye).count();
+            goodbyes.extend((0..said).map(|_| lone.now));
+            if comes && lone.now == 100_000_000 {
+                lone.feed_on(0, Body::Connect(TERMS), 0, |_| {});
+            }
+            lone.now += 1_000_000;
+            lone.endpoint.handle_timeout(Time(lone.now));
+        }
+        let events: Vec<Event> = std::iter::from_fn(|| lone.endpoint.poll_event()).collect();
+        let peer = PeerId(1);
+        assert_eq!(events, [Event::PeerUp { peer }, Event::PeerClosed { peer }]);
+        if comes {
+            assert_eq!(goodbyes, [101_000_000; 2]);
+        } else {
+            assert!(goodbyes.len() == 1 && (200_000_000..=210_000_000).contains(&goodbyes[0]), "{goodbyes:?}");
+        }
+    }
+}

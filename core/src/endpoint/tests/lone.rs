@@ -36,6 +36,12 @@ pub(super) struct Lone<'m> {
     pub(super) rails: Vec<RailId>,
     /// What they were, and the memory of their payloads.
     pub(super) posts: Vec<(RailId, PostKind, Vec<Seg>)>,
+    /// Keys that it gave back to their rails.
+    pub(super) given_back: Vec<(RailId, u64)>,
+    /// Registrations that rails have not made yet, where [`slow`](Self::slow) is set.
+    pub(super) asked: Vec<(OpId, RailId)>,
+    /// Rails leave registrations for later.
+    pub(super) slow: bool,
     /// Rails are not through with anything from now on.
     pub(super) busy: bool,
     /// Nor are these: bit per rail.
@@ -66,6 +72,9 @@ impl<'m> Lone<'m> {
             transfers: 0,
             rails: Vec::new(),
             posts: Vec::new(),
+            given_back: Vec::new(),
+            asked: Vec::new(),
+            slow: false,
             busy: false,
             stuck: 0,
         }
@@ -156,13 +165,15 @@ impl<'m> Lone<'m> {
                             self.endpoint.handle_completion(Time(self.now), post.id, PostStatus::Done);
                         }
                     }
+                    Action::Register { operation, rail, .. } if self.slow => self.asked.push((operation, rail)),
                     Action::Register { operation, rail, .. } => {
                         let key = Ok(crate::wire::RemoteKey { rail: 0, connection: 0, key: 1, address: 2 });
                         self.endpoint.handle_registered(Time(self.now), operation, rail, key);
                     }
                     Action::Disconnect { rail, .. } | Action::Sever { rail, .. } => self.closed.push(rail),
                     Action::Atomic(atomic) => self.endpoint.handle_atomic(Time(self.now), atomic.operation, 0),
-                    Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } | Action::Deregister { .. } => {}
+                    Action::Deregister { rail, key } => self.given_back.push((rail, key.key)),
+                    Action::Copy { .. } | Action::Pack { .. } | Action::Connect { .. } => {}
                 }
             }
         }

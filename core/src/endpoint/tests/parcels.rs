@@ -6,12 +6,12 @@ use crate::config::{Multiplex, Strategy};
 use crate::wire::aggregate::RecordHead;
 use crate::wire::{Body, Fin, MessageHead, Repr};
 
-fn gathering() -> Config {
+pub(super) fn gathering() -> Config {
     Config { multiplex: Multiplex::Strategy(Strategy::Aggregate), nic_depth: 1, ..small() }
 }
 
 /// A record: what stands in front of a message, and its bytes, which are all `immediate`.
-fn record(immediate: u64, bytes: u32) -> Vec<u8> {
+pub(super) fn record(immediate: u64, bytes: u32) -> Vec<u8> {
     let head = MessageHead { immediate: Some(immediate), operation: immediate, ..MessageHead::default() };
     let mut record = RecordHead { head, bytes }.emit().to_vec();
     record.extend(std::iter::repeat_n(immediate as u8, bytes as usize));

@@ -37,6 +37,87 @@ fn goodbye_after_all_is_delivered() {
     }
 }
 
+/// G-7: a peer that is closed while its connections are still being made gets a goodbye too, at whatever moment, and from a
+/// process that is gone as soon as it may go. It may have the CONNECT already, so the mere end of a connection is a loss to it.
+#[test]
+fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
+    let config = small();
+    let mut early = 0;
+    for rails in ALL_RAILS {
+        for seed in 0..60 {
+            let mut regions = regions(&config, 2);
+            let mut world = World::new(&mut regions, &config, rails, &[4096], seed);
+            let send = Send { peer: PeerId(1), cookie: Cookie(1), ..Send::default() };
+            let taken_back = world.nodes[0].endpoint.send(Time(0), &send).unwrap();
+            for step in 0..seed % 20 {
+                world.now += 100;
+                world.act((seed + step) as usize % 2);
+                let (from, rail) = (world.rng.below(2) as usize, world.rng.below(rails.len() as u64) as usize);
+                world.step_link(from, 1 - from, rail);
+            }
+            // Nothing is left that it would have to wait for.
+            let _ = world.nodes[0].endpoint.cancel(Time(world.now), taken_back);
+            let met = |world: &World<'_>| {
+                world.nodes[0]
+                    .endpoint
+                    .t
+                    .channel_of(PeerId(1))
+                    .is_some_and(|channel| world.nodes[0].endpoint.t.channels.at(channel).terms.is_some())
+            };
+            early += u32::from(!met(&world));
+            world.nodes[0].endpoint.close_peer(Time(world.now), PeerId(1)).unwrap();
+            world.settle();
+            for rank in 0..2 {
+                let peer = PeerId(1 - rank as u32);
+                let told = kinds(&mut world, rank);
+                assert_eq!(told, [Event::PeerUp { peer }, Event::PeerClosed { peer }], "rank {rank}, seed {seed}");
+            }
+        }
+    }
+    assert!(early > 60, "{early}");
+}
+
+/// G-7: who is closed and can't be reached is no loss where nothing was submitted to it, and is one where something was.
+#[test]
+fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted() {
+    let config = Config { connect_timeout: Nanos(1_000_000), ..small() };
+    for (is_wanted, fault) in
+        [(false, None), (true, None), (false, Some(RailFault::Gone)), (true, Some(RailFault::Gone))]
+    {
+        let mut region = Region::of(&config);
+        let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+        endpoint.add_peer(PeerId(1), 1).unwrap();
+        let send = Send { peer: PeerId(1), ..Send::default() };
+        let op = endpoint.send(Time(0), &send).unwrap();
+        if !is_wanted {
+            endpoint.cancel(Time(0), op).unwrap();
+        }
+        let mut dials = heapless::Vec::new();
+        endpoint.poll_actions(Time(0), &mut dials);
+        assert!(matches!(dials[..], [Action::Connect { .. }]));
+        endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        dials.clear();
+        assert_eq!(endpoint.poll_actions(Time(1), &mut dials), 0);
+        let told = |endpoint: &mut Endpoint<'_>| {
+            let events = std::iter::from_fn(|| endpoint.poll_event()).filter(|e| !matches!(e, Event::Completed(_)));
+            events.collect::<Vec<_>>()
+        };
+        assert_eq!(told(&mut endpoint), [], "it may be on its way");
+        match fault {
+            Some(fault) => {
+                endpoint.handle_rail_event(Time(2), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
+            }
+            None => endpoint.handle_timeout(Time(1_000_000)),
+        }
+        let told = told(&mut endpoint);
+        match told[..] {
+            [Event::PeerLost { .. }] if is_wanted => {}
+            [Event::PeerClosed { .. }] if !is_wanted => {}
+            _ => panic!("{is_wanted} {fault:?}: {told:?}"),
+        }
+    }
+}
+
 /// G-10: what came before a goodbye can be received after it; only then is there nothing more to expect.
 #[test]
 fn messages_outlive_their_sender() {

@@ -24,7 +24,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::barrier;
 use super::options::RING_BYTES_MAX;
-use super::segment::{Inbound, Outbound};
+use super::segment::{Inbound, Outbound, SegmentError};
 use super::socket::{self, Received};
 use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
 
@@ -242,7 +242,7 @@ impl Opening {
             Received::Datagram(len, _) => &bytes[..len],
             Received::Nothing => return Ok(None),
             Received::End => return Err(Failure::Refused),
-            Received::Excess => return Err(Failure::Unauthenticated),
+            Received::Excess | Received::NoDescriptor => return Err(Failure::Unauthenticated),
         };
         let step = match &mut self.stage {
             Stage::Dialling(dialler) => dialler.handle(message),
@@ -276,11 +276,16 @@ impl Opening {
             Received::Datagram(len, Some(memory)) => (len, memory),
             Received::Nothing => return Ok(None),
             Received::End => return Err(Failure::Closed),
+            Received::NoDescriptor => return Err(Failure::System(Errno::MFILE.raw_os_error())),
             Received::Datagram(_, None) | Received::Excess => return Err(Failure::Corrupt),
         };
         let share = Share::read_from_bytes(&bytes[..len]).map_err(|_| Failure::Corrupt)?;
         let config = share.config(ring.slot_bytes)?;
-        let mut outbound = Outbound::open(memory, config).map_err(|_| Failure::Corrupt)?;
+        let mut outbound = Outbound::open(memory, config).map_err(|error| match error {
+            // The peer's ring is as it should be, and this process can't map it.
+            SegmentError::System(errno @ (Errno::NOMEM | Errno::NFILE)) => Failure::System(errno.raw_os_error()),
+            _ => Failure::Corrupt,
+        })?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Sharing(mut inbound, ours) => {
                 // Both sides come to the same: a side that makes no fence for a message has a sleeper that does.
@@ -307,9 +312,9 @@ fn refusal(error: AuthError) -> Option<RefusedBecause> {
     }
 }
 
-fn system(error: super::segment::SegmentError) -> Failure {
+fn system(error: SegmentError) -> Failure {
     match error {
-        super::segment::SegmentError::System(errno) => Failure::System(errno.raw_os_error()),
+        SegmentError::System(errno) => Failure::System(errno.raw_os_error()),
         _ => Failure::System(0),
     }
 }

@@ -324,7 +324,7 @@ impl Link {
                 Received::Datagram(1, None) if byte == [BELL] => {}
                 Received::Nothing => break,
                 Received::End => self.gone = Some(cells),
-                Received::Datagram(..) | Received::Excess => return Err(RailFault::Corrupt),
+                Received::Datagram(..) | Received::Excess | Received::NoDescriptor => return Err(RailFault::Corrupt),
             }
         }
         Ok(())

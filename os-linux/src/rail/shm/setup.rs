@@ -109,7 +109,10 @@ impl ShmRail {
         };
         match dialled {
             Ok(token) => self.set_dial(peer, Dial::Under(token)),
-            Err(failure) => self.give_up(peer, failure.fault()),
+            Err(failure) => {
+                self.note_shortage(failure);
+                self.give_up(peer, failure.fault());
+            }
         }
     }
 
@@ -173,7 +176,8 @@ impl ShmRail {
         while count < EVENTS_MAX {
             let socket = match socket::accept(&self.listener) {
                 Ok(socket) => socket,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    self.counters.note_shortage(&self.name, errno);
                     // It would be reported again and again; a stranger may have held the descriptor.
                     if self.evict_oldest() {
                         continue;
@@ -192,7 +196,9 @@ impl ShmRail {
             let acceptor = Acceptor::new(self.key.clone(), station, nonce);
             let opening = Opening::accepting(socket, acceptor, now + self.options.handshake_timeout);
             // Where it can't be watched it is closed, which is all the answer that can be given.
-            let _ = self.watch(opening);
+            if let Err(failure) = self.watch(opening) {
+                self.note_shortage(failure);
+            }
         }
         count
     }
@@ -269,7 +275,14 @@ impl ShmRail {
         1
     }
 
+    fn note_shortage(&mut self, failure: Failure) {
+        if let Failure::System(code) = failure {
+            self.counters.note_shortage(&self.name, Errno::from_raw_os_error(code));
+        }
+    }
+
     fn fail(&mut self, token: u64, opening: Opening, failure: Failure) {
+        self.note_shortage(failure);
         match failure {
             Failure::Unauthenticated => self.counters.unauthenticated += 1,
             Failure::Corrupt => self.counters.corrupt += 1,

@@ -72,6 +72,8 @@ pub enum Received {
     End,
     /// Longer than the buffer, or with more descriptors than are allowed here. No descriptor of it was kept.
     Excess,
+    /// A descriptor was due, and this process has no room for one more: it is lost.
+    NoDescriptor,
     /// Nothing yet.
     Nothing,
 }
@@ -97,6 +99,10 @@ pub fn receive(socket: &OwnedFd, bytes: &mut [u8], descriptor: bool) -> Received
                 first.get_or_insert(descriptor);
             }
         }
+    }
+    // Room for a descriptor, none installed, and still cut off: the kernel had no number for it.
+    if descriptor && count == 0 && message.flags.contains(ReturnFlags::CTRUNC) {
+        return Received::NoDescriptor;
     }
     if count > 1 || message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC) {
         return Received::Excess;

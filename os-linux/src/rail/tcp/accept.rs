@@ -50,11 +50,13 @@ impl TcpRail {
             match rustix::net::accept_with(&self.listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(fd) => {
                     if let Err(errno) = self.admit(now, fd) {
+                        self.counters.note_shortage(&self.options.name, errno);
                         tracing::warn!(rail = %self.options.name, %errno, "incoming connection dropped");
                     }
                 }
                 Err(Errno::AGAIN) => return false,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
+                    self.counters.note_shortage(&self.options.name, errno);
                     // It would be reported again and again; an unauthenticated one may have held the descriptor.
                     if !self.evict_oldest() {
                         self.rest_listener(now);

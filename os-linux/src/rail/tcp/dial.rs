@@ -58,7 +58,10 @@ impl TcpRail {
                     (known.link, known.attempt) = (Link::Opening(key), attempts.attempt);
                 }
             }
-            Err(errno) => self.report_down(peer, fault_of_connect(errno)),
+            Err(errno) => {
+                self.counters.note_shortage(&self.options.name, errno);
+                self.report_down(peer, fault_of_connect(errno));
+            }
         }
     }
 

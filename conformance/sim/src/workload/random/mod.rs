@@ -92,7 +92,6 @@ impl Random {
             towards,
             temporary: BTreeMap::new(),
             met: BTreeSet::new(),
-            up: BTreeSet::new(),
             closed: BTreeSet::new(),
             closes: parameters.flag("closes", false)?,
             plan,

@@ -12,7 +12,7 @@ const CHILD: &str = "RERAIL_TEST_SHM_DESCRIPTORS";
 /// The process of the test below, whose limit concerns nobody else; nothing where it is run by itself.
 #[test]
 fn child() {
-    if std::env::var_os(CHILD).is_none() {
+    if std::env::var_os(CHILD).is_none_or(|which| which != "1") {
         return;
     }
     let mut me = Node::new(0);
@@ -27,6 +27,7 @@ fn child() {
     assert!(me.rail.arm());
     assert!(!readable(&me), "a caller who can't be let in keeps nobody awake");
     me.rail.disarm();
+    assert_eq!((me.rail.counters().shortages, me.rail.counters().shortage), (1, Some(Errno::MFILE)));
     let again = me.rail.next_timeout().unwrap();
     setrlimit(Resource::Nofile, limit).unwrap();
     me.poll();
@@ -35,6 +36,66 @@ fn child() {
     settle(&mut [&mut me]);
     assert_eq!(me.rail.openings.len(), 2);
     println!("{CHILD} passed");
+}
+
+/// Two that are connected but for the last step, the descriptor of the dialler's ring in the acceptor's socket, when `limit`
+/// comes into force; what the acceptor then counts and reports.
+fn at_the_last_step(limit: impl FnOnce()) -> (RailCounters, Vec<(PeerId, RailFault)>) {
+    let large = || ShmOptions { slots: 1 << 12, segment_bytes: 1 << 14, ..options() };
+    let (mut a, mut b) = (Node::with(0, large(), key()), Node::with(1, large(), key()));
+    introduce(&mut [&mut a, &mut b]);
+    a.connect(1);
+    while !b.rail.openings.values().any(Opening::is_proved) {
+        a.poll();
+        b.poll();
+    }
+    b.connect(0);
+    run(&mut [&mut a], |nodes| nodes[0].sink.up == [PeerId(1)]);
+    limit();
+    run(&mut [&mut b], |nodes| !nodes[0].sink.down.is_empty());
+    (b.rail.counters(), b.sink.down)
+}
+
+/// Each where `RLIMIT_NOFILE` or `RLIMIT_AS` concerns nobody else.
+#[test]
+fn no_room_for_the_ring() {
+    let Ok(which) = std::env::var(CHILD) else { return };
+    let errno = if which == "memory" { Errno::NOMEM } else { Errno::MFILE };
+    let (counters, down) = at_the_last_step(|| {
+        let lower = |resource, current| {
+            let limit = getrlimit(resource);
+            setrlimit(resource, Rlimit { current: Some(current), ..limit }).unwrap();
+        };
+        if which == "memory" {
+            let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+            let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
+            // What is mapped, and half of a ring.
+            lower(Resource::As, pages * 4096 + (32 << 20));
+        } else {
+            let next = rustix::io::dup(std::io::stderr()).unwrap();
+            let first_free = std::os::fd::AsRawFd::as_raw_fd(&next) as u64;
+            drop(next);
+            lower(Resource::Nofile, first_free);
+        }
+    });
+    assert_eq!((counters.shortages, counters.shortage), (1, Some(errno)));
+    assert_eq!(down, [(PeerId(0), RailFault::Device { code: errno.raw_os_error() })]);
+    println!("{CHILD} passed");
+}
+
+/// Not `Corrupt`: the peer has done its part, and what is missing is missing here.
+#[test]
+fn a_process_without_room_for_its_peers_ring_says_what_it_lacks() {
+    for which in ["files", "memory"] {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "rail::shm::tests::descriptors::no_room_for_the_ring", "--nocapture"])
+            .env(CHILD, which)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout);
+        let why = String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success() && said.contains("passed"), "{which}: {said}{why}");
+    }
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn answer(node: &mut Node, socket: &OwnedFd, descriptor: bool) -> Option<(Vec<u8
             Received::Datagram(len, fd) => return Some((bytes[..len].into(), fd)),
             Received::End => return None,
             Received::Nothing => {}
-            Received::Excess => panic!("more than the protocol has"),
+            Received::Excess | Received::NoDescriptor => panic!("more than the protocol has"),
         }
     }
     panic!("neither answer nor hang-up");

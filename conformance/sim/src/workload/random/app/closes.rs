@@ -28,8 +28,7 @@ impl Player {
     fn is_through_with(&self, peer: u32) -> bool {
         let shared = &*self.shared.borrow();
         let (here, there) = (self.rank, peer);
-        // Known defect (G-7): a peer that is closed before its CONNECT has come is not sent BYE, and reports a loss.
-        if !shared.up.contains(&(here, there)) || shared.is_gone(here, there) {
+        if !shared.met.contains(&(here, there)) || shared.is_gone(here, there) {
             return false;
         }
         let between = |source: u32, destination: u32| {

@@ -59,8 +59,6 @@ pub struct Shared {
     pub temporary: BTreeMap<u32, u32>,
     /// Ranks and peers that they have had to do with: such a peer's end must be reported by the transport.
     pub met: BTreeSet<(u32, u32)>,
-    /// Ranks and the peers that were reported up to them.
-    pub up: BTreeSet<(u32, u32)>,
     /// Ranks and peers that they have closed.
     pub closed: BTreeSet<(u32, u32)>,
     /// Whether peers are closed when all with them is over.
@@ -290,9 +288,7 @@ impl Player {
         match event {
             Event::Completed(completion) => self.completed(cx, &completion),
             Event::PeerUp { peer } => {
-                let shared = &mut *self.shared.borrow_mut();
-                shared.met.insert((self.rank, peer.0));
-                shared.up.insert((self.rank, peer.0));
+                self.shared.borrow_mut().met.insert((self.rank, peer.0));
             }
             Event::PeerClosed { peer } => self.shared.borrow_mut().ledger.peer_closed(self.rank, peer.0),
             Event::PeerLost { peer, why } => {

@@ -1,0 +1,352 @@
+//! What is counted (`Stats`): each event once, and by nothing else. Watchdogs and people go by these numbers.
+
+use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::parcels::{gathering, record};
+use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
+use super::*;
+use crate::wire::{
+    Atomic as WireAtomic, AtomicReply, Body, Common, Connect, Cts, Data, Fence, Fin, Get as WireGet, MessageHead,
+    Put as WirePut, RemoteKey, Repr, Resume, Rts,
+};
+
+/// What has grown since, field by field: packets sent and received are only looked at where a test is about them.
+fn grown(lone: &Lone<'_>, before: &Stats) -> Stats {
+    let now = lone.endpoint.stats();
+    Stats {
+        packets_sent: now.packets_sent - before.packets_sent,
+        packets_received: now.packets_received - before.packets_received,
+        sequenced_received: now.sequenced_received - before.sequenced_received,
+        duplicates_dropped: now.duplicates_dropped - before.duplicates_dropped,
+        malformed_dropped: now.malformed_dropped - before.malformed_dropped,
+        stale_dropped: now.stale_dropped - before.stale_dropped,
+        out_of_order: now.out_of_order - before.out_of_order,
+        unexpected: now.unexpected - before.unexpected,
+        acks_explicit: now.acks_explicit - before.acks_explicit,
+        bytes_copied: now.bytes_copied - before.bytes_copied,
+        recuts: now.recuts - before.recuts,
+        replayed: now.replayed - before.replayed,
+    }
+}
+
+fn lone(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>)) {
+    let mut region = region();
+    course(&mut Lone::connected(&mut region, &small(), rails));
+}
+
+fn eager() -> Body {
+    Body::Eager(MessageHead::default())
+}
+
+fn fin(operation: u64) -> Fin {
+    Fin { operation, count: 1, ..Fin::default() }
+}
+
+/// A packet comes, and so much is counted; nothing else is.
+fn brings(lone: &mut Lone<'_>, what: &str, feed: impl FnOnce(&mut Lone<'_>) -> Arrival, expected: Stats) {
+    let before = lone.endpoint.stats();
+    feed(lone);
+    assert_eq!(grown(lone, &before), Stats { packets_received: 1, ..expected }, "{what}");
+}
+
+const SEQUENCED: Stats = Stats { sequenced_received: 1, ..ZERO };
+const ZERO: Stats = Stats {
+    packets_sent: 0,
+    packets_received: 0,
+    sequenced_received: 0,
+    duplicates_dropped: 0,
+    malformed_dropped: 0,
+    stale_dropped: 0,
+    out_of_order: 0,
+    unexpected: 0,
+    acks_explicit: 0,
+    bytes_copied: 0,
+    recuts: 0,
+    replayed: 0,
+};
+
+#[test]
+fn messages_that_come_are_counted_once() {
+    lone(&[TCP], |lone| {
+        brings(lone, "a sign of life", |lone| lone.feed(Body::Credit, 0), ZERO);
+        lone.recv(1, 100);
+        brings(lone, "to its receive", |lone| lone.feed(eager(), 0), SEQUENCED);
+        brings(
+            lone,
+            "again",
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 0),
+            Stats { duplicates_dropped: 1, ..ZERO },
+        );
+        brings(
+            lone,
+            "without a receive",
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 1),
+            Stats { unexpected: 1, ..SEQUENCED },
+        );
+        let early = |lone: &mut Lone<'_>| lone.feed_on(0, eager(), 100, |common| common.psn = 3);
+        brings(lone, "early", early, Stats { out_of_order: 1, bytes_copied: 100, ..SEQUENCED });
+        lone.endpoint.poll_event();
+    });
+    // One that was early has its turn when the one before it is here, and is unexpected then.
+    lone(&[TCP], |lone| {
+        lone.feed_on(0, eager(), 0, |common| common.psn = 1);
+        brings(
+            lone,
+            "both",
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 0),
+            Stats { unexpected: 2, ..SEQUENCED },
+        );
+    });
+    let payload = [record(1, 10), record(2, 20)].concat();
+    for psn in 0..2 {
+        lone(&[TCP], |lone| {
+            let bytes = payload.len() as u32;
+            let body = Body::Aggregate { count: 2 };
+            let expected = Stats { out_of_order: psn.into(), ..SEQUENCED };
+            brings(lone, "an aggregate", |lone| lone.feed_on(0, body, bytes, |common| common.psn = psn), expected);
+        });
+    }
+}
+
+/// whatever names nothing is dropped, and counted as that.
+#[test]
+fn what_names_nothing_is_counted_as_stale() {
+    const STALE: Stats = Stats { stale_dropped: 1, ..SEQUENCED };
+    let nothing = 99 << 32 | 3;
+    let bodies = [
+        (Body::Data(Data { operation: nothing, offset: 0 }), 10),
+        (Body::Cts(Cts { operation: nothing, ..Cts::default() }), 0),
+        (Body::Fin(fin(nothing)), 0),
+        (Body::Fin(Fin { refused: Some(crate::wire::Refusal::Cancelled), ..fin(nothing) }), 0),
+        (Body::Resume(Resume { target: nothing, round: 1 }), 0),
+        (Body::AtomicReply(AtomicReply { operation: nothing, old: 1 }), 0),
+    ];
+    for (body, bytes) in bodies {
+        lone(&[TCP], |lone| brings(lone, "by no name", |lone| lone.feed(body.clone(), bytes), STALE));
+    }
+    lone(&[TCP], |lone| {
+        let of = Fence { peer_rail: 60, ..fence(0, false) };
+        brings(
+            lone,
+            "a rail that there is not",
+            |lone| lone.feed(Body::Fence(of), 0),
+            Stats { stale_dropped: 1, ..ZERO },
+        );
+    });
+    // FIN, well or not, of what takes none.
+    lone(&[TCP], |lone| {
+        lone.recv(1, 100);
+        let operation = lone.endpoint.t.op_id(0).0.to_bits();
+        for refused in [None, Some(crate::wire::Refusal::Cancelled)] {
+            let body = Body::Fin(Fin { refused, ..fin(operation) });
+            let stale = if lone.endpoint.t.ops.at(0).channel == crate::store::NONE { STALE } else { SEQUENCED };
+            brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), stale);
+        }
+    });
+    // A CTS of a round that nobody waits for.
+    lone(&[PUT, PUT], |lone| {
+        let operation = put_over_both(lone);
+        lone.feed(cts(operation, 0, &[0, 1]), 0);
+        lone.sent();
+        for round in [0, 2, u16::MAX] {
+            brings(lone, "another round", |lone| lone.feed(cts(operation, round, &[0]), 0), STALE);
+        }
+    });
+    // A rail's reports of what it does not have (any more).
+    lone(&[TCP], |lone| {
+        lone.send(1, 10);
+        lone.sent();
+        let before = lone.endpoint.stats();
+        for id in [PostId(Key { index: 3, generation: 7 }), PostId(Key { index: 129, generation: 9 })] {
+            lone.endpoint.handle_completion(Time(0), id, PostStatus::Done);
+        }
+        lone.endpoint.handle_placed(Time(0), PlaceId(Key { index: 0, generation: 9 }), &|_, _| {});
+        let operation = OpId(Key { index: 5, generation: 9 });
+        lone.endpoint.handle_registered(Time(0), operation, RailId(0), Err(RailFault::Refused));
+        assert_eq!(grown(lone, &before), Stats { stale_dropped: 4, ..ZERO });
+    });
+}
+
+/// Of whom nothing is known, and over which rail, is another matter: dropped and counted.
+#[test]
+fn strangers_are_counted() {
+    lone(&[TCP, TCP], |lone| {
+        let header = Repr { common: Common { source: 2, ..Common::default() }, body: Body::Credit }.emit_vec().unwrap();
+        let before = lone.endpoint.stats();
+        for (peer, rail) in [(1, 2), (1, 200), (2, 0)] {
+            assert_eq!(lone.endpoint.handle_arrival(Time(0), PeerId(peer), RailId(rail), &header), Arrival::Close);
+        }
+        assert_eq!(grown(lone, &before), Stats { packets_received: 3, stale_dropped: 3, ..ZERO });
+        // Of a connection that was ended from here; and of another epoch.
+        down(lone, 1, RailFault::TimedOut);
+        lone.sent();
+        let old = Stats { stale_dropped: 1, ..ZERO };
+        brings(lone, "an ended connection", |lone| lone.feed_on(1, Body::Credit, 0, |_| {}), old);
+        brings(lone, "another epoch", |lone| lone.feed_on(0, eager(), 0, |common| common.epoch = 1), old);
+        // Of a channel that is over.
+        lone.feed(Body::Bye, 0);
+        brings(lone, "behind the goodbye", |lone| lone.feed(Body::Credit, 0), old);
+    });
+    lone(&[TCP], |lone| {
+        brings(
+            lone,
+            "nonsense",
+            |lone| lone.feed_on(0, eager(), 0, |common| common.source = 7),
+            Stats { malformed_dropped: 1, ..ZERO },
+        );
+    });
+}
+
+/// What goes out: each packet once, those that carry nothing but acknowledgments, and those that go out again, by themselves.
+#[test]
+fn what_goes_out_is_counted_once() {
+    lone(&[TCP, TCP], |lone| {
+        lone.endpoint.set_policy(MessageClass::Small, Policy::named("binding").unwrap());
+        let before = lone.endpoint.stats();
+        lone.send(1, 10);
+        assert_eq!(lone.sent().len(), 1);
+        let after = grown(lone, &before);
+        assert_eq!((after.packets_sent, after.acks_explicit, after.replayed), (1, 0, 0));
+        let before = lone.endpoint.stats();
+        lone.feed_on(0, eager(), 0, |common| common.ack_now = true);
+        assert_eq!(lone.sent().len(), 1);
+        let after = grown(lone, &before);
+        assert_eq!((after.packets_sent, after.acks_explicit), (1, 1));
+        let before = lone.endpoint.stats();
+        down(lone, 0, RailFault::TimedOut);
+        lone.feed_on(1, Body::Fence(fence(0, true)), 0, |_| {});
+        let sent = lone.sent().len() as u64;
+        let after = grown(lone, &before);
+        assert_eq!((after.packets_sent, after.replayed), (sent, 1));
+        // All that was lost has gone out: nothing is left to look for.
+        assert_eq!(lone.endpoint.t.channels.at(0).replaying, 0);
+    });
+    // Copies: of an aggregate's messages, and of a message that waited for its receive.
+    let config = gathering();
+    let mut own = Region::of(&config);
+    let mut lone = Lone::connected(&mut own, &config, &[TCP]);
+    let before = lone.endpoint.stats();
+    (0..3).for_each(|n| lone.send(n, 10));
+    assert_eq!(lone.sent_one().body, Body::Aggregate { count: 3 });
+    assert_eq!(grown(&lone, &before).bytes_copied, 3 * (32 + 10));
+    let before = lone.endpoint.stats();
+    let arrival = lone.feed(eager(), 40);
+    lone.place(arrival);
+    assert_eq!(grown(&lone, &before).bytes_copied, 40);
+    lone.recv(9, 30);
+    lone.sent();
+    assert_eq!(grown(&lone, &before).bytes_copied, 40 + 30, "as much as the receive takes");
+}
+
+/// F-5: reads that go out again are counted as well.
+#[test]
+fn reads_that_go_out_again_are_counted() {
+    lone(&[GET, GET], |lone| {
+        lone.recv(1, 3000);
+        let key = |rail: u8| RemoteKey { rail: PEER_RAIL + rail, connection: 1, key: 7, address: 0 };
+        let head = MessageHead { operation: 77, ..MessageHead::default() };
+        lone.busy = true;
+        lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys: [key(0), key(1)].into_iter().collect() }), 0);
+        lone.sent();
+        let reads = |lone: &mut Lone<'_>| -> Vec<u8> {
+            let posts = std::mem::take(&mut lone.posts);
+            posts.iter().filter(|(_, kind, _)| matches!(kind, PostKind::Read { .. })).map(|post| post.0.0).collect()
+        };
+        let first = reads(lone);
+        let lost = first[0];
+        let before = lone.endpoint.stats();
+        down(lone, lost, RailFault::TimedOut);
+        lone.busy = false;
+        lone.sent();
+        let again = reads(lone);
+        assert!(!again.is_empty() && again.iter().all(|rail| *rail != lost));
+        assert_eq!(grown(lone, &before).replayed, first.iter().filter(|rail| **rail == lost).count() as u64);
+    });
+}
+
+const KEY: u64 = 77;
+
+/// 64 bytes from there on, for all that a peer may do with them.
+fn expose(lone: &mut Lone<'_>, offset: u64) -> WindowId {
+    let access = Access { read: true, write: true, atomic: true };
+    let window = Window { at: MemRef { region: HEAP, offset }, len: 64, key: KEY, access };
+    lone.endpoint.expose(&window).unwrap()
+}
+
+/// atomics of a peer are executed in the order in which they came.
+#[test]
+fn atomics_are_executed_as_they_came() {
+    lone(&[TCP], |lone| {
+        expose(lone, 0);
+        for n in 0..3 {
+            let atomic = WireAtomic {
+                window: KEY,
+                offset: 0,
+                operation: n,
+                operand: 100 + n,
+                compare: 0,
+                kind: AtomicKind::Swap,
+                data_type: AtomicType::U64,
+                fetch: true,
+            };
+            assert_eq!(lone.feed(Body::Atomic(atomic), 0), Arrival::Done);
+        }
+        let mut actions = heapless::Vec::new();
+        lone.endpoint.poll_actions(Time(0), &mut actions);
+        let executed: Vec<u64> = actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::Atomic(atomic) => Some(atomic.operand),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(executed, [100, 101, 102]);
+    });
+}
+
+/// A get and a put find the window's memory, and nothing is in use of it afterwards.
+#[test]
+fn what_is_served_leaves_the_window() {
+    lone(&[TCP], |lone| {
+        let window = expose(lone, 640);
+        let get = WireGet { window: KEY, offset: 8, bytes: 16, operation: 5 };
+        lone.posts.clear();
+        lone.feed(Body::Get(get), 0);
+        assert_eq!(lone.endpoint.conceal(window), Err(ConcealError::Busy));
+        let sent = lone.sent_one();
+        assert_eq!((sent.body, sent.common.payload_bytes), (Body::Data(Data { operation: 5, offset: 0 }), 16));
+        assert_eq!(lone.posts[0].2, seg(648, 16));
+        lone.acks[1] = 1;
+        lone.feed(Body::Credit, 0);
+        let put = WirePut { window: KEY, offset: 56, operation: 6 };
+        let arrival = lone.feed(Body::Put(put), 8);
+        let Arrival::Place { memory, .. } = arrival else { panic!("{arrival:?}") };
+        assert_eq!(lone.endpoint.segments(memory).collect::<Vec<_>>(), seg(640 + 56, 8));
+        assert_eq!(lone.endpoint.conceal(window), Err(ConcealError::Busy));
+        lone.place(arrival);
+        assert_eq!(lone.endpoint.conceal(window), Ok(()));
+    });
+}
+
+/// F-3: a FENCE that is late says nothing of the peer's number of a rail whose newer connection stands.
+#[test]
+fn a_late_fence_renumbers_no_rail() {
+    lone(&[TCP, TCP], |lone| {
+        down(lone, 1, RailFault::TimedOut);
+        up(lone, 1);
+        lone.feed_on(1, connect(1, 2), 0, |_| {});
+        lone.sent();
+        lone.feed(Body::Fence(Fence { rail: 99, ..fence(1, false) }), 0);
+        let sent = lone.sent();
+        let [Repr { body: Body::Fence(answer), .. }] = &sent[..] else { panic!("{sent:?}") };
+        assert!(answer.answer && answer.peer_rail == PEER_RAIL + 1, "{answer:?}");
+        // Where no connection stands the peer's word is all there is.
+        down(lone, 1, RailFault::TimedOut);
+        lone.sent();
+        let theirs = Fence { rail: PEER_RAIL + 1, connection: 2, peer_connection: 2, ..fence(1, false) };
+        lone.feed(Body::Fence(theirs), 0);
+        let sent = lone.sent();
+        let said = sent.iter().any(|packet| matches!(packet.body, Body::Fence(fence) if fence.answer));
+        assert!(said, "{sent:?}");
+    });
+    let _: Connect = TERMS;
+}

@@ -1,0 +1,431 @@
+//! A peer that belongs to the job and says what is not so: each check on what a packet says, by itself. What breaks a rule that
+//! no honest peer can break ends the channel, by the name of the rule; what may be late is dropped.
+
+use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::parcels::record;
+use super::recovery::{connect, down, region, up};
+use super::*;
+use crate::wire::{
+    Atomic as WireAtomic, AtomicReply, Body, Connect, Cts, Data, Fin, Get as WireGet, MessageHead, Probe,
+    Put as WirePut, Resume, Rts,
+};
+
+fn lone<T>(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>) -> T) -> T {
+    let mut region = region();
+    course(&mut Lone::connected(&mut region, &small(), rails))
+}
+
+fn fin(operation: u64) -> Fin {
+    Fin { operation, count: 1, ..Fin::default() }
+}
+
+/// A message is announced; its operation.
+fn announce(lone: &mut Lone<'_>, cookie: u64, len: u64) -> u64 {
+    lone.send(cookie, len);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.acks[0] += 1;
+    rts.head.operation
+}
+
+/// The peer announces a message of 3,000 bytes, which has a receive: its operation.
+fn announced(lone: &mut Lone<'_>, cookie: u64) -> u64 {
+    lone.recv(cookie, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
+    lone.acks[1] += 1;
+    cts.target
+}
+
+/// a FIN that says more than there is says all.
+#[test]
+fn a_fin_places_no_more_than_the_message() {
+    for (placed_bytes, expected) in [(u64::MAX, 3000), (3001, 3000), (3000, 3000), (2000, 2000), (500, 1000)] {
+        lone(&[TCP], |lone| {
+            let operation = announce(lone, 1, 3000);
+            lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: 1000, ..Cts::default() }), 0);
+            lone.acks[1] += lone.sent().len() as u32;
+            lone.feed(Body::Fin(Fin { placed_bytes, ..fin(operation) }), 0);
+            lone.sent();
+            assert_eq!(lone.completed()[&1].unwrap().bytes, expected, "{placed_bytes}");
+        });
+    }
+}
+
+/// a CTS that grants more than the message has takes no byte behind it.
+#[test]
+fn a_cts_grants_no_more_than_the_message() {
+    for granted_bytes in [u64::MAX, 3001, 3000] {
+        lone(&[TCP], |lone| {
+            let operation = announce(lone, 1, 3000);
+            lone.posts.clear();
+            lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes, ..Cts::default() }), 0);
+            let data: u32 = lone.sent().iter().map(|packet| packet.common.payload_bytes).sum();
+            let ends = lone.posts.iter().flat_map(|(_, _, memory)| memory).map(|piece| piece.at.offset + piece.len);
+            assert_eq!((data, ends.max()), (3000, Some(3000)), "{granted_bytes}");
+        });
+    }
+}
+
+/// W-7, G-6: of the kinds that may have a payload a probe has one where it asks, and none where it answers.
+#[test]
+fn an_answer_to_a_probe_brings_no_payload() {
+    for (answer, payload_bytes, offends) in [(true, 8, true), (true, 0, false), (false, 8, false)] {
+        lone(&[TCP], |lone| {
+            let arrival = lone.feed(Body::Probe(Probe { nonce: 5, answer }), payload_bytes);
+            assert_eq!(arrival == Arrival::Close, offends, "{arrival:?}");
+            if offends {
+                assert_eq!(lone.offence(), ProtocolError::TooLong { bytes: 8 });
+            }
+        });
+    }
+}
+
+/// G-10: a peer that only says goodbye has forgotten what it had: its acknowledgments are no news and no offence.
+#[test]
+fn a_farewell_acknowledges_nothing() {
+    for (connection, is_farewell) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
+        lone(&[TCP], |lone| {
+            let (segments, level) = (&seg(0, 10), Level::Acknowledged);
+            let send = Send { peer: PeerId(1), segments, level, cookie: Cookie(1), ..Send::default() };
+            lone.endpoint.send(Time(0), &send).unwrap();
+            lone.sent();
+            down(lone, 0, RailFault::TimedOut);
+            up(lone, 0);
+            lone.feed(connect(0, connection), 0);
+            lone.acks = [700, 900];
+            let said = lone.feed(Body::Bye, 0);
+            if is_farewell {
+                assert_eq!(said, Arrival::Done);
+                assert_eq!(lone.completed()[&1], Err(OpError::PeerClosed { peer: PeerId(1) }), "{connection}");
+            } else {
+                assert_eq!(said, Arrival::Close);
+                assert!(matches!(lone.offence(), ProtocolError::Sequence { .. }));
+            }
+        });
+    }
+}
+
+/// S-6: a number beyond the window is no packet of an honest peer's, on either lane; the last in the window is.
+#[test]
+fn numbers_lie_in_the_window() {
+    let window = small().window;
+    let bodies = [Body::Eager(MessageHead::default()), Body::Fin(fin(9))];
+    for body in bodies {
+        for (psn, is_in) in [(window - 1, true), (window, false), (window + 1, false), (u32::MAX / 2, false)] {
+            lone(&[TCP], |lone| {
+                let arrival = lone.feed_on(0, body.clone(), 0, |common| common.psn = psn);
+                assert_eq!(arrival == Arrival::Close, !is_in, "{body:?} {psn}");
+                if !is_in {
+                    assert_eq!(lone.offence(), ProtocolError::Sequence { psn });
+                }
+            });
+        }
+    }
+}
+
+/// F-7: RESUME is for a receive of the peer's own that is being written. For a send, a get, a receive that is not matched, and
+/// the receive of another peer's message it is nothing.
+#[test]
+fn a_round_is_of_a_receive_of_ones_own() {
+    lone(&[PUT], |lone| {
+        let target = announced(lone, 1);
+        lone.feed(Body::Resume(Resume { target, round: 1 }), 0);
+        assert!(matches!(lone.sent_one().body, Body::Cts(Cts { round: 1, .. })), "that is how it is done");
+    });
+    let send = |lone: &mut Lone<'_>| {
+        let operation = announce(lone, 1, 3000);
+        let key = crate::wire::RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: 0 };
+        let keys = [key].into_iter().collect();
+        lone.busy = true;
+        lone.feed(Body::Cts(Cts { operation, target: 88, granted_bytes: 3000, keys, ..Cts::default() }), 0);
+        operation
+    };
+    let get = |lone: &mut Lone<'_>| {
+        let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
+        let get = Get { from, segments: &seg(0, 100), cookie: Cookie(1), ..Get::default() };
+        lone.endpoint.get(Time(0), &get).unwrap().0.to_bits()
+    };
+    let posted = |lone: &mut Lone<'_>| {
+        let recv = Recv { segments: &seg(0, 3000), cookie: Cookie(1), ..Recv::default() };
+        lone.endpoint.recv(Time(0), &recv).unwrap().0.to_bits()
+    };
+    let by_data = |lone: &mut Lone<'_>| announced(lone, 1);
+    // Rails are asked for the keys of its memory.
+    let registering = |lone: &mut Lone<'_>| {
+        lone.slow = true;
+        lone.send(1, 3000);
+        lone.sent();
+        lone.asked[0].0.0.to_bits()
+    };
+    let cases: [(&[RailFacts], &dyn Fn(&mut Lone<'_>) -> u64); 5] =
+        [(&[PUT], &send), (&[TCP], &get), (&[PUT], &posted), (&[TCP], &by_data), (&[GET], &registering)];
+    for (index, (rails, begin)) in cases.into_iter().enumerate() {
+        lone(rails, |lone| {
+            let target = begin(lone);
+            lone.sent();
+            let (stale, round) = (lone.endpoint.stats().stale_dropped, |lone: &Lone<'_>| {
+                lone.endpoint.t.ops.get(crate::ids::Key::from_bits(target)).unwrap().round
+            });
+            let before = round(lone);
+            lone.feed(Body::Resume(Resume { target, round: 1 }), 0);
+            assert!(!lone.sent().iter().any(|packet| matches!(packet.body, Body::Cts(_))), "case {index}");
+            assert_eq!(lone.endpoint.stats().stale_dropped, stale + 1, "case {index}");
+            assert_eq!(round(lone), before, "case {index}");
+        });
+    }
+}
+
+/// S-11: the source that a packet names is the peer at the other end.
+#[test]
+fn a_packet_names_its_own_sender() {
+    for source in [0, 2, u32::MAX] {
+        for body in [Body::Eager(MessageHead::default()), Body::Credit, Body::Fin(fin(9)), Body::Bye] {
+            lone(&[TCP], |lone| {
+                assert_eq!(lone.feed_on(0, body.clone(), 0, |common| common.source = source), Arrival::Close);
+                assert_eq!(lone.offence(), ProtocolError::WrongSource { named: source }, "{body:?}");
+            });
+        }
+    }
+}
+
+/// an eager message, and an aggregate, brings no more than eager messages may have.
+#[test]
+fn an_eager_message_is_no_longer_than_agreed() {
+    let max = small().eager_bytes_max;
+    let bodies = [Body::Eager(MessageHead::default()), Body::Aggregate { count: 2 }];
+    for (body, (bytes, fits)) in bodies.iter().flat_map(|body| [(body, (max, true)), (body, (max + 1, false))]) {
+        lone(&[TCP], |lone| {
+            lone.recv(1, 5000);
+            let arrival = lone.feed(body.clone(), bytes);
+            assert_eq!(arrival == Arrival::Close, !fits, "{arrival:?}");
+            if !fits {
+                assert_eq!(lone.offence(), ProtocolError::TooLong { bytes: bytes.into() });
+            }
+        });
+    }
+}
+
+/// data is for a receive that waits for data, and for a get that is out; a get that is not, a send, a put and a receive
+/// that is being read take none.
+#[test]
+fn data_is_for_what_waits_for_data() {
+    let taken = |lone: &mut Lone<'_>, operation, bytes| {
+        let arrival = lone.feed(Body::Data(Data { operation, offset: 0 }), bytes);
+        assert!(matches!(arrival, Arrival::Place { .. } | Arrival::Discard), "{arrival:?}");
+        matches!(arrival, Arrival::Place { .. })
+    };
+    lone(&[TCP], |lone| {
+        let operation = announced(lone, 1);
+        assert!(taken(lone, operation, 100));
+    });
+    lone(&[TCP], |lone| {
+        let operation = announce(lone, 1, 3000);
+        assert!(!taken(lone, operation, 100), "a send");
+    });
+    lone(&[TCP], |lone| {
+        let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
+        let get = |lone: &mut Lone<'_>, cookie| {
+            let get = Get { from, segments: &seg(0, 100), cookie: Cookie(cookie), ..Get::default() };
+            lone.endpoint.get(Time(0), &get).unwrap().0.to_bits()
+        };
+        // TERMS grants two requests.
+        let gets = [get(lone, 1), get(lone, 2), get(lone, 3)];
+        lone.sent();
+        assert!(!taken(lone, gets[2], 100), "a get that is not out");
+        assert!(taken(lone, gets[0], 100));
+    });
+    lone(&[GET], |lone| {
+        lone.recv(1, 3000);
+        let key = crate::wire::RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: 0 };
+        let head = MessageHead { operation: 77, ..MessageHead::default() };
+        lone.busy = true;
+        let rts = Rts { head, message_bytes: 3000, keys: [key].into_iter().collect() };
+        lone.feed(Body::Rts(rts), 0);
+        lone.sent();
+        assert_eq!(lone.transfers, 1);
+        let operation = lone.endpoint.t.op_id(0).0.to_bits();
+        assert!(!taken(lone, operation, 100), "a receive that is being read");
+    });
+}
+
+/// a FIN for what is over is dropped, whether it says well or refused; one for what is not over yet ends it once.
+#[test]
+fn what_is_over_is_not_ended_again() {
+    let is_refused = [None, Some(crate::wire::Refusal::Cancelled)];
+    for refused in is_refused {
+        lone(&[TCP], |lone| {
+            let to = Remote { peer: PeerId(1), window: 3, offset: 8 };
+            let put = Put { to, segments: &seg(0, 10), level: Level::Placed, cookie: Cookie(1), ..Put::default() };
+            let operation = lone.endpoint.put(Time(0), &put).unwrap().0.to_bits();
+            lone.sent();
+            lone.acks[1] = 1;
+            // Its event is not taken: the operation is still there, completed.
+            lone.feed(Body::Credit, 0);
+            let stale = lone.endpoint.stats().stale_dropped;
+            lone.feed(Body::Fin(Fin { refused, ..fin(operation) }), 0);
+            assert_eq!(lone.endpoint.stats().stale_dropped, stale + 1);
+            assert!(lone.completed()[&1].is_ok());
+        });
+        lone(&[TCP], |lone| {
+            let operation = announced(lone, 1);
+            let data = lone.feed(Body::Data(Data { operation, offset: 0 }), 3000);
+            lone.place(data);
+            let stale = lone.endpoint.stats().stale_dropped;
+            lone.feed(Body::Fin(Fin { refused, ..fin(operation) }), 0);
+            assert_eq!(lone.endpoint.stats().stale_dropped, stale + 1);
+            lone.sent();
+            assert_eq!(lone.completed()[&1].unwrap().bytes, 3000);
+        });
+    }
+}
+
+/// as many requests as were granted, gets and atomics together; one more breaks the protocol.
+#[test]
+fn requests_are_bounded_by_the_grant() {
+    let get = |operation| Body::Get(WireGet { window: 9, offset: 0, bytes: 8, operation });
+    let atomic = |operation| {
+        Body::Atomic(WireAtomic {
+            window: 9,
+            offset: 0,
+            operation,
+            operand: 1,
+            compare: 0,
+            kind: AtomicKind::Add,
+            data_type: AtomicType::U64,
+            fetch: false,
+        })
+    };
+    let most = u64::from(small().requests_per_peer);
+    for mixed in 0..2 {
+        lone(&[TCP], |lone| {
+            lone.busy = true;
+            for n in 0..most {
+                let body = if n % 2 == mixed { get(n) } else { atomic(n) };
+                assert_eq!(lone.feed(body, 0), Arrival::Done, "{n}");
+            }
+            assert_eq!(lone.feed(if mixed == 0 { atomic(most) } else { get(most) }, 0), Arrival::Close);
+            assert_eq!(lone.offence(), ProtocolError::Credit);
+        });
+    }
+}
+
+/// refusals of different puts have so many slots, and a peer with more of them under way is given up; the refusals that it
+/// has acknowledged count no more.
+#[test]
+fn refusals_are_bounded() {
+    let most = small().refusals_max();
+    let put = |operation| Body::Put(WirePut { window: 9, offset: 0, operation });
+    lone(&[TCP], |lone| {
+        for n in 0..most {
+            assert_eq!(lone.feed(put(n.into()), 0), Arrival::Discard, "{n} of {most}");
+        }
+        assert_eq!(lone.feed(put(most.into()), 0), Arrival::Close);
+        assert_eq!(lone.offence(), ProtocolError::Credit);
+    });
+    lone(&[TCP], |lone| {
+        for n in 0..3 * most {
+            assert_eq!(lone.feed(put(n.into()), 0), Arrival::Discard, "{n}");
+            lone.acks[1] += lone.sent().iter().filter(|packet| packet.body.lane().is_some()).count() as u32;
+            lone.feed(Body::Credit, 0);
+        }
+    });
+}
+
+/// W-11: records lie in the payload, one behind the other, and fill it; none is longer than an eager message may be.
+#[test]
+fn records_fill_their_aggregate() {
+    let max = small().eager_bytes_max;
+    let (good, long) = ([record(1, 10), record(2, 20)].concat(), [record(1, 10), record(2, 900)].concat());
+    let mut beyond = good.clone();
+    beyond.truncate(good.len() - 1);
+    let mut more = good.clone();
+    more.push(0);
+    assert!(long.len() as u32 <= max);
+    // The length that a record claims: its head says 20 bytes, and 19 or 21 are there.
+    for (payload, fits) in [(good, true), (long, true), (beyond, false), (more, false)] {
+        lone(&[TCP], |lone| {
+            let arrival = lone.feed(Body::Aggregate { count: 2 }, payload.len() as u32);
+            lone.place_bytes(arrival, &payload);
+            lone.recv(1, 2000);
+            lone.sent();
+            if fits {
+                assert_eq!(lone.completed()[&1].unwrap().immediate, Some(1));
+            } else {
+                lone.offence();
+            }
+        });
+    }
+}
+
+/// G-3: parameters that no endpoint can work with, or that change, break the protocol; the rail's number and the connection's
+/// may be others on each connection.
+#[test]
+fn parameters_are_possible_and_stay() {
+    let first = |connect: Connect| {
+        let mut region = region();
+        let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
+        let arrival = lone.feed(Body::Connect(connect), 0);
+        (arrival == Arrival::Close).then(|| lone.offence())
+    };
+    for window in [0, 1, 32, 63, 65, 96, 1 << 16, u32::MAX] {
+        assert_eq!(first(Connect { window, ..TERMS }), Some(ProtocolError::Terms), "{window}");
+    }
+    for window in [64, 128, 1 << 15] {
+        assert_eq!(first(Connect { window, ..TERMS }), None, "{window}");
+    }
+    assert_eq!(first(Connect { block_bytes: 0, ..TERMS }), Some(ProtocolError::Terms));
+    let changed = [
+        Connect { window: 128, ..TERMS },
+        Connect { eager_bytes_max: 999, ..TERMS },
+        Connect { block_bytes: 65, ..TERMS },
+        Connect { requests_max: 3, ..TERMS },
+        Connect { first_number: 1, ..TERMS },
+    ];
+    for connect in changed.into_iter().chain([Connect { rail: 99, connection: 55, ..TERMS }]) {
+        let mut region = region();
+        let mut lone = Lone::up(&mut region, &small(), &[TCP, TCP]);
+        lone.feed(Body::Connect(TERMS), 0);
+        let arrival = lone.feed_on(1, Body::Connect(connect), 0, |_| {});
+        let is_same = connect.rail == 99;
+        assert_eq!(arrival, if is_same { Arrival::Done } else { Arrival::Close }, "{connect:?}");
+        if !is_same {
+            assert_eq!(lone.offence(), ProtocolError::Terms);
+        }
+    }
+}
+
+/// G-3, F-1: a CONNECT that comes again on a connection says what it said; the number of another one is no honest peer's.
+#[test]
+fn a_connect_that_comes_again_says_the_same() {
+    let again = Connect { rail: PEER_RAIL, ..TERMS };
+    for (connect, is_same) in [
+        (again, true),
+        (Connect { answer: true, ..again }, true),
+        (Connect { connection: 2, ..again }, false),
+        (Connect { rail: PEER_RAIL + 1, ..again }, false),
+    ] {
+        lone(&[TCP, TCP], |lone| {
+            let arrival = lone.feed(Body::Connect(connect), 0);
+            assert_eq!(arrival, if is_same { Arrival::Done } else { Arrival::Close }, "{connect:?}");
+        });
+    }
+}
+
+/// the reply to an atomic is for an atomic, and a CTS for a send: a get that waits takes neither.
+#[test]
+fn a_reply_is_for_its_own_kind() {
+    lone(&[TCP], |lone| {
+        let from = Remote { peer: PeerId(1), window: 3, offset: 8 };
+        let get = Get { from, segments: &seg(0, 0), cookie: Cookie(1), ..Get::default() };
+        let operation = lone.endpoint.get(Time(0), &get).unwrap().0.to_bits();
+        lone.sent();
+        lone.acks[1] = 1;
+        lone.feed(Body::AtomicReply(AtomicReply { operation, old: 5 }), 0);
+        lone.sent();
+        assert_eq!(lone.completed().len(), 0);
+        lone.feed(Body::Data(Data { operation, offset: 0 }), 0);
+        lone.sent();
+        assert!(lone.completed()[&1].is_ok());
+    });
+}
