@@ -1,0 +1,1 @@
+//! Ports of one job in one thread.
