@@ -72,7 +72,9 @@ pub unsafe extern "C" fn open(
 unsafe extern "C" fn close(fid: *mut Fid) -> c_int {
     // SAFETY: the contract of objects; `open` has boxed it.
     let counter = unsafe { Box::from_raw(fid.cast::<Counter>()) };
-    counter.domain.with((), |port| drop(port.ledger().counts.remove(counter.number)));
+    counter.domain.with((), |port| {
+        port.ledger().counts.remove(counter.number);
+    });
     counter.domain.leave();
     0
 }

@@ -143,10 +143,19 @@ pub struct Record {
     pub address: u64,
     /// A message of a multi-receive has failed.
     pub failed: bool,
-    /// A copy of what the caller has injected.
+    /// A copy of what the caller has injected: the transport may read it until the request is over.
+    #[allow(dead_code, reason = "held for the transport, which knows its address")]
     pub copy: Option<Box<[u8]>>,
     /// Where the value before an atomic goes.
     pub old: Option<Target>,
+}
+
+impl Record {
+    /// One that nobody wants to hear of.
+    pub fn new(endpoint: u32, what: What, context: u64, flags: u64) -> Record {
+        let (operation, copy, old) = (None, None, None);
+        Record { context, flags, endpoint, what, wanted: false, operation, address: 0, failed: false, copy, old }
+    }
 }
 
 /// A completion.
@@ -185,8 +194,6 @@ impl Entry {
 pub struct Queue {
     /// Completions in order.
     pub entries: VecDeque<Entry>,
-    /// `enum fi_cq_format`.
-    pub format: c_int,
 }
 
 /// A counter.

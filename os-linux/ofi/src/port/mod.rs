@@ -22,9 +22,9 @@ mod one_sided;
 mod tests;
 mod two_sided;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::c_int;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rerail_core::ids::{MessageId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
@@ -38,7 +38,7 @@ pub use self::two_sided::{Incoming, Outgoing, Probe};
 
 use self::ledger::Ledger;
 use self::names::Names;
-use self::two_sided::Deferred;
+use self::two_sided::{Deferred, Sending};
 use crate::abi::*;
 use crate::launcher::Launcher;
 use crate::name::{Name, job_of};
@@ -100,11 +100,6 @@ impl Pieces {
         self.as_slice().iter().map(|piece| piece.len).sum()
     }
 
-    /// Whether there are no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.count == 0
-    }
-
     /// The same as the transport names it.
     fn segments(&self, region: RegionId) -> [Seg; PIECES_MAX] {
         self.list.map(|piece| Seg::new(region, piece.address, piece.len))
@@ -135,10 +130,11 @@ pub struct Port {
     region: RegionId,
     /// Receives that the transport has not taken yet, in order.
     deferred: VecDeque<Deferred>,
+    /// Messages that the transport has not taken yet, in order for each peer.
+    waiting: BTreeMap<PeerId, VecDeque<Sending>>,
     /// Messages that were taken out of matching, by the context that they were taken with.
     claimed: Vec<(u64, MessageId)>,
     windows: Vec<Option<Exposed>>,
-    inject_bytes_max: u64,
 }
 
 impl Port {
@@ -153,9 +149,9 @@ impl Port {
             ledger: Ledger::default(),
             region: RegionId(0),
             deferred: VecDeque::new(),
+            waiting: BTreeMap::new(),
             claimed: Vec::new(),
             windows: Vec::new(),
-            inject_bytes_max: 0,
         }
     }
 
@@ -186,7 +182,6 @@ impl Port {
         let own = Name::new(&contacts, self.launcher.rank, secret);
         self.own = Some(own);
         self.names.begin(own);
-        self.inject_bytes_max = settings.eager_max.into();
         self.stage = Stage::Listening(contacts);
         Ok(())
     }
@@ -195,6 +190,11 @@ impl Port {
     pub fn close_endpoint(&mut self, number: u32) {
         self.ledger.endpoints.remove(number);
         if self.ledger.endpoints.is_empty() {
+            let until = Instant::now() + FINISH_TIME_MAX;
+            while !self.waiting.is_empty() && Instant::now() < until {
+                self.progress();
+            }
+            self.waiting.clear();
             self.deferred.clear();
             self.claimed.clear();
             if let Stage::Joined(transport) = std::mem::replace(&mut self.stage, Stage::Over) {
@@ -213,11 +213,6 @@ impl Port {
     /// Queues, counters and endpoints.
     pub fn ledger(&mut self) -> &mut Ledger {
         &mut self.ledger
-    }
-
-    /// Longest message that can be injected, in bytes.
-    pub fn inject_bytes_max(&self) -> u64 {
-        self.inject_bytes_max
     }
 
     /// Opens an address vector.
@@ -321,6 +316,9 @@ impl Port {
         }
         if !self.deferred.is_empty() {
             self.post_deferred();
+        }
+        if !self.waiting.is_empty() {
+            self.send_waiting();
         }
     }
 

@@ -175,16 +175,8 @@ impl Port {
 
     fn record(&self, request: &OneSided, what: What, flags: u64, wanted: bool) -> Record {
         Record {
-            context: request.context,
-            flags,
-            endpoint: request.endpoint,
-            what,
             wanted: wanted && !request.silent,
-            operation: None,
-            address: 0,
-            failed: false,
-            copy: None,
-            old: None,
+            ..Record::new(request.endpoint, what, request.context, flags)
         }
     }
 

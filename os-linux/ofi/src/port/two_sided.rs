@@ -65,7 +65,18 @@ pub struct Deferred {
     multi: Option<u64>,
 }
 
-/// Why a receive was not posted.
+/// A message that the transport has not taken yet.
+#[derive(Debug)]
+pub struct Sending {
+    record: u32,
+    peer: PeerId,
+    tag: Option<u64>,
+    data: Option<u64>,
+    pieces: Pieces,
+    level: Level,
+}
+
+/// Why a request was not handed to the transport.
 enum Unposted {
     /// There is no room now.
     Full,
@@ -112,10 +123,10 @@ impl Port {
     /// Sends a message whose buffer is free at return, without a completion.
     ///
     /// # Errors
-    /// `FI_EAGAIN` where there is no room now, `FI_EMSGSIZE`, and others for good.
+    /// As [`send`](Self::send).
     pub fn inject(&mut self, out: &Outgoing, payload: &[u8]) -> Result<(), Errno> {
         let counted = self.ledger.endpoints.get(out.endpoint).is_some_and(|endpoint| endpoint.sends.is_some());
-        if counted {
+        if counted || !self.waiting.is_empty() {
             return self.submit(out, false, 0, Some(payload));
         }
         let peer = self.peer(out.endpoint, out.to)?;
@@ -128,16 +139,22 @@ impl Port {
             cookie: SILENT,
             ..Send::default()
         };
-        transport.inject(&send, payload).map_err(refusal)?;
-        // The caller may not come back for long.
-        transport.push();
-        Ok(())
+        match transport.inject(&send, payload) {
+            Ok(_) => {
+                // The caller may not come back for long.
+                transport.push();
+                Ok(())
+            }
+            Err(_) => self.submit(out, false, 0, Some(payload)),
+        }
     }
 
-    /// Sends a message; `payload`: it is copied at once (`FI_INJECT`), and the pieces don't count.
+    /// Sends a message; `payload`: it is copied at once (`FI_INJECT`), and the pieces don't count. Where the transport has
+    /// no room, the provider keeps it and sends it in its turn: runtimes that are refused wait until there is room, which two
+    /// that send to each other would do for ever.
     ///
     /// # Errors
-    /// As [`inject`](Self::inject).
+    /// `FI_EINVAL` where there is no such peer, `FI_ECONNRESET` where it is lost; others for good.
     pub fn send(&mut self, out: &Outgoing, payload: Option<&[u8]>) -> Result<(), Errno> {
         let (flags, wanted) = self.call(out.endpoint, What::Send, out.flags)?;
         self.submit(out, wanted, flags, payload)
@@ -145,34 +162,81 @@ impl Port {
 
     fn submit(&mut self, out: &Outgoing, wanted: bool, flags: u64, payload: Option<&[u8]>) -> Result<(), Errno> {
         let peer = self.peer(out.endpoint, out.to)?;
-        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
         let number = self.ledger.records.insert(Record {
-            context: out.context,
-            flags: FI_SEND | kind(out.tag.is_some()),
-            endpoint: out.endpoint,
-            what: What::Send,
             wanted,
-            operation: None,
-            address: 0,
-            failed: false,
-            copy: None,
-            old: None,
+            ..Record::new(out.endpoint, What::Send, out.context, FI_SEND | kind(out.tag.is_some()))
         });
-        let segments = out.pieces.segments(self.region);
+        let mut sending =
+            Sending { record: number, peer, tag: out.tag, data: out.data, pieces: out.pieces, level: level(flags) };
+        let first = !self.waiting.contains_key(&peer);
+        let submitted = if first { self.start_send(&sending, payload) } else { Err(Unposted::Full) };
+        match submitted {
+            Ok(()) => Ok(()),
+            Err(Unposted::Full) => {
+                if let Some(payload) = payload {
+                    let copy: Box<[u8]> = payload.into();
+                    sending.pieces = Pieces::one(copy.as_ptr().addr() as u64, copy.len() as u64);
+                    self.ledger.records.get_mut(number).expect("inserted above").copy = Some(copy);
+                }
+                self.waiting.entry(peer).or_default().push_back(sending);
+                Ok(())
+            }
+            Err(Unposted::Refused(errno)) => {
+                self.ledger.records.remove(number);
+                Err(errno)
+            }
+        }
+    }
+
+    /// Hands a message to the transport.
+    fn start_send(&mut self, sending: &Sending, payload: Option<&[u8]>) -> Result<(), Unposted> {
+        let Stage::Joined(transport) = &mut self.stage else { return Err(Unposted::Refused(Errno(FI_EOPBADSTATE))) };
+        let segments = sending.pieces.segments(self.region);
         let send = Send {
-            peer,
-            tag: out.tag,
-            immediate: out.data,
-            segments: if payload.is_some() { &[] } else { &segments[..out.pieces.count] },
-            level: level(flags),
+            peer: sending.peer,
+            tag: sending.tag,
+            immediate: sending.data,
+            segments: if payload.is_some() { &[] } else { &segments[..sending.pieces.count] },
+            level: sending.level,
             notify: Notify::Event,
-            cookie: Cookie(number.into()),
+            cookie: Cookie(sending.record.into()),
         };
         let submitted = match payload {
             Some(payload) => transport.inject(&send, payload),
             None => transport.send(&send),
         };
-        self.submitted(number, submitted)
+        match submitted {
+            Ok(operation) => {
+                if let Some(record) = self.ledger.records.get_mut(sending.record) {
+                    record.operation = Some(operation);
+                }
+                transport.push();
+                Ok(())
+            }
+            // A payload that is too long to be injected goes from the copy.
+            Err(error) if error.is_full() || payload.is_some() && refusal(error) == Errno(FI_EMSGSIZE) => {
+                Err(Unposted::Full)
+            }
+            Err(error) => Err(Unposted::Refused(refusal(error))),
+        }
+    }
+
+    /// Sends what waits, in order for each peer, as far as there is room.
+    #[cold]
+    pub(super) fn send_waiting(&mut self) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.retain(|_, queue| {
+            while let Some(sending) = queue.front() {
+                match self.start_send(sending, None) {
+                    Ok(()) => {}
+                    Err(Unposted::Full) => break,
+                    Err(Unposted::Refused(errno)) => self.fail(sending.record, errno),
+                }
+                queue.pop_front();
+            }
+            !queue.is_empty()
+        });
+        self.waiting = waiting;
     }
 
     /// Notes what a request is called, or forgets it where it was refused; then lets it leave.
@@ -212,16 +276,9 @@ impl Port {
         };
         let what = if multi.is_some() { What::Multi } else { What::Recv };
         let record = self.ledger.records.insert(Record {
-            context: incoming.context,
-            flags: FI_RECV | kind(incoming.tag.is_some()),
-            endpoint: incoming.endpoint,
-            what,
             wanted,
-            operation: None,
             address: incoming.pieces.list[0].address,
-            failed: false,
-            copy: None,
-            old: None,
+            ..Record::new(incoming.endpoint, what, incoming.context, FI_RECV | kind(incoming.tag.is_some()))
         });
         let deferred = Deferred { record, from, tag: incoming.tag, pieces: incoming.pieces, multi };
         // In order: one that waits goes before.
@@ -359,16 +416,8 @@ impl Port {
             return Ok(());
         }
         let number = self.ledger.records.insert(Record {
-            context: incoming.context,
-            flags: FI_RECV | kind(incoming.tag.is_some()),
-            endpoint: incoming.endpoint,
-            what: What::Recv,
             wanted,
-            operation: None,
-            address: 0,
-            failed: false,
-            copy: None,
-            old: None,
+            ..Record::new(incoming.endpoint, What::Recv, incoming.context, FI_RECV | kind(incoming.tag.is_some()))
         });
         let recv = Recv { segments, cookie: Cookie(number.into()), ..Recv::default() };
         let submitted = transport.recv_claimed(message, &recv);
@@ -393,6 +442,9 @@ impl Port {
             }
             _ => {
                 self.deferred.retain(|deferred| deferred.record != number);
+                for queue in self.waiting.values_mut() {
+                    queue.retain(|sending| sending.record != number);
+                }
                 self.fail(number, Errno(FI_ECANCELED));
             }
         }
