@@ -416,18 +416,34 @@ static void one_sided(void)
         MPI_Win_flush(0, window);
         CHECK(old >= i && old < 20L * size);
     }
-    long zero = 0, swapped = -1;
-    MPI_Compare_and_swap(&mine, &zero, &swapped, MPI_LONG, 0, 2, window);
-    MPI_Win_flush(0, window);
-    CHECK(swapped >= 0 && swapped <= size);
     MPI_Win_unlock_all(window);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0) {
         MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
-        CHECK(memory[1] == 20L * size && memory[2] >= 1 && memory[2] <= size);
+        CHECK(memory[1] == 20L * size);
         MPI_Win_unlock(0, window);
     }
     free(buffer);
+    MPI_Win_free(&window);
+}
+
+/* Each rank wants to be the first to swap its number in; one is. */
+static void swapping(void)
+{
+    long *memory, mine = rank + 1, zero = 0, old = -1;
+    MPI_Win window;
+    MPI_Win_allocate(sizeof(long), sizeof(long), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
+    *memory = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, window);
+    MPI_Compare_and_swap(&mine, &zero, &old, MPI_LONG, 0, 0, window);
+    MPI_Win_flush(0, window);
+    MPI_Win_unlock_all(window);
+    int won = old == 0, winners = 0;
+    long winner = won ? mine : 0, first = 0;
+    MPI_Allreduce(&won, &winners, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allreduce(&winner, &first, 1, MPI_LONG, MPI_MAX, MPI_COMM_WORLD);
+    CHECK(winners == 1 && (won || old == first));
     MPI_Win_free(&window);
 }
 
@@ -453,6 +469,7 @@ static const struct {
     { "itself", itself, 0 },
     { "computing", computing, 0 },
     { "one-sided", one_sided, 1 },
+    { "swapping", swapping, 1 },
 };
 
 int main(int argc, char **argv)

@@ -207,8 +207,7 @@ pub struct Provider {
     /// What `FI_PROVIDER` selects.
     pub name: *const c_char,
     /// Describes the ways to communicate.
-    pub getinfo:
-        unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int,
+    pub getinfo: unsafe extern "C" fn(u32, *const c_char, *const c_char, u64, *const Info, *mut *mut Info) -> c_int,
     /// Opens a fabric.
     pub fabric: unsafe extern "C" fn(*mut FabricAttr, *mut *mut super::object::FidFabric, *mut c_void) -> c_int,
     /// Before the library is unloaded.

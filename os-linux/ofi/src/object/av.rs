@@ -36,8 +36,11 @@ pub unsafe extern "C" fn open(
         return -FI_ENOSYS;
     }
     let Some(number) = domain.with(None, |port| Some(port.open_vector())) else { return answer(Err(PANICKED)) };
-    let opened =
-        Vector { front: FidAv { fid: front(FI_CLASS_AV, context, &OPS), ops: &AV_OPS }, domain: domain.enter(), number };
+    let opened = Vector {
+        front: FidAv { fid: front(FI_CLASS_AV, context, &OPS), ops: &AV_OPS },
+        domain: domain.enter(),
+        number,
+    };
     // SAFETY: libfabric wants the object there.
     unsafe { *av = Box::into_raw(Box::new(opened)).cast() };
     0

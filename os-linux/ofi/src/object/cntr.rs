@@ -35,9 +35,11 @@ impl Counter {
     }
 
     fn change(&self, change: impl FnOnce(&mut Count)) -> c_int {
-        answer(self.domain.with(Err(PANICKED), |port| {
-            port.ledger().counts.get_mut(self.number).map(change).ok_or(Errno(FI_EINVAL))
-        }))
+        answer(
+            self.domain.with(Err(PANICKED), |port| {
+                port.ledger().counts.get_mut(self.number).map(change).ok_or(Errno(FI_EINVAL))
+            }),
+        )
     }
 
     /// Both numbers, after a round of driving.

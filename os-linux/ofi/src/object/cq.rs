@@ -181,8 +181,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, error: *mut CqErrEntry, _flags: u64
     let queue = unsafe { CompletionQueue::of(cq) };
     let taken = queue.domain.with(Err(PANICKED), |port| {
         let queue = port.ledger().queues.get_mut(queue.number).ok_or(Errno(FI_EINVAL))?;
-        let failed = queue.entries.front().is_some_and(|entry| entry.error != 0);
-        queue.entries.pop_front_if(|_| failed).ok_or(Errno(FI_EAGAIN))
+        let failed = queue.entries.front().copied().filter(|entry| entry.error != 0).ok_or(Errno(FI_EAGAIN))?;
+        queue.entries.pop_front();
+        Ok(failed)
     });
     let entry = match taken {
         Ok(entry) => entry,

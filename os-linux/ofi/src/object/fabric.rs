@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{domain, front};
 use crate::abi::info::FabricAttr;
-use crate::abi::object::{EqOps, Fid, FabricOps, FidEq, FidFabric, Ops};
+use crate::abi::object::{EqOps, FabricOps, Fid, FidEq, FidFabric, Ops};
 use crate::abi::*;
 
 static OPS: Ops = Ops { close, ..Ops::ABSENT };
@@ -61,14 +61,7 @@ unsafe extern "C" fn eq_readerr(_: *mut FidEq, _: *mut c_void, _: u64) -> isize 
     -(FI_EAGAIN as isize)
 }
 
-unsafe extern "C" fn eq_sread(
-    _: *mut FidEq,
-    _: *mut u32,
-    _: *mut c_void,
-    _: usize,
-    timeout: c_int,
-    _: u64,
-) -> isize {
+unsafe extern "C" fn eq_sread(_: *mut FidEq, _: *mut u32, _: *mut c_void, _: usize, timeout: c_int, _: u64) -> isize {
     // For ever would be for ever: nothing ever comes.
     std::thread::sleep(Duration::from_millis(u64::try_from(timeout).unwrap_or(0)));
     -(FI_EAGAIN as isize)

@@ -51,7 +51,12 @@ pub unsafe extern "C" fn register(
 }
 
 /// `fi_mr_regattr`.
-pub unsafe extern "C" fn register_with(domain: *mut Fid, attr: *const MrAttr, flags: u64, mr: *mut *mut FidMr) -> c_int {
+pub unsafe extern "C" fn register_with(
+    domain: *mut Fid,
+    attr: *const MrAttr,
+    flags: u64,
+    mr: *mut *mut FidMr,
+) -> c_int {
     // SAFETY: libfabric gives whole attributes.
     let attr = unsafe { &*attr };
     // `iface` 0 is the system's memory.

@@ -13,18 +13,8 @@ use crate::abi::object::{FidEp, MsgOps};
 use crate::port::Pieces;
 
 /// What an endpoint does with them.
-pub static OPS: MsgOps = MsgOps {
-    recv,
-    recvv,
-    recvmsg,
-    send,
-    sendv,
-    sendmsg,
-    inject,
-    senddata,
-    injectdata,
-    ..MsgOps::ABSENT
-};
+pub static OPS: MsgOps =
+    MsgOps { recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata, ..MsgOps::ABSENT };
 
 fn label(to: u64, data: Option<u64>) -> Label {
     Label { to, tag: None, data }

@@ -13,18 +13,8 @@ use crate::abi::object::{FidEp, TaggedOps};
 use crate::port::Pieces;
 
 /// What an endpoint does with them.
-pub static OPS: TaggedOps = TaggedOps {
-    recv,
-    recvv,
-    recvmsg,
-    send,
-    sendv,
-    sendmsg,
-    inject,
-    senddata,
-    injectdata,
-    ..TaggedOps::ABSENT
-};
+pub static OPS: TaggedOps =
+    TaggedOps { recv, recvv, recvmsg, send, sendv, sendmsg, inject, senddata, injectdata, ..TaggedOps::ABSENT };
 
 fn label(to: u64, tag: u64, data: Option<u64>) -> Label {
     Label { to, tag: Some(tag), data }

@@ -197,7 +197,7 @@ pub struct Queue {
 }
 
 /// A counter.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
     /// Requests that went well.
     pub done: u64,
@@ -216,6 +216,10 @@ pub struct Ledger {
     pub queues: Slab<Queue>,
     /// Counters.
     pub counts: Slab<Count>,
+    /// Receives that the transport holds.
+    pub receives: u32,
+    /// Other requests that it holds, without silent ones.
+    pub others: u32,
 }
 
 impl Ledger {
@@ -224,6 +228,19 @@ impl Ledger {
         let endpoint = self.endpoints.get(endpoint)?;
         let bound = if matches!(what, What::Recv | What::Multi) { endpoint.rx } else { endpoint.tx };
         Some((endpoint, bound))
+    }
+
+    /// How many requests of a sort the transport holds: receives, or all others.
+    fn held(&mut self, what: What) -> &mut u32 {
+        if matches!(what, What::Recv | What::Multi) { &mut self.receives } else { &mut self.others }
+    }
+
+    /// The transport has taken a request.
+    pub fn taken(&mut self, number: u32, operation: OpId) {
+        let Some(record) = self.records.get_mut(number) else { return };
+        record.operation = Some(operation);
+        let what = record.what;
+        *self.held(what) += 1;
     }
 
     /// Adds a completion to an endpoint's queue.
@@ -314,6 +331,7 @@ impl Ledger {
         }
         if completion.last {
             self.records.remove(number);
+            *self.held(what) -= 1;
         }
         if message {
             self.count(endpoint, what, entry.error == 0);

@@ -47,7 +47,7 @@ use crate::name::{Name, job_of};
 pub const PIECES_MAX: usize = 4;
 
 /// How long the last endpoint waits for peers to acknowledge what was sent to them.
-const FINISH_TIME_MAX: Duration = Duration::from_secs(5);
+const FINISH_TIME_MAX: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
 
 /// A positive error number of libfabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +107,10 @@ impl Pieces {
 }
 
 /// How far a domain is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each domain, and its largest is looked at in every call"
+)]
 enum Stage {
     /// No endpoint was opened.
     Closed,
@@ -135,6 +139,10 @@ pub struct Port {
     /// Messages that were taken out of matching, by the context that they were taken with.
     claimed: Vec<(u64, MessageId)>,
     windows: Vec<Option<Exposed>>,
+    /// Most receives that the transport is given, and most other requests: all share one table there, and neither sort may
+    /// keep the other out, or two processes that only send to each other would never receive.
+    receives_max: u32,
+    others_max: u32,
 }
 
 impl Port {
@@ -152,6 +160,8 @@ impl Port {
             waiting: BTreeMap::new(),
             claimed: Vec::new(),
             windows: Vec::new(),
+            receives_max: 0,
+            others_max: 0,
         }
     }
 
@@ -289,6 +299,10 @@ impl Port {
         }
         let mut transport = opening.join()?;
         self.region = crate::memory::adopt_all(&mut transport)?;
+        let config = transport.config();
+        self.receives_max = config.operations_max / 2;
+        // Silent requests are not counted; each holds a retained copy.
+        self.others_max = self.receives_max.saturating_sub(config.retained_max).max(1);
         Ok(transport)
     }
 

@@ -1,7 +1,7 @@
 //! Windows, reads, writes, atomics.
 
 use rerail_core::endpoint::{Access, Atomic, ExposeError, Get, Level, Notify, Put, Remote, Window};
-use rerail_core::ids::{Cookie, WindowId};
+use rerail_core::ids::{Cookie, PeerId, WindowId};
 use rerail_core::mem::MemRef;
 use rerail_core::wire::{AtomicKind, AtomicType};
 use rerail_linux::driver::WindowError;
@@ -108,7 +108,7 @@ impl Port {
     /// `FI_ENOKEY` for a key in use, `FI_ENOMEM` where there are too many.
     pub fn register(&mut self, memory: Piece, access: u64, key: u64) -> Result<u32, Errno> {
         let (read, write) = (access & FI_REMOTE_READ != 0, access & FI_REMOTE_WRITE != 0);
-        let access = Access { read, write, atomic: read && write && memory.address % ATOMIC_ALIGN == 0 };
+        let access = Access { read, write, atomic: read && write && memory.address.is_multiple_of(ATOMIC_ALIGN) };
         let exposed = Exposed { memory, access, key, window: None };
         let is_used = self.windows.iter().flatten().any(|other| other.is_remote() && other.key == key);
         if is_used && exposed.is_remote() {
@@ -173,11 +173,14 @@ impl Port {
         Ok(())
     }
 
+    /// The rank whose memory is meant, where there is room for a request.
+    fn target(&mut self, endpoint: u32, number: u64) -> Result<PeerId, Errno> {
+        let peer = self.peer(endpoint, number)?;
+        if self.ledger.others < self.others_max { Ok(peer) } else { Err(Errno(FI_EAGAIN)) }
+    }
+
     fn record(&self, request: &OneSided, what: What, flags: u64, wanted: bool) -> Record {
-        Record {
-            wanted: wanted && !request.silent,
-            ..Record::new(request.endpoint, what, request.context, flags)
-        }
+        Record { wanted: wanted && !request.silent, ..Record::new(request.endpoint, what, request.context, flags) }
     }
 
     /// Writes into a peer's memory; complete when the bytes are there.
@@ -189,7 +192,7 @@ impl Port {
         if flags & FI_FENCE != 0 && request.flags.is_some() {
             return Err(Errno(FI_EBADFLAGS));
         }
-        let peer = self.peer(request.endpoint, request.peer)?;
+        let peer = self.target(request.endpoint, request.peer)?;
         let copy = request.copy.take();
         let pieces = match &copy {
             Some(copy) => Pieces::one(copy.as_ptr().addr() as u64, copy.len() as u64),
@@ -219,7 +222,7 @@ impl Port {
         if flags & FI_FENCE != 0 && request.flags.is_some() {
             return Err(Errno(FI_EBADFLAGS));
         }
-        let peer = self.peer(request.endpoint, request.peer)?;
+        let peer = self.target(request.endpoint, request.peer)?;
         let number = self.ledger.records.insert(self.record(request, What::Read, FI_RMA | FI_READ, wanted));
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
         let segments = request.pieces.segments(self.region);
@@ -244,7 +247,7 @@ impl Port {
             return Err(Errno(FI_EBADFLAGS));
         }
         let (kind, data_type) = atomic_of(request.op, request.datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
-        let peer = self.peer(request.at.endpoint, request.at.peer)?;
+        let peer = self.target(request.at.endpoint, request.at.peer)?;
         let sort = FI_ATOMIC | if request.old.is_some() { FI_READ } else { FI_WRITE };
         let record = Record { old: request.old, ..self.record(&request.at, what, sort, wanted) };
         let number = self.ledger.records.insert(record);

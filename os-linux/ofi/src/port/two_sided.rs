@@ -131,14 +131,8 @@ impl Port {
         }
         let peer = self.peer(out.endpoint, out.to)?;
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
-        let send = Send {
-            peer,
-            tag: out.tag,
-            immediate: out.data,
-            notify: Notify::Silent,
-            cookie: SILENT,
-            ..Send::default()
-        };
+        let send =
+            Send { peer, tag: out.tag, immediate: out.data, notify: Notify::Silent, cookie: SILENT, ..Send::default() };
         match transport.inject(&send, payload) {
             Ok(_) => {
                 // The caller may not come back for long.
@@ -190,6 +184,9 @@ impl Port {
 
     /// Hands a message to the transport.
     fn start_send(&mut self, sending: &Sending, payload: Option<&[u8]>) -> Result<(), Unposted> {
+        if self.ledger.others >= self.others_max {
+            return Err(Unposted::Full);
+        }
         let Stage::Joined(transport) = &mut self.stage else { return Err(Unposted::Refused(Errno(FI_EOPBADSTATE))) };
         let segments = sending.pieces.segments(self.region);
         let send = Send {
@@ -207,9 +204,7 @@ impl Port {
         };
         match submitted {
             Ok(operation) => {
-                if let Some(record) = self.ledger.records.get_mut(sending.record) {
-                    record.operation = Some(operation);
-                }
+                self.ledger.taken(sending.record, operation);
                 transport.push();
                 Ok(())
             }
@@ -243,9 +238,7 @@ impl Port {
     pub(super) fn submitted(&mut self, number: u32, operation: Result<OpId, RequestError>) -> Result<(), Errno> {
         match operation {
             Ok(operation) => {
-                if let Some(record) = self.ledger.records.get_mut(number) {
-                    record.operation = Some(operation);
-                }
+                self.ledger.taken(number, operation);
                 if let Stage::Joined(transport) = &mut self.stage {
                     transport.push();
                 }
@@ -311,6 +304,9 @@ impl Port {
         let endpoint = self.ledger.records.get(deferred.record).map(|record| record.endpoint);
         let endpoint = endpoint.ok_or(refused(Errno(FI_EINVAL)))?;
         let from = self.selector(endpoint, deferred.from, deferred.tag).map_err(refused)?;
+        if self.ledger.receives >= self.receives_max {
+            return Err(Unposted::Full);
+        }
         let Stage::Joined(transport) = &mut self.stage else { return Err(Unposted::Full) };
         let segments = deferred.pieces.segments(self.region);
         let recv = Recv {
@@ -322,9 +318,7 @@ impl Port {
         };
         match transport.recv(&recv) {
             Ok(operation) => {
-                if let Some(record) = self.ledger.records.get_mut(deferred.record) {
-                    record.operation = Some(operation);
-                }
+                self.ledger.taken(deferred.record, operation);
                 Ok(())
             }
             Err(error) if error.is_full() => Err(Unposted::Full),
@@ -370,7 +364,8 @@ impl Port {
         let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
         let found = transport.probe(&selector);
         // A receive that waits for room came before this call, and takes the message when its turn comes.
-        let found = found.filter(|found| !self.deferred.iter().any(|waiting| waiting.takes(found.peer, found.tag, self)));
+        let found =
+            found.filter(|found| !self.deferred.iter().any(|waiting| waiting.takes(found.peer, found.tag, self)));
         let Some(found) = found else {
             self.ledger.push(incoming.endpoint, What::Recv, missed);
             return Ok(());
