@@ -77,7 +77,6 @@ run() {
     shift
     if timeout 60 "$@" >"$work/log" 2>&1; then
         echo "$name: $(grep -c '^ok ' "$work/log") sections passed"
-        # A section for each word of the command behind the program, or all.
         grep -q '^ok ' "$work/log" || fail "$name: no section has run"
     else
         fail "$name: exit code $?"
@@ -115,6 +114,10 @@ part_openmpi() {
         run "Open MPI, $ranks ranks, one-sided by btl/ofi" $with --mca osc rdma --mca btl self,ofi \
             "$work/mpi_check.openmpi" one-sided
     done
+    if FI_PROVIDER_PATH="$work/none" timeout 60 mpirun.openmpi -n 2 --mca pml cm --mca mtl ofi \
+        "$work/mpi_check.openmpi" matching >/dev/null 2>&1; then
+        fail "Open MPI runs without the provider"
+    fi
     bench "Open MPI" mpirun.openmpi --oversubscribe -n 2 --mca pml cm --mca mtl ofi "$work/mpi_bench.openmpi"
 }
 
@@ -135,7 +138,14 @@ part_mpich() {
         run "MPICH, $ranks ranks" "$mpich/mpiexec" -n "$ranks" "$work/mpi_check.mpich"
         run "MPICH, $ranks ranks, one-sided" "$mpich/mpiexec" -n "$ranks" "$work/mpi_check.mpich" one-sided swapping
     done
+    # Names that hold two TCP contacts, and no shared memory.
+    RERAIL_RAILS=tcp RERAIL_TCP_INTERFACES=127.0.0.1,127.0.0.2 \
+        run "MPICH, 3 ranks, over two TCP rails" "$mpich/mpiexec" -n 3 "$work/mpi_check.mpich"
     bench "MPICH" "$mpich/mpiexec" -n 2 "$work/mpi_bench.mpich"
+    # What has run above has run over the provider: without it nothing does.
+    if FI_PROVIDER_PATH="$work/none" timeout 60 "$mpich/mpiexec" -n 2 "$work/mpi_check.mpich" matching >/dev/null 2>&1; then
+        fail "MPICH runs without the provider"
+    fi
 }
 
 [ $# -gt 0 ] || set -- layout pingpong openmpi mpich
