@@ -7,6 +7,7 @@
 //! | file | holds |
 //! |---|---|
 //! | `engine` | the transport without clock and sleep: hosts with a time of their own, and the simulator, drive it |
+//! | `contacts` | rails that are open before rank and job are known |
 //! | `open` | opening rails, exchanging cards, joining a job |
 //! | `rails` | the rails that the settings ask for |
 //! | `verbs` | those over verbs devices |
@@ -23,6 +24,7 @@
 //! | `loss` | why a peer is lost, in words |
 
 mod card;
+mod contacts;
 mod domain_file;
 mod drive;
 mod engine;
@@ -51,6 +53,7 @@ use crate::bootstrap::Bootstrap;
 
 pub use crate::memory::MemoryError;
 pub use card::{Card, CardError};
+pub use contacts::Contacts;
 pub use engine::{Engine, EngineOpening, RailInfo};
 pub use error::{RequestError, StartError, WaitError, WindowError};
 pub use finish::{Farewell, FinishError};
@@ -173,6 +176,12 @@ impl Transport {
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
         self.engine.poll_short()
+    }
+
+    /// Sends what was submitted without looking at the rails; [`progress`](Self::progress) does it too. For hosts that may
+    /// not come back for long after a request.
+    pub fn push(&mut self) -> usize {
+        if self.engine.endpoint().is_active() { self.engine.carry_out(now()) } else { 0 }
     }
 
     /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their

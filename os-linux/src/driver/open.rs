@@ -68,7 +68,18 @@ impl Transport {
     /// See [`StartError`].
     pub fn open(options: &Options, rank: PeerId, size: u32, key: &JobKey) -> Result<Opening, StartError> {
         let settings = &options.settings;
-        let rails = rails::open(settings, rank, size, key)?;
+        Opening::of_settings(settings, rank, size, rails::open(settings, rank, size, key)?)
+    }
+}
+
+impl Opening {
+    /// With rails that the settings name, already open.
+    pub(super) fn of_settings(
+        settings: &Settings,
+        rank: PeerId,
+        size: u32,
+        rails: Vec<Box<dyn Rail>>,
+    ) -> Result<Self, StartError> {
         let mut config = settings.to_core_config(rank, size);
         config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         // Another process of the same rank, before or after this one, has other numbers.
@@ -80,9 +91,7 @@ impl Transport {
         settings.class_policies().for_each(|(class, policy)| opening.engine.set_policy(class, policy));
         Ok(opening)
     }
-}
 
-impl Opening {
     /// With rails that the caller has opened (for hosts with rails of their own): see
     /// [`EngineOpening::with_rails`]. After `idle_rounds_max` rounds without result in a row, each further one yields the
     /// processor.

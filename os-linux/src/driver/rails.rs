@@ -87,11 +87,8 @@ pub(super) fn open(
                 rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>));
             }
             "tcp" => {
-                for (index, (name, interface)) in (0..=u8::MAX).zip(chosen(settings)?) {
-                    let device = Device::of_interface(&interface.name);
-                    let at = (numbers.place(&device), device.numa_distance);
-                    rails.push(Box::new(open_tcp(settings, rank, key, index, name, &interface, at)?));
-                }
+                let opened = open_all_tcp(settings, rank, key, &mut numbers)?;
+                rails.extend(opened.into_iter().map(|rail| Box::new(rail) as Box<dyn Rail>));
             }
             _ => return Err(failed(kind, RailError::Kind)),
         }
@@ -99,7 +96,23 @@ pub(super) fn open(
     Ok(rails)
 }
 
-fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKey) -> Result<ShmRail, StartError> {
+/// One TCP rail for each interface that the settings name.
+pub(super) fn open_all_tcp(
+    settings: &Settings,
+    rank: PeerId,
+    key: &JobKey,
+    numbers: &mut Numbers,
+) -> Result<Vec<TcpRail>, StartError> {
+    let each = (0..=u8::MAX).zip(chosen(settings)?);
+    each.map(|(index, (name, interface))| {
+        let device = Device::of_interface(&interface.name);
+        let at = (numbers.place(&device), device.numa_distance);
+        open_tcp(settings, rank, key, index, name, &interface, at)
+    })
+    .collect()
+}
+
+pub(super) fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKey) -> Result<ShmRail, StartError> {
     let options = ShmOptions {
         host_id: settings.host_id.clone(),
         cells: settings.shm_cells,

@@ -94,6 +94,14 @@ pub struct ShmRail {
 }
 
 impl ShmRail {
+    /// Says which process of which job this is, where that was not known when the rail was opened; before anybody is
+    /// dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
+    pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId, peers_max: u32) {
+        debug_assert!(self.peers.is_empty() && self.openings.is_empty(), "a rail that has met peers has an identity");
+        self.options.peers_max = peers_max;
+        (self.key, self.job, self.me) = (key, job, me);
+    }
+
     /// Opens the rail of rank `me` in job `job`.
     pub fn open(options: ShmOptions, key: JobKey, job: u64, me: PeerId) -> Result<Self, ShmError> {
         options.check()?;

@@ -224,6 +224,13 @@ impl TcpRail {
         })
     }
 
+    /// Says which process of which job this is, where that was not known when the rail was opened; before anybody is
+    /// dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
+    pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId) {
+        debug_assert!(self.peers.is_empty() && self.pending.is_empty(), "a rail that has met peers has an identity");
+        (self.key, self.job, self.me) = (key, job, me);
+    }
+
     /// Asks epoll what happened, and notes it where it belongs.
     fn harvest(&mut self) {
         self.counters.system_calls += 1;

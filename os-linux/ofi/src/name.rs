@@ -1,0 +1,225 @@
+//! Names of processes: what `fi_getname` gives and `fi_av_insert` takes, 64 bytes, so that runtimes that keep
+//! `FI_NAME_MAX` bytes can carry them.
+//!
+//! ```text
+//!  0   version           1 byte
+//!  1   rank              3 bytes, big-endian: the launcher's, or all ones; names sort by it
+//!  4   host              6 bytes: hash of what names the host; equal where memory may be shared
+//! 10   secret            16 random bytes: all of them together are the job's key
+//! 26   local socket      16 bytes: what tells its name from others of this host; zeros: no shared memory
+//! 42   TCP contacts      22 bytes: 4 or 6, address, port; as many as fit
+//! ```
+//!
+//! A name is all that is needed to call the process. It is a secret as the launcher's channel is, which carries it: who
+//! knows the names of a job can speak in it.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use rerail_core::rail::RailKind;
+use rerail_linux::bootstrap::JobKey;
+use rerail_linux::driver::{Card, CardError, Contacts};
+use sha2::{Digest, Sha256};
+
+/// Bytes of a name.
+pub const NAME_BYTES: usize = 64;
+
+const VERSION: u8 = 1;
+const RANK: usize = 1;
+const HOST: usize = 4;
+const SECRET: usize = 10;
+const SOCKET: usize = 26;
+const CONTACTS: usize = 42;
+
+/// The rank of a process that no launcher has numbered.
+const NO_RANK: u32 = 0xff_ffff;
+
+/// A process's name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Name([u8; NAME_BYTES]);
+
+/// Why bytes are no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NotAName;
+
+impl Name {
+    /// The name of the process that these contacts belong to.
+    pub fn new(contacts: &Contacts, rank: Option<u32>, secret: [u8; 16]) -> Name {
+        let mut name = [0; NAME_BYTES];
+        name[0] = VERSION;
+        let rank = rank.filter(|rank| *rank < NO_RANK).unwrap_or(NO_RANK);
+        name[RANK..HOST].copy_from_slice(&rank.to_be_bytes()[1..]);
+        name[SECRET..SOCKET].copy_from_slice(&secret);
+        if let Some((host, _, suffix)) = contacts.shm_address().as_deref().and_then(split_shm) {
+            name[HOST..SECRET].copy_from_slice(&Sha256::digest(host)[..SECRET - HOST]);
+            name[SOCKET..CONTACTS].copy_from_slice(&suffix.to_be_bytes());
+        }
+        let mut at = CONTACTS;
+        for address in contacts.tcp_addresses() {
+            // A zone means nothing to others. Contacts are numbered, so none is left out before another.
+            let Ok(address) = address.parse::<SocketAddr>() else { break };
+            let (kind, ip) = match address.ip() {
+                IpAddr::V4(ip) => (4, ip.octets().to_vec()),
+                IpAddr::V6(ip) => (6, ip.octets().to_vec()),
+            };
+            let entry = [&[kind], &ip[..], &address.port().to_be_bytes()].concat();
+            let Some(room) = name.get_mut(at..at + entry.len()) else { break };
+            room.copy_from_slice(&entry);
+            at += entry.len();
+        }
+        Name(name)
+    }
+
+    /// A name from its bytes.
+    ///
+    /// # Errors
+    /// [`NotAName`] where this version would not have written them.
+    pub fn parse(bytes: [u8; NAME_BYTES]) -> Result<Name, NotAName> {
+        let name = Name(bytes);
+        let well = bytes[0] == VERSION && bytes[SECRET..SOCKET] != [0; 16] && name.contacts().is_some();
+        if well { Ok(name) } else { Err(NotAName) }
+    }
+
+    /// The bytes.
+    pub const fn bytes(&self) -> &[u8; NAME_BYTES] {
+        &self.0
+    }
+
+    fn socket(&self) -> u128 {
+        u128::from_be_bytes(self.0[SOCKET..CONTACTS].try_into().expect("sixteen bytes"))
+    }
+
+    /// The TCP contacts; `None`: there are bytes that are none.
+    fn contacts(&self) -> Option<Vec<SocketAddr>> {
+        let mut rest = &self.0[CONTACTS..];
+        let mut contacts = Vec::new();
+        while let [kind, behind @ ..] = rest {
+            let (ip, after): (IpAddr, _) = match kind {
+                4 => (behind.first_chunk::<4>().copied()?.into(), &behind[4..]),
+                6 => (behind.first_chunk::<16>().copied()?.into(), &behind[16..]),
+                0 if behind.iter().all(|byte| *byte == 0) => break,
+                _ => return None,
+            };
+            let port = u16::from_be_bytes(after.first_chunk::<2>().copied()?);
+            contacts.push(SocketAddr::new(ip, port));
+            rest = &after[2..];
+        }
+        Some(contacts)
+    }
+
+    /// The card of the process of this name, as one reads it who listens at the local address `own` himself.
+    ///
+    /// # Errors
+    /// [`CardError`].
+    pub fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
+        let near = self.0[HOST..SECRET] == own.0[HOST..SECRET] && self.socket() != 0;
+        let (mut host, mut shm) = ("elsewhere", None);
+        if let Some((own_host, prefix, _)) = own_shm.and_then(split_shm).filter(|_| near) {
+            host = own_host;
+            shm = Some(format!("{prefix}{:032x}", self.socket()));
+        }
+        let tcp: Vec<String> = self.contacts().unwrap_or_default().iter().map(SocketAddr::to_string).collect();
+        let mut rails = vec![(RailKind::Loop, "self")];
+        rails.extend(shm.as_deref().map(|address| (RailKind::Shm, address)));
+        rails.extend(tcp.iter().map(|address| (RailKind::Tcp, &**address)));
+        Card::new(host, rails).emit()
+    }
+}
+
+impl fmt::Debug for Name {
+    /// Without the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rank = u32::from_be_bytes([0, self.0[1], self.0[2], self.0[3]]);
+        f.debug_struct("Name")
+            .field("rank", &(rank != NO_RANK).then_some(rank))
+            .field("contacts", &self.contacts().unwrap_or_default())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Host, everything up to the suffix, and the suffix of a local address: `HOST/SOMETHING-SUFFIX`.
+fn split_shm(address: &str) -> Option<(&str, &str, u128)> {
+    let (host, _) = address.split_once('/')?;
+    let at = address.rfind('-')? + 1;
+    let suffix = u128::from_str_radix(&address[at..], 16).ok()?;
+    Some((host, &address[..at], suffix))
+}
+
+/// What processes share that know each other's names: all of them, in order.
+pub fn job_of(names: &[Name]) -> JobKey {
+    let digest = |label: &[u8]| -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(label);
+        names.iter().for_each(|name| hash.update(name.0));
+        hash.finalize().into()
+    };
+    let id = digest(b"rerail job of names: id ");
+    let job_id = u64::from_le_bytes(*id.first_chunk().expect("eight of 32 bytes"));
+    JobKey { key: digest(b"rerail job of names: key"), job_id }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rerail_linux::settings::Settings;
+
+    fn contacts(addresses: &[&str]) -> Contacts {
+        let mut settings = Settings::default();
+        settings.tcp_interfaces = addresses.iter().map(|address| address.to_string()).collect();
+        settings.rails = vec!["shm".into(), "tcp".into()];
+        Contacts::open(&settings).expect("loopback addresses can be listened on")
+    }
+
+    #[test]
+    fn a_name_holds_what_is_needed_to_call() {
+        let [a, b] = [contacts(&["127.0.0.1", "127.0.0.2"]), contacts(&["127.0.0.1"])];
+        let [name_a, name_b] = [(&a, 1), (&b, 2)].map(|(at, byte)| Name::new(at, Some(7), [byte; 16]));
+        assert_eq!(Name::parse(*name_a.bytes()), Ok(name_a));
+        let card = name_a.card(&name_b, b.shm_address().as_deref()).unwrap();
+        let host = a.shm_address().unwrap().split_once('/').unwrap().0.to_owned();
+        let tcp: Vec<String> = a.tcp_addresses().map(|address| format!("tcp@{address}")).collect();
+        assert_eq!(tcp.len(), 2);
+        let expected = format!("rerail1;{host};loop@self,shm@{},{}", a.shm_address().unwrap(), tcp.join(","));
+        assert_eq!(card, expected);
+        // From another host there is no shared memory.
+        let far = name_a.card(&Name([1; NAME_BYTES]), b.shm_address().as_deref()).unwrap();
+        assert_eq!(far, format!("rerail1;elsewhere;loop@self,{}", tcp.join(",")));
+        assert!(!format!("{name_a:?}").contains("secret"));
+    }
+
+    #[test]
+    fn contacts_that_do_not_fit_are_left_out_from_the_end() {
+        let addresses = ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"];
+        let many = contacts(&addresses);
+        let name = Name::new(&many, None, [9; 16]);
+        let carried: Vec<IpAddr> = name.contacts().unwrap().iter().map(SocketAddr::ip).collect();
+        assert_eq!(carried, addresses[..3].iter().map(|ip| ip.parse().unwrap()).collect::<Vec<IpAddr>>());
+    }
+
+    #[test]
+    fn other_bytes_are_no_names() {
+        let mut bytes = *Name::new(&contacts(&["127.0.0.1"]), None, [9; 16]).bytes();
+        assert!(Name::parse(bytes).is_ok());
+        bytes[CONTACTS] = 5;
+        assert_eq!(Name::parse(bytes), Err(NotAName));
+        bytes[CONTACTS] = 4;
+        bytes[0] = 2;
+        assert_eq!(Name::parse(bytes), Err(NotAName));
+        assert_eq!(Name::parse([0; NAME_BYTES]), Err(NotAName));
+        let mut late = [0; NAME_BYTES];
+        (late[0], late[SECRET], late[NAME_BYTES - 1]) = (VERSION, 1, 6);
+        assert_eq!(Name::parse(late), Err(NotAName), "bytes behind the last contact");
+    }
+
+    #[test]
+    fn names_sort_by_rank_and_make_one_key() {
+        let at = contacts(&["127.0.0.1"]);
+        let names = [3, 1, 2].map(|rank| Name::new(&at, Some(rank), [rank as u8; 16]));
+        let mut sorted = names;
+        sorted.sort_unstable();
+        assert_eq!(sorted, [names[1], names[2], names[0]]);
+        assert!(Name::new(&at, None, [0; 16]) > sorted[2]);
+        assert_eq!(job_of(&sorted), job_of(&sorted));
+        assert_ne!(job_of(&sorted), job_of(&sorted[..2]));
+    }
+}

@@ -1,0 +1,395 @@
+//! All of a domain behind its C objects, without a raw pointer: one transport, the names that it knows, the requests
+//! under way and the queues that their completions go to.
+//!
+//! | file | holds |
+//! |---|---|
+//! | `ledger` | requests under way, queues, counters: from an event to a completion |
+//! | `names` | address vectors: from `fi_addr_t` to a rank of the transport and back |
+//! | `two_sided` | sends, receives, probes, cancellation |
+//! | `one_sided` | windows, reads, writes, atomics |
+//!
+//! # When the transport begins
+//! Rails listen from the first endpoint on, because its name holds their addresses. The transport itself wants all ranks
+//! before it begins, so it begins when as many names are known as the launcher has started processes, else with the first
+//! request to a peer (or, without a launcher, the first look at a queue) once a name was inserted. The ranks are the places
+//! of the names in sorted order, and all names together are the job's key: processes that were given the same names agree
+//! on both without a word. Receives and windows wait until then.
+
+mod ledger;
+mod names;
+mod one_sided;
+#[cfg(test)]
+mod tests;
+mod two_sided;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+use rerail_core::ids::{MessageId, PeerId};
+use rerail_core::mem::{RegionId, Seg};
+use rerail_core::time::Nanos;
+use rerail_linux::driver::{Contacts, RequestError, Transport};
+use rerail_linux::settings::{Settings, Source};
+
+pub use self::ledger::{Bound, Count, Endpoint, Entry, Queue};
+pub use self::one_sided::{AtomicRequest, Exposed, OneSided, atomic_of};
+pub use self::two_sided::{Incoming, Outgoing, Probe};
+
+use self::ledger::Ledger;
+use self::names::Names;
+use self::two_sided::{Deferred, Sending};
+use crate::abi::*;
+use crate::launcher::Launcher;
+use crate::name::{Name, job_of};
+
+/// Pieces that a request may have.
+pub const PIECES_MAX: usize = 4;
+
+/// How long the last endpoint waits for peers to acknowledge what was sent to them.
+const FINISH_TIME_MAX: Duration = if cfg!(test) { Duration::from_millis(50) } else { Duration::from_secs(5) };
+
+/// A positive error number of libfabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Errno(pub c_int);
+
+/// A piece of the caller's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Piece {
+    /// Where it starts.
+    pub address: u64,
+    /// Its length in bytes.
+    pub len: u64,
+}
+
+/// Pieces of a request, none of them empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pieces {
+    list: [Piece; PIECES_MAX],
+    count: usize,
+}
+
+impl Pieces {
+    /// One piece, or none where it is empty.
+    pub fn one(address: u64, len: u64) -> Self {
+        let mut pieces = Pieces::default();
+        pieces.list[0] = Piece { address, len };
+        pieces.count = usize::from(len > 0);
+        pieces
+    }
+
+    /// Adds a piece; empty ones are left out.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` where there are too many.
+    pub fn push(&mut self, piece: Piece) -> Result<(), Errno> {
+        if piece.len > 0 {
+            *self.list.get_mut(self.count).ok_or(Errno(FI_EINVAL))? = piece;
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    /// The pieces.
+    pub fn as_slice(&self) -> &[Piece] {
+        &self.list[..self.count]
+    }
+
+    /// Bytes of all pieces.
+    pub fn len(&self) -> u64 {
+        self.as_slice().iter().map(|piece| piece.len).sum()
+    }
+
+    /// The same as the transport names it.
+    fn segments(&self, region: RegionId) -> [Seg; PIECES_MAX] {
+        self.list.map(|piece| Seg::new(region, piece.address, piece.len))
+    }
+}
+
+/// How far a domain is.
+#[allow(
+    clippy::large_enum_variant,
+    reason = "there is one for each domain, and its largest is looked at in every call"
+)]
+enum Stage {
+    /// No endpoint was opened.
+    Closed,
+    /// Rails listen, and peers may be named.
+    Listening(Contacts),
+    /// Peers can be reached.
+    Joined(Transport),
+    /// Closed for good, or never begun.
+    Over,
+}
+
+/// The state of a domain.
+pub struct Port {
+    stage: Stage,
+    launcher: Launcher,
+    own: Option<Name>,
+    own_shm: Option<String>,
+    names: Names,
+    ledger: Ledger,
+    /// All of this process's memory, as the transport knows it.
+    region: RegionId,
+    /// Receives that the transport has not taken yet, in order.
+    deferred: VecDeque<Deferred>,
+    /// Messages that the transport has not taken yet, in order for each peer.
+    waiting: BTreeMap<PeerId, VecDeque<Sending>>,
+    /// Messages that were taken out of matching, by the context that they were taken with.
+    claimed: Vec<(u64, MessageId)>,
+    windows: Vec<Option<Exposed>>,
+    /// Most receives that the transport is given, and most other requests: all share one table there, and neither sort may
+    /// keep the other out, or two processes that only send to each other would never receive.
+    receives_max: u32,
+    others_max: u32,
+}
+
+impl Port {
+    /// A domain without an endpoint.
+    pub fn new(launcher: Launcher) -> Port {
+        Port {
+            stage: Stage::Closed,
+            launcher,
+            own: None,
+            own_shm: None,
+            names: Names::default(),
+            ledger: Ledger::default(),
+            region: RegionId(0),
+            deferred: VecDeque::new(),
+            waiting: BTreeMap::new(),
+            claimed: Vec::new(),
+            windows: Vec::new(),
+            receives_max: 0,
+            others_max: 0,
+        }
+    }
+
+    /// Opens an endpoint; the first one opens the rails.
+    ///
+    /// # Errors
+    /// `FI_EIO` where no rail can be opened; standard error says why.
+    pub fn open_endpoint(&mut self, endpoint: Endpoint) -> Result<u32, Errno> {
+        if matches!(self.stage, Stage::Closed) {
+            self.listen()?;
+        }
+        Ok(self.ledger.endpoints.insert(endpoint))
+    }
+
+    fn listen(&mut self) -> Result<(), Errno> {
+        let failed = |why: &dyn std::fmt::Display| {
+            eprintln!("rerail: {why}");
+            Errno(FI_EIO)
+        };
+        let settings = settings().map_err(|error| failed(&error))?;
+        let contacts = Contacts::open(&settings).map_err(|error| failed(&error))?;
+        let mut secret = [0; 16];
+        let drawn = rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty());
+        if drawn != Ok(secret.len()) {
+            return Err(failed(&"the kernel gave no random bytes"));
+        }
+        self.own_shm = contacts.shm_address();
+        let own = Name::new(&contacts, self.launcher.rank, secret);
+        self.own = Some(own);
+        self.names.begin(own);
+        self.stage = Stage::Listening(contacts);
+        Ok(())
+    }
+
+    /// Ends an endpoint. With the last one the peers are left: what was sent to them is waited for, for a while.
+    pub fn close_endpoint(&mut self, number: u32) {
+        self.ledger.endpoints.remove(number);
+        if self.ledger.endpoints.is_empty() {
+            let until = Instant::now() + FINISH_TIME_MAX;
+            while !self.waiting.is_empty() && Instant::now() < until {
+                self.progress();
+            }
+            self.waiting.clear();
+            self.deferred.clear();
+            self.claimed.clear();
+            if let Stage::Joined(transport) = std::mem::replace(&mut self.stage, Stage::Over) {
+                // What became of peers that did not acknowledge in time, nobody can be told any more.
+                let _ = transport.finish(Some(FINISH_TIME_MAX));
+            }
+            self.ledger.records.clear();
+        }
+    }
+
+    /// This process's name, once an endpoint is open.
+    pub fn name(&self) -> Option<&Name> {
+        self.own.as_ref()
+    }
+
+    /// Queues, counters and endpoints.
+    pub fn ledger(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    /// Opens an address vector.
+    pub fn open_vector(&mut self) -> u32 {
+        self.names.open()
+    }
+
+    /// Closes it.
+    pub fn close_vector(&mut self, vector: u32) {
+        self.names.close(vector);
+    }
+
+    /// Puts a name into a vector and gives its number there.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for bytes that are no name; `FI_EOPNOTSUPP` for a process that is new after the transport has begun.
+    pub fn insert(&mut self, vector: u32, bytes: &[u8; crate::name::NAME_BYTES]) -> Result<u64, Errno> {
+        let name = Name::parse(*bytes).map_err(|_| Errno(FI_EINVAL))?;
+        let place = match self.names.place(&name) {
+            Some(place) => place,
+            None if matches!(self.stage, Stage::Joined(_) | Stage::Over) => return Err(Errno(FI_EOPNOTSUPP)),
+            None => self.names.learn(name),
+        };
+        let number = self.names.insert(vector, place)?;
+        if self.launcher.size.is_some_and(|size| self.names.count() == size as usize) {
+            self.join()?;
+        }
+        Ok(number)
+    }
+
+    /// Takes a name out of a vector.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` where the number names none.
+    pub fn remove(&mut self, vector: u32, number: u64) -> Result<(), Errno> {
+        self.names.remove(vector, number)
+    }
+
+    /// The name behind a number.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` where the number names none.
+    pub fn lookup(&self, vector: u32, number: u64) -> Result<&Name, Errno> {
+        self.names.lookup(vector, number)
+    }
+
+    /// Begins with the names that are known.
+    fn join(&mut self) -> Result<(), Errno> {
+        let contacts = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Listening(contacts) => contacts,
+            stage => {
+                self.stage = stage;
+                return Ok(());
+            }
+        };
+        let started = self.start(contacts);
+        self.stage = Stage::Joined(started.map_err(|why| {
+            eprintln!("rerail: {why}");
+            Errno(FI_EIO)
+        })?);
+        self.expose_all()?;
+        self.post_deferred();
+        Ok(())
+    }
+
+    fn start(&mut self, contacts: Contacts) -> Result<Transport, Box<dyn std::error::Error>> {
+        let own = self.own.ok_or("no endpoint is open")?;
+        let names = self.names.number();
+        let size = u32::try_from(names.len())?;
+        let rank = names.binary_search(&own).map_err(|_| "the own name is missing")?;
+        let mut opening = contacts.identify(PeerId(u32::try_from(rank)?), size, &job_of(&names))?;
+        for (name, rank) in names.iter().zip(0..) {
+            opening.learn(PeerId(rank), &name.card(&own, self.own_shm.as_deref())?)?;
+        }
+        let mut transport = opening.join()?;
+        self.region = crate::memory::adopt_all(&mut transport)?;
+        let config = transport.config();
+        self.receives_max = config.operations_max / 2;
+        // Silent requests are not counted; each holds a retained copy.
+        self.others_max = self.receives_max.saturating_sub(config.retained_max).max(1);
+        Ok(transport)
+    }
+
+    /// The transport, begun if it has not.
+    fn transport(&mut self) -> Result<&mut Transport, Errno> {
+        if !matches!(self.stage, Stage::Joined(_)) {
+            self.join()?;
+        }
+        match &mut self.stage {
+            Stage::Joined(transport) => Ok(transport),
+            _ => Err(Errno(FI_EOPBADSTATE)),
+        }
+    }
+
+    /// One round: what has arrived is completed, and what waited for room is posted.
+    #[inline]
+    pub fn progress(&mut self) {
+        let Stage::Joined(transport) = &mut self.stage else { return self.begin_if_named() };
+        transport.progress();
+        while let Some(event) = transport.poll_event() {
+            if let Some((peer, why)) = self.ledger.deliver(event, &self.names) {
+                let what = transport.describe_loss(why);
+                eprintln!("rerail: rank {} is lost: {what}", peer.0);
+            }
+        }
+        if !self.deferred.is_empty() {
+            self.post_deferred();
+        }
+        if !self.waiting.is_empty() {
+            self.send_waiting();
+        }
+    }
+
+    /// A process that only receives begins when it looks for messages.
+    #[cold]
+    fn begin_if_named(&mut self) {
+        if self.launcher.size.is_none() && self.names.count() > 1 {
+            // Where that fails the next request says so.
+            let _ = self.join();
+        }
+    }
+
+    /// Sleeps until something happens, at most so long.
+    pub fn sleep(&mut self, time: Duration) {
+        match &mut self.stage {
+            // Where the system refuses to wait, the caller polls.
+            Stage::Joined(transport) => drop(transport.wait(Some(time))),
+            _ => rustix::thread::sched_yield(),
+        }
+    }
+}
+
+/// What a refused request answers.
+fn refusal(error: RequestError) -> Errno {
+    use rerail_core::endpoint::SubmitError;
+    Errno(match error {
+        RequestError::Submit(SubmitError::Full(_)) => FI_EAGAIN,
+        RequestError::Submit(SubmitError::PeerGone(_)) => FI_ECONNRESET,
+        RequestError::Submit(SubmitError::TooLong { .. }) => FI_EMSGSIZE,
+        RequestError::Submit(SubmitError::BadAtomic) => FI_EOPNOTSUPP,
+        _ => FI_EINVAL,
+    })
+}
+
+/// The settings of the environment, with defaults that suit a runtime: it computes for hours without a call, reaches every
+/// peer, and posts receives without end.
+fn settings() -> Result<Settings, rerail_linux::settings::SettingsError> {
+    const DAY: Nanos = Nanos(24 * 3600 * 1_000_000_000);
+    let mut settings = Settings::from_env()?;
+    let is_default = |name: &str| settings.source(name) == Source::Default;
+    let unset = ["channels", "operations", "windows", "connect_timeout", "recovery_timeout"].map(is_default);
+    let [channels, operations, windows, connect_timeout, recovery_timeout] = unset;
+    if channels {
+        settings.channels = 1024;
+    }
+    if operations {
+        settings.operations = 16_384;
+    }
+    if windows {
+        settings.windows = 4096;
+    }
+    if connect_timeout {
+        settings.connect_timeout = DAY;
+    }
+    if recovery_timeout {
+        settings.recovery_timeout = DAY;
+    }
+    settings.segments = settings.segments.max(PIECES_MAX as u8);
+    Ok(settings)
+}

@@ -1,0 +1,273 @@
+//! Windows, reads, writes, atomics.
+
+use rerail_core::endpoint::{Access, Atomic, ExposeError, Get, Level, Notify, Put, Remote, Window};
+use rerail_core::ids::{Cookie, PeerId, WindowId};
+use rerail_core::mem::MemRef;
+use rerail_core::wire::{AtomicKind, AtomicType};
+use rerail_linux::driver::WindowError;
+
+use super::ledger::{Record, What};
+use super::{Errno, Piece, Pieces, Port, Stage};
+use crate::abi::*;
+use crate::memory::Target;
+
+/// What windows for atomics start on.
+const ATOMIC_ALIGN: u64 = 8;
+
+/// Rounds in which peers' requests may leave a window that is closed.
+const CLOSE_ROUNDS_MAX: usize = 100_000;
+
+/// Registered memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Exposed {
+    memory: Piece,
+    access: Access,
+    key: u64,
+    /// The transport's name of it, once that has begun.
+    window: Option<WindowId>,
+}
+
+/// A read or a write.
+#[derive(Debug)]
+pub struct OneSided {
+    /// Through which endpoint.
+    pub endpoint: u32,
+    /// Whose memory.
+    pub peer: u64,
+    /// The key of that memory.
+    pub key: u64,
+    /// Bytes into it.
+    pub offset: u64,
+    /// Local memory.
+    pub pieces: Pieces,
+    /// What is written instead, where the caller wants its buffer back at once.
+    pub copy: Option<Box<[u8]>>,
+    /// The caller's.
+    pub context: u64,
+    /// The call's flags; `None`: those of the endpoint.
+    pub flags: Option<u64>,
+    /// Whether a completion is out of the question (`fi_inject_write`).
+    pub silent: bool,
+}
+
+/// An atomic on one value.
+#[derive(Debug)]
+pub struct AtomicRequest {
+    /// Peer, key, offset, context and flags; no memory.
+    pub at: OneSided,
+    /// `enum fi_op`.
+    pub op: i32,
+    /// `enum fi_datatype`.
+    pub datatype: i32,
+    /// Operand, in the low bytes.
+    pub operand: u64,
+    /// Comparand, in the low bytes.
+    pub compare: u64,
+    /// Where the value before goes.
+    pub old: Option<Target>,
+}
+
+/// What libfabric calls an atomic, as the transport calls it.
+pub fn atomic_of(op: i32, datatype: i32) -> Option<(AtomicKind, AtomicType)> {
+    let kind = match op {
+        FI_MIN => AtomicKind::Min,
+        FI_MAX => AtomicKind::Max,
+        FI_SUM => AtomicKind::Add,
+        FI_PROD => AtomicKind::Mul,
+        FI_LOR => AtomicKind::LogicalOr,
+        FI_LAND => AtomicKind::LogicalAnd,
+        FI_BOR => AtomicKind::Or,
+        FI_BAND => AtomicKind::And,
+        FI_LXOR => AtomicKind::LogicalXor,
+        FI_BXOR => AtomicKind::Xor,
+        FI_ATOMIC_READ => AtomicKind::Fetch,
+        FI_ATOMIC_WRITE => AtomicKind::Swap,
+        FI_CSWAP => AtomicKind::CompareSwap,
+        _ => return None,
+    };
+    let of = match datatype {
+        FI_INT8 => AtomicType::I8,
+        FI_UINT8 => AtomicType::U8,
+        FI_INT16 => AtomicType::I16,
+        FI_UINT16 => AtomicType::U16,
+        FI_INT32 => AtomicType::I32,
+        FI_UINT32 => AtomicType::U32,
+        FI_INT64 => AtomicType::I64,
+        FI_UINT64 => AtomicType::U64,
+        FI_FLOAT => AtomicType::F32,
+        FI_DOUBLE => AtomicType::F64,
+        _ => return None,
+    };
+    of.allows(kind).then_some((kind, of))
+}
+
+impl Port {
+    /// Registers memory; without remote access nothing happens.
+    ///
+    /// # Errors
+    /// `FI_ENOKEY` for a key in use, `FI_ENOMEM` where there are too many.
+    pub fn register(&mut self, memory: Piece, access: u64, key: u64) -> Result<u32, Errno> {
+        let (read, write) = (access & FI_REMOTE_READ != 0, access & FI_REMOTE_WRITE != 0);
+        let access = Access { read, write, atomic: read && write && memory.address.is_multiple_of(ATOMIC_ALIGN) };
+        let exposed = Exposed { memory, access, key, window: None };
+        let is_used = self.windows.iter().flatten().any(|other| other.is_remote() && other.key == key);
+        if is_used && exposed.is_remote() {
+            return Err(Errno(FI_ENOKEY));
+        }
+        let free = self.windows.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.windows.len());
+        match free {
+            Some(place) => self.windows[place] = Some(exposed),
+            None => self.windows.push(Some(exposed)),
+        }
+        match self.expose(place) {
+            Ok(()) => Ok(place as u32),
+            Err(errno) => {
+                self.windows[place] = None;
+                Err(errno)
+            }
+        }
+    }
+
+    /// Exposes what was registered before the transport began.
+    pub(super) fn expose_all(&mut self) -> Result<(), Errno> {
+        (0..self.windows.len()).try_for_each(|place| self.expose(place))
+    }
+
+    fn expose(&mut self, place: usize) -> Result<(), Errno> {
+        let Stage::Joined(transport) = &mut self.stage else { return Ok(()) };
+        let Some(exposed) = self.windows[place].as_mut().filter(|exposed| exposed.is_remote()) else { return Ok(()) };
+        let Exposed { memory, access, key, .. } = *exposed;
+        let at = MemRef { region: self.region, offset: memory.address };
+        let window = transport.expose(&Window { at, len: memory.len, access, key });
+        exposed.window = Some(window.map_err(|error| {
+            Errno(match error {
+                WindowError::Expose(ExposeError::KeyInUse(_)) => FI_ENOKEY,
+                WindowError::Expose(ExposeError::Full) => FI_ENOMEM,
+                _ => FI_EINVAL,
+            })
+        })?);
+        Ok(())
+    }
+
+    /// Ends a registration.
+    ///
+    /// # Errors
+    /// `FI_EBUSY` while peers' requests are served from it.
+    pub fn deregister(&mut self, place: u32) -> Result<(), Errno> {
+        let slot = self.windows.get(place as usize).copied().flatten().ok_or(Errno(FI_EINVAL))?;
+        if let Some(window) = slot.window {
+            for _ in 0..CLOSE_ROUNDS_MAX {
+                let Stage::Joined(transport) = &mut self.stage else { break };
+                if transport.conceal(window).is_ok() {
+                    self.windows[place as usize] = None;
+                    return Ok(());
+                }
+                self.progress();
+            }
+            if matches!(self.stage, Stage::Joined(_)) {
+                return Err(Errno(FI_EBUSY));
+            }
+        }
+        self.windows[place as usize] = None;
+        Ok(())
+    }
+
+    /// The rank whose memory is meant, where there is room for a request.
+    fn target(&mut self, endpoint: u32, number: u64) -> Result<PeerId, Errno> {
+        let peer = self.peer(endpoint, number)?;
+        if self.ledger.others < self.others_max { Ok(peer) } else { Err(Errno(FI_EAGAIN)) }
+    }
+
+    fn record(&self, request: &OneSided, what: What, flags: u64, wanted: bool) -> Record {
+        Record { wanted: wanted && !request.silent, ..Record::new(request.endpoint, what, request.context, flags) }
+    }
+
+    /// Writes into a peer's memory; complete when the bytes are there.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` where there is no room now; others for good.
+    pub fn write(&mut self, mut request: OneSided) -> Result<(), Errno> {
+        let (flags, wanted) = self.call(request.endpoint, What::Write, request.flags)?;
+        if flags & FI_FENCE != 0 && request.flags.is_some() {
+            return Err(Errno(FI_EBADFLAGS));
+        }
+        let peer = self.target(request.endpoint, request.peer)?;
+        let copy = request.copy.take();
+        let pieces = match &copy {
+            Some(copy) => Pieces::one(copy.as_ptr().addr() as u64, copy.len() as u64),
+            None => request.pieces,
+        };
+        let record = Record { copy, ..self.record(&request, What::Write, FI_RMA | FI_WRITE, wanted) };
+        let number = self.ledger.records.insert(record);
+        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
+        let segments = pieces.segments(self.region);
+        let put = Put {
+            to: Remote { peer, window: request.key, offset: request.offset },
+            segments: &segments[..pieces.count],
+            level: Level::Placed,
+            notify: Notify::Event,
+            cookie: Cookie(number.into()),
+        };
+        let submitted = transport.put(&put);
+        self.submitted(number, submitted)
+    }
+
+    /// Reads from a peer's memory.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn read(&mut self, request: &OneSided) -> Result<(), Errno> {
+        let (flags, wanted) = self.call(request.endpoint, What::Read, request.flags)?;
+        if flags & FI_FENCE != 0 && request.flags.is_some() {
+            return Err(Errno(FI_EBADFLAGS));
+        }
+        let peer = self.target(request.endpoint, request.peer)?;
+        let number = self.ledger.records.insert(self.record(request, What::Read, FI_RMA | FI_READ, wanted));
+        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
+        let segments = request.pieces.segments(self.region);
+        let get = Get {
+            from: Remote { peer, window: request.key, offset: request.offset },
+            segments: &segments[..request.pieces.count],
+            notify: Notify::Event,
+            cookie: Cookie(number.into()),
+        };
+        let submitted = transport.get(&get);
+        self.submitted(number, submitted)
+    }
+
+    /// Changes one value in a peer's memory.
+    ///
+    /// # Errors
+    /// `FI_EOPNOTSUPP` for what the transport does not have, `FI_EAGAIN` where there is no room now; others for good.
+    pub fn atomic(&mut self, request: AtomicRequest) -> Result<(), Errno> {
+        let what = if request.old.is_some() { What::Read } else { What::Write };
+        let (flags, wanted) = self.call(request.at.endpoint, what, request.at.flags)?;
+        if flags & FI_FENCE != 0 && request.at.flags.is_some() {
+            return Err(Errno(FI_EBADFLAGS));
+        }
+        let (kind, data_type) = atomic_of(request.op, request.datatype).ok_or(Errno(FI_EOPNOTSUPP))?;
+        let peer = self.target(request.at.endpoint, request.at.peer)?;
+        let sort = FI_ATOMIC | if request.old.is_some() { FI_READ } else { FI_WRITE };
+        let record = Record { old: request.old, ..self.record(&request.at, what, sort, wanted) };
+        let number = self.ledger.records.insert(record);
+        let Stage::Joined(transport) = &mut self.stage else { return Err(Errno(FI_EOPBADSTATE)) };
+        let atomic = Atomic {
+            at: Remote { peer, window: request.at.key, offset: request.at.offset },
+            kind,
+            data_type,
+            operand: request.operand,
+            compare: request.compare,
+            notify: Notify::Event,
+            cookie: Cookie(number.into()),
+        };
+        let submitted = transport.atomic(&atomic);
+        self.submitted(number, submitted)
+    }
+}
+
+impl Exposed {
+    fn is_remote(&self) -> bool {
+        self.access.read || self.access.write
+    }
+}

@@ -1,0 +1,386 @@
+//! Ports of one job in one thread, over shared memory or TCP.
+
+use super::*;
+
+/// Rounds after which what should happen counts as never happening. A round drives every port once.
+const ROUNDS_MAX: usize = 5_000_000;
+
+/// A job: ports, each with an endpoint, a queue for everything and a vector that numbers all ranks.
+struct World {
+    ports: Vec<Port>,
+    ends: Vec<End>,
+    queues: Vec<u32>,
+}
+
+/// An endpoint and its vector.
+#[derive(Clone, Copy)]
+struct End {
+    endpoint: u32,
+    vector: u32,
+}
+
+impl World {
+    /// So many processes, that know nobody yet.
+    fn strangers(size: u32, launched: bool) -> World {
+        let mut world = World { ports: Vec::new(), ends: Vec::new(), queues: Vec::new() };
+        for rank in 0..size {
+            let launcher = Launcher { rank: launched.then_some(rank), size: launched.then_some(size) };
+            let mut port = Port::new(launcher);
+            let queue = port.ledger().queues.insert(Queue::default());
+            let vector = port.open_vector();
+            let bound = Some(Bound { queue, selective: false });
+            let endpoint = Endpoint {
+                vector: Some(vector),
+                directed: true,
+                tx: bound,
+                rx: bound,
+                multi_bytes_min: 64,
+                ..Endpoint::default()
+            };
+            let endpoint = port.open_endpoint(endpoint).expect("rails can be opened");
+            world.ports.push(port);
+            world.ends.push(End { endpoint, vector });
+            world.queues.push(queue);
+        }
+        world
+    }
+
+    /// So many processes, each of which has inserted all names in the order of ranks.
+    fn of(size: u32) -> World {
+        let mut world = World::strangers(size, true);
+        for at in 0..size as usize {
+            world.meet(at);
+        }
+        world
+    }
+
+    /// Rank `at` inserts all names.
+    fn meet(&mut self, at: usize) {
+        let names: Vec<Name> = self.ports.iter().map(|port| *port.name().expect("an endpoint is open")).collect();
+        for (name, number) in names.iter().zip(0..) {
+            let vector = self.ends[at].vector;
+            assert_eq!(self.ports[at].insert(vector, name.bytes()), Ok(number));
+        }
+    }
+
+    /// The next completion of a rank.
+    fn completion(&mut self, at: usize) -> Entry {
+        for _ in 0..ROUNDS_MAX {
+            self.ports.iter_mut().for_each(Port::progress);
+            if let Some(entry) = self.ready(at) {
+                return entry;
+            }
+        }
+        panic!("rank {at} got no completion");
+    }
+
+    fn ready(&mut self, at: usize) -> Option<Entry> {
+        let queue = self.queues[at];
+        self.ports[at].ledger().queues.get_mut(queue).expect("it is open").entries.pop_front()
+    }
+
+    fn send(&mut self, from: usize, to: u64, tag: u64, payload: &[u8], context: u64) {
+        let out = self.outgoing(from, to, tag, payload, context);
+        assert_eq!(self.ports[from].send(&out, None), Ok(()));
+    }
+
+    fn outgoing(&self, from: usize, to: u64, tag: u64, payload: &[u8], context: u64) -> Outgoing {
+        let endpoint = self.ends[from].endpoint;
+        let pieces = Pieces::one(payload.as_ptr().expose_provenance() as u64, payload.len() as u64);
+        Outgoing { endpoint, to, tag: Some(tag), data: Some(tag + 1000), pieces, context, flags: None }
+    }
+
+    fn incoming(&self, at: usize, tag: u64, buffer: &mut [u8], context: u64) -> Incoming {
+        let endpoint = self.ends[at].endpoint;
+        let pieces = Pieces::one(buffer.as_mut_ptr().expose_provenance() as u64, buffer.len() as u64);
+        Incoming { endpoint, from: FI_ADDR_UNSPEC, tag: Some((tag, 0)), pieces, context, flags: None }
+    }
+
+    fn recv(&mut self, at: usize, tag: u64, buffer: &mut [u8], context: u64) {
+        let incoming = self.incoming(at, tag, buffer, context);
+        assert_eq!(self.ports[at].recv(&incoming), Ok(()));
+    }
+}
+
+#[test]
+fn names_alone_let_processes_call_each_other() {
+    // Without a launcher: each inserts the others in an order of its own, and itself or not.
+    let mut world = World::strangers(3, false);
+    let names: Vec<Name> = world.ports.iter().map(|port| *port.name().unwrap()).collect();
+    let vector = |world: &World, at: usize| world.ends[at].vector;
+    for (at, others) in [(0, [2, 1]), (1, [0, 2]), (2, [1, 0])] {
+        for other in others {
+            let vector = vector(&world, at);
+            world.ports[at].insert(vector, names[other].bytes()).unwrap();
+        }
+    }
+    let (mut buffer, payload) = ([0; 5], *b"hello");
+    world.recv(2, 7, &mut buffer, 70);
+    world.send(0, 0, 7, &payload, 71);
+    let sent = world.completion(0);
+    assert_eq!((sent.context, sent.flags, sent.error), (71, FI_SEND | FI_TAGGED, 0));
+    let received = world.completion(2);
+    let expected =
+        Entry { len: 5, data: 1007, tag: 7, source: 1, ..Entry::new(70, FI_RECV | FI_TAGGED | FI_REMOTE_CQ_DATA) };
+    assert_eq!((received, buffer), (expected, payload));
+}
+
+#[test]
+fn receives_wait_for_the_names_and_keep_their_order() {
+    let mut world = World::strangers(2, true);
+    let mut buffers = [[0; 8], [0; 8]];
+    let [first, second] = &mut buffers;
+    world.recv(1, 1, first, 1);
+    world.recv(1, 1, second, 2);
+    world.meet(0);
+    world.send(0, 1, 1, b"first...", 3);
+    world.send(0, 1, 1, b"second..", 4);
+    // Nobody has met yet: rank 1 is silent until it knows all names.
+    world.ports[0].progress();
+    assert!(world.ready(1).is_none());
+    world.meet(1);
+    assert_eq!([world.completion(1).context, world.completion(1).context], [1, 2]);
+    assert_eq!(buffers, [*b"first...", *b"second.."]);
+}
+
+#[test]
+fn who_is_new_after_the_start_is_refused() {
+    let mut world = World::of(2);
+    let stranger = World::strangers(1, false);
+    let name = *stranger.ports[0].name().unwrap();
+    let vector = world.ends[0].vector;
+    assert_eq!(world.ports[0].insert(vector, name.bytes()), Err(Errno(FI_EOPNOTSUPP)));
+    assert_eq!(world.ports[0].insert(vector, &[0; 64]), Err(Errno(FI_EINVAL)));
+    let out = world.outgoing(0, 9, 1, b"x", 0);
+    assert_eq!(world.ports[0].send(&out, None), Err(Errno(FI_EINVAL)));
+}
+
+#[test]
+fn a_flood_both_ways_refuses_nobody() {
+    // Far more than the transport takes in: what finds no room waits here, in order.
+    const MESSAGES: u64 = 20_000;
+    let mut world = World::of(2);
+    for from in 0..2 {
+        for number in 0..MESSAGES {
+            let mut out = world.outgoing(from, 1 - from as u64, 3, &[], 0);
+            out.data = Some(number);
+            assert_eq!(world.ports[from].inject(&out, &number.to_le_bytes()), Ok(()));
+        }
+    }
+    assert!(!world.ports[0].waiting.is_empty(), "the test is too small");
+    for at in 0..2 {
+        for number in 0..MESSAGES {
+            let mut buffer = [0; 8];
+            world.recv(at, 3, &mut buffer, number);
+            let received = world.completion(at);
+            assert_eq!((received.context, received.data, received.error), (number, number, 0));
+            assert_eq!(u64::from_le_bytes(buffer), number);
+        }
+    }
+    assert!(world.ports.iter().all(|port| port.waiting.is_empty()));
+}
+
+#[test]
+fn more_receives_than_the_transport_has_room_for_keep_their_order() {
+    const RECEIVES: u64 = 17_000;
+    let mut world = World::of(2);
+    let mut buffers = vec![[0u8; 8]; RECEIVES as usize];
+    for (number, buffer) in (0..).zip(&mut buffers) {
+        world.recv(1, 3, buffer, number);
+    }
+    assert!(!world.ports[1].deferred.is_empty(), "the test is too small");
+    for number in 0..RECEIVES {
+        let out = world.outgoing(0, 1, 3, &[], 0);
+        assert_eq!(world.ports[0].inject(&out, &number.to_le_bytes()), Ok(()));
+    }
+    // Completions have no order; matching has.
+    let mut completed: Vec<u64> = (0..RECEIVES).map(|_| world.completion(1).context).collect();
+    completed.sort_unstable();
+    assert!(completed.into_iter().eq(0..RECEIVES));
+    assert!((0..).zip(&buffers).all(|(number, buffer)| u64::from_le_bytes(*buffer) == number));
+}
+
+#[test]
+fn a_message_that_is_too_long_is_an_error_with_its_lengths() {
+    let mut world = World::of(2);
+    for bytes in [10, 100_000] {
+        let (mut buffer, payload) = (vec![0; bytes / 2], vec![5; bytes]);
+        world.recv(1, 2, &mut buffer, 20);
+        world.send(0, 1, 2, &payload, 21);
+        let failed = world.completion(1);
+        let lengths = (failed.error, failed.len, failed.missing, failed.tag, failed.source);
+        assert_eq!(lengths, (FI_ETRUNC, bytes as u64 / 2, bytes as u64 / 2, 2, 0));
+        assert_eq!(buffer, payload[..bytes / 2]);
+        assert_eq!(world.completion(0).context, 21);
+    }
+}
+
+#[test]
+fn probes_look_claim_and_discard() {
+    let mut world = World::of(2);
+    let probe = |world: &mut World, tag: u64, context: u64, probe: Probe| {
+        let incoming = world.incoming(1, tag, &mut [], context);
+        world.ports[1].probe(&incoming, probe).unwrap();
+        world.ready(1).expect("a probe answers at once")
+    };
+    assert_eq!(probe(&mut world, 5, 1, Probe::Look).error, FI_ENOMSG);
+    for text in [b"one", b"two", b"six"] {
+        world.send(0, 1, 5, text, 2);
+    }
+    for _ in 0..3 {
+        world.completion(0);
+    }
+    let mut found = probe(&mut world, 5, 1, Probe::Look);
+    for _ in 0..ROUNDS_MAX {
+        if found.error == 0 {
+            break;
+        }
+        found = probe(&mut world, 5, 1, Probe::Look);
+    }
+    assert_eq!((found.len, found.tag, found.data, found.source), (3, 5, 1005, 0));
+    assert_eq!(probe(&mut world, 5, 11, Probe::Claim).error, 0);
+    assert_eq!(probe(&mut world, 5, 12, Probe::Discard).error, 0);
+    let (mut third, mut first) = ([0; 3], [0; 3]);
+    world.recv(1, 5, &mut third, 13);
+    assert_eq!((world.completion(1).context, &third), (13, b"six"));
+    let claimed = world.incoming(1, 5, &mut first, 11);
+    world.ports[1].recv_claimed(&claimed, false).unwrap();
+    assert_eq!((world.completion(1).context, &first), (11, b"one"));
+    assert_eq!(world.ports[1].recv_claimed(&claimed, false), Err(Errno(FI_EINVAL)));
+    assert_eq!(probe(&mut world, 5, 1, Probe::Look).error, FI_ENOMSG);
+}
+
+#[test]
+fn a_receive_is_cancelled_before_and_after_it_was_posted() {
+    let mut world = World::strangers(2, true);
+    let mut buffer = [0; 8];
+    for met in [false, true] {
+        if met {
+            (0..2).for_each(|at| world.meet(at));
+        }
+        world.recv(1, 1, &mut buffer, 5);
+        let endpoint = world.ends[1].endpoint;
+        assert_eq!(world.ports[1].cancel(endpoint, 6), Err(Errno(FI_EINVAL)));
+        world.ports[1].cancel(endpoint, 5).unwrap();
+        let cancelled = world.completion(1);
+        assert_eq!((cancelled.context, cancelled.error), (5, FI_ECANCELED));
+        assert_eq!(world.ports[1].cancel(endpoint, 5), Err(Errno(FI_EINVAL)));
+    }
+    assert!(world.ports[1].ledger.records.is_empty());
+}
+
+#[test]
+fn a_multi_receive_takes_message_after_message() {
+    let mut world = World::of(2);
+    let mut buffer = [0; 200];
+    let start = buffer.as_mut_ptr().expose_provenance() as u64;
+    let mut incoming = world.incoming(1, 0, &mut buffer, 9);
+    (incoming.tag, incoming.flags) = (None, Some(FI_MULTI_RECV));
+    world.ports[1].recv(&incoming).unwrap();
+    let mut released = Vec::new();
+    for (number, text) in [(0u64, [b'a'; 50]), (1, [b'b'; 50]), (2, [b'c'; 50])] {
+        let mut out = world.outgoing(0, 1, 0, &text, 8);
+        out.tag = None;
+        world.ports[0].send(&out, None).unwrap();
+        let entry = world.completion(1);
+        assert_eq!((entry.context, entry.len, entry.address, entry.error), (9, 50, start + 50 * number, 0));
+        assert_eq!(entry.flags & !FI_MULTI_RECV, FI_RECV | FI_MSG | FI_REMOTE_CQ_DATA);
+        released.push(entry.flags & FI_MULTI_RECV != 0);
+    }
+    // 64 bytes must be left.
+    assert_eq!(released, [false, false, true]);
+    assert!(buffer[..150].chunks(50).eq([[b'a'; 50], [b'b'; 50], [b'c'; 50]]));
+    assert!(world.ports[1].ledger.records.is_empty());
+}
+
+#[test]
+fn only_wanted_completions_come_and_counters_count_all() {
+    let mut world = World::of(2);
+    let counter = world.ports[0].ledger().counts.insert(Count::default());
+    let End { endpoint, .. } = world.ends[0];
+    let end = world.ports[0].ledger().endpoints.get_mut(endpoint).unwrap();
+    end.tx.as_mut().unwrap().selective = true;
+    (end.sends, end.writes, end.reads) = (Some(counter), Some(counter), Some(counter));
+    let mut buffers = [[0; 4]; 3];
+    for (buffer, context) in buffers.iter_mut().zip(0..) {
+        world.recv(1, 1, buffer, context);
+    }
+    let mut out = world.outgoing(0, 1, 1, b"text", 1);
+    world.ports[0].send(&out, None).unwrap();
+    world.ports[0].inject(&out, b"text").unwrap();
+    out.flags = Some(FI_COMPLETION);
+    world.ports[0].send(&out, None).unwrap();
+    for _ in 0..3 {
+        assert_eq!(world.completion(1).error, 0);
+    }
+    assert_eq!(world.completion(0).context, 1);
+    assert_eq!(world.ports[0].ledger.counts.get(counter).map(|count| count.done), Some(3));
+    assert_eq!(world.ready(0), None);
+}
+
+#[test]
+fn memory_is_written_read_and_changed() {
+    let mut world = World::strangers(2, true);
+    let mut memory = vec![0u64; 512];
+    let piece = Piece { address: memory.as_mut_ptr().expose_provenance() as u64, len: 4096 };
+    // Registered before the transport begins, and exposed when it does.
+    let number = world.ports[1].register(piece, FI_REMOTE_READ | FI_REMOTE_WRITE, 77).unwrap();
+    assert_eq!(world.ports[1].register(piece, FI_REMOTE_READ, 77), Err(Errno(FI_ENOKEY)));
+    (0..2).for_each(|at| world.meet(at));
+    let endpoint = world.ends[0].endpoint;
+    let request = |pieces, offset, copy| OneSided {
+        endpoint,
+        peer: 1,
+        key: 77,
+        offset,
+        pieces,
+        copy,
+        context: 4,
+        flags: None,
+        silent: false,
+    };
+    let payload = [0x1122_3344_5566_7788u64; 100];
+    let local = Pieces::one(payload.as_ptr().expose_provenance() as u64, 800);
+    world.ports[0].write(request(local, 8, None)).unwrap();
+    assert_eq!((world.completion(0).flags, memory[0], memory[1], memory[101]), (FI_RMA | FI_WRITE, 0, payload[0], 0));
+    world.ports[0].write(request(Pieces::default(), 0, Some([3, 0, 0, 0, 0, 0, 0, 0].into()))).unwrap();
+    assert_eq!((world.completion(0).error, memory[0]), (0, 3));
+
+    let mut back = [0u64; 101];
+    let into = Pieces::one(back.as_mut_ptr().expose_provenance() as u64, 808);
+    world.ports[0].read(&request(into, 0, None)).unwrap();
+    assert_eq!((world.completion(0).flags, back[0], back[100]), (FI_RMA | FI_READ, 3, payload[0]));
+
+    let at = request(Pieces::default(), 0, None);
+    let sum = AtomicRequest { at, op: FI_SUM, datatype: FI_UINT64, operand: 5, compare: 0, old: None };
+    world.ports[0].atomic(sum).unwrap();
+    assert_eq!((world.completion(0).flags, memory[0]), (FI_ATOMIC | FI_WRITE, 8));
+    let at = request(Pieces::default(), 0, None);
+    let bits = AtomicRequest { at, op: FI_BOR, datatype: FI_DOUBLE, operand: 5, compare: 0, old: None };
+    assert_eq!(world.ports[0].atomic(bits), Err(Errno(FI_EOPNOTSUPP)));
+
+    world.ports[1].deregister(number).unwrap();
+    world.ports[0].write(request(local, 8, None)).unwrap();
+    assert_eq!(world.completion(0).error, FI_EACCES);
+}
+
+#[test]
+fn the_last_endpoint_leaves_its_peers() {
+    let mut world = World::of(2);
+    world.send(0, 1, 1, b"bye", 1);
+    world.completion(0);
+    let End { endpoint, .. } = world.ends[0];
+    let mut buffer = [0; 3];
+    world.recv(1, 1, &mut buffer, 2);
+    assert_eq!((world.completion(1).error, &buffer), (0, b"bye"));
+    world.ports[0].close_endpoint(endpoint);
+    assert!(matches!(world.ports[0].stage, Stage::Over));
+    // A receive from a peer that has closed ends with that.
+    let mut incoming = world.incoming(1, 1, &mut buffer, 3);
+    incoming.from = 0;
+    let ended = match world.ports[1].recv(&incoming) {
+        Ok(()) => world.completion(1).error,
+        Err(Errno(errno)) => errno,
+    };
+    assert!([FI_ESHUTDOWN, FI_ECONNRESET].contains(&ended), "{ended}");
+}
