@@ -4,7 +4,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, RingError, Word, wake};
-use super::layout::{First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_INLINE_BYTES, packet_at, short_at};
+use super::layout::{
+    First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
+};
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
 /// The side that reads.
@@ -12,6 +14,10 @@ use crate::wire::{HEADER_BYTES_MAX, Short};
 pub struct Consumer<C: Cells> {
     cells: C,
     config: RingConfig,
+    /// [`RingConfig::short_bytes_max`].
+    short_bytes_max: u16,
+    /// [`RingConfig::cells`], less 1.
+    mask: u32,
     /// [`RingConfig::publish_period`], less 1.
     publish_mask: u32,
     /// Where the next message comes.
@@ -41,6 +47,8 @@ impl<C: Cells> Consumer<C> {
             cell: cells.cell(0),
             cells,
             config,
+            short_bytes_max: config.short_bytes_max(),
+            mask: config.cells - 1,
             publish_mask: config.publish_period() - 1,
             due: 1,
             slot: 0,
@@ -80,20 +88,21 @@ impl<C: Cells> Consumer<C> {
     /// there is none, it is no short one, or something is wrong, and [`front`](Self::front) says what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
-    #[inline]
+    #[inline(always)]
     pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
-        let first = self.cells.word(self.cell, 0).load(Acquire);
+        let cell = self.cell;
+        let first = self.cells.word(cell, 0).load(Acquire);
         if first as u32 != self.due || self.dead.is_some() {
             return None;
         }
-        let (short, place) = self.short_of(First::of(first)).ok()?;
+        let (short, place) = self.short_of(cell, First::of(first)).ok()?;
         Some((short, self.cells.bytes(place)))
     }
 
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the producer,
     /// now or, as freed cells are published by the dozen, soon. Then, at the latest before sleeping, ask
     /// [`must_ring`](Self::must_ring).
-    #[inline]
+    #[inline(always)]
     pub fn release_short(&mut self) {
         self.release();
     }
@@ -101,7 +110,7 @@ impl<C: Cells> Consumer<C> {
     /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is loaded once,
     /// and its value checked before it is used (L-12); from there on only the private copies count.
     #[inline(always)]
-    fn short_of(&mut self, first: First) -> Result<(Short, C::Place), RingError> {
+    fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), RingError> {
         let First { len, kind, flags, .. } = first;
         if kind != SHORT {
             return Err(RingError { field: "kind", value: kind.into() });
@@ -109,20 +118,22 @@ impl<C: Cells> Consumer<C> {
         if flags & !Short::FLAGS != 0 {
             return Err(RingError { field: "flags", value: flags.into() });
         }
-        let cell = self.cell;
         let limits = self.cells.word(cell, 1).load(Relaxed);
         let tag = self.cells.word(cell, 2).load(Relaxed);
-        let has_immediate = flags & Short::IMMEDIATE != 0;
-        let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
-        if tag != 0 && flags & Short::TAGGED == 0 {
+        // All ones without the flag: a branch fewer.
+        const { assert!(Short::TAGGED == 1) };
+        let forbidden = u64::from(flags & Short::TAGGED).wrapping_sub(1);
+        if tag & forbidden != 0 {
             return Err(RingError { field: "tag", value: tag as u32 });
         }
-        let at = short_at(flags);
-        let place = if u32::from(len) <= SHORT_INLINE_BYTES + 24 - at {
+        let has_immediate = flags & Short::IMMEDIATE != 0;
+        let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
+        let extra = short_extra(flags);
+        let place = if u32::from(len) + extra <= SHORT_INLINE_BYTES {
             self.in_annex = false;
-            self.cells.inline(cell, at)
+            self.cells.inline(cell, SHORT_AT + extra)
         } else {
-            if len > self.config.short_bytes_max() {
+            if len > self.short_bytes_max {
                 return Err(RingError { field: "short_bytes", value: len.into() });
             }
             self.in_annex = true;
@@ -151,7 +162,7 @@ impl<C: Cells> Consumer<C> {
         }
         let found = match first.kind {
             PACKET => self.packet_of(first),
-            _ => self.short_of(first).map(|(short, place)| {
+            _ => self.short_of(self.cell, first).map(|(short, place)| {
                 let payload_bytes = short.len.into();
                 Found { short: Some(short), header_bytes: 0, payload_bytes, payload: place, at: 0 }
             }),
@@ -234,8 +245,7 @@ impl<C: Cells> Consumer<C> {
     fn release(&mut self) {
         let head = self.due;
         self.due = head.wrapping_add(1);
-        let last = head & (self.config.cells - 1) == 0;
-        self.cell = if last { self.cells.cell(0) } else { self.cells.next(self.cell) };
+        self.cell = if head & self.mask == 0 { self.lap() } else { self.cells.next(self.cell) };
         if self.in_annex {
             self.release_annex();
         }
@@ -243,6 +253,12 @@ impl<C: Cells> Consumer<C> {
         if head & self.publish_mask == 0 {
             self.publish();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lap(&self) -> C::Cell {
+        self.cells.cell(0)
     }
 
     #[inline(never)]

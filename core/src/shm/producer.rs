@@ -4,14 +4,21 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, PushError, RingError, Word, wake};
-use super::layout::{First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_INLINE_BYTES, packet_at, short_at};
+use super::layout::{
+    First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
+};
 use crate::wire::{HEADER_BYTES_MAX, Short};
+
+/// Payloads up to here are copied without a call.
+const SMALL_BYTES: u16 = 32;
 
 /// The side that writes.
 #[derive(Debug)]
 pub struct Producer<C: Cells> {
     cells: C,
     config: RingConfig,
+    /// [`RingConfig::cells`], less 1.
+    mask: u32,
     /// Where the next message goes.
     cell: C::Cell,
     /// How many messages were written, modulo 2^32.
@@ -37,6 +44,7 @@ impl<C: Cells> Producer<C> {
             cell: cells.cell(0),
             cells,
             config,
+            mask: config.cells - 1,
             tail: 0,
             end: config.cells,
             slot: 0,
@@ -157,12 +165,16 @@ impl<C: Cells> Producer<C> {
 
     /// Makes the message in the due cell visible.
     #[inline(always)]
-    fn publish(&mut self, len: u16, kind: u8, flags: u8) {
-        let turn = self.tail.wrapping_add(1);
-        self.cells.word(self.cell, 0).store(First { turn, len, kind, flags }.bits(), Release);
-        self.tail = turn;
-        let last = turn & (self.config.cells - 1) == 0;
-        self.cell = if last { self.cells.cell(0) } else { self.cells.next(self.cell) };
+    fn publish(&mut self, cell: C::Cell, first: First) {
+        self.cells.word(cell, 0).store(first.bits(), Release);
+        self.tail = first.turn;
+        self.cell = if first.turn & self.mask == 0 { self.lap() } else { self.cells.next(cell) };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lap(&self) -> C::Cell {
+        self.cells.cell(0)
     }
 
     /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask [`must_ring`](Self::must_ring).
@@ -202,7 +214,8 @@ impl<C: Cells> Producer<C> {
         if place.is_err() {
             self.annex_used();
         }
-        self.publish(header_bytes as u16, PACKET, 0);
+        let turn = self.tail.wrapping_add(1);
+        self.publish(self.cell, First { turn, len: header_bytes as u16, kind: PACKET, flags: 0 });
         Ok(())
     }
 
@@ -210,16 +223,43 @@ impl<C: Cells> Producer<C> {
     ///
     /// # Safety
     /// `from` can be read for `short.len` bytes.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        // The smallest ones without a call, all others by one.
+        if short.len <= SMALL_BYTES && self.cells_known() > 0 {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.put_short(short, from) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.push_long(short, from) }
+        }
+    }
+
+    /// [`push_short`](Self::push_short) of any length, with or without room.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn push_long(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        self.claim()?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.put_short(short, from) }
+    }
+
+    /// Writes a short message to the due cell, which is free.
+    ///
+    /// # Safety
+    /// As [`push_short`](Self::push_short).
+    #[inline(always)]
+    unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
         debug_assert!(short.flags & !Short::FLAGS == 0, "{short:?}");
         debug_assert!(short.tag == 0 || short.flags & Short::TAGGED != 0, "{short:?}");
-        self.claim()?;
-        let at = short_at(short.flags);
-        let (cell, len) = (self.cell, short.len);
-        if u32::from(len) <= SHORT_INLINE_BYTES + 24 - at {
-            // SAFETY: the caller vouches for `from`; `at + len` is at most the cell's length.
-            unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, len.into()) };
+        let extra = short_extra(short.flags);
+        // Read once: for all that the compiler knows, what is written below might be these.
+        let (cell, turn, len) = (self.cell, self.tail.wrapping_add(1), short.len);
+        if u32::from(len) + extra <= SHORT_INLINE_BYTES {
+            // SAFETY: the caller vouches for `from`; they end inside the cell.
+            unsafe { self.cells.copy_in(self.cells.inline(cell, SHORT_AT + extra), 0, from, len.into()) };
         } else {
             // SAFETY: the caller's promise is the same.
             unsafe { self.fill_annex(len, from) }?;
@@ -230,7 +270,7 @@ impl<C: Cells> Producer<C> {
         if short.flags & Short::IMMEDIATE != 0 {
             self.cells.word(cell, 3).store(short.immediate, Relaxed);
         }
-        self.publish(len, SHORT, short.flags);
+        self.publish(cell, First { turn, len, kind: SHORT, flags: short.flags });
         Ok(self.must_ring())
     }
 
@@ -238,7 +278,6 @@ impl<C: Cells> Producer<C> {
     ///
     /// # Safety
     /// `from` can be read for `len` bytes.
-    #[inline(never)]
     unsafe fn fill_annex(&mut self, len: u16, from: *const u8) -> Result<(), PushError> {
         if len > self.config.short_bytes_max() {
             return Err(PushError::TooLong { bytes: len.into(), max: self.config.slot_bytes });
@@ -252,7 +291,7 @@ impl<C: Cells> Producer<C> {
 
     /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each time that it
     /// fell asleep.
-    #[inline]
+    #[inline(always)]
     pub fn must_ring(&mut self) -> bool {
         self.cells.light_fence();
         wake(self.cells.sleeping())

@@ -250,7 +250,36 @@ impl Memory {
     }
 }
 
-/// L-11: a message that fits its cell leaves the annex alone, and one byte more doesn't.
+/// W-29, L-11: the bytes of a cell, one by one. Its words are in the machine's order, so this is one of little-endian ones.
+#[cfg(target_endian = "little")]
+#[test]
+fn a_cell_has_these_bytes() {
+    let memory = Memory::new(SMALL);
+    let (_consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
+    let short = Short {
+        psn: 0x0403_0201,
+        message_limit: 0x0605,
+        block_limit: 0x0807,
+        tag: 0x1817_1615_1413_1211,
+        immediate: 0x2827_2625_2423_2221,
+        len: 0,
+        flags: Short::TAGGED | Short::IMMEDIATE,
+    };
+    push_short(&mut producer, &short, b"payload").unwrap();
+    push_short(&mut producer, &Short { immediate: 0, flags: Short::TAGGED, ..short }, b"pay").unwrap();
+    push(&mut producer, b"header", b"payload").unwrap();
+    let bytes = |cell: usize, len| -> Vec<u8> {
+        (0..len).map(|i| memory.word(CELLS_AT + 192 * cell + i / 4 * 4).load(Relaxed).to_le_bytes()[i % 4]).collect()
+    };
+    let words = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18];
+    let immediate = [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28];
+    assert_eq!(bytes(0, 39), [&[1, 0, 0, 0, 7, 0, 1, 3], &words[..], &immediate, b"payload"].concat());
+    assert_eq!(bytes(1, 27), [&[2, 0, 0, 0, 3, 0, 1, 1], &words[..], b"pay"].concat());
+    let packet = [&[3, 0, 0, 0, 6, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0][..], b"header\0\0payload"].concat();
+    assert_eq!(bytes(2, 31), packet);
+}
+
+/// W-29, L-11: a message that fits its cell leaves the annex alone, and one byte more doesn't.
 #[test]
 fn what_fits_a_cell_lies_there() {
     let tagged = Short { tag: 7, flags: Short::TAGGED, ..Short::default() };
