@@ -71,6 +71,10 @@ const _: () = assert!(CELLS_AT.is_multiple_of(64) && CELL_BYTES.is_multiple_of(6
 // A header alone always has a place: that of ordinary packets in the cell, the largest in the annex.
 const _: () = assert!(SLOT_BYTES_MIN >= HEADER_BYTES_MAX as u32 && HEADER_BYTES_MAX <= u16::MAX as usize);
 
+/// Cells whose memory is made usable at once. With these and the words before them a ring begins in one page.
+const POPULATED_CELLS: u32 = 16;
+const _: () = assert!(CELLS_AT + POPULATED_CELLS as usize * CELL_BYTES <= 4096);
+
 /// Kinds of message, in a cell's first word.
 pub(super) const SHORT: u8 = 1;
 /// See [`SHORT`].
@@ -184,6 +188,16 @@ impl RingConfig {
     /// The most payload bytes of a short message.
     pub const fn short_bytes_max(&self) -> u16 {
         if self.slot_bytes < u16::MAX as u32 { self.slot_bytes as u16 } else { u16::MAX }
+    }
+
+    /// How many cells are made usable at once. A power of two.
+    pub(super) const fn populated_cells(&self) -> u32 {
+        if self.cells < POPULATED_CELLS { self.cells } else { POPULATED_CELLS }
+    }
+
+    /// Bytes from the start that both sides touch from the start.
+    pub const fn first_bytes(&self) -> usize {
+        CELLS_AT + self.populated_cells() as usize * CELL_BYTES
     }
 
     /// How many freed cells the consumer publishes at once: often enough that a producer waits for no more than a

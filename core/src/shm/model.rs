@@ -173,6 +173,18 @@ impl Cells for Modelled {
         Place::Annex(slot as usize)
     }
 
+    fn is_whole(&self) -> bool {
+        true
+    }
+
+    fn populate_cells(&self, _from: u32, _count: u32) -> bool {
+        true
+    }
+
+    fn populate_slot(&self, _slot: u32) -> bool {
+        true
+    }
+
     fn light_fence(&self) {
         match self.0.fences {
             Fences::Both => fence(Ordering::SeqCst),

@@ -23,16 +23,24 @@ pub struct Producer<C: Cells> {
     cell: C::Cell,
     /// How many messages were written, modulo 2^32.
     tail: u32,
-    /// Where `tail` may not go: the consumer's head as last seen and checked, and one ring on.
+    /// Where `tail` may not go: one ring behind the consumer's head, and where the memory ends that is usable yet.
     end: u32,
+    /// The consumer's head as last seen and checked.
+    head_seen: u32,
+    /// Cells whose memory is usable, from the first on.
+    cells_ready: u32,
     /// The annex slot that is used next.
     slot: u32,
     /// How many annex slots were used, modulo 2^32.
     annex_tail: u32,
     /// The consumer's annex head as last seen and checked.
     annex_seen: u32,
+    /// Slots whose memory is usable, from the first on.
+    slots_ready: u32,
     /// The last message refused for want of room needed an annex slot.
     wants_annex: bool,
+    /// There was no memory for it.
+    no_memory: bool,
     dead: Option<RingError>,
 }
 
@@ -40,19 +48,33 @@ impl<C: Cells> Producer<C> {
     /// The producer of a fresh ring.
     pub(super) fn over(cells: C) -> Self {
         let config = cells.config();
-        Producer {
+        let mut producer = Producer {
             cell: cells.cell(0),
             cells,
             config,
             mask: config.cells - 1,
             tail: 0,
-            end: config.cells,
+            end: 0,
+            head_seen: 0,
+            cells_ready: 0,
             slot: 0,
             annex_tail: 0,
             annex_seen: 0,
+            slots_ready: 0,
             wants_annex: false,
+            no_memory: false,
             dead: None,
-        }
+        };
+        producer.begin();
+        producer
+    }
+
+    /// At position 0, with what is usable then.
+    pub(super) fn begin(&mut self) {
+        let whole = self.cells.is_whole();
+        self.cells_ready = if whole { self.config.cells } else { self.config.populated_cells() };
+        self.slots_ready = if whole { self.config.slots } else { 0 };
+        self.end = self.cells_ready;
     }
 
     /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
@@ -61,6 +83,7 @@ impl<C: Cells> Producer<C> {
     pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
         debug_assert!(position.is_multiple_of(self.config.cells));
         self.tail = position;
+        self.head_seen = position;
         self.end = position.wrapping_add(self.config.cells);
         (self.annex_tail, self.annex_seen) = (annex, annex);
     }
@@ -110,10 +133,9 @@ impl<C: Cells> Producer<C> {
         }
         let heads = self.cells.head().load(Acquire);
         let (head, annex_head) = (heads as u32, (heads >> 32) as u32);
-        let head_seen = self.end.wrapping_sub(self.config.cells);
         // Honest heads move forward only and never pass the tails (L-12).
         for (field, value, seen, tail) in
-            [("head", head, head_seen, self.tail), ("annex_head", annex_head, self.annex_seen, self.annex_tail)]
+            [("head", head, self.head_seen, self.tail), ("annex_head", annex_head, self.annex_seen, self.annex_tail)]
         {
             if value.wrapping_sub(seen) > tail.wrapping_sub(seen) {
                 let error = RingError { field, value };
@@ -123,8 +145,19 @@ impl<C: Cells> Producer<C> {
                 return Err(error);
             }
         }
-        self.end = head.wrapping_add(self.config.cells);
+        self.head_seen = head;
         self.annex_seen = annex_head;
+        self.no_memory = false;
+        self.end = head.wrapping_add(self.config.cells);
+        // In the first lap.
+        if self.cells_ready < self.config.cells {
+            if self.tail == self.cells_ready {
+                let count = self.config.populated_cells();
+                self.no_memory = !self.cells.populate_cells(self.cells_ready, count);
+                self.cells_ready += if self.no_memory { 0 } else { count };
+            }
+            self.end = self.end.min(self.cells_ready);
+        }
         Ok(())
     }
 
@@ -136,6 +169,14 @@ impl<C: Cells> Producer<C> {
                 self.wants_annex = true;
                 return Err(PushError::Full);
             }
+        }
+        // In the first lap.
+        if self.slot == self.slots_ready {
+            self.no_memory = !self.cells.populate_slot(self.slot);
+            if self.no_memory {
+                return Err(PushError::Full);
+            }
+            self.slots_ready += 1;
         }
         Ok(self.cells.annex(self.slot))
     }
@@ -314,9 +355,11 @@ impl<C: Cells> Producer<C> {
         self.cells.starved().swap(1, Relaxed);
     }
 
-    /// Whether there is no room for the message that was refused last.
+    /// Whether there is no room for the message that was refused last, and a doorbell will come when there is some. None
+    /// comes when the system has memory again.
     pub fn is_full(&mut self) -> bool {
-        matches!(if self.wants_annex { self.room() } else { self.short_room() }, Ok(0))
+        let room = if self.wants_annex { self.room() } else { self.short_room() };
+        room == Ok(0) && !self.no_memory
     }
 
     /// Ends what [`arm`](Self::arm) began.
