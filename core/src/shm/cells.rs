@@ -48,6 +48,14 @@ pub trait Cells {
     /// The bytes of annex slot `slot`, which is below `config().slots`.
     fn annex(&self, slot: u32) -> Self::Place;
 
+    /// Whether all the memory is there from the start.
+    fn is_whole(&self) -> bool;
+    /// Has the memory of `count` cells from cell `from` on made usable, before this side touches them for the first time;
+    /// `false`: there is none, ask again later.
+    fn populate_cells(&self, from: u32, count: u32) -> bool;
+    /// The same for annex slot `slot`.
+    fn populate_slot(&self, slot: u32) -> bool;
+
     /// What the side that wakes passes between writing its word and looking at the other side's flag, once for each
     /// message: together with a heavy fence of the sleeper, both are as good as sequentially consistent fences.
     fn light_fence(&self);

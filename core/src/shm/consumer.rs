@@ -4,7 +4,9 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, RingError, Word, wake};
-use super::layout::{First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_INLINE_BYTES, packet_at, short_at};
+use super::layout::{
+    First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
+};
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
 /// The side that reads.
@@ -12,6 +14,15 @@ use crate::wire::{HEADER_BYTES_MAX, Short};
 pub struct Consumer<C: Cells> {
     cells: C,
     config: RingConfig,
+    /// [`RingConfig::short_bytes_max`].
+    short_bytes_max: u16,
+    /// Every so many cells, less 1, the next one is not simply the one behind: [`RingConfig::cells`], or in the first lap
+    /// [`RingConfig::populated_cells`].
+    mask: u32,
+    /// There is no memory for the due cell yet; `cell` is the one before.
+    blind: bool,
+    /// There was none for the due annex slot.
+    no_slot: bool,
     /// [`RingConfig::publish_period`], less 1.
     publish_mask: u32,
     /// Where the next message comes.
@@ -22,6 +33,8 @@ pub struct Consumer<C: Cells> {
     slot: u32,
     /// Annex slots released, modulo 2^32.
     annex_head: u32,
+    /// Slots whose memory is usable, from the first on.
+    slots_ready: u32,
     /// The heads as last published.
     published: (u32, u32),
     /// The message that was looked at last lies in the annex.
@@ -37,20 +50,34 @@ impl<C: Cells> Consumer<C> {
     /// The consumer of a fresh ring.
     pub(super) fn over(cells: C) -> Self {
         let config = cells.config();
-        Consumer {
+        let mut consumer = Consumer {
             cell: cells.cell(0),
             cells,
             config,
+            short_bytes_max: config.short_bytes_max(),
+            mask: 0,
+            blind: false,
+            no_slot: false,
             publish_mask: config.publish_period() - 1,
             due: 1,
             slot: 0,
             annex_head: 0,
+            slots_ready: 0,
             published: (0, 0),
             in_annex: false,
             freed: false,
             dead: None,
             header: [0; HEADER_BYTES_MAX],
-        }
+        };
+        consumer.begin();
+        consumer
+    }
+
+    /// At position 0, with what is usable then.
+    pub(super) fn begin(&mut self) {
+        let whole = self.cells.is_whole();
+        self.mask = if whole { self.config.cells } else { self.config.populated_cells() } - 1;
+        self.slots_ready = if whole { self.config.slots } else { 0 };
     }
 
     /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
@@ -80,20 +107,21 @@ impl<C: Cells> Consumer<C> {
     /// there is none, it is no short one, or something is wrong, and [`front`](Self::front) says what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
-    #[inline]
+    #[inline(always)]
     pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
-        let first = self.cells.word(self.cell, 0).load(Acquire);
+        let cell = self.cell;
+        let first = self.cells.word(cell, 0).load(Acquire);
         if first as u32 != self.due || self.dead.is_some() {
             return None;
         }
-        let (short, place) = self.short_of(First::of(first)).ok()?;
+        let (short, place) = self.short_of(cell, First::of(first)).ok()?;
         Some((short, self.cells.bytes(place)))
     }
 
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the producer,
     /// now or, as freed cells are published by the dozen, soon. Then, at the latest before sleeping, ask
     /// [`must_ring`](Self::must_ring).
-    #[inline]
+    #[inline(always)]
     pub fn release_short(&mut self) {
         self.release();
     }
@@ -101,32 +129,34 @@ impl<C: Cells> Consumer<C> {
     /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is loaded once,
     /// and its value checked before it is used (L-12); from there on only the private copies count.
     #[inline(always)]
-    fn short_of(&mut self, first: First) -> Result<(Short, C::Place), RingError> {
+    fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
         let First { len, kind, flags, .. } = first;
         if kind != SHORT {
-            return Err(RingError { field: "kind", value: kind.into() });
+            return Err(Wrong::Ring(RingError { field: "kind", value: kind.into() }));
         }
         if flags & !Short::FLAGS != 0 {
-            return Err(RingError { field: "flags", value: flags.into() });
+            return Err(Wrong::Ring(RingError { field: "flags", value: flags.into() }));
         }
-        let cell = self.cell;
         let limits = self.cells.word(cell, 1).load(Relaxed);
         let tag = self.cells.word(cell, 2).load(Relaxed);
+        // All ones without the flag: a branch fewer.
+        const { assert!(Short::TAGGED == 1) };
+        let forbidden = u64::from(flags & Short::TAGGED).wrapping_sub(1);
+        if tag & forbidden != 0 {
+            return Err(Wrong::Ring(RingError { field: "tag", value: tag as u32 }));
+        }
         let has_immediate = flags & Short::IMMEDIATE != 0;
         let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
-        if tag != 0 && flags & Short::TAGGED == 0 {
-            return Err(RingError { field: "tag", value: tag as u32 });
-        }
-        let at = short_at(flags);
-        let place = if u32::from(len) <= SHORT_INLINE_BYTES + 24 - at {
+        let extra = short_extra(flags);
+        let place = if u32::from(len) + extra <= SHORT_INLINE_BYTES {
             self.in_annex = false;
-            self.cells.inline(cell, at)
+            self.cells.inline(cell, SHORT_AT + extra)
         } else {
-            if len > self.config.short_bytes_max() {
-                return Err(RingError { field: "short_bytes", value: len.into() });
+            if len > self.short_bytes_max {
+                return Err(Wrong::Ring(RingError { field: "short_bytes", value: len.into() }));
             }
             self.in_annex = true;
-            self.cells.annex(self.slot)
+            self.annex()?
         };
         let (psn, message_limit, block_limit) = (limits as u32, (limits >> 32) as u16, (limits >> 48) as u16);
         Ok((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, place))
@@ -137,6 +167,13 @@ impl<C: Cells> Consumer<C> {
     pub fn front(&mut self) -> Result<Option<Front<'_, C>>, RingError> {
         if let Some(error) = self.dead {
             return Err(error);
+        }
+        if self.blind {
+            self.publish();
+            self.cell = self.turn_over();
+            if self.blind {
+                return Ok(None);
+            }
         }
         let first = First::of(self.cells.word(self.cell, 0).load(Acquire));
         let turn = first.turn;
@@ -151,37 +188,51 @@ impl<C: Cells> Consumer<C> {
         }
         let found = match first.kind {
             PACKET => self.packet_of(first),
-            _ => self.short_of(first).map(|(short, place)| {
+            _ => self.short_of(self.cell, first).map(|(short, place)| {
                 let payload_bytes = short.len.into();
                 Found { short: Some(short), header_bytes: 0, payload_bytes, payload: place, at: 0 }
             }),
         };
         match found {
             Ok(found) => Ok(Some(Front { consumer: self, found })),
-            Err(error) => Err(self.kill(error)),
+            Err(Wrong::NoMemory) => Ok(None),
+            Err(Wrong::Ring(error)) => Err(self.kill(error)),
         }
     }
 
+    /// The due annex slot.
+    fn annex(&mut self) -> Result<C::Place, Wrong> {
+        // In the first lap.
+        if self.slot == self.slots_ready {
+            self.no_slot = !self.cells.populate_slot(self.slot);
+            if self.no_slot {
+                return Err(Wrong::NoMemory);
+            }
+            self.slots_ready += 1;
+        }
+        Ok(self.cells.annex(self.slot))
+    }
+
     /// Checks a packet's lengths and copies its header, as [`short_of`](Self::short_of).
-    fn packet_of(&mut self, first: First) -> Result<Found<C::Place>, RingError> {
+    fn packet_of(&mut self, first: First) -> Result<Found<C::Place>, Wrong> {
         let payload_bytes = self.cells.word(self.cell, 1).load(Relaxed);
         let header_bytes = u32::from(first.len);
         if first.flags != 0 {
-            return Err(RingError { field: "flags", value: first.flags.into() });
+            return Err(Wrong::Ring(RingError { field: "flags", value: first.flags.into() }));
         }
         if header_bytes > HEADER_BYTES_MAX as u32 {
-            return Err(RingError { field: "header_bytes", value: header_bytes });
+            return Err(Wrong::Ring(RingError { field: "header_bytes", value: header_bytes }));
         }
         if payload_bytes > u64::from(self.config.payload_bytes_max(header_bytes)) {
             let value = u32::try_from(payload_bytes).unwrap_or(u32::MAX);
-            return Err(RingError { field: "payload_bytes", value });
+            return Err(Wrong::Ring(RingError { field: "payload_bytes", value }));
         }
         let payload_bytes = payload_bytes as u32;
         let place = packet_at(header_bytes, payload_bytes);
         self.in_annex = place.is_err();
         let (payload, at) = match place {
             Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
-            Err(at) => (self.cells.annex(self.slot), at),
+            Err(at) => (self.annex()?, at),
         };
         // SAFETY: `header_bytes` is at most the array's length, and `packet_at` says that it ends inside the cell, or it
         // is at most a slot's length.
@@ -220,9 +271,11 @@ impl<C: Cells> Consumer<C> {
         self.cells.sleeping().swap(1, Relaxed);
     }
 
-    /// Whether there is no message, and nothing is wrong. May free cells, as [`front`](Self::front).
+    /// Whether there is no message, nothing is wrong, and a doorbell will come with the next. May free cells, as
+    /// [`front`](Self::front).
     pub fn is_empty(&mut self) -> bool {
-        matches!(self.front(), Ok(None))
+        // Where there is no memory, one may be there unseen.
+        matches!(self.front(), Ok(None)) && !self.blind && !self.no_slot
     }
 
     /// Ends what [`arm`](Self::arm) began.
@@ -234,8 +287,7 @@ impl<C: Cells> Consumer<C> {
     fn release(&mut self) {
         let head = self.due;
         self.due = head.wrapping_add(1);
-        let last = head & (self.config.cells - 1) == 0;
-        self.cell = if last { self.cells.cell(0) } else { self.cells.next(self.cell) };
+        self.cell = if head & self.mask == 0 { self.turn_over() } else { self.cells.next(self.cell) };
         if self.in_annex {
             self.release_annex();
         }
@@ -243,6 +295,19 @@ impl<C: Cells> Consumer<C> {
         if head & self.publish_mask == 0 {
             self.publish();
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn turn_over(&mut self) -> C::Cell {
+        let index = self.due.wrapping_sub(1) & (self.config.cells - 1);
+        if index == 0 {
+            // The first lap is over, at the latest.
+            self.mask = self.config.cells - 1;
+        }
+        let count = self.config.populated_cells().min(self.config.cells - index);
+        self.blind = index != 0 && !self.cells.populate_cells(index, count);
+        if self.blind { self.cell } else { self.cells.cell(index) }
     }
 
     #[inline(never)]
@@ -265,6 +330,14 @@ impl<C: Cells> Consumer<C> {
             self.cells.head().store(u64::from(heads.0) | u64::from(heads.1) << 32, Release);
         }
     }
+}
+
+/// Why a message can't be taken.
+#[derive(Debug)]
+enum Wrong {
+    /// The system has no memory for the annex slot yet.
+    NoMemory,
+    Ring(RingError),
 }
 
 /// What was read of a message: private copies, checked.

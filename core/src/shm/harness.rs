@@ -167,15 +167,16 @@ impl Both {
         self.consumer.has_news()
     }
 
-    /// Takes a short message out and copies its payload, as far as it fits.
+    /// Takes a short message out and copies its payload, which must fit; returns a number made of the header.
     #[inline]
-    pub fn pop_short(&mut self, into: &mut [u8]) -> Option<Short> {
+    pub fn pop_short(&mut self, into: &mut [u8]) -> Option<u64> {
         let (short, from) = self.consumer.front_short()?;
-        let len = into.len().min(short.len.into());
-        // SAFETY: the ring's memory has `short.len` bytes there until the release, and the slice has `len`.
-        unsafe { super::copy_short(from, into.as_mut_ptr(), len) };
+        assert!(into.len() >= usize::from(short.len));
+        // SAFETY: the ring's memory has `short.len` bytes there until the release, and the slice has them too.
+        unsafe { super::copy_short(from, into.as_mut_ptr(), short.len.into()) };
         self.consumer.release_short();
-        Some(short)
+        let Short { psn, message_limit, block_limit, tag, immediate, .. } = short;
+        Some(u64::from(psn) ^ u64::from(message_limit) << 32 ^ u64::from(block_limit) << 48 ^ tag ^ immediate)
     }
 
     /// Takes a packet out and copies its payload, as far as it fits; returns the bytes of header and payload.

@@ -43,7 +43,7 @@ pub const SLOTS_MAX: u32 = 1 << 16;
 /// The most cells of a ring.
 pub const CELLS_MAX: u32 = 1 << 16;
 /// The most payload bytes of a short message that lie in its cell, where it has no immediate data.
-pub const SHORT_INLINE_BYTES: u32 = (CELL_BYTES - 24) as u32;
+pub const SHORT_INLINE_BYTES: u32 = CELL_BYTES as u32 - SHORT_AT;
 /// The most bytes of a slot.
 const SLOT_BYTES_MAX: u32 = 1 << 24;
 /// The fewest bytes of a slot: a header.
@@ -56,6 +56,8 @@ pub(super) const CONSTANTS_AT: usize = 3 * LINE_BYTES;
 pub(super) const CELLS_AT: usize = 4 * LINE_BYTES;
 /// Bytes of a cell: three lines.
 pub(super) const CELL_BYTES: usize = 192;
+/// Bytes of a cell before what a short message has beside its three words.
+pub(super) const SHORT_AT: u32 = 24;
 /// Bytes of a cell before the packet in it.
 pub(super) const PACKET_AT: u32 = 16;
 /// Bytes of a cell that hold a packet.
@@ -68,6 +70,10 @@ pub(super) const PAYLOAD_ALIGN: u32 = 16;
 const _: () = assert!(CELLS_AT.is_multiple_of(64) && CELL_BYTES.is_multiple_of(64));
 // A header alone always has a place: that of ordinary packets in the cell, the largest in the annex.
 const _: () = assert!(SLOT_BYTES_MIN >= HEADER_BYTES_MAX as u32 && HEADER_BYTES_MAX <= u16::MAX as usize);
+
+/// Cells whose memory is made usable at once. With these and the words before them a ring begins in one page.
+const POPULATED_CELLS: u32 = 16;
+const _: () = assert!(CELLS_AT + POPULATED_CELLS as usize * CELL_BYTES <= 4096);
 
 /// Kinds of message, in a cell's first word.
 pub(super) const SHORT: u8 = 1;
@@ -86,7 +92,8 @@ pub(super) struct First {
 impl First {
     #[inline(always)]
     pub const fn bits(self) -> u64 {
-        self.turn as u64 | (self.len as u64) << 32 | (self.kind as u64) << 48 | (self.flags as u64) << 56
+        // In this order it is the fewest instructions.
+        ((self.flags as u64) << 24 | (self.kind as u64) << 16 | self.len as u64) << 32 | self.turn as u64
     }
 
     #[inline(always)]
@@ -95,11 +102,11 @@ impl First {
     }
 }
 
-/// Where in its cell the payload of a short message with these flags starts, if it is there.
+/// Bytes that a short message with these flags has in its cell before its payload, from [`SHORT_AT`] on.
 #[inline(always)]
-pub(super) const fn short_at(flags: u8) -> u32 {
+pub(super) const fn short_extra(flags: u8) -> u32 {
     const { assert!(Short::IMMEDIATE == 2) };
-    24 + ((flags & Short::IMMEDIATE) as u32) * 4
+    (flags & Short::IMMEDIATE) as u32 * 4
 }
 
 /// Where the payload of a packet starts behind its header: `Ok` in its cell, `Err` in the annex.
@@ -181,6 +188,16 @@ impl RingConfig {
     /// The most payload bytes of a short message.
     pub const fn short_bytes_max(&self) -> u16 {
         if self.slot_bytes < u16::MAX as u32 { self.slot_bytes as u16 } else { u16::MAX }
+    }
+
+    /// How many cells are made usable at once. A power of two.
+    pub(super) const fn populated_cells(&self) -> u32 {
+        if self.cells < POPULATED_CELLS { self.cells } else { POPULATED_CELLS }
+    }
+
+    /// Bytes from the start that both sides touch from the start.
+    pub const fn first_bytes(&self) -> usize {
+        CELLS_AT + self.populated_cells() as usize * CELL_BYTES
     }
 
     /// How many freed cells the consumer publishes at once: often enough that a producer waits for no more than a

@@ -83,6 +83,13 @@ impl core::error::Error for AttachError {
 /// it could not be had (L-13). On Linux: `membarrier`.
 pub type HeavyFence = fn() -> bool;
 
+/// Makes so many bytes from an address on usable: behind it, touching them can't fail any more. `false`: the system has no
+/// memory for them now. On Linux: `madvise(MADV_POPULATE_WRITE)`.
+///
+/// # Safety
+/// The bytes are mapped, and may be written.
+pub type Populate = unsafe fn(NonNull<u8>, usize) -> bool;
+
 /// Ring memory.
 #[derive(Debug)]
 pub struct Mapped {
@@ -94,6 +101,8 @@ pub struct Mapped {
     stride: usize,
     /// `None`: both sides use ordinary fences.
     heavy: Option<HeavyFence>,
+    /// `None`: all of the memory is there.
+    populate: Option<Populate>,
 }
 
 /// A place in ring memory: a cell, or the bytes of a message.
@@ -123,7 +132,7 @@ impl Mapped {
         }
         // SAFETY: the annex lies inside the `ring_bytes(config)` that were just checked against the length.
         let annex = unsafe { base.add(config.annex_at()) };
-        Ok(Mapped { base, config, annex, stride: config.stride(), heavy: None })
+        Ok(Mapped { base, config, annex, stride: config.stride(), heavy: None, populate: None })
     }
 
     /// The word of type `W` at byte `at` of the ring.
@@ -250,6 +259,21 @@ impl Cells for Mapped {
         At(unsafe { self.annex.add(slot as usize * self.stride) })
     }
 
+    fn is_whole(&self) -> bool {
+        self.populate.is_none()
+    }
+
+    fn populate_cells(&self, from: u32, count: u32) -> bool {
+        debug_assert!(count <= self.config.cells - from);
+        // SAFETY: these cells lie in the checked memory.
+        self.populate.is_none_or(|populate| unsafe { populate(self.cell(from).0, count as usize * CELL_BYTES) })
+    }
+
+    fn populate_slot(&self, slot: u32) -> bool {
+        // SAFETY: as above.
+        self.populate.is_none_or(|populate| unsafe { populate(self.annex(slot).0, self.stride) })
+    }
+
     #[inline(always)]
     fn light_fence(&self) {
         match self.heavy {
@@ -306,6 +330,13 @@ impl Consumer<Mapped> {
     pub fn use_heavy_fence(&mut self, fence: HeavyFence) {
         self.cells_mut().heavy = Some(fence);
     }
+
+    /// Only the first [`RingConfig::first_bytes`] of the memory are known to be there: all others are made usable by
+    /// this before they are touched for the first time. To be called before the first message.
+    pub fn populate_by(&mut self, populate: Populate) {
+        self.cells_mut().populate = Some(populate);
+        self.begin();
+    }
 }
 
 impl Producer<Mapped> {
@@ -325,5 +356,12 @@ impl Producer<Mapped> {
     /// (L-13). To be called before the first message is pushed.
     pub fn use_heavy_fence(&mut self, fence: HeavyFence) {
         self.cells_mut().heavy = Some(fence);
+    }
+
+    /// Only the first [`RingConfig::first_bytes`] of the memory are known to be there: all others are made usable by
+    /// this before they are touched for the first time. To be called before the first message.
+    pub fn populate_by(&mut self, populate: Populate) {
+        self.cells_mut().populate = Some(populate);
+        self.begin();
     }
 }

@@ -11,6 +11,8 @@
 //! - Both sides can sleep: a flag says so, and the other side learns from it that it owes a doorbell. Which doorbell is
 //!   the shim's affair. Where the shim has a fence that reaches into the other process, the sleeper makes it, and a
 //!   message costs none.
+//! - A ring needs the memory that was used: where the shim can make pages usable one by one, each side does so in its
+//!   first lap, before it touches them, and takes what can't be had for a full or an empty ring.
 //! - The other side is not trusted. Every value in shared memory is read once, then checked, then used; what an honest
 //!   peer can't have written kills the ring with a [`RingError`]. No value read there is ever an address, a loop count
 //!   or an index without a check.
@@ -50,5 +52,5 @@ pub use cells::{PushError, RingError};
 pub use consumer::{Consumer, Front};
 pub use copy::copy_short;
 pub use layout::{CELLS_MAX, LINE_BYTES, RingConfig, RingConfigError, SHORT_INLINE_BYTES, SLOTS_MAX, ring_bytes};
-pub use mapped::{AttachError, HeavyFence, Mapped};
+pub use mapped::{AttachError, HeavyFence, Mapped, Populate};
 pub use producer::Producer;

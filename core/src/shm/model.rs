@@ -1,10 +1,15 @@
-//! The ring under loom: every interleaving and every value that the memory model allows, with two slots.
+//! The ring under loom: every interleaving and every value that the memory model allows, with two cells and two slots.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rerail-core --lib --release shm::model`
 //!
-//! The machine is the one that runs over mapped memory; only its cells are loom's. Slot bytes are in loom's checked
-//! cells, so a byte that is written while it may be read, or read before it is written, fails the model; so does a sleeper
-//! that nobody wakes (loom reports the deadlock).
+//! The machine is the one that runs over mapped memory; only its cells are loom's. The bytes of cells and slots are in
+//! loom's checked cells, so a byte that is written while it may be read, or read before it is written, fails the model; so
+//! does a sleeper that nobody wakes (loom reports the deadlock).
+//!
+//! The heavy fence is an axiom about the kernel: between its call and its return, each other thread of the two processes
+//! passes a sequentially consistent fence, at a point of its program that nobody chooses, or does not run. So the model's
+//! heavy fence asks the other thread for one and waits until that has made it or ended; the other thread looks for the
+//! request where it would otherwise make a fence of its own, before that, and behind. loom tries all of these.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -12,71 +17,131 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
-use loom::sync::atomic::{AtomicU32, fence};
+use loom::sync::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-use super::layout::{PAYLOAD_ALIGN, RingConfig};
-use super::machine::{Cells, Consumer, Producer, PushError, Word};
+use super::cells::{Cells, PushError, Word};
+use super::consumer::Consumer;
+use super::layout::{CELL_BYTES, RingConfig};
+use super::producer::Producer;
+use crate::wire::Short;
 
-const SLOTS: u32 = 2;
-/// Header and payload of the model's messages: one byte each.
-const BYTES: usize = PAYLOAD_ALIGN as usize + 1;
+const CONFIG: RingConfig = RingConfig { cells: 2, slots: 2, slot_bytes: 256 };
+/// Of a message that needs the annex.
+const LONG: usize = 200;
 
-impl Word for AtomicU32 {
-    fn load(&self, order: Ordering) -> u32 {
-        AtomicU32::load(self, order)
-    }
+macro_rules! word {
+    ($atomic:ty, $value:ty) => {
+        impl Word<$value> for $atomic {
+            fn load(&self, order: Ordering) -> $value {
+                <$atomic>::load(self, order)
+            }
 
-    fn store(&self, value: u32, order: Ordering) {
-        AtomicU32::store(self, value, order);
-    }
+            fn store(&self, value: $value, order: Ordering) {
+                <$atomic>::store(self, value, order);
+            }
 
-    fn swap(&self, value: u32, order: Ordering) -> u32 {
-        AtomicU32::swap(self, value, order)
-    }
+            fn swap(&self, value: $value, order: Ordering) -> $value {
+                <$atomic>::swap(self, value, order)
+            }
+        }
+    };
 }
 
-struct Slot {
-    turn: AtomicU32,
-    header_bytes: AtomicU32,
-    payload_bytes: AtomicU32,
-    bytes: UnsafeCell<[u8; BYTES]>,
+word!(AtomicU32, u32);
+word!(AtomicU64, u64);
+
+struct Cell {
+    words: [AtomicU64; 4],
+    /// Bytes from 16 on.
+    bytes: UnsafeCell<[u8; CELL_BYTES - 16]>,
+}
+
+/// How the two sides see each other's words.
+enum Fences {
+    /// Both make one.
+    Both,
+    /// The sleeper makes one for both.
+    Heavy {
+        asked: AtomicU32,
+        made: AtomicU32,
+        /// The other thread has ended.
+        over: AtomicU32,
+    },
+    /// The sleeper makes one for itself alone, which is not enough.
+    Own,
 }
 
 struct Shared {
-    head: AtomicU32,
+    head: AtomicU64,
     sleeping: AtomicU32,
     starved: AtomicU32,
-    slots: Vec<Slot>,
+    cells: Vec<Cell>,
+    slots: Vec<UnsafeCell<[u8; CONFIG.slot_bytes as usize]>>,
+    fences: Fences,
 }
 
 #[derive(Clone)]
 struct Modelled(Arc<Shared>);
 
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    /// Of this cell, from byte 16 + this on.
+    Cell(usize, usize),
+    Annex(usize),
+}
+
 impl Modelled {
-    fn new() -> Self {
+    fn new(fences: Fences) -> Self {
         let word = || AtomicU32::new(0);
-        let slots = (0..SLOTS)
-            .map(|_| Slot {
-                turn: word(),
-                header_bytes: word(),
-                payload_bytes: word(),
-                bytes: UnsafeCell::new([0; BYTES]),
-            })
-            .collect();
-        Modelled(Arc::new(Shared { head: word(), sleeping: word(), starved: word(), slots }))
+        let cell = |_| Cell {
+            words: core::array::from_fn(|_| AtomicU64::new(0)),
+            bytes: UnsafeCell::new([0; CELL_BYTES - 16]),
+        };
+        Modelled(Arc::new(Shared {
+            head: AtomicU64::new(0),
+            sleeping: word(),
+            starved: word(),
+            cells: (0..CONFIG.cells).map(cell).collect(),
+            slots: (0..CONFIG.slots).map(|_| UnsafeCell::new([0; CONFIG.slot_bytes as usize])).collect(),
+            fences,
+        }))
+    }
+
+    fn heavy() -> Fences {
+        Fences::Heavy { asked: AtomicU32::new(0), made: AtomicU32::new(0), over: AtomicU32::new(0) }
+    }
+
+    /// A point of the program of the thread that makes no fences: here the kernel may have it make one.
+    fn point(&self) {
+        if let Fences::Heavy { asked, made, .. } = &self.0.fences
+            && asked.swap(0, Ordering::Relaxed) == 1
+        {
+            fence(Ordering::SeqCst);
+            made.store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// That thread has ended.
+    fn end(&self) {
+        if let Fences::Heavy { over, .. } = &self.0.fences {
+            over.store(1, Ordering::Release);
+        }
     }
 }
 
 impl Cells for Modelled {
-    type Word = AtomicU32;
+    type Flag = AtomicU32;
+    type Wide = AtomicU64;
+    type Cell = usize;
+    type Place = Place;
 
     fn config(&self) -> RingConfig {
-        RingConfig { slots: SLOTS, slot_bytes: 256 }
+        CONFIG
     }
 
-    fn head(&self) -> &AtomicU32 {
+    fn head(&self) -> &AtomicU64 {
         &self.0.head
     }
 
@@ -88,50 +153,144 @@ impl Cells for Modelled {
         &self.0.starved
     }
 
-    fn turn(&self, slot: u32) -> &AtomicU32 {
-        &self.0.slots[slot as usize].turn
+    fn cell(&self, index: u32) -> usize {
+        index as usize
     }
 
-    fn header_bytes(&self, slot: u32) -> &AtomicU32 {
-        &self.0.slots[slot as usize].header_bytes
+    fn next(&self, cell: usize) -> usize {
+        cell + 1
     }
 
-    fn payload_bytes(&self, slot: u32) -> &AtomicU32 {
-        &self.0.slots[slot as usize].payload_bytes
+    fn word(&self, cell: usize, index: u32) -> &AtomicU64 {
+        &self.0.cells[cell].words[index as usize]
     }
 
-    fn fence(&self) {
+    fn inline(&self, cell: usize, at: u32) -> Place {
+        Place::Cell(cell, at as usize - 16)
+    }
+
+    fn annex(&self, slot: u32) -> Place {
+        Place::Annex(slot as usize)
+    }
+
+    fn is_whole(&self) -> bool {
+        true
+    }
+
+    fn populate_cells(&self, _from: u32, _count: u32) -> bool {
+        true
+    }
+
+    fn populate_slot(&self, _slot: u32) -> bool {
+        true
+    }
+
+    fn light_fence(&self) {
+        match self.0.fences {
+            Fences::Both => fence(Ordering::SeqCst),
+            Fences::Heavy { .. } => self.point(),
+            Fences::Own => {}
+        }
+    }
+
+    fn heavy_fence(&self) -> bool {
         fence(Ordering::SeqCst);
+        if let Fences::Heavy { asked, made, over } = &self.0.fences {
+            asked.swap(1, Ordering::Relaxed);
+            while made.swap(0, Ordering::Relaxed) == 0 && over.load(Ordering::Acquire) == 0 {
+                thread::yield_now();
+            }
+            fence(Ordering::SeqCst);
+        }
+        true
     }
 
-    unsafe fn copy_in(&self, slot: u32, at: u32, from: *const u8, len: usize) {
-        self.0.slots[slot as usize].bytes.with_mut(|bytes| {
-            // SAFETY: the caller vouches for `from`; loom fails the model where another thread may hold the cell.
-            unsafe { (&mut (*bytes))[at as usize..][..len].copy_from_slice(core::slice::from_raw_parts(from, len)) }
-        });
+    unsafe fn copy_in(&self, place: Place, at: u32, from: *const u8, len: usize) {
+        // SAFETY: the caller vouches for `from`.
+        let from = unsafe { core::slice::from_raw_parts(from, len) };
+        let at = at as usize;
+        match place {
+            Place::Cell(cell, start) => self.0.cells[cell].bytes.with_mut(|bytes| {
+                // SAFETY: loom fails the model where another thread may hold the cell.
+                unsafe { (&mut *bytes)[start + at..][..len].copy_from_slice(from) }
+            }),
+            Place::Annex(slot) => self.0.slots[slot].with_mut(|bytes| {
+                // SAFETY: as above.
+                unsafe { (&mut *bytes)[at..][..len].copy_from_slice(from) }
+            }),
+        }
     }
 
-    unsafe fn copy_out(&self, slot: u32, at: u32, to: *mut u8, len: usize) {
-        self.0.slots[slot as usize].bytes.with(|bytes| {
-            // SAFETY: as in `copy_in`.
-            unsafe { core::slice::from_raw_parts_mut(to, len).copy_from_slice(&(&(*bytes))[at as usize..][..len]) }
-        });
+    unsafe fn copy_out(&self, place: Place, at: u32, to: *mut u8, len: usize) {
+        // SAFETY: the caller vouches for `to`; the place has as many bytes.
+        unsafe { core::ptr::copy_nonoverlapping(self.bytes(place).add(at as usize), to, len) };
+    }
+
+    fn bytes(&self, place: Place) -> *const u8 {
+        // The look is what loom checks against the writes before and behind; the bytes are read before the release.
+        match place {
+            Place::Cell(cell, start) => self.0.cells[cell].bytes.with(|bytes| bytes.cast::<u8>().wrapping_add(start)),
+            Place::Annex(slot) => self.0.slots[slot].with(|bytes| bytes.cast::<u8>()),
+        }
     }
 }
 
-fn push(producer: &mut Producer<Modelled>, n: u8) -> Result<(), PushError> {
-    // SAFETY: the piece is the byte `n`, alive through the call.
-    unsafe { producer.push(&[n], [(&raw const n, 1)]) }
+/// Kinds of message; each says its number wherever it can.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// A packet in its cell.
+    Packet,
+    /// A short message in its cell.
+    Short,
+    /// A short message with its payload in the annex.
+    Annexed,
 }
 
-/// The front message, checked to be number `n` in header and payload, and released; `false`: none there.
-fn pop(consumer: &mut Consumer<Modelled>, n: u8) -> bool {
-    let Some(front) = consumer.front().expect("an honest ring is never corrupt") else { return false };
-    let mut payload = [0];
-    assert_eq!((front.header(), front.payload_bytes()), (&[n][..], 1));
-    assert_eq!(front.read(0, &mut payload), 1);
-    assert_eq!(payload, [n]);
-    front.release();
+fn short_of(n: u8, len: usize) -> Short {
+    Short { psn: n.into(), tag: n.into(), flags: Short::TAGGED, len: len as u16, ..Short::default() }
+}
+
+/// `Ok(true)`: the consumer must be woken.
+fn push(producer: &mut Producer<Modelled>, kind: Kind, n: u8) -> Result<bool, PushError> {
+    let payload = [n; LONG];
+    match kind {
+        Kind::Packet => {
+            // SAFETY: the piece is the payload's first byte, alive through the call.
+            unsafe { producer.push(&[n], [(payload.as_ptr(), 1)]) }?;
+            Ok(producer.must_ring())
+        }
+        // SAFETY: the payload is alive through the call.
+        Kind::Short => unsafe { producer.push_short(&short_of(n, 1), payload.as_ptr()) },
+        // SAFETY: as above.
+        Kind::Annexed => unsafe { producer.push_short(&short_of(n, LONG), payload.as_ptr()) },
+    }
+}
+
+/// The front message, checked to be number `n`, and released; `false`: none there.
+fn pop(consumer: &mut Consumer<Modelled>, kind: Kind, n: u8) -> bool {
+    let len = match kind {
+        Kind::Packet => {
+            let Some(front) = consumer.front().expect("an honest ring is never corrupt") else { return false };
+            let mut payload = [0];
+            assert_eq!((front.header(), front.payload_bytes(), front.short()), (&[n][..], 1, None));
+            assert_eq!(front.read(0, &mut payload), 1);
+            assert_eq!(payload, [n]);
+            front.release();
+            return true;
+        }
+        Kind::Short => 1,
+        Kind::Annexed => LONG,
+    };
+    let Some((short, from)) = consumer.front_short() else {
+        // Whoever finds nothing looks twice, and publishes what it freed.
+        assert!(!consumer.has_news() || consumer.front().expect("an honest ring is never corrupt").is_some());
+        return false;
+    };
+    assert_eq!(short, short_of(n, len));
+    // SAFETY: the message is not released yet.
+    let payload = unsafe { core::slice::from_raw_parts(from, len) };
+    assert!(payload.iter().all(|&byte| byte == n));
+    consumer.release_short();
     true
 }
 
@@ -157,48 +316,69 @@ impl Bell {
     }
 }
 
-/// Three messages through two slots, both sides polling: each arrives once, whole, in order.
-#[test]
-fn nothing_is_lost_doubled_or_torn() {
-    loom::model(|| {
-        let cells = Modelled::new();
+/// Three messages through two cells, both sides polling: each arrives once, whole, in order.
+fn nothing_is_lost(kinds: [Kind; 3]) {
+    loom::model(move || {
+        let cells = Modelled::new(Fences::Both);
         let (mut producer, mut consumer) = (Producer::over(cells.clone()), Consumer::over(cells));
         let sender = thread::spawn(move || {
-            for n in 1..=3 {
-                while let Err(error) = push(&mut producer, n) {
+            for (n, kind) in (1..).zip(kinds) {
+                while let Err(error) = push(&mut producer, kind, n) {
                     assert_eq!(error, PushError::Full);
                     thread::yield_now();
                 }
             }
         });
-        for n in 1..=3 {
-            while !pop(&mut consumer, n) {
+        for (n, kind) in (1..).zip(kinds) {
+            while !pop(&mut consumer, kind, n) {
                 thread::yield_now();
             }
         }
-        assert!(!pop(&mut consumer, 4));
+        assert!(!consumer.has_news());
         sender.join().unwrap();
     });
 }
 
-/// A consumer that sleeps whenever it finds nothing gets every message.
 #[test]
-fn no_wake_up_of_the_consumer_is_lost() {
-    loom::model(|| {
-        let cells = Modelled::new();
-        let (mut producer, mut consumer) = (Producer::over(cells.clone()), Consumer::over(cells));
+fn no_packet_is_lost_duplicated_or_torn() {
+    nothing_is_lost([Kind::Packet; 3]);
+}
+
+#[test]
+fn no_short_message_is_lost_duplicated_or_torn() {
+    nothing_is_lost([Kind::Short; 3]);
+}
+
+#[test]
+fn no_annex_slot_is_used_too_early() {
+    nothing_is_lost([Kind::Annexed; 3]);
+}
+
+#[test]
+fn kinds_follow_each_other() {
+    nothing_is_lost([Kind::Short, Kind::Packet, Kind::Annexed]);
+}
+
+/// A consumer that sleeps whenever it finds nothing gets every message. With the heavy fence, whose waiting multiplies the
+/// states, one has to do.
+fn the_consumer_wakes(fences: fn() -> Fences, kind: Kind, messages: u8) {
+    loom::model(move || {
+        let cells = Modelled::new(fences());
+        let (mut producer, mut consumer) = (Producer::over(cells.clone()), Consumer::over(cells.clone()));
         let bell = Bell::new();
         let theirs = bell.clone();
         let sender = thread::spawn(move || {
-            for n in 1..=2 {
-                push(&mut producer, n).unwrap();
-                if producer.must_ring() {
+            for n in 1..=messages {
+                cells.point();
+                if push(&mut producer, kind, n).unwrap() {
                     theirs.ring();
                 }
             }
+            cells.point();
+            cells.end();
         });
-        for n in 1..=2 {
-            while !pop(&mut consumer, n) {
+        for n in 1..=messages {
+            while !pop(&mut consumer, kind, n) {
                 if consumer.arm() {
                     bell.wait();
                     consumer.disarm();
@@ -209,26 +389,46 @@ fn no_wake_up_of_the_consumer_is_lost() {
     });
 }
 
-/// A producer that sleeps whenever the ring is full gets every slot back.
 #[test]
-fn no_wake_up_of_the_producer_is_lost() {
-    loom::model(|| {
-        let cells = Modelled::new();
-        let (mut producer, mut consumer) = (Producer::over(cells.clone()), Consumer::over(cells));
-        push(&mut producer, 1).unwrap();
-        push(&mut producer, 2).unwrap();
+fn no_wake_up_of_the_consumer_is_lost() {
+    the_consumer_wakes(|| Fences::Both, Kind::Packet, 2);
+    the_consumer_wakes(|| Fences::Both, Kind::Short, 2);
+}
+
+#[test]
+fn no_wake_up_of_the_consumer_is_lost_with_the_heavy_fence() {
+    the_consumer_wakes(Modelled::heavy, Kind::Short, 1);
+}
+
+/// That the model can fail: without the other side's fence a sleeper is missed.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_fence_of_the_sleeper_alone_is_not_enough_for_the_consumer() {
+    the_consumer_wakes(|| Fences::Own, Kind::Short, 1);
+}
+
+/// A producer that sleeps whenever the ring is full gets every cell and slot back; as many as are needed.
+fn the_producer_wakes(fences: fn() -> Fences, kind: Kind, messages: u8) {
+    loom::model(move || {
+        let cells = Modelled::new(fences());
+        let (mut producer, mut consumer) = (Producer::over(cells.clone()), Consumer::over(cells.clone()));
+        push(&mut producer, kind, 1).unwrap();
+        push(&mut producer, kind, 2).unwrap();
         let bell = Bell::new();
         let theirs = bell.clone();
         let receiver = thread::spawn(move || {
-            for n in 1..=2 {
-                assert!(pop(&mut consumer, n));
+            for n in 1..=messages {
+                cells.point();
+                assert!(pop(&mut consumer, kind, n));
                 if consumer.must_ring() {
                     theirs.ring();
                 }
             }
+            cells.point();
+            cells.end();
         });
-        for n in 3..=4 {
-            while let Err(error) = push(&mut producer, n) {
+        for n in 3..3 + messages {
+            while let Err(error) = push(&mut producer, kind, n) {
                 assert_eq!(error, PushError::Full);
                 if producer.arm() {
                     bell.wait();
@@ -238,4 +438,22 @@ fn no_wake_up_of_the_producer_is_lost() {
         }
         receiver.join().unwrap();
     });
+}
+
+#[test]
+fn no_wake_up_of_the_producer_is_lost() {
+    the_producer_wakes(|| Fences::Both, Kind::Short, 2);
+    the_producer_wakes(|| Fences::Both, Kind::Annexed, 2);
+}
+
+#[test]
+fn no_wake_up_of_the_producer_is_lost_with_the_heavy_fence() {
+    the_producer_wakes(Modelled::heavy, Kind::Short, 1);
+}
+
+/// That the model can fail: without the other side's fence a sleeper is missed.
+#[test]
+#[should_panic(expected = "deadlock")]
+fn a_fence_of_the_sleeper_alone_is_not_enough_for_the_producer() {
+    the_producer_wakes(|| Fences::Own, Kind::Short, 1);
 }

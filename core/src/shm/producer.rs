@@ -4,28 +4,43 @@
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::cells::{Cells, PushError, RingError, Word, wake};
-use super::layout::{First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_INLINE_BYTES, packet_at, short_at};
+use super::layout::{
+    First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
+};
 use crate::wire::{HEADER_BYTES_MAX, Short};
+
+/// Payloads up to here are copied without a call.
+const SMALL_BYTES: u16 = 32;
 
 /// The side that writes.
 #[derive(Debug)]
 pub struct Producer<C: Cells> {
     cells: C,
     config: RingConfig,
+    /// [`RingConfig::cells`], less 1.
+    mask: u32,
     /// Where the next message goes.
     cell: C::Cell,
     /// How many messages were written, modulo 2^32.
     tail: u32,
-    /// Where `tail` may not go: the consumer's head as last seen and checked, and one ring on.
+    /// Where `tail` may not go: one ring behind the consumer's head, and where the memory ends that is usable yet.
     end: u32,
+    /// The consumer's head as last seen and checked.
+    head_seen: u32,
+    /// Cells whose memory is usable, from the first on.
+    cells_ready: u32,
     /// The annex slot that is used next.
     slot: u32,
     /// How many annex slots were used, modulo 2^32.
     annex_tail: u32,
     /// The consumer's annex head as last seen and checked.
     annex_seen: u32,
+    /// Slots whose memory is usable, from the first on.
+    slots_ready: u32,
     /// The last message refused for want of room needed an annex slot.
     wants_annex: bool,
+    /// There was no memory for it.
+    no_memory: bool,
     dead: Option<RingError>,
 }
 
@@ -33,18 +48,33 @@ impl<C: Cells> Producer<C> {
     /// The producer of a fresh ring.
     pub(super) fn over(cells: C) -> Self {
         let config = cells.config();
-        Producer {
+        let mut producer = Producer {
             cell: cells.cell(0),
             cells,
             config,
+            mask: config.cells - 1,
             tail: 0,
-            end: config.cells,
+            end: 0,
+            head_seen: 0,
+            cells_ready: 0,
             slot: 0,
             annex_tail: 0,
             annex_seen: 0,
+            slots_ready: 0,
             wants_annex: false,
+            no_memory: false,
             dead: None,
-        }
+        };
+        producer.begin();
+        producer
+    }
+
+    /// At position 0, with what is usable then.
+    pub(super) fn begin(&mut self) {
+        let whole = self.cells.is_whole();
+        self.cells_ready = if whole { self.config.cells } else { self.config.populated_cells() };
+        self.slots_ready = if whole { self.config.slots } else { 0 };
+        self.end = self.cells_ready;
     }
 
     /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
@@ -53,6 +83,7 @@ impl<C: Cells> Producer<C> {
     pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
         debug_assert!(position.is_multiple_of(self.config.cells));
         self.tail = position;
+        self.head_seen = position;
         self.end = position.wrapping_add(self.config.cells);
         (self.annex_tail, self.annex_seen) = (annex, annex);
     }
@@ -102,10 +133,9 @@ impl<C: Cells> Producer<C> {
         }
         let heads = self.cells.head().load(Acquire);
         let (head, annex_head) = (heads as u32, (heads >> 32) as u32);
-        let head_seen = self.end.wrapping_sub(self.config.cells);
         // Honest heads move forward only and never pass the tails (L-12).
         for (field, value, seen, tail) in
-            [("head", head, head_seen, self.tail), ("annex_head", annex_head, self.annex_seen, self.annex_tail)]
+            [("head", head, self.head_seen, self.tail), ("annex_head", annex_head, self.annex_seen, self.annex_tail)]
         {
             if value.wrapping_sub(seen) > tail.wrapping_sub(seen) {
                 let error = RingError { field, value };
@@ -115,8 +145,19 @@ impl<C: Cells> Producer<C> {
                 return Err(error);
             }
         }
-        self.end = head.wrapping_add(self.config.cells);
+        self.head_seen = head;
         self.annex_seen = annex_head;
+        self.no_memory = false;
+        self.end = head.wrapping_add(self.config.cells);
+        // In the first lap.
+        if self.cells_ready < self.config.cells {
+            if self.tail == self.cells_ready {
+                let count = self.config.populated_cells();
+                self.no_memory = !self.cells.populate_cells(self.cells_ready, count);
+                self.cells_ready += if self.no_memory { 0 } else { count };
+            }
+            self.end = self.end.min(self.cells_ready);
+        }
         Ok(())
     }
 
@@ -128,6 +169,14 @@ impl<C: Cells> Producer<C> {
                 self.wants_annex = true;
                 return Err(PushError::Full);
             }
+        }
+        // In the first lap.
+        if self.slot == self.slots_ready {
+            self.no_memory = !self.cells.populate_slot(self.slot);
+            if self.no_memory {
+                return Err(PushError::Full);
+            }
+            self.slots_ready += 1;
         }
         Ok(self.cells.annex(self.slot))
     }
@@ -157,12 +206,16 @@ impl<C: Cells> Producer<C> {
 
     /// Makes the message in the due cell visible.
     #[inline(always)]
-    fn publish(&mut self, len: u16, kind: u8, flags: u8) {
-        let turn = self.tail.wrapping_add(1);
-        self.cells.word(self.cell, 0).store(First { turn, len, kind, flags }.bits(), Release);
-        self.tail = turn;
-        let last = turn & (self.config.cells - 1) == 0;
-        self.cell = if last { self.cells.cell(0) } else { self.cells.next(self.cell) };
+    fn publish(&mut self, cell: C::Cell, first: First) {
+        self.cells.word(cell, 0).store(first.bits(), Release);
+        self.tail = first.turn;
+        self.cell = if first.turn & self.mask == 0 { self.lap() } else { self.cells.next(cell) };
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lap(&self) -> C::Cell {
+        self.cells.cell(0)
     }
 
     /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask [`must_ring`](Self::must_ring).
@@ -202,7 +255,8 @@ impl<C: Cells> Producer<C> {
         if place.is_err() {
             self.annex_used();
         }
-        self.publish(header_bytes as u16, PACKET, 0);
+        let turn = self.tail.wrapping_add(1);
+        self.publish(self.cell, First { turn, len: header_bytes as u16, kind: PACKET, flags: 0 });
         Ok(())
     }
 
@@ -210,16 +264,43 @@ impl<C: Cells> Producer<C> {
     ///
     /// # Safety
     /// `from` can be read for `short.len` bytes.
-    #[inline]
+    #[inline(always)]
     pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        // The smallest ones without a call, all others by one.
+        if short.len <= SMALL_BYTES && self.cells_known() > 0 {
+            // SAFETY: the caller's promise is the same.
+            unsafe { self.put_short(short, from) }
+        } else {
+            // SAFETY: as above.
+            unsafe { self.push_long(short, from) }
+        }
+    }
+
+    /// [`push_short`](Self::push_short) of any length, with or without room.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(never)]
+    unsafe fn push_long(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+        self.claim()?;
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.put_short(short, from) }
+    }
+
+    /// Writes a short message to the due cell, which is free.
+    ///
+    /// # Safety
+    /// As [`push_short`](Self::push_short).
+    #[inline(always)]
+    unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
         debug_assert!(short.flags & !Short::FLAGS == 0, "{short:?}");
         debug_assert!(short.tag == 0 || short.flags & Short::TAGGED != 0, "{short:?}");
-        self.claim()?;
-        let at = short_at(short.flags);
-        let (cell, len) = (self.cell, short.len);
-        if u32::from(len) <= SHORT_INLINE_BYTES + 24 - at {
-            // SAFETY: the caller vouches for `from`; `at + len` is at most the cell's length.
-            unsafe { self.cells.copy_in(self.cells.inline(cell, at), 0, from, len.into()) };
+        let extra = short_extra(short.flags);
+        // Read once: for all that the compiler knows, what is written below might be these.
+        let (cell, turn, len) = (self.cell, self.tail.wrapping_add(1), short.len);
+        if u32::from(len) + extra <= SHORT_INLINE_BYTES {
+            // SAFETY: the caller vouches for `from`; they end inside the cell.
+            unsafe { self.cells.copy_in(self.cells.inline(cell, SHORT_AT + extra), 0, from, len.into()) };
         } else {
             // SAFETY: the caller's promise is the same.
             unsafe { self.fill_annex(len, from) }?;
@@ -230,7 +311,7 @@ impl<C: Cells> Producer<C> {
         if short.flags & Short::IMMEDIATE != 0 {
             self.cells.word(cell, 3).store(short.immediate, Relaxed);
         }
-        self.publish(len, SHORT, short.flags);
+        self.publish(cell, First { turn, len, kind: SHORT, flags: short.flags });
         Ok(self.must_ring())
     }
 
@@ -238,7 +319,6 @@ impl<C: Cells> Producer<C> {
     ///
     /// # Safety
     /// `from` can be read for `len` bytes.
-    #[inline(never)]
     unsafe fn fill_annex(&mut self, len: u16, from: *const u8) -> Result<(), PushError> {
         if len > self.config.short_bytes_max() {
             return Err(PushError::TooLong { bytes: len.into(), max: self.config.slot_bytes });
@@ -252,7 +332,7 @@ impl<C: Cells> Producer<C> {
 
     /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each time that it
     /// fell asleep.
-    #[inline]
+    #[inline(always)]
     pub fn must_ring(&mut self) -> bool {
         self.cells.light_fence();
         wake(self.cells.sleeping())
@@ -275,9 +355,11 @@ impl<C: Cells> Producer<C> {
         self.cells.starved().swap(1, Relaxed);
     }
 
-    /// Whether there is no room for the message that was refused last.
+    /// Whether there is no room for the message that was refused last, and a doorbell will come when there is some. None
+    /// comes when the system has memory again.
     pub fn is_full(&mut self) -> bool {
-        matches!(if self.wants_annex { self.room() } else { self.short_room() }, Ok(0))
+        let room = if self.wants_annex { self.room() } else { self.short_room() };
+        room == Ok(0) && !self.no_memory
     }
 
     /// Ends what [`arm`](Self::arm) began.

@@ -250,7 +250,36 @@ impl Memory {
     }
 }
 
-/// L-11: a message that fits its cell leaves the annex alone, and one byte more doesn't.
+/// W-29, L-11: the bytes of a cell, one by one. Its words are in the machine's order, so this is one of little-endian ones.
+#[cfg(target_endian = "little")]
+#[test]
+fn a_cell_has_these_bytes() {
+    let memory = Memory::new(SMALL);
+    let (_consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
+    let short = Short {
+        psn: 0x0403_0201,
+        message_limit: 0x0605,
+        block_limit: 0x0807,
+        tag: 0x1817_1615_1413_1211,
+        immediate: 0x2827_2625_2423_2221,
+        len: 0,
+        flags: Short::TAGGED | Short::IMMEDIATE,
+    };
+    push_short(&mut producer, &short, b"payload").unwrap();
+    push_short(&mut producer, &Short { immediate: 0, flags: Short::TAGGED, ..short }, b"pay").unwrap();
+    push(&mut producer, b"header", b"payload").unwrap();
+    let bytes = |cell: usize, len| -> Vec<u8> {
+        (0..len).map(|i| memory.word(CELLS_AT + 192 * cell + i / 4 * 4).load(Relaxed).to_le_bytes()[i % 4]).collect()
+    };
+    let words = [1, 2, 3, 4, 5, 6, 7, 8, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18];
+    let immediate = [0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28];
+    assert_eq!(bytes(0, 39), [&[1, 0, 0, 0, 7, 0, 1, 3], &words[..], &immediate, b"payload"].concat());
+    assert_eq!(bytes(1, 27), [&[2, 0, 0, 0, 3, 0, 1, 1], &words[..], b"pay"].concat());
+    let packet = [&[3, 0, 0, 0, 6, 0, 2, 0, 7, 0, 0, 0, 0, 0, 0, 0][..], b"header\0\0payload"].concat();
+    assert_eq!(bytes(2, 31), packet);
+}
+
+/// W-29, L-11: a message that fits its cell leaves the annex alone, and one byte more doesn't.
 #[test]
 fn what_fits_a_cell_lies_there() {
     let tagged = Short { tag: 7, flags: Short::TAGGED, ..Short::default() };
@@ -318,6 +347,83 @@ fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
         consumer.front().unwrap().unwrap().release();
     }
     assert!(consumer.must_ring() && !producer.arm());
+}
+
+/// In their first lap both sides have memory made usable before they touch it, each place once, and where there is none
+/// the ring is full to one side and empty to the other, which both stay awake, until there is some.
+#[test]
+fn a_ring_takes_memory_as_it_is_used() {
+    use core::cell::RefCell;
+    use core::ptr::NonNull;
+    std::thread_local! {
+        static POPULATED: RefCell<Vec<(usize, usize)>> = const { RefCell::new(Vec::new()) };
+        static REFUSING: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
+    }
+    unsafe fn populate(start: NonNull<u8>, len: usize) -> bool {
+        POPULATED.with_borrow_mut(|populated| populated.push((start.addr().get(), len)));
+        !REFUSING.get()
+    }
+    let config = RingConfig { cells: 64, slots: 3, slot_bytes: 512 };
+    assert_eq!(config.first_bytes(), 512 + 16 * 192);
+    let memory = Memory::new(config);
+    let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
+    consumer.populate_by(populate);
+    producer.populate_by(populate);
+    let base = memory.base().addr().get();
+    let taken = || POPULATED.take().into_iter().map(|(start, len)| (start - base, len)).collect::<Vec<_>>();
+    for lap in 0..2 {
+        for n in 0..64u32 {
+            let short = Short { psn: n, ..Short::default() };
+            let before_next = n > 0 && n.is_multiple_of(16) && lap == 0;
+            if before_next {
+                // The consumer came here first.
+                assert_eq!(taken(), [(512 + n as usize * 192, 16 * 192)]);
+                REFUSING.set(true);
+                assert_eq!((producer.short_room(), producer.is_full()), (Ok(0), false));
+                assert_eq!(push_short(&mut producer, &short, &[1; 8]), Err(PushError::Full));
+                assert!(!producer.arm());
+                assert_eq!(taken(), [(512 + n as usize * 192, 16 * 192); 4], "it asks each time");
+                REFUSING.set(false);
+            }
+            assert_eq!(push_short(&mut producer, &short, &[1; 8]), Ok(false));
+            assert_eq!(taken().len(), usize::from(before_next));
+            if n == 31 && lap == 0 {
+                // There is none for the next sixteen.
+                REFUSING.set(true);
+            }
+            assert_eq!(consumer.front_short().map(|(short, _)| short.psn), Some(n));
+            consumer.release_short();
+            if n == 31 && lap == 0 {
+                assert!(consumer.front().unwrap().is_none() && !consumer.has_news() && !consumer.is_empty());
+                assert_eq!(taken(), [(512 + 32 * 192, 16 * 192); 3]);
+                REFUSING.set(false);
+                assert!(consumer.front().unwrap().is_none() && consumer.is_empty());
+            }
+        }
+        assert_eq!(producer.short_room(), Ok(64));
+    }
+    // Of the annex, slot by slot.
+    for round in 0..7 {
+        let at = config.annex_at() + round % 3 * config.stride();
+        if round < 3 {
+            REFUSING.set(true);
+            assert_eq!(push(&mut producer, &[1; 20], &[2; 300]), Err(PushError::Full));
+            assert!(!producer.is_full() && !producer.arm());
+            REFUSING.set(false);
+        }
+        POPULATED.take();
+        push(&mut producer, &[1; 20], &[2; 300]).unwrap();
+        assert_eq!(taken(), if round < 3 { vec![(at, config.stride())] } else { vec![] });
+        REFUSING.set(round < 3);
+        assert_eq!((consumer.front().unwrap().is_some(), consumer.is_empty()), (round >= 3, false));
+        assert!(consumer.has_news() && !consumer.arm());
+        REFUSING.set(false);
+        POPULATED.take();
+        let front = consumer.front().unwrap().expect("a packet");
+        assert_eq!(read_all(&front, 100), [2; 300]);
+        front.release();
+        assert_eq!(taken(), if round < 3 { vec![(at, config.stride())] } else { vec![] });
+    }
 }
 
 /// L-13: with a fence of the sleeper's, the side that wakes makes none, and a sleeper whose fence fails stays awake.

@@ -3,7 +3,7 @@
 //!
 //! A rail that carries these knows who the peer is, loses nothing and keeps the order; so the header names neither
 //! source nor epoch, and acknowledges nothing. It stands for an `EAGER` packet of the ordered lane with the same PSN
-//! (W-23): an endpoint that can't take the short way makes that header of it.
+//! (W-29): an endpoint that can't take the short way makes that header of it.
 
 /// What a cell says of a short message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

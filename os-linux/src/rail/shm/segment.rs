@@ -17,7 +17,7 @@ use rerail_core::shm::{AttachError, Consumer, Front, Mapped, Producer, PushError
 use rerail_core::wire::Short;
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{self, MapFlags, ProtFlags};
+use rustix::mm::{self, Advice, MapFlags, ProtFlags};
 
 use super::barrier;
 use crate::rail::Piece;
@@ -78,6 +78,16 @@ impl Segment {
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
         Ok(Segment { base, len })
     }
+
+    /// Has the system find the pages that a ring begins with; `false`: it can't do so for some pages of a mapping.
+    fn begin(&self, config: RingConfig) -> Result<bool, Errno> {
+        // SAFETY: a ring's first bytes are mapped.
+        match unsafe { find_pages(self.base, config.first_bytes()) } {
+            Ok(()) => Ok(true),
+            Err(Errno::INVAL | Errno::NOSYS) => Ok(false),
+            Err(errno) => Err(errno),
+        }
+    }
 }
 
 impl Drop for Segment {
@@ -102,12 +112,18 @@ impl Inbound {
         let len = ring_bytes(config).ok_or(Errno::NOMEM)?;
         let memory = fs::memfd_create("rerail-ring", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         fs::ftruncate(&memory, len as u64)?;
-        reserve(&memory, len as u64)?;
         fs::fcntl_add_seals(&memory, SEALS)?;
         let segment = Segment::map(memory.as_fd(), len)?;
+        let sparse = segment.begin(config)?;
+        if !sparse {
+            reserve(&memory, len as u64)?;
+        }
         // SAFETY: the mapping is `len` bytes, readable and writable, fresh (so zero) and only used by this ring; it is
         // dropped after the ring.
-        let ring = unsafe { Consumer::create(segment.base, segment.len, config) }?;
+        let mut ring = unsafe { Consumer::create(segment.base, segment.len, config) }?;
+        if sparse {
+            ring.populate_by(populate);
+        }
         Ok((Inbound { ring, segment }, memory))
     }
 
@@ -166,7 +182,9 @@ impl Inbound {
     }
 }
 
-/// Has the system find the pages now, and say so where it can't: later it could only answer with a signal.
+/// Has the system find all pages now, and say so where it can't: later it could only answer with a signal. Where it can
+/// find some pages of a mapping (Linux 5.14), both sides do so for what they are about to touch for the first time, and
+/// a peer with which little is exchanged costs little.
 fn reserve(memory: &OwnedFd, len: u64) -> Result<(), Errno> {
     loop {
         match fs::fallocate(memory, FallocateFlags::empty(), 0, len) {
@@ -175,6 +193,39 @@ fn reserve(memory: &OwnedFd, len: u64) -> Result<(), Errno> {
             reserved => return reserved,
         }
     }
+}
+
+/// See [`Populate`](rerail_core::shm::Populate).
+///
+/// # Safety
+/// The bytes are mapped, and may be written.
+unsafe fn populate(start: NonNull<u8>, len: usize) -> bool {
+    // SAFETY: the caller's promise is the same.
+    unsafe { find_pages(start, len) }.is_ok()
+}
+
+/// Has the system find the pages of some bytes, for writing.
+///
+/// # Safety
+/// The bytes are mapped, and may be written.
+unsafe fn find_pages(start: NonNull<u8>, len: usize) -> Result<(), Errno> {
+    let before = start.addr().get() % page_size();
+    // SAFETY: the pages of mapped bytes are mapped, and so nothing but their tables changes.
+    let first = unsafe { start.as_ptr().sub(before) };
+    loop {
+        // SAFETY: as above.
+        match unsafe { mm::madvise(first.cast(), before + len, Advice::LinuxPopulateWrite) } {
+            Err(Errno::INTR) => {}
+            found => return found,
+        }
+    }
+}
+
+/// Bytes of a page.
+fn page_size() -> usize {
+    // SAFETY: it reads a constant of the system.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096).max(1)
 }
 
 /// Copies up to the piece's length from a message, from its payload byte `from` on; returns how many bytes.
@@ -225,9 +276,13 @@ impl Outbound {
             return Err(SegmentError::Size { needed: len as u64, given });
         }
         let segment = Segment::map(memory.as_fd(), len)?;
+        let sparse = segment.begin(config)?;
         // SAFETY: the mapping is `len` bytes, readable and writable and stays so: the kernel has it sealed at this size.
         // It is only used by this ring and dropped after it.
-        let ring = unsafe { Producer::attach(segment.base, segment.len, config) }?;
+        let mut ring = unsafe { Producer::attach(segment.base, segment.len, config) }?;
+        if sparse {
+            ring.populate_by(populate);
+        }
         Ok(Outbound { ring, _segment: segment })
     }
 

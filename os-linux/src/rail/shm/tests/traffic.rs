@@ -396,10 +396,42 @@ fn descriptors_do_not_survive_an_exec() {
 fn memory_per_peer_is_what_the_options_say() {
     let (a, _b) = connected([0, 1]);
     assert_eq!(a.rail.ring_bytes(), 512 + 4 * 192 + 4 * 1344);
-    // The pages are there from the start: a system without memory says so then, and not by a signal later.
-    let (_ring, memory) = segment::Inbound::create(ShmOptions::new(1).ring()).unwrap();
-    let stat = rustix::fs::fstat(&memory).unwrap();
-    assert!(stat.st_blocks * 512 >= stat.st_size, "{} blocks for {} bytes", stat.st_blocks, stat.st_size);
     let default = rerail_core::shm::ring_bytes(ShmOptions::new(1).ring()).unwrap();
     assert!((512 * 1024..1024 * 1024).contains(&default), "{default}");
+}
+
+/// A ring has the pages that were used, and those are there before they are touched.
+#[test]
+fn a_silent_peer_costs_a_page_each_way() {
+    let ring = ShmOptions::new(2).ring();
+    let (mut inbound, memory) = segment::Inbound::create(ring).unwrap();
+    // Blocks of such memory are pages.
+    let page_bytes = rustix::fs::fstat(&memory).unwrap().st_blksize as u64;
+    let pages = |memory: &OwnedFd| rustix::fs::fstat(memory).unwrap().st_blocks as u64 * 512 / page_bytes;
+    let whole = (rerail_core::shm::ring_bytes(ring).unwrap() as u64).div_ceil(page_bytes);
+    let mut outbound = segment::Outbound::open(memory.try_clone().unwrap(), ring).unwrap();
+    if pages(&memory) == whole {
+        return; // A kernel that can't find pages one by one: all are there from the start.
+    }
+    assert_eq!(pages(&memory), 1);
+    let mut bytes = vec![7; ring.slot_bytes as usize];
+    let long = [Piece { start: bytes.as_mut_ptr(), len: 8 * 1024 }];
+    let mut before = 1;
+    for round in 1..=2 * ring.cells {
+        // One of five is long, so that the annex has come round when the cells have.
+        let payload = if round % 5 == 0 { &long[..] } else { &[] };
+        outbound.push(&[1; 56], payload).unwrap();
+        let front = inbound.front().unwrap().expect("a packet");
+        let mut read = vec![0; front.payload_bytes() as usize];
+        assert_eq!(front.read(0, &mut read), payload.len() * 8 * 1024);
+        assert!(read.iter().all(|&byte| byte == 7));
+        front.release();
+        assert!(pages(&memory) >= before && pages(&memory) - before <= 5, "round {round}");
+        before = pages(&memory);
+        if round == 16 {
+            assert!(before < 16, "{before} pages for three long packets");
+        }
+    }
+    // The places behind the last packets are the only ones that may never have been used.
+    assert!(whole - before <= 1, "{before} of {whole}");
 }
