@@ -173,7 +173,7 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A short message that can't go the short way, as if the packet that it stands for had come (W-23). The answer is
+    /// A short message that can't go the short way, as if the packet that it stands for had come (W-29). The answer is
     /// that of [`handle_arrival`](Self::handle_arrival).
     pub fn handle_short(&mut self, now: Time, peer: PeerId, rail: RailId, short: &Short) -> Arrival {
         match self.enter(now, peer, rail, None) {
