@@ -287,7 +287,7 @@ pub unsafe extern "C" fn rerail_open(transport: *mut *mut Handle, why: *mut c_ch
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; 64 bytes at `name` are writable.
+/// That of `with`; 64 bytes at `name` are writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_name(handle: *const Handle, name: *mut u8) -> c_int {
     // SAFETY: the caller's promise.
@@ -302,7 +302,7 @@ pub unsafe extern "C" fn rerail_name(handle: *const Handle, name: *mut u8) -> c_
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `count` names at `names` are readable.
+/// That of `with`; `count` names at `names` are readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_join(handle: *mut Handle, names: *const u8, count: usize) -> c_int {
     // SAFETY: the caller's promise.
@@ -317,7 +317,7 @@ pub unsafe extern "C" fn rerail_join(handle: *mut Handle, names: *const u8, coun
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `size` is writable.
+/// That of `with`; `size` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_size(handle: *const Handle, size: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
@@ -332,7 +332,7 @@ pub unsafe extern "C" fn rerail_size(handle: *const Handle, size: *mut u32) -> c
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `rank` is writable.
+/// That of `with`; `rank` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_rank(handle: *const Handle, rank: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
@@ -347,7 +347,7 @@ pub unsafe extern "C" fn rerail_rank(handle: *const Handle, rank: *mut u32) -> c
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `name` is readable, `rank` writable.
+/// That of `with`; `name` is readable, `rank` writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, rank: *mut u32) -> c_int {
     // SAFETY: the caller's promise.
@@ -364,7 +364,7 @@ pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, 
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `count` bytes at `bytes` do not change until the last event; `request` is null or writable.
+/// That of `with`; `count` bytes at `bytes` do not change until the last event; `request` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_send(
     handle: *mut Handle,
@@ -391,7 +391,7 @@ pub unsafe extern "C" fn rerail_send(
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `count` bytes at `bytes` are readable.
+/// That of `with`; `count` bytes at `bytes` are readable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_inject(
     handle: *mut Handle,
@@ -415,7 +415,7 @@ pub unsafe extern "C" fn rerail_inject(
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_inject_max(handle: *const Handle) -> usize {
     let limit = |handle: &mut Handle| handle.transport().map_or(0, |transport| transport.config().eager_bytes_max);
@@ -426,7 +426,7 @@ pub unsafe extern "C" fn rerail_inject_max(handle: *const Handle) -> usize {
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `count` bytes at `bytes` are the transport's until the last event; `request` is null or writable.
+/// That of `with`; `count` bytes at `bytes` are the transport's until the last event; `request` is null or writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_recv(
     handle: *mut Handle,
@@ -453,7 +453,7 @@ pub unsafe extern "C" fn rerail_recv(
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -470,7 +470,7 @@ pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_i
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `count` bytes at `bytes` are the transport's until the window is concealed; `window` is writable.
+/// That of `with`; `count` bytes at `bytes` are the transport's until the window is concealed; `window` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_expose(
     handle: *mut Handle,
@@ -494,7 +494,7 @@ pub unsafe extern "C" fn rerail_expose(
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_conceal(handle: *mut Handle, window: u64) -> c_int {
     // SAFETY: the caller's promise.
@@ -565,7 +565,7 @@ pub unsafe extern "C" fn rerail_get(
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_progress(handle: *mut Handle) -> usize {
     // SAFETY: the caller's promise.
@@ -575,7 +575,7 @@ pub unsafe extern "C" fn rerail_progress(handle: *mut Handle) -> usize {
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; there is room for `max` events at `events`.
+/// That of `with`; there is room for `max` events at `events`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_poll(handle: *mut Handle, events: *mut Event, max: usize) -> usize {
     // SAFETY: the caller's promise.
@@ -597,7 +597,7 @@ pub unsafe extern "C" fn rerail_poll(handle: *mut Handle, events: *mut Event, ma
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_wait(handle: *mut Handle, ms: c_int) -> c_int {
     let limit = u64::try_from(ms).ok().map(Duration::from_millis);
@@ -612,7 +612,7 @@ pub unsafe extern "C" fn rerail_wait(handle: *mut Handle, ms: c_int) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`]; `fd` is writable.
+/// That of `with`; `fd` is writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_fd(handle: *const Handle, fd: *mut c_int) -> c_int {
     // SAFETY: the caller's promise.
@@ -627,7 +627,7 @@ pub unsafe extern "C" fn rerail_fd(handle: *const Handle, fd: *mut c_int) -> c_i
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_arm(handle: *mut Handle) -> c_int {
     let arm = |handle: &mut Handle| {
@@ -644,7 +644,7 @@ pub unsafe extern "C" fn rerail_arm(handle: *mut Handle) -> c_int {
 /// See the header.
 ///
 /// # Safety
-/// That of [`with`].
+/// That of `with`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_disarm(handle: *mut Handle) -> c_int {
     let disarm = |handle: &mut Handle| {
