@@ -99,7 +99,7 @@ bench() {
 part_openmpi() {
     { has mpirun.openmpi && has mpicc.openmpi; } || { absent "Open MPI (Debian: openmpi-bin libopenmpi-dev)"; return; }
     for program in mpi_check mpi_bench; do
-        mpicc.openmpi -O2 -Wall -Wextra -o "$work/$program.openmpi" "conformance/peers/$program.c"
+        mpicc.openmpi -O2 -pthread -Wall -Wextra -o "$work/$program.openmpi" "conformance/peers/$program.c"
     done
     for ranks in 2 4; do
         # Debian switches OFI off in its configuration.
@@ -114,6 +114,8 @@ part_openmpi() {
         run "Open MPI, $ranks ranks, one-sided by btl/ofi" $with --mca osc rdma --mca btl self,ofi \
             "$work/mpi_check.openmpi" one-sided
     done
+    run "Open MPI, 2 ranks with threads" mpirun.openmpi --oversubscribe -n 2 --mca pml cm --mca mtl ofi \
+        "$work/mpi_check.openmpi" threads
     if FI_PROVIDER_PATH="$work/none" timeout 60 mpirun.openmpi -n 2 --mca pml cm --mca mtl ofi \
         "$work/mpi_check.openmpi" matching >/dev/null 2>&1; then
         fail "Open MPI runs without the provider"
@@ -130,7 +132,7 @@ part_mpich() {
         }
     fi
     for program in mpi_check mpi_bench; do
-        "$mpich/mpicc" -O2 -Wall -Wextra -o "$work/$program.mpich" "conformance/peers/$program.c"
+        "$mpich/mpicc" -O2 -pthread -Wall -Wextra -o "$work/$program.mpich" "conformance/peers/$program.c"
     done
     # Its ranks of one node talk past the provider unless told otherwise, and it prefers UCX.
     export MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1
@@ -138,6 +140,7 @@ part_mpich() {
         run "MPICH, $ranks ranks" "$mpich/mpiexec" -n "$ranks" "$work/mpi_check.mpich"
         run "MPICH, $ranks ranks, one-sided" "$mpich/mpiexec" -n "$ranks" "$work/mpi_check.mpich" one-sided swapping
     done
+    run "MPICH, 2 ranks with threads" "$mpich/mpiexec" -n 2 "$work/mpi_check.mpich" threads
     # Names that hold two TCP contacts, and no shared memory.
     RERAIL_RAILS=tcp RERAIL_TCP_INTERFACES=127.0.0.1,127.0.0.2 \
         run "MPICH, 3 ranks, over two TCP rails" "$mpich/mpiexec" -n 3 "$work/mpi_check.mpich"
