@@ -452,7 +452,7 @@ static void swapping(void)
 static void *talk(void *communicator)
 {
     MPI_Comm own = *(MPI_Comm *)communicator;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < 100; i++) {
         static const int lengths[] = { 4, 3000, 40000 };
         unsigned char mine[40000], theirs[40000];
         int bytes = lengths[i % 3];
