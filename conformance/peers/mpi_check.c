@@ -482,6 +482,24 @@ static void threads(void)
     }
 }
 
+/* Large messages around the ring for some seconds, in which something may be done to the network. */
+static void ring(void)
+{
+    enum { BYTES = 1 << 20 };
+    double begin = MPI_Wtime();
+    int goes_on = 1, round = 0;
+    for (; goes_on; round++) {
+        MPI_Status status;
+        fill(out, BYTES, round + rank);
+        memset(in, 0, BYTES);
+        MPI_Sendrecv(out, BYTES, MPI_BYTE, right, 96, in, BYTES, MPI_BYTE, left, 96, MPI_COMM_WORLD, &status);
+        CHECK(is_status(&status, left, 96, BYTES) && holds(in, BYTES, round + left));
+        int mine = MPI_Wtime() - begin < 4;
+        MPI_Allreduce(&mine, &goes_on, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    }
+    CHECK(round > 1);
+}
+
 static void truncation_plain(void) { truncation(0); }
 static void truncation_source(void) { truncation(1); }
 
@@ -506,6 +524,7 @@ static const struct {
     { "one-sided", one_sided, 1 },
     { "swapping", swapping, 1 },
     { "threads", threads, 1 },
+    { "ring", ring, 1 },
 };
 
 int main(int argc, char **argv)
