@@ -1,9 +1,10 @@
 /* Checks an MPI library: every section sends known bytes and looks at every byte and status that comes back.
  *
- *   mpi_check [SECTION...]      all but those marked with * where none is named
+ *   mpi_check [SECTION...]      where none is named, all that every library is asked for; threads: alone
  *
  * Rank 0 prints a line for each section that went well. Exit: 0, else MPI_Abort with the number of the line that failed. */
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -447,6 +448,58 @@ static void swapping(void)
     MPI_Win_free(&window);
 }
 
+/* Threads of a rank talk at the same time, each on a communicator of its own. */
+static void *talk(void *communicator)
+{
+    MPI_Comm own = *(MPI_Comm *)communicator;
+    for (int i = 0; i < 100; i++) {
+        static const int lengths[] = { 4, 3000, 40000 };
+        unsigned char mine[40000], theirs[40000];
+        int bytes = lengths[i % 3];
+        MPI_Status status;
+        fill(mine, bytes, i + rank);
+        MPI_Sendrecv(mine, bytes, MPI_BYTE, right, i, theirs, bytes, MPI_BYTE, left, i, own, &status);
+        CHECK(is_status(&status, left, i, bytes) && holds(theirs, bytes, i + left));
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    enum { THREADS = 3 };
+    int provided = 0;
+    pthread_t started[THREADS];
+    MPI_Comm own[THREADS];
+    MPI_Query_thread(&provided);
+    CHECK(provided == MPI_THREAD_MULTIPLE);
+    for (int i = 0; i < THREADS; i++)
+        MPI_Comm_dup(MPI_COMM_WORLD, &own[i]);
+    for (int i = 0; i < THREADS; i++)
+        CHECK(!pthread_create(&started[i], NULL, talk, &own[i]));
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(started[i], NULL);
+        MPI_Comm_free(&own[i]);
+    }
+}
+
+/* Large messages around the ring for some seconds, in which something may be done to the network. */
+static void ring(void)
+{
+    enum { BYTES = 1 << 20 };
+    double begin = MPI_Wtime();
+    int goes_on = 1, round = 0;
+    for (; goes_on; round++) {
+        MPI_Status status;
+        fill(out, BYTES, round + rank);
+        memset(in, 0, BYTES);
+        MPI_Sendrecv(out, BYTES, MPI_BYTE, right, 96, in, BYTES, MPI_BYTE, left, 96, MPI_COMM_WORLD, &status);
+        CHECK(is_status(&status, left, 96, BYTES) && holds(in, BYTES, round + left));
+        int mine = MPI_Wtime() - begin < 4;
+        MPI_Allreduce(&mine, &goes_on, 1, MPI_INT, MPI_LAND, MPI_COMM_WORLD);
+    }
+    CHECK(round > 1);
+}
+
 static void truncation_plain(void) { truncation(0); }
 static void truncation_source(void) { truncation(1); }
 
@@ -470,11 +523,14 @@ static const struct {
     { "computing", computing, 0 },
     { "one-sided", one_sided, 1 },
     { "swapping", swapping, 1 },
+    { "threads", threads, 1 },
+    { "ring", ring, 1 },
 };
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
+    int level = argc > 1 && !strcmp(argv[1], "threads") ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE;
+    MPI_Init_thread(&argc, &argv, level, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     CHECK(size > 1);

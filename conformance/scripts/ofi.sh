@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs unmodified runtimes over the libfabric provider: fi_info, fi_pingpong, Debian's Open MPI and PyPI's MPICH.
 #
-#   ofi.sh [PART...]        PART: layout, pingpong, openmpi, mpich; all where none is named
+#   ofi.sh [PART...]        PART: layout, pingpong, openmpi, mpich, hosts; all where none is named
 #
 # Programs: conformance/peers/mpi_check.c (every byte and status is looked at) and mpi_bench.c. Installs what is missing
 # where it may (apt-get as root; MPICH's wheel by pip into the target folder).
@@ -99,7 +99,7 @@ bench() {
 part_openmpi() {
     { has mpirun.openmpi && has mpicc.openmpi; } || { absent "Open MPI (Debian: openmpi-bin libopenmpi-dev)"; return; }
     for program in mpi_check mpi_bench; do
-        mpicc.openmpi -O2 -Wall -Wextra -o "$work/$program.openmpi" "conformance/peers/$program.c"
+        mpicc.openmpi -O2 -pthread -Wall -Wextra -o "$work/$program.openmpi" "conformance/peers/$program.c"
     done
     for ranks in 2 4; do
         # Debian switches OFI off in its configuration.
@@ -114,6 +114,8 @@ part_openmpi() {
         run "Open MPI, $ranks ranks, one-sided by btl/ofi" $with --mca osc rdma --mca btl self,ofi \
             "$work/mpi_check.openmpi" one-sided
     done
+    run "Open MPI, 2 ranks with threads" mpirun.openmpi --oversubscribe -n 2 --mca pml cm --mca mtl ofi \
+        "$work/mpi_check.openmpi" threads
     if FI_PROVIDER_PATH="$work/none" timeout 60 mpirun.openmpi -n 2 --mca pml cm --mca mtl ofi \
         "$work/mpi_check.openmpi" matching >/dev/null 2>&1; then
         fail "Open MPI runs without the provider"
@@ -121,23 +123,29 @@ part_openmpi() {
     bench "Open MPI" mpirun.openmpi --oversubscribe -n 2 --mca pml cm --mca mtl ofi "$work/mpi_bench.openmpi"
 }
 
-part_mpich() {
+# MPICH's wheel in the target folder, and the programs for it; fails where it can't be had.
+get_mpich() {
     mpich=$target/mpich-venv/bin
     if [ ! -x "$mpich/mpiexec" ]; then
         { python3 -m venv "$target/mpich-venv" && "$mpich/pip" -q install mpich; } >"$work/log" 2>&1 || {
             absent "MPICH (pip install mpich: $(tail -n 1 "$work/log"))"
-            return
+            return 1
         }
     fi
     for program in mpi_check mpi_bench; do
-        "$mpich/mpicc" -O2 -Wall -Wextra -o "$work/$program.mpich" "conformance/peers/$program.c"
+        "$mpich/mpicc" -O2 -pthread -Wall -Wextra -o "$work/$program.mpich" "conformance/peers/$program.c"
     done
     # Its ranks of one node talk past the provider unless told otherwise, and it prefers UCX.
     export MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1
+}
+
+part_mpich() {
+    get_mpich || return 0
     for ranks in 2 4; do
         run "MPICH, $ranks ranks" "$mpich/mpiexec" -n "$ranks" "$work/mpi_check.mpich"
         run "MPICH, $ranks ranks, one-sided" "$mpich/mpiexec" -n "$ranks" "$work/mpi_check.mpich" one-sided swapping
     done
+    run "MPICH, 2 ranks with threads" "$mpich/mpiexec" -n 2 "$work/mpi_check.mpich" threads
     # Names that hold two TCP contacts, and no shared memory.
     RERAIL_RAILS=tcp RERAIL_TCP_INTERFACES=127.0.0.1,127.0.0.2 \
         run "MPICH, 3 ranks, over two TCP rails" "$mpich/mpiexec" -n 3 "$work/mpi_check.mpich"
@@ -148,10 +156,45 @@ part_mpich() {
     fi
 }
 
-[ $# -gt 0 ] || set -- layout pingpong openmpi mpich
+# Two hosts on one machine, network namespaces with two links between them; then one link goes down under way.
+part_hosts() {
+    { [ "$(id -u)" -eq 0 ] && has ip; } || { absent "root and iproute2, for two hosts"; return; }
+    get_mpich || return 0
+    here=ofi$$-
+    trap 'ip netns del "${here}0"; ip netns del "${here}1"' EXIT
+    trap 'exit 143' INT TERM
+    if ! { ip netns add "${here}0" && ip netns add "${here}1"; } 2>/dev/null; then
+        absent "network namespaces"
+        return
+    fi
+    for link in 0 1; do
+        ip -n "${here}0" link add "rail$link" type veth peer name "rail$link" netns "${here}1" ||
+            { absent "veth links"; return; }
+        for host in 0 1; do
+            ip -n "$here$host" addr add "10.91.$link.$((host + 1))/24" dev "rail$link"
+            ip -n "$here$host" link set "rail$link" up
+            ip -n "$here$host" link set lo up
+        done
+    done
+    # The kernel reports a carrier some time after both ends are up.
+    tries=0
+    until [ "$({ ip -n "${here}0" -br link; ip -n "${here}1" -br link; } | grep -c '^rail.* UP ')" -eq 4 ]; do
+        tries=$((tries + 1))
+        [ "$tries" -lt 100 ] || { absent "links that come up"; return; }
+        sleep 0.1
+    done
+    printf '#!/bin/sh\nexec ip netns exec "%s$((PMI_RANK %% 2))" "$@"\n' "$here" >"$work/enter"
+    chmod +x "$work/enter"
+    run "MPICH, 4 ranks on two hosts" "$mpich/mpiexec" -n 4 "$work/enter" "$work/mpi_check.mpich"
+    (sleep 2 && ip -n "${here}0" link set rail1 down) &
+    run "MPICH, 2 hosts, a link goes down" "$mpich/mpiexec" -n 2 "$work/enter" "$work/mpi_check.mpich" ring
+    wait
+}
+
+[ $# -gt 0 ] || set -- layout pingpong openmpi mpich hosts
 for part in "$@"; do
     case $part in
-    layout | pingpong | openmpi | mpich) "part_$part" ;;
+    layout | pingpong | openmpi | mpich | hosts) "part_$part" ;;
     *) echo "ofi: no part $part" >&2 && exit 2 ;;
     esac
 done

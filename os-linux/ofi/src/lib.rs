@@ -11,7 +11,7 @@
 //! | `info` | what the provider says of itself (`fi_getinfo`) |
 //! | `object` | libfabric's objects: from a call of C to a call of the port, one object a file |
 //! | `port` | a domain without raw pointers: names, requests, completions over one transport |
-//! | [`name`], `launcher` | names of 64 bytes; hints of the environment |
+//! | `launcher` | hints of the environment |
 //! | `memory` | the caller's memory, where the provider touches it |
 //!
 //! Nothing is linked against libfabric: it loads this library and calls [`fi_prov_ini`]. No panic crosses to C: a call that
@@ -23,7 +23,6 @@ pub mod abi;
 mod info;
 mod launcher;
 mod memory;
-pub mod name;
 mod object;
 mod port;
 

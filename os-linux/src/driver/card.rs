@@ -91,11 +91,6 @@ pub struct Card<'a> {
 }
 
 impl<'a> Card<'a> {
-    /// A card for a host, with kind and address of each rail.
-    pub fn new(host: &'a str, rails: Vec<(RailKind, &'a str)>) -> Self {
-        Card { host, rails }
-    }
-
     /// The only text that means this card.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `engine` | the transport without clock and sleep: hosts with a time of their own, and the simulator, drive it |
 //! | `contacts` | rails that are open before rank and job are known |
+//! | `name` | names of 64 bytes, and how processes begin that know each other's |
 //! | `open` | opening rails, exchanging cards, joining a job |
 //! | `rails` | the rails that the settings ask for |
 //! | `verbs` | those over verbs devices |
@@ -31,6 +32,7 @@ mod engine;
 mod error;
 mod finish;
 mod loss;
+mod name;
 mod open;
 mod pace;
 mod policy;
@@ -58,6 +60,7 @@ pub use engine::{Engine, EngineOpening, RailInfo};
 pub use error::{RequestError, StartError, WaitError, WindowError};
 pub use finish::{Farewell, FinishError};
 pub use loss::describe_fault;
+pub use name::{NAME_BYTES, Name, NotAName};
 pub use open::{Opening, Options};
 pub use shortage::Shortage;
 pub use wait::Woken;

@@ -8,7 +8,7 @@ use super::{PANICKED, answer, front};
 use crate::abi::data::AvAttr;
 use crate::abi::object::{AvOps, Fid, FidAv, FidDomain, Ops};
 use crate::abi::*;
-use crate::name::NAME_BYTES;
+use rerail_linux::driver::NAME_BYTES;
 
 static OPS: Ops = Ops { close, ..Ops::ABSENT };
 static AV_OPS: AvOps = AvOps { insert, remove, lookup, ..AvOps::ABSENT };

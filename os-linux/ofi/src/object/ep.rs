@@ -11,8 +11,8 @@ use super::{PANICKED, answer, answer_size, atomic, front, msg, rma, tagged};
 use crate::abi::info::Info;
 use crate::abi::object::{CmOps, CollectiveOps, EpOps, Fid, FidDomain, FidEp, Ops};
 use crate::abi::*;
-use crate::name::NAME_BYTES;
 use crate::port::{self, Bound, Errno};
+use rerail_linux::driver::NAME_BYTES;
 
 static OPS: Ops = Ops { close, bind, control, ..Ops::ABSENT };
 static EP_OPS: EpOps = EpOps { cancel, getopt, setopt, ..EpOps::ABSENT };

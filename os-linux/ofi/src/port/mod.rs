@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use rerail_core::ids::{MessageId, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Nanos;
-use rerail_linux::driver::{Contacts, RequestError, Transport};
+use rerail_linux::driver::{Contacts, NAME_BYTES, Name, RequestError, Transport};
 use rerail_linux::settings::{Settings, Source};
 
 pub use self::ledger::{Bound, Count, Endpoint, Entry, Queue};
@@ -41,7 +41,6 @@ use self::names::Names;
 use self::two_sided::{Deferred, Sending};
 use crate::abi::*;
 use crate::launcher::Launcher;
-use crate::name::{Name, job_of};
 
 /// Pieces that a request may have.
 pub const PIECES_MAX: usize = 4;
@@ -127,7 +126,6 @@ pub struct Port {
     stage: Stage,
     launcher: Launcher,
     own: Option<Name>,
-    own_shm: Option<String>,
     names: Names,
     ledger: Ledger,
     /// All of this process's memory, as the transport knows it.
@@ -152,7 +150,6 @@ impl Port {
             stage: Stage::Closed,
             launcher,
             own: None,
-            own_shm: None,
             names: Names::default(),
             ledger: Ledger::default(),
             region: RegionId(0),
@@ -188,7 +185,6 @@ impl Port {
         if drawn != Ok(secret.len()) {
             return Err(failed(&"the kernel gave no random bytes"));
         }
-        self.own_shm = contacts.shm_address();
         let own = Name::new(&contacts, self.launcher.rank, secret);
         self.own = Some(own);
         self.names.begin(own);
@@ -239,7 +235,7 @@ impl Port {
     ///
     /// # Errors
     /// `FI_EINVAL` for bytes that are no name; `FI_EOPNOTSUPP` for a process that is new after the transport has begun.
-    pub fn insert(&mut self, vector: u32, bytes: &[u8; crate::name::NAME_BYTES]) -> Result<u64, Errno> {
+    pub fn insert(&mut self, vector: u32, bytes: &[u8; NAME_BYTES]) -> Result<u64, Errno> {
         let name = Name::parse(*bytes).map_err(|_| Errno(FI_EINVAL))?;
         let place = match self.names.place(&name) {
             Some(place) => place,
@@ -290,14 +286,8 @@ impl Port {
 
     fn start(&mut self, contacts: Contacts) -> Result<Transport, Box<dyn std::error::Error>> {
         let own = self.own.ok_or("no endpoint is open")?;
-        let names = self.names.number();
-        let size = u32::try_from(names.len())?;
-        let rank = names.binary_search(&own).map_err(|_| "the own name is missing")?;
-        let mut opening = contacts.identify(PeerId(u32::try_from(rank)?), size, &job_of(&names))?;
-        for (name, rank) in names.iter().zip(0..) {
-            opening.learn(PeerId(rank), &name.card(&own, self.own_shm.as_deref())?)?;
-        }
-        let mut transport = opening.join()?;
+        self.names.number();
+        let mut transport = contacts.join(&own, self.names.all())?;
         self.region = crate::memory::adopt_all(&mut transport)?;
         let config = transport.config();
         self.receives_max = config.operations_max / 2;

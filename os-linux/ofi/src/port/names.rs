@@ -5,7 +5,7 @@ use rerail_core::ids::PeerId;
 use super::Errno;
 use super::ledger::Slab;
 use crate::abi::{FI_ADDR_UNSPEC, FI_EINVAL, FI_ENOAV};
-use crate::name::Name;
+use rerail_linux::driver::Name;
 
 /// All names, each once, and the vectors that number them.
 #[derive(Default)]
@@ -52,17 +52,20 @@ impl Names {
         (self.known.len() - 1) as u32
     }
 
-    /// Gives ranks to all names, and the names in the order of their ranks.
-    pub fn number(&mut self) -> Vec<Name> {
+    /// All names, in the order in which they were learnt.
+    pub fn all(&self) -> &[Name] {
+        &self.known
+    }
+
+    /// Gives ranks to all names.
+    pub fn number(&mut self) {
         let mut sorted = self.known.clone();
         sorted.sort_unstable();
-        let rank = |name: &Name| sorted.binary_search(name).map_or(u32::MAX, |rank| rank as u32);
-        self.ranks = self.known.iter().map(|name| PeerId(rank(name))).collect();
+        self.ranks = self.known.iter().map(|name| name.rank_among(&sorted).unwrap_or_default()).collect();
         self.places = vec![0; sorted.len()];
         for (rank, place) in self.ranks.iter().zip(0..) {
             self.places[rank.0 as usize] = place;
         }
-        sorted
     }
 
     /// Opens a vector.

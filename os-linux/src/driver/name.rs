@@ -1,5 +1,5 @@
-//! Names of processes: what `fi_getname` gives and `fi_av_insert` takes, 64 bytes, so that runtimes that keep
-//! `FI_NAME_MAX` bytes can carry them.
+//! Names of processes: 64 bytes, as many as libfabric's runtimes carry (`FI_NAME_MAX`), made of what is open before rank
+//! and job are known ([`Contacts`]).
 //!
 //! ```text
 //!  0   version           1 byte
@@ -17,9 +17,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use rerail_core::rail::RailKind;
-use rerail_linux::bootstrap::JobKey;
-use rerail_linux::driver::{Card, CardError, Contacts};
 use sha2::{Digest, Sha256};
+
+use super::card::{Card, CardError};
+use super::{Contacts, StartError, Transport};
+use crate::bootstrap::JobKey;
+use rerail_core::ids::PeerId;
 
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 64;
@@ -43,7 +46,8 @@ pub struct Name([u8; NAME_BYTES]);
 pub struct NotAName;
 
 impl Name {
-    /// The name of the process that these contacts belong to.
+    /// The name of the process that these contacts belong to; `rank`: the launcher's, where there is one; `secret`: from the
+    /// system's random source.
     pub fn new(contacts: &Contacts, rank: Option<u32>, secret: [u8; 16]) -> Name {
         let mut name = [0; NAME_BYTES];
         name[0] = VERSION;
@@ -107,11 +111,8 @@ impl Name {
         Some(contacts)
     }
 
-    /// The card of the process of this name, as one reads it who listens at the local address `own` himself.
-    ///
-    /// # Errors
-    /// [`CardError`].
-    pub fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
+    /// The card of the process of this name, as a process of the name `own` and the local address `own_shm` reads it.
+    fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
         let near = self.0[HOST..SECRET] == own.0[HOST..SECRET] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);
         if let Some((own_host, prefix, _)) = own_shm.and_then(split_shm).filter(|_| near) {
@@ -122,7 +123,7 @@ impl Name {
         let mut rails = vec![(RailKind::Loop, "self")];
         rails.extend(shm.as_deref().map(|address| (RailKind::Shm, address)));
         rails.extend(tcp.iter().map(|address| (RailKind::Tcp, &**address)));
-        Card::new(host, rails).emit()
+        Card { host, rails }.emit()
     }
 }
 
@@ -145,8 +146,38 @@ fn split_shm(address: &str) -> Option<(&str, &str, u128)> {
     Some((host, &address[..at], suffix))
 }
 
+impl Contacts {
+    /// Begins with the names of all processes of a job, `own` among them. Their order does not matter: each process's rank
+    /// is the place of its name in sorted order, and all names together are the job's key, so that processes with the same
+    /// names agree on both without asking each other. Returns with no connection made.
+    ///
+    /// # Errors
+    /// See [`StartError`]; [`StartError::MissingCard`] where `own` is not among the names.
+    pub fn join(self, own: &Name, names: &[Name]) -> Result<Transport, StartError> {
+        let mut sorted = names.to_vec();
+        sorted.sort_unstable();
+        sorted.dedup();
+        let size = u32::try_from(sorted.len()).unwrap_or(u32::MAX);
+        let rank = own.rank_among(&sorted).ok_or(StartError::MissingCard(PeerId(size)))?;
+        let own_shm = self.shm_address();
+        let mut opening = self.identify(rank, size, &job_of(&sorted))?;
+        for (name, peer) in sorted.iter().zip((0..size).map(PeerId)) {
+            let card = name.card(own, own_shm.as_deref()).map_err(|error| StartError::Card { peer, error })?;
+            opening.learn(peer, &card)?;
+        }
+        opening.join()
+    }
+}
+
+impl Name {
+    /// The rank of the process of this name, among names in sorted order, each once.
+    pub fn rank_among(&self, sorted: &[Name]) -> Option<PeerId> {
+        sorted.binary_search(self).ok().and_then(|rank| u32::try_from(rank).ok()).map(PeerId)
+    }
+}
+
 /// What processes share that know each other's names: all of them, in order.
-pub fn job_of(names: &[Name]) -> JobKey {
+fn job_of(names: &[Name]) -> JobKey {
     let digest = |label: &[u8]| -> [u8; 32] {
         let mut hash = Sha256::new();
         hash.update(label);
@@ -161,7 +192,7 @@ pub fn job_of(names: &[Name]) -> JobKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rerail_linux::settings::Settings;
+    use crate::settings::Settings;
 
     fn contacts(addresses: &[&str]) -> Contacts {
         let mut settings = Settings::default();

@@ -1,0 +1,126 @@
+/* rerail: a message transport over all rails between processes. Link with -lrerail_c.
+ *
+ * A process opens a transport, publishes its name (64 bytes, as secret as the channel that carries it), collects the names
+ * of all processes of the job, and joins. Its rank is then the place of its name among all names in sorted order.
+ *
+ *     rerail *t = NULL;
+ *     char why[200];
+ *     if (rerail_open(&t, why, sizeof why)) ...
+ *     rerail_name(t, name);                        publish it, collect all
+ *     if (rerail_join(t, names, count)) puts(rerail_error(t));
+ *     rerail_recv(t, RERAIL_ANY, 7, 0, buffer, sizeof buffer, 1, NULL);
+ *     rerail_send(t, 1, 7, 0, "hello", 5, 2, NULL);
+ *     for (;;) { rerail_progress(t); while (rerail_poll(t, &event, 1)) ... }
+ *     rerail_close(t, 1000);
+ *
+ * Every function but rerail_progress and rerail_poll, which count, answers 0 or a negative RERAIL_E... number, and
+ * rerail_error then says why in words. A transport belongs to one thread at a time; there is no global state and no thread.
+ * Memory that a request names is the transport's until the request's event with RERAIL_LAST. */
+#ifndef RERAIL_H
+#define RERAIL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RERAIL_VERSION 1
+#define RERAIL_NAME_BYTES 64
+/* From any rank. */
+#define RERAIL_ANY UINT32_MAX
+
+enum {
+    RERAIL_EINVAL = -1,    /* arguments that make no sense */
+    RERAIL_EAGAIN = -2,    /* no room now: drive the transport, take events, try again */
+    RERAIL_ESTATE = -3,    /* not joined yet, or joined already */
+    RERAIL_ESYSTEM = -4,   /* the system refused */
+    RERAIL_EPEER = -5,     /* the peer is lost or has closed */
+    RERAIL_ETRUNCATED = -6, /* of an event: the message was longer than the buffer, whose bytes are filled */
+    RERAIL_ECANCELLED = -7, /* of an event */
+    RERAIL_EREFUSED = -8,  /* of an event: the peer refused the access */
+    RERAIL_EPANIC = -9     /* an error of the library: close the transport */
+};
+
+/* What an event is about. */
+enum {
+    RERAIL_COMPLETED = 1,   /* a request */
+    RERAIL_PEER_UP = 2,     /* a connection to the peer stands */
+    RERAIL_PEER_CLOSED = 3, /* the peer has closed */
+    RERAIL_PEER_LOST = 4    /* the peer is lost; rerail_error says why */
+};
+
+/* Flags of an event. */
+enum {
+    RERAIL_LAST = 1,      /* the request's memory is the caller's again */
+    RERAIL_IMMEDIATE = 2, /* immediate data came with the message */
+    RERAIL_TAGGED = 4     /* the message has a tag */
+};
+
+typedef struct rerail rerail;
+
+typedef struct rerail_event {
+    uint64_t cookie;    /* the request's */
+    uint64_t bytes;     /* moved; of a truncated message: those in the buffer */
+    uint64_t tag;       /* of a received message */
+    uint64_t immediate; /* of a received message */
+    int32_t status;     /* 0, or RERAIL_E... */
+    uint32_t kind;      /* RERAIL_COMPLETED and so on */
+    uint32_t peer;      /* the other side, where there is one */
+    uint32_t flags;     /* RERAIL_LAST and so on */
+} rerail_event;
+
+/* Opens the rails that the settings (environment variables RERAIL_...) name. Where that fails the reason is written to `why`,
+ * at most `why_bytes` with a zero at the end. */
+int rerail_open(rerail **transport, char *why, size_t why_bytes);
+/* This process's name. */
+int rerail_name(const rerail *transport, uint8_t name[RERAIL_NAME_BYTES]);
+/* Begins with `count` names, this process's among them, in any order; no connection is made. */
+int rerail_join(rerail *transport, const uint8_t *names, size_t count);
+/* The number of ranks, this process's, and that of a name. */
+int rerail_size(const rerail *transport, uint32_t *size);
+int rerail_rank(const rerail *transport, uint32_t *rank);
+int rerail_rank_of(const rerail *transport, const uint8_t name[RERAIL_NAME_BYTES], uint32_t *rank);
+
+/* Messages. `request`, unless NULL, gets a number for rerail_cancel. A send is complete when its buffer may be used again. */
+int rerail_send(rerail *transport, uint32_t peer, uint64_t tag, uint64_t immediate, const void *bytes, size_t count,
+    uint64_t cookie, uint64_t *request);
+/* The same, of a copy, without an event: at most rerail_inject_max bytes. */
+int rerail_inject(rerail *transport, uint32_t peer, uint64_t tag, uint64_t immediate, const void *bytes, size_t count);
+size_t rerail_inject_max(const rerail *transport);
+/* Takes a message whose tag is `tag` in all bits that are 0 in `ignore`. */
+int rerail_recv(rerail *transport, uint32_t peer, uint64_t tag, uint64_t ignore, void *bytes, size_t count,
+    uint64_t cookie, uint64_t *request);
+int rerail_cancel(rerail *transport, uint64_t request);
+
+/* One-sided access: memory that peers may read and write under a key, which they must be told. */
+int rerail_expose(rerail *transport, void *bytes, size_t count, uint64_t key, uint64_t *window);
+int rerail_conceal(rerail *transport, uint64_t window);
+int rerail_put(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, const void *bytes, size_t count,
+    uint64_t cookie, uint64_t *request);
+int rerail_get(rerail *transport, uint32_t peer, uint64_t key, uint64_t offset, void *bytes, size_t count,
+    uint64_t cookie, uint64_t *request);
+
+/* Drives the transport for a round, without waiting; answers how many things happened. */
+size_t rerail_progress(rerail *transport);
+/* Takes at most `max` events; answers how many. */
+size_t rerail_poll(rerail *transport, rerail_event *events, size_t max);
+/* Sleeps until there is something to do, at most `ms` milliseconds; below 0: as long as it takes. */
+int rerail_wait(rerail *transport, int ms);
+/* For event loops: a descriptor to wait on for reading, between rerail_arm, which answers 1 where one may sleep and 0 where
+ * there is something to do already, and rerail_disarm. */
+int rerail_fd(const rerail *transport, int *fd);
+int rerail_arm(rerail *transport);
+int rerail_disarm(rerail *transport);
+
+/* Why the last call failed, or the last peer was lost, in words; valid until the next call. */
+const char *rerail_error(const rerail *transport);
+/* Leaves all peers once what was sent to them is acknowledged, at most `ms` milliseconds later, and frees the transport. */
+int rerail_close(rerail *transport, int ms);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

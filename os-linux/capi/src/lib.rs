@@ -1,0 +1,692 @@
+//! The transport for C: `include/rerail.h` says what each function does; `tests/program.rs` compiles a program against it.
+//!
+//! No panic crosses to C: a call that panics answers `RERAIL_EPANIC`, and so does every later one of its transport.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fmt::Display;
+use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
+
+use rerail_core::endpoint::{
+    Access, CancelError, Completion, ConcealError, Event as CoreEvent, Get, Level, Notify, OpError, Put, Recv, Remote,
+    Selector, Send, SubmitError, TagMatch, Window,
+};
+use rerail_core::ids::{Cookie, Key, OpId, PeerId, WindowId};
+use rerail_core::mem::{MemRef, RegionId, Seg};
+use rerail_linux::driver::{Contacts, NAME_BYTES, Name, RequestError, Transport};
+use rerail_linux::settings::Settings;
+
+const EINVAL: c_int = -1;
+const EAGAIN: c_int = -2;
+const ESTATE: c_int = -3;
+const ESYSTEM: c_int = -4;
+const EPEER: c_int = -5;
+const ETRUNCATED: c_int = -6;
+const ECANCELLED: c_int = -7;
+const EREFUSED: c_int = -8;
+const EPANIC: c_int = -9;
+
+const COMPLETED: u32 = 1;
+const PEER_UP: u32 = 2;
+const PEER_CLOSED: u32 = 3;
+const PEER_LOST: u32 = 4;
+
+const LAST: u32 = 1;
+const IMMEDIATE: u32 = 2;
+const TAGGED: u32 = 4;
+
+/// From any rank.
+const ANY: u32 = u32::MAX;
+
+/// `rerail_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Event {
+    cookie: u64,
+    bytes: u64,
+    tag: u64,
+    immediate: u64,
+    status: i32,
+    kind: u32,
+    peer: u32,
+    flags: u32,
+}
+
+#[allow(clippy::large_enum_variant, reason = "there is one for each transport, which is looked at in every call")]
+enum Stage {
+    Listening(Contacts),
+    Joined(Transport),
+    Over,
+}
+
+/// `rerail`.
+pub struct Handle {
+    stage: Stage,
+    own: Name,
+    /// All names in sorted order, once joined.
+    names: Vec<Name>,
+    /// All of this process's memory.
+    region: RegionId,
+    error: CString,
+    panicked: bool,
+}
+
+/// Why a call fails: its number, and the reason in words.
+struct Failure(c_int, String);
+
+fn failure(number: c_int, why: impl Display) -> Failure {
+    Failure(number, why.to_string())
+}
+
+impl From<RequestError> for Failure {
+    fn from(error: RequestError) -> Self {
+        let number = match error {
+            _ if error.is_full() => EAGAIN,
+            RequestError::Submit(SubmitError::PeerGone(_)) => EPEER,
+            _ => EINVAL,
+        };
+        failure(number, error)
+    }
+}
+
+impl Handle {
+    fn open() -> Result<Handle, Failure> {
+        let settings = Settings::from_env().map_err(|error| failure(EINVAL, error))?;
+        let contacts = Contacts::open(&settings).map_err(|error| failure(ESYSTEM, error))?;
+        let mut secret = [0; 16];
+        match rustix::rand::getrandom(&mut secret, rustix::rand::GetRandomFlags::empty()) {
+            Ok(drawn) if drawn == secret.len() => {}
+            _ => return Err(failure(ESYSTEM, "the kernel gave no random bytes")),
+        }
+        let own = Name::new(&contacts, None, secret);
+        let (names, region, error) = (Vec::new(), RegionId(0), CString::default());
+        Ok(Handle { stage: Stage::Listening(contacts), own, names, region, error, panicked: false })
+    }
+
+    fn transport(&mut self) -> Result<&mut Transport, Failure> {
+        match &mut self.stage {
+            Stage::Joined(transport) => Ok(transport),
+            _ => Err(failure(ESTATE, "rerail_join comes first")),
+        }
+    }
+
+    fn join(&mut self, names: Vec<Name>) -> Result<(), Failure> {
+        let contacts = match std::mem::replace(&mut self.stage, Stage::Over) {
+            Stage::Listening(contacts) => contacts,
+            stage => {
+                self.stage = stage;
+                return Err(failure(ESTATE, "the transport has joined already"));
+            }
+        };
+        let mut transport = contacts.join(&self.own, &names).map_err(|error| failure(ESYSTEM, error))?;
+        // SAFETY: what requests and windows name is what the caller names, who by the header's contract leaves that memory
+        // mapped and to the transport until the request's last event, or until the window is concealed. The rails that are
+        // opened here keep no memory registered.
+        self.region =
+            unsafe { transport.adopt(std::ptr::null_mut(), usize::MAX) }.map_err(|error| failure(ESYSTEM, error))?;
+        self.names = names;
+        self.names.sort_unstable();
+        self.names.dedup();
+        self.stage = Stage::Joined(transport);
+        Ok(())
+    }
+
+    fn piece(&self, start: *const c_void, count: usize) -> Seg {
+        Seg::new(self.region, start.expose_provenance() as u64, count as u64)
+    }
+
+    fn fail(&mut self, Failure(number, why): Failure) -> c_int {
+        self.say(&why);
+        number
+    }
+
+    fn say(&mut self, why: &str) {
+        self.error = CString::new(why.replace('\0', " ")).unwrap_or_default();
+    }
+
+    fn event(&mut self, event: CoreEvent) -> Event {
+        let about = |kind, peer: PeerId| Event { kind, peer: peer.0, ..Event::default() };
+        match event {
+            CoreEvent::PeerUp { peer } => about(PEER_UP, peer),
+            CoreEvent::PeerClosed { peer } => about(PEER_CLOSED, peer),
+            CoreEvent::PeerLost { peer, why } => {
+                if let Stage::Joined(transport) = &self.stage {
+                    let why = format!("rank {} is lost: {}", peer.0, transport.describe_loss(why));
+                    self.say(&why);
+                }
+                Event { status: EPEER, ..about(PEER_LOST, peer) }
+            }
+            CoreEvent::Completed(completion) => completed(&completion),
+        }
+    }
+}
+
+fn completed(completion: &Completion) -> Event {
+    let mut event = Event { cookie: completion.cookie.0, kind: COMPLETED, ..Event::default() };
+    let mut tagged = None;
+    match completion.result {
+        Ok(done) => {
+            (event.bytes, event.peer, tagged) = (done.bytes, done.peer.0, done.tag);
+            if let Some(immediate) = done.immediate {
+                (event.immediate, event.flags) = (immediate, IMMEDIATE);
+            }
+        }
+        Err(OpError::Truncated { capacity, peer, tag, .. }) => {
+            (event.status, event.bytes, event.peer, tagged) = (ETRUNCATED, capacity, peer.0, tag);
+        }
+        Err(OpError::Cancelled) => event.status = ECANCELLED,
+        Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) => {
+            (event.status, event.peer) = (EPEER, peer.0);
+        }
+        Err(OpError::Refused { peer, .. }) => (event.status, event.peer) = (EREFUSED, peer.0),
+        Err(OpError::Registration { .. }) => event.status = ESYSTEM,
+    }
+    if let Some(tag) = tagged {
+        event.tag = tag;
+        event.flags |= TAGGED;
+    }
+    if completion.last {
+        event.flags |= LAST;
+    }
+    event
+}
+
+/// Works with a transport; `failed` is the answer where the pointer is null or the work panics.
+///
+/// # Safety
+/// `handle` is null or came from `rerail_open` and was not closed, and no other call on it is running.
+unsafe fn with<R>(handle: *mut Handle, failed: R, work: impl FnOnce(&mut Handle) -> R) -> R {
+    // SAFETY: the caller's promise.
+    let Some(handle) = (unsafe { handle.as_mut() }) else { return failed };
+    if handle.panicked {
+        return failed;
+    }
+    match catch_unwind(AssertUnwindSafe(|| work(&mut *handle))) {
+        Ok(result) => result,
+        Err(_) => {
+            handle.panicked = true;
+            failed
+        }
+    }
+}
+
+/// The same for calls that work or fail.
+///
+/// # Safety
+/// As there.
+unsafe fn call(handle: *mut Handle, work: impl FnOnce(&mut Handle) -> Result<(), Failure>) -> c_int {
+    let answer = |handle: &mut Handle| match work(handle) {
+        Ok(()) => 0,
+        Err(failure) => handle.fail(failure),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(handle, EPANIC, answer) }
+}
+
+/// The same for requests, whose number is written to `request` unless that is null.
+///
+/// # Safety
+/// As there; `request` is null or writable.
+unsafe fn submit(
+    handle: *mut Handle,
+    request: *mut u64,
+    work: impl FnOnce(&mut Handle) -> Result<OpId, Failure>,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle, |handle| {
+            let operation = work(handle)?;
+            if let Some(request) = request.as_mut() {
+                *request = operation.0.to_bits();
+            }
+            handle.transport()?.push();
+            Ok(())
+        })
+    }
+}
+
+/// Reads a name.
+///
+/// # Safety
+/// 64 bytes at `name` are readable.
+unsafe fn name_at(name: *const u8) -> Result<Name, Failure> {
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { name.cast::<[u8; NAME_BYTES]>().read_unaligned() };
+    Name::parse(bytes).map_err(|_| failure(EINVAL, "these bytes are no name of this version"))
+}
+
+/// See the header.
+///
+/// # Safety
+/// `transport` is writable; `why` is null or has room for `why_bytes` characters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_open(transport: *mut *mut Handle, why: *mut c_char, why_bytes: usize) -> c_int {
+    let opened = catch_unwind(Handle::open).unwrap_or_else(|_| Err(failure(EPANIC, "an error of the library")));
+    match opened {
+        Ok(handle) => {
+            // SAFETY: the caller's promise.
+            unsafe { *transport = Box::into_raw(Box::new(handle)) };
+            0
+        }
+        Err(Failure(number, reason)) => {
+            if !why.is_null() && why_bytes > 0 {
+                let fits = reason.len().min(why_bytes - 1);
+                // SAFETY: the caller's promise.
+                unsafe {
+                    reason.as_ptr().copy_to_nonoverlapping(why.cast(), fits);
+                    *why.add(fits) = 0;
+                }
+            }
+            number
+        }
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; 64 bytes at `name` are writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_name(handle: *const Handle, name: *mut u8) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle.cast_mut(), |handle| {
+            handle.own.bytes().as_ptr().copy_to_nonoverlapping(name, NAME_BYTES);
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `count` names at `names` are readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_join(handle: *mut Handle, names: *const u8, count: usize) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle, |handle| {
+            let each = (0..count).map(|index| name_at(names.add(index * NAME_BYTES)));
+            handle.join(each.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `size` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_size(handle: *const Handle, size: *mut u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle.cast_mut(), |handle| {
+            *size = handle.transport()?.size();
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `rank` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_rank(handle: *const Handle, rank: *mut u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle.cast_mut(), |handle| {
+            *rank = handle.transport()?.rank().0;
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `name` is readable, `rank` writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, rank: *mut u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle.cast_mut(), |handle| {
+            handle.transport()?;
+            let found = name_at(name)?.rank_among(&handle.names);
+            *rank = found.ok_or_else(|| failure(EINVAL, "no process of this name has joined"))?.0;
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `count` bytes at `bytes` do not change until the last event; `request` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_send(
+    handle: *mut Handle,
+    peer: u32,
+    tag: u64,
+    immediate: u64,
+    bytes: *const c_void,
+    count: usize,
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, request, |handle| {
+            let segments = [handle.piece(bytes, count)];
+            let (tag, immediate, cookie) = (Some(tag), Some(immediate), Cookie(cookie));
+            let (level, notify) = (Level::Reusable, Notify::Event);
+            let send = Send { peer: PeerId(peer), tag, immediate, segments: &segments, level, notify, cookie };
+            Ok(handle.transport()?.send(&send)?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `count` bytes at `bytes` are readable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_inject(
+    handle: *mut Handle,
+    peer: u32,
+    tag: u64,
+    immediate: u64,
+    bytes: *const c_void,
+    count: usize,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, std::ptr::null_mut(), |handle| {
+            let payload = if count == 0 { &[] } else { std::slice::from_raw_parts(bytes.cast::<u8>(), count) };
+            let (tag, immediate, notify) = (Some(tag), Some(immediate), Notify::Silent);
+            let send = Send { peer: PeerId(peer), tag, immediate, notify, ..Send::default() };
+            Ok(handle.transport()?.inject(&send, payload)?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_inject_max(handle: *const Handle) -> usize {
+    let limit = |handle: &mut Handle| handle.transport().map_or(0, |transport| transport.config().eager_bytes_max);
+    // SAFETY: the caller's promise.
+    unsafe { with(handle.cast_mut(), 0, limit) as usize }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `count` bytes at `bytes` are the transport's until the last event; `request` is null or writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_recv(
+    handle: *mut Handle,
+    peer: u32,
+    tag: u64,
+    ignore: u64,
+    bytes: *mut c_void,
+    count: usize,
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, request, |handle| {
+            let segments = [handle.piece(bytes, count)];
+            let source = (peer != ANY).then_some(PeerId(peer));
+            let from = Selector { source, tag: TagMatch::Tagged { tag, ignore } };
+            let recv = Recv { from, segments: &segments, multi: None, notify: Notify::Event, cookie: Cookie(cookie) };
+            Ok(handle.transport()?.recv(&recv)?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle, |handle| {
+            handle.transport()?.cancel(OpId(Key::from_bits(request))).map_err(|error| match error {
+                CancelError::TooLate => failure(EAGAIN, "too late: the request will complete"),
+                CancelError::Unknown => failure(EINVAL, "there is no such request, or it is over"),
+            })
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `count` bytes at `bytes` are the transport's until the window is concealed; `window` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_expose(
+    handle: *mut Handle,
+    bytes: *mut c_void,
+    count: usize,
+    key: u64,
+    window: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle, |handle| {
+            let at = MemRef { region: handle.region, offset: bytes.expose_provenance() as u64 };
+            let access = Access { read: true, write: true, atomic: false };
+            let exposed = handle.transport()?.expose(&Window { at, len: count as u64, access, key });
+            *window = exposed.map_err(|error| failure(EINVAL, error))?.0.to_bits();
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_conceal(handle: *mut Handle, window: u64) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle, |handle| {
+            handle.transport()?.conceal(WindowId(Key::from_bits(window))).map_err(|error| match error {
+                ConcealError::Busy => {
+                    failure(EAGAIN, "a peer's request is served from the window: drive and try again")
+                }
+                _ => failure(EINVAL, "there is no such window"),
+            })
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`rerail_send`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_put(
+    handle: *mut Handle,
+    peer: u32,
+    key: u64,
+    offset: u64,
+    bytes: *const c_void,
+    count: usize,
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, request, |handle| {
+            let segments = [handle.piece(bytes, count)];
+            let to = Remote { peer: PeerId(peer), window: key, offset };
+            let (level, notify, cookie) = (Level::Placed, Notify::Event, Cookie(cookie));
+            Ok(handle.transport()?.put(&Put { to, segments: &segments, level, notify, cookie })?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// As [`rerail_recv`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_get(
+    handle: *mut Handle,
+    peer: u32,
+    key: u64,
+    offset: u64,
+    bytes: *mut c_void,
+    count: usize,
+    cookie: u64,
+    request: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        submit(handle, request, |handle| {
+            let segments = [handle.piece(bytes, count)];
+            let from = Remote { peer: PeerId(peer), window: key, offset };
+            let get = Get { from, segments: &segments, notify: Notify::Event, cookie: Cookie(cookie) };
+            Ok(handle.transport()?.get(&get)?)
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_progress(handle: *mut Handle) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { with(handle, 0, |handle| handle.transport().map_or(0, Transport::progress)) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; there is room for `max` events at `events`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_poll(handle: *mut Handle, events: *mut Event, max: usize) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe {
+        with(handle, 0, |handle| {
+            let mut count = 0;
+            while count < max
+                && let Stage::Joined(transport) = &mut handle.stage
+                && let Some(event) = transport.poll_event()
+            {
+                events.add(count).write(handle.event(event));
+                count += 1;
+            }
+            count
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_wait(handle: *mut Handle, ms: c_int) -> c_int {
+    let limit = u64::try_from(ms).ok().map(Duration::from_millis);
+    let sleep = |handle: &mut Handle| match handle.transport()?.wait(limit) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(failure(ESYSTEM, error)),
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(handle, sleep) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`; `fd` is writable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_fd(handle: *const Handle, fd: *mut c_int) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        call(handle.cast_mut(), |handle| {
+            *fd = handle.transport()?.fd().as_raw_fd();
+            Ok(())
+        })
+    }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_arm(handle: *mut Handle) -> c_int {
+    let arm = |handle: &mut Handle| {
+        let armed = handle.transport().and_then(|transport| transport.arm().map_err(|error| failure(ESYSTEM, error)));
+        match armed {
+            Ok(armed) => c_int::from(armed),
+            Err(failure) => handle.fail(failure),
+        }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with(handle, EPANIC, arm) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// That of `with`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_disarm(handle: *mut Handle) -> c_int {
+    let disarm = |handle: &mut Handle| {
+        handle.transport()?.disarm();
+        Ok(())
+    };
+    // SAFETY: the caller's promise.
+    unsafe { call(handle, disarm) }
+}
+
+/// See the header.
+///
+/// # Safety
+/// `handle` came from `rerail_open` and was not closed; the text is read before the next call.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_error(handle: *const Handle) -> *const c_char {
+    // SAFETY: the caller's promise.
+    unsafe { handle.as_ref() }.map_or(c"no transport".as_ptr(), |handle| handle.error.as_ptr())
+}
+
+/// See the header.
+///
+/// # Safety
+/// `handle` came from `rerail_open` and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rerail_close(handle: *mut Handle, ms: c_int) -> c_int {
+    if handle.is_null() {
+        return EINVAL;
+    }
+    // SAFETY: the caller's promise; `rerail_open` has boxed it.
+    let handle = unsafe { Box::from_raw(handle) };
+    let limit = u64::try_from(ms).ok().map(Duration::from_millis);
+    let finish = move || match handle.stage {
+        Stage::Joined(transport) => match transport.finish(limit) {
+            Ok(farewell) if farewell.abandoned.is_empty() => 0,
+            Ok(_) => EPEER,
+            Err(_) => ESYSTEM,
+        },
+        _ => 0,
+    };
+    catch_unwind(AssertUnwindSafe(finish)).unwrap_or(EPANIC)
+}
+
+/// Bytes of an event: what the header's must have.
+pub const EVENT_BYTES: usize = size_of::<Event>();

@@ -1,0 +1,118 @@
+/* Two processes that exchange names through pipes, then messages, a put and a get. Exit: 0, or the line that failed. */
+#include "rerail.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { LARGE = 1 << 20, TAG = 7 };
+
+static rerail *transport;
+
+static void check(int well, int line)
+{
+    if (!well) {
+        fprintf(stderr, "process %d, line %d: %s\n", (int)getpid(), line, transport ? rerail_error(transport) : "");
+        _exit(line % 250 + 1);
+    }
+}
+#define CHECK(condition) check(condition, __LINE__)
+
+/* The event of the request with this cookie; sleeps on the descriptor in between. */
+static rerail_event completed(uint64_t cookie)
+{
+    rerail_event event;
+    for (;;) {
+        rerail_progress(transport);
+        while (rerail_poll(transport, &event, 1)) {
+            if (event.kind == RERAIL_COMPLETED) {
+                CHECK(event.cookie == cookie);
+                return event;
+            }
+            /* The other one closes after its last receive, which may be noticed before the own last send is. */
+            CHECK(event.kind == RERAIL_PEER_UP || event.kind == RERAIL_PEER_CLOSED);
+        }
+        int fd = -1;
+        CHECK(rerail_fd(transport, &fd) == 0);
+        if (rerail_arm(transport) == 1) {
+            struct pollfd wait = { .fd = fd, .events = POLLIN };
+            poll(&wait, 1, 1000);
+            CHECK(rerail_disarm(transport) == 0);
+        }
+    }
+}
+
+int main(void)
+{
+    int down[2], up[2];
+    char why[200] = "";
+    unsigned char names[2][RERAIL_NAME_BYTES];
+    CHECK(pipe(down) == 0 && pipe(up) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (rerail_open(&transport, why, sizeof why)) {
+        fprintf(stderr, "%s\n", why);
+        return 1;
+    }
+    uint32_t rank, peer, size;
+    CHECK(rerail_rank(transport, &rank) == RERAIL_ESTATE && strlen(rerail_error(transport)) > 0);
+    CHECK(rerail_name(transport, names[0]) == 0);
+    int out = child ? down[1] : up[1], in = child ? up[0] : down[0];
+    CHECK(write(out, names[0], sizeof names[0]) == sizeof names[0]);
+    CHECK(read(in, names[1], sizeof names[1]) == sizeof names[1]);
+    CHECK(rerail_join(transport, names[0], 2) == 0);
+    CHECK(rerail_join(transport, names[0], 2) == RERAIL_ESTATE);
+    CHECK(rerail_size(transport, &size) == 0 && size == 2);
+    CHECK(rerail_rank(transport, &rank) == 0 && rerail_rank_of(transport, names[1], &peer) == 0 && rank + peer == 1);
+
+    char *buffer = calloc(1, LARGE), *memory = calloc(1, LARGE);
+    uint64_t window, request;
+    CHECK(rerail_expose(transport, memory, LARGE, 99, &window) == 0);
+    if (child) {
+        CHECK(rerail_inject_max(transport) >= 1024);
+        CHECK(rerail_inject(transport, peer, TAG, 123, "hello", 5) == 0);
+        memset(buffer, 'x', LARGE);
+        CHECK(rerail_send(transport, peer, TAG + 1, 0, buffer, LARGE, 2, NULL) == 0);
+        CHECK(completed(2).status == 0);
+        /* The other one has read them both when it answers. */
+        CHECK(rerail_recv(transport, RERAIL_ANY, 0, UINT64_MAX, buffer, 10, 3, NULL) == 0);
+        rerail_event event = completed(3);
+        CHECK(event.status == RERAIL_ETRUNCATED && event.bytes == 10 && event.peer == peer && event.tag == 55);
+        CHECK(rerail_put(transport, peer, 99, 100, "written", 7, 4, NULL) == 0);
+        CHECK(completed(4).status == 0);
+        CHECK(rerail_get(transport, peer, 99, 98, buffer, 11, 5, NULL) == 0);
+        event = completed(5);
+        CHECK(event.status == 0 && event.bytes == 11 && !memcmp(buffer, "\0\0written\0\0", 11));
+        CHECK(rerail_put(transport, peer, 98, 0, "x", 1, 6, NULL) == 0);
+        CHECK(completed(6).status == RERAIL_EREFUSED);
+        CHECK(rerail_send(transport, peer, 60, 0, NULL, 0, 7, NULL) == 0);
+        CHECK(completed(7).status == 0);
+    } else {
+        CHECK(rerail_recv(transport, peer, TAG, 0, buffer, LARGE, 1, &request) == 0);
+        rerail_event event = completed(1);
+        CHECK(event.status == 0 && event.bytes == 5 && !memcmp(buffer, "hello", 5));
+        CHECK(event.flags == (RERAIL_LAST | RERAIL_IMMEDIATE | RERAIL_TAGGED) && event.immediate == 123);
+        CHECK(event.tag == TAG && event.peer == peer);
+        CHECK(rerail_cancel(transport, request) == RERAIL_EINVAL);
+        CHECK(rerail_recv(transport, peer, 77, 0, buffer, 1, 8, &request) == 0);
+        CHECK(rerail_cancel(transport, request) == 0 && completed(8).status == RERAIL_ECANCELLED);
+        CHECK(rerail_recv(transport, peer, TAG + 1, 0, buffer, LARGE, 2, NULL) == 0);
+        CHECK(completed(2).bytes == LARGE && buffer[0] == 'x' && buffer[LARGE - 1] == 'x');
+        CHECK(rerail_send(transport, peer, 55, 0, buffer, 20, 3, NULL) == 0);
+        CHECK(completed(3).status == 0);
+        CHECK(rerail_recv(transport, peer, 60, 0, NULL, 0, 4, NULL) == 0);
+        CHECK(completed(4).status == 0 && !memcmp(memory + 100, "written", 7));
+        CHECK(rerail_conceal(transport, window) == 0);
+    }
+    CHECK(rerail_wait(transport, 0) == 0);
+    CHECK(rerail_close(transport, 2000) == 0);
+    if (child) {
+        int status = -1;
+        waitpid(child, &status, 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 255;
+    }
+    return 0;
+}
