@@ -106,6 +106,14 @@ pub enum RailEvent {
         /// Why.
         fault: RailFault,
     },
+    /// A subchannel that stands can neither read nor write remote memory, though its rail can: what this process may do
+    /// with the peer's memory depends on the pair. Holds until the subchannel's end.
+    NoRemoteAccess {
+        /// The peer.
+        peer: PeerId,
+        /// The rail.
+        rail: RailId,
+    },
     /// The device behind a rail was lost or made anew: registrations that it had are void, and no peer can use their keys
     /// any more. The subchannels over it are reported down each for itself.
     Reset {
@@ -140,6 +148,9 @@ pub enum PostStatus {
     Done,
     /// It failed; the rail also reports the subchannel down.
     Failed,
+    /// A read whose key opens nothing (any more), or not to this process. The subchannel stands; what it was to bring is
+    /// asked for in another way, and the key is not used again.
+    NoAccess,
 }
 
 /// What was counted since the start.

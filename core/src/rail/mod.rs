@@ -51,6 +51,8 @@ pub struct RailFacts {
     pub eager_bytes_max: u32,
     /// Largest payload of one packet (data segment, put segment) in bytes.
     pub segment_bytes_max: u32,
+    /// Largest remote write or read in bytes; 0: as a packet's payload.
+    pub transfer_bytes_max: u32,
     /// Posts that may be outstanding per subchannel.
     pub posts_max: u16,
     /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
@@ -77,6 +79,7 @@ impl RailFacts {
         caps: Caps { write: false, read: false, registration: false, lossless: false },
         eager_bytes_max: 0,
         segment_bytes_max: 0,
+        transfer_bytes_max: 0,
         posts_max: 0,
         bytes_per_second: 0,
         latency_ns: 0,
@@ -85,4 +88,9 @@ impl RailFacts {
         pio_bytes_max: 0,
         feed_time_min: Nanos(0),
     };
+
+    /// Largest remote write or read in bytes.
+    pub const fn transfer_bytes_max(&self) -> u32 {
+        if self.transfer_bytes_max == 0 { self.segment_bytes_max } else { self.transfer_bytes_max }
+    }
 }

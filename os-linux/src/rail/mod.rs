@@ -161,6 +161,11 @@ pub unsafe trait Sink {
     fn completed(&mut self, id: PostId, status: PostStatus);
     /// The subchannel to `peer` stands and is authenticated.
     fn up(&mut self, peer: PeerId);
+    /// Of a subchannel that stands: the peer's memory can be neither read nor written over it, whatever
+    /// [`Rail::facts`] offers (rule X-11).
+    fn no_remote_access(&mut self, peer: PeerId) {
+        let _ = peer;
+    }
     /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of it is dead:
     /// nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It may be connected anew.
     fn down(&mut self, peer: PeerId, fault: RailFault);

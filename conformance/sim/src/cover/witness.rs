@@ -121,6 +121,10 @@ unsafe impl Sink for WitnessSink<'_> {
         self.sink.up(peer);
     }
 
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.sink.no_remote_access(peer);
+    }
+
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.observer.borrow_mut().down(self.sub(peer), self.now);
         self.sink.down(peer, fault);

@@ -352,6 +352,10 @@ unsafe impl Sink for Ear<'_> {
         self.sink.up(peer);
     }
 
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.sink.no_remote_access(peer);
+    }
+
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.open.remove(&peer.0);
         lose(self.liar, peer.0);

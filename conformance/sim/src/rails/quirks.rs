@@ -94,6 +94,10 @@ unsafe impl Sink for Ear<'_> {
         self.sink.up(peer);
     }
 
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.sink.no_remote_access(peer);
+    }
+
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.down = true;
         self.sink.down(peer, fault);

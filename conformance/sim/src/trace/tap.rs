@@ -161,6 +161,11 @@ unsafe impl Sink for TapSink<'_> {
         self.sink.up(peer);
     }
 
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.note(format_args!("no remote access to rank {}", peer.0));
+        self.sink.no_remote_access(peer);
+    }
+
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.note(format_args!("down to rank {}: {fault:?}", peer.0));
         self.sink.down(peer, fault);

@@ -19,10 +19,11 @@ use rerail_core::shm::{RingConfig, ring_bytes};
 use rerail_core::time::Time;
 use rerail_core::wire::handshake::{RefusedBecause, Verdict};
 use rustix::io::Errno;
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::options::RING_BYTES_MAX;
+use super::reach::{Denied, Reach, SEAL_BYTES, Seal};
 use super::segment::{Inbound, Outbound};
 use super::socket::{self, Received};
 use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
@@ -38,18 +39,23 @@ pub(super) struct Share {
     version: U32,
     slots: U32,
     slot_bytes: U32,
+    /// Where the seal of this side lies, and what it is ([`Seal`]).
+    seal_address: U64,
+    seal: [u8; SEAL_BYTES],
 }
 
 impl Share {
     const MAGIC: u32 = u32::from_le_bytes(*b"rshm");
-    const VERSION: u32 = 1;
+    const VERSION: u32 = 2;
 
-    pub(super) fn of(config: RingConfig) -> Self {
+    pub(super) fn of(config: RingConfig, seal: &Seal) -> Self {
         Share {
             magic: Self::MAGIC.into(),
             version: Self::VERSION.into(),
             slots: config.slots.into(),
             slot_bytes: config.slot_bytes.into(),
+            seal_address: seal.address().into(),
+            seal: seal.value(),
         }
     }
 
@@ -87,7 +93,7 @@ enum Stage {
     Dialling(Dialler),
     Accepting(Acceptor),
     /// Both have proved themselves; our ring is on its way, theirs is due.
-    Sharing(Inbound),
+    Sharing(Inbound, Seal),
     /// It went on or failed.
     Over,
 }
@@ -101,10 +107,30 @@ pub enum Progress {
     Proved(PeerId, Attempts),
     /// Our dial crossed theirs, and theirs is the one to keep.
     Crossing,
-    /// Both rings are there.
-    Open(Box<(Inbound, Outbound)>),
+    /// Both rings are there; the peer's memory is, as far as it can be read.
+    Open(Box<Opened>),
     /// It is over.
     Failed(Failure),
+}
+
+/// What both sides gave each other.
+#[derive(Debug)]
+pub struct Opened {
+    pub inbound: Inbound,
+    pub outbound: Outbound,
+    /// Ours.
+    pub seal: Seal,
+    /// Theirs.
+    pub reach: Reach,
+}
+
+/// What a connection is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// The ring that we offer.
+    pub ring: RingConfig,
+    /// Whether we read the peer's memory where we can.
+    pub single_copy: bool,
 }
 
 /// Why a connection did not come to be.
@@ -166,15 +192,15 @@ impl Opening {
 
     /// Whether the other side has proved itself.
     pub fn is_proved(&self) -> bool {
-        matches!(self.stage, Stage::Sharing(_))
+        matches!(self.stage, Stage::Sharing(..))
     }
 
-    /// Moves as far as the datagrams that are here allow; `ring` is the ring that we offer.
-    pub fn step(&mut self, ring: RingConfig) -> Progress {
+    /// Moves as far as the datagrams that are here allow.
+    pub fn step(&mut self, offer: Offer) -> Progress {
         for _ in 0..DATAGRAMS_MAX {
             let progress = match self.stage {
-                Stage::Sharing(_) => self.take_share(ring),
-                _ => self.take_handshake(ring),
+                Stage::Sharing(..) => self.take_share(offer),
+                _ => self.take_handshake(offer.ring),
             };
             match progress {
                 Ok(None) => return Progress::Waiting,
@@ -210,8 +236,10 @@ impl Opening {
     }
 
     fn share(&mut self, inbound: Inbound, memory: &OwnedFd, ring: RingConfig) -> Result<(), Failure> {
-        socket::send(&self.socket, Share::of(ring).as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
-        self.stage = Stage::Sharing(inbound);
+        let seal = Seal::new().map_err(|errno| Failure::System(errno.raw_os_error()))?;
+        let share = Share::of(ring, &seal);
+        socket::send(&self.socket, share.as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
+        self.stage = Stage::Sharing(inbound, seal);
         Ok(())
     }
 
@@ -227,7 +255,7 @@ impl Opening {
         let step = match &mut self.stage {
             Stage::Dialling(dialler) => dialler.handle(message),
             Stage::Accepting(acceptor) => acceptor.handle(message),
-            Stage::Sharing(_) | Stage::Over => Err(AuthError::Over),
+            Stage::Sharing(..) | Stage::Over => Err(AuthError::Over),
         };
         match step {
             Ok(Step::Send(message)) => self.send(&message).map(|()| Some(Progress::Waiting)),
@@ -250,7 +278,7 @@ impl Opening {
     }
 
     /// `Ok(None)`: no datagram here.
-    fn take_share(&mut self, ring: RingConfig) -> Result<Option<Progress>, Failure> {
+    fn take_share(&mut self, offer: Offer) -> Result<Option<Progress>, Failure> {
         let mut bytes = [0; size_of::<Share>()];
         let (len, memory) = match socket::receive(&self.socket, &mut bytes, true) {
             Received::Datagram(len, Some(memory)) => (len, memory),
@@ -259,10 +287,17 @@ impl Opening {
             Received::Datagram(_, None) | Received::Excess => return Err(Failure::Corrupt),
         };
         let share = Share::read_from_bytes(&bytes[..len]).map_err(|_| Failure::Corrupt)?;
-        let config = share.config(ring.slot_bytes)?;
+        let config = share.config(offer.ring.slot_bytes)?;
         let outbound = Outbound::open(memory, config).map_err(|_| Failure::Corrupt)?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Sharing(inbound) => Ok(Some(Progress::Open(Box::new((inbound, outbound))))),
+            Stage::Sharing(inbound, seal) => {
+                let (address, value) = (share.seal_address.get(), share.seal);
+                let reach = match offer.single_copy {
+                    true => Reach::probe(&self.socket, address, value),
+                    false => Reach::none(Denied::Off),
+                };
+                Ok(Some(Progress::Open(Box::new(Opened { inbound, outbound, seal, reach }))))
+            }
             _ => Err(Failure::Corrupt),
         }
     }

@@ -4,17 +4,20 @@
 //!   and a local socket under an abstract name. No shared table of processes is needed, and nothing is left behind.
 //! - Connections (2.2): made when the core first asks; each side gives the other the memory of the ring from which it
 //!   will receive. Of two that cross, both sides keep the one that the lower rank dialled.
+//! - Large messages: the receiver copies out of the sender's memory, once, where the system allows that (`copy`).
 //! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is full. A packet
 //!   is copied from the ring straight to where the core wants it. No system call, but for doorbells to sleepers.
 //! - Polling costs one cache line per connected peer and nothing per idle one; sockets are looked at in every
 //!   `polls_per_check`-th poll, after sleeping, and while a connection is on its way.
 //!
-//! `segment` and `socket` wrap the system; `connect` is a connection on its way, `link` a connected peer; `setup` leads
+//! `segment`, `socket` and `copy` wrap the system; `reach` says whether a peer's memory can be read; `connect` is a connection on its way, `link` a connected peer; `setup` leads
 //! from one to the other; this file is the [`Rail`].
 
 mod connect;
+mod copy;
 mod link;
 mod options;
+mod reach;
 mod segment;
 mod setup;
 mod socket;
@@ -47,6 +50,8 @@ use crate::random::random;
 const LISTENER: u64 = 0;
 /// No link.
 const NONE: u32 = u32::MAX;
+/// Bytes of one read: what is longer is read in several.
+const READ_BYTES_MAX: u32 = 1 << 30;
 /// Events taken in one look at the sockets.
 const EVENTS_MAX: usize = 64;
 
@@ -214,6 +219,7 @@ impl ShmRail {
     /// Moves packets, both ways, of every link.
     fn serve_links(&mut self, sink: &mut dyn Sink) -> usize {
         let (mut count, mut has_fault) = (0, false);
+        let mut to_read = copy::BYTES_PER_POLL;
         let links = self.links.len();
         let mut next = if self.first < links { self.first } else { 0 };
         self.first = next + 1;
@@ -225,7 +231,11 @@ impl ShmRail {
                 continue;
             }
             let received = link.receive(self.options.burst, sink, &mut self.pieces, &mut self.counters);
-            let moved = received.and_then(|received| {
+            let moved = received.and_then(|mut received| {
+                if to_read > 0 && link.reads().is_some() {
+                    received += link.read(&mut to_read, sink, &mut self.counters);
+                    self.look |= link.reads().is_none();
+                }
                 if link.is_waiting() {
                     let pumped = link.pump(&mut self.counters, |id| sink.completed(id, PostStatus::Done))?;
                     return Ok(received + pumped);
@@ -285,9 +295,10 @@ impl Rail for ShmRail {
     fn facts(&self) -> RailFacts {
         RailFacts {
             kind: RailKind::Shm,
-            caps: Caps { write: false, read: false, registration: false, lossless: true },
+            caps: Caps { write: false, read: self.options.single_copy, registration: false, lossless: true },
             eager_bytes_max: self.options.eager_bytes_max,
             segment_bytes_max: self.options.segment_bytes,
+            transfer_bytes_max: READ_BYTES_MAX,
             posts_max: self.options.posts_max,
             bytes_per_second: 0,
             numa_distance: NUMA_LOCAL,
@@ -367,9 +378,12 @@ impl Rail for ShmRail {
         // To a link that is down or has a fault: void, and the subchannel's end says so.
         let Some(index) = self.link_index(outgoing.peer) else { return };
         if outgoing.kind != PostKind::Send {
-            debug_assert!(false, "the rail has neither write nor read");
-            self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
-            self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
+            let memory = self.links[index].memory.as_mut();
+            if !memory.is_some_and(|(_, reads)| reads.post(&outgoing)) {
+                debug_assert!(false, "the rail has no write");
+                self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
+                self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
+            }
             return;
         }
         if self.links[index].post(&outgoing, &mut self.counters) {

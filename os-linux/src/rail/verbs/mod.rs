@@ -231,6 +231,7 @@ impl<D: Device> Rail for VerbsRail<D> {
             caps: Caps { write, read, registration: write || read, lossless: false },
             eager_bytes_max: self.options.eager_bytes_max,
             segment_bytes_max: self.options.segment_bytes,
+            transfer_bytes_max: 0,
             posts_max: self.options.posts_max,
             bytes_per_second: self.port.bytes_per_second,
             latency_ns: self.options.latency_ns,

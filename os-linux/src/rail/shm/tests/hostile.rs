@@ -10,10 +10,16 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use zerocopy::IntoBytes;
 
 use super::super::connect::Share;
+use super::super::reach::Seal;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
 use super::*;
 use crate::auth::{Attempts, Call, Dialler, Step};
+
+/// One that is broken at once: this process reads nothing.
+fn seal() -> Seal {
+    Seal::new().unwrap()
+}
 
 fn dial(node: &Node) -> OwnedFd {
     let address = node.rail.address();
@@ -68,7 +74,7 @@ fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
     let (socket, _, memory) = prove(node, rank);
     let ring = options().ring();
     let (inbound, offered) = Inbound::create(ring).unwrap();
-    socket::send(&socket, Share::of(ring).as_bytes(), Some(offered.as_fd())).unwrap();
+    socket::send(&socket, Share::of(ring, &seal()).as_bytes(), Some(offered.as_fd())).unwrap();
     settle(&mut [node]);
     assert_eq!(node.sink.up.last(), Some(&PeerId(rank)));
     (socket, inbound, Outbound::open(memory, ring).unwrap())
@@ -217,8 +223,8 @@ fn what_is_no_ring_is_not_mapped() {
     let ring = options().ring();
     let bytes = rerail_core::shm::ring_bytes(ring).unwrap() as u64;
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    let honest = Share::of(ring);
-    let with = |slots, slot_bytes| Share::of(RingConfig { slots, slot_bytes });
+    let honest = Share::of(ring, &seal());
+    let with = |slots, slot_bytes| Share::of(RingConfig { slots, slot_bytes }, &seal());
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
@@ -401,4 +407,18 @@ fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
     }
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Closed)]);
     assert_eq!(a.sink.taken.len(), 4);
+}
+
+/// What is no seal of the process behind the socket gives no access, and costs nothing else.
+#[test]
+fn a_process_whose_seal_is_not_there_is_not_read() {
+    let mut a = Node::new(0);
+    let _stands = join(&mut a, 1);
+    assert_eq!(a.sink.closed, [PeerId(1)]);
+    let mut honest = Node::new(2);
+    introduce(&mut [&mut a, &mut honest]);
+    honest.connect(0);
+    settle(&mut [&mut a, &mut honest]);
+    assert_eq!((&a.sink.closed[..], &honest.sink.closed[..]), (&[PeerId(1)][..], &[][..]));
+    assert!(a.sink.down.is_empty());
 }
