@@ -207,6 +207,9 @@ pub const TCP: RailFacts = RailFacts {
 pub const SHM: RailFacts =
     RailFacts { kind: RailKind::Shm, caps: Caps { lossless: true, ..TCP.caps }, segment_bytes_max: 1500, ..TCP };
 
+/// As [`SHM`], where processes may read each other's memory.
+pub const COPY: RailFacts = RailFacts { caps: Caps { read: true, ..SHM.caps }, transfer_bytes_max: 40_000, ..SHM };
+
 /// Facts of a rail that writes remote memory.
 pub const PUT: RailFacts =
     RailFacts { kind: RailKind::Sim, caps: Caps { write: true, registration: true, ..TCP.caps }, ..TCP };

@@ -113,6 +113,9 @@ unsafe impl Sink for WitnessSink<'_> {
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
+        if status == PostStatus::NoAccess {
+            self.observer.borrow_mut().note(Path::ReadOpensNothing);
+        }
         self.sink.completed(id, status);
     }
 
