@@ -13,6 +13,7 @@ mod beliefs;
 mod bound;
 mod bulk;
 mod channel;
+mod copying;
 mod cut;
 mod deadline;
 mod debug;
@@ -59,6 +60,7 @@ mod words;
 use core::mem::MaybeUninit;
 
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
+pub use copying::CopyBy;
 pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};

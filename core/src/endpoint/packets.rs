@@ -290,6 +290,9 @@ impl Endpoint<'_> {
         if packet.what == What::Read && status == PostStatus::Done {
             slot.moved += u64::from(packet.len);
         }
+        if packet.what == What::Fin {
+            self.note_received(now, &packet);
+        }
         if is_wanted && status == PostStatus::NoAccess {
             self.key_is_void(&packet);
         }

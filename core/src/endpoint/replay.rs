@@ -276,7 +276,7 @@ impl Endpoint<'_> {
         self.drop_key_set(keys, false);
         let slot = self.t.ops.at_mut(op);
         (slot.cursor, slot.moved, slot.single, slot.all_sent) = (0, 0, None, false);
-        self.begin_rendezvous(op, NONE);
+        self.begin_transfer(op, NONE, false);
     }
 
     /// Takes parts of transfers whose rail is gone to others that stand.

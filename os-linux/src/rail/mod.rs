@@ -312,6 +312,11 @@ pub trait Rail {
     fn arm(&mut self) -> bool;
     /// Ends what `arm` began.
     fn disarm(&mut self);
+    /// For people: what this rail does to `peer` that its facts don't say, and why.
+    fn remark(&self, peer: PeerId) -> Option<String> {
+        let _ = peer;
+        None
+    }
     /// Counters.
     fn counters(&self) -> RailCounters;
     /// What it holds of a device; nothing, where it has none.

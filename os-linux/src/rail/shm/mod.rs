@@ -36,6 +36,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 pub use options::{ShmError, ShmOptions};
+pub use reach::{Denied, single_copy};
 pub use setup::host_id;
 
 use self::connect::Opening;
@@ -389,6 +390,16 @@ impl Rail for ShmRail {
         if self.links[index].post(&outgoing, &mut self.counters) {
             self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Done));
         }
+    }
+
+    fn remark(&self, peer: PeerId) -> Option<String> {
+        let (_, reads) = self.links[self.link_index(peer)?].memory.as_ref()?;
+        Some(match reads.denied() {
+            None => "large messages are read from the sender's memory where that is the faster way".into(),
+            Some(denied) => {
+                format!("large messages go through the ring, copied twice: {denied}; remedy: {}", denied.remedy())
+            }
+        })
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -65,7 +65,7 @@ impl Drop for Seal {
     }
 }
 
-/// Why a peer's memory can't be read.
+/// Why a process's memory can't be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
     /// This process's settings say so (`shm_single_copy`).
@@ -74,27 +74,66 @@ pub enum Denied {
     Namespace,
     /// The kernel refused.
     System(Errno),
+    /// Yama lets processes read their descendants at most; its `ptrace_scope` is this.
+    Yama(u8),
     /// The memory of that process is not the peer's.
     Stranger,
+}
+
+impl Denied {
+    /// What would help.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Denied::Off => "set shm_single_copy (RERAIL_SHM_SINGLE_COPY) to on",
+            Denied::Namespace => {
+                "run the processes of a host in one PID namespace (containers: --pid=host or a shared one)"
+            }
+            Denied::System(Errno::NOSYS) => {
+                "a kernel with CONFIG_CROSS_MEMORY_ATTACH, and a system call filter that allows process_vm_readv"
+            }
+            Denied::System(_) => {
+                "run all processes as one user in one user namespace, dumpable, with kernel.yama.ptrace_scope=0 \
+                 (or prctl(PR_SET_PTRACER) by the application), and let the system call filter allow process_vm_readv"
+            }
+            Denied::Yama(_) => {
+                "sysctl kernel.yama.ptrace_scope=0, CAP_SYS_PTRACE, or prctl(PR_SET_PTRACER) by the application"
+            }
+            Denied::Stranger => "let the process that opened the connection keep it, without fork",
+        }
+    }
 }
 
 impl fmt::Display for Denied {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Denied::Off => write!(f, "shm_single_copy is off"),
-            Denied::Namespace => write!(f, "the peer's PID namespace is not visible here: start both in one (--pid)"),
-            Denied::System(Errno::PERM | Errno::ACCESS) => write!(
-                f,
-                "the kernel forbids process_vm_readv of the peer: needs the same user and user namespace, a process that \
-                 is dumpable, kernel.yama.ptrace_scope=0 (or PR_SET_PTRACER in the application), and a system call \
-                 filter that allows it"
-            ),
-            Denied::System(Errno::NOSYS) => {
-                write!(f, "there is no process_vm_readv: CONFIG_CROSS_MEMORY_ATTACH, the system call filter")
-            }
-            Denied::System(errno) => write!(f, "process_vm_readv of the peer: {errno}"),
+            Denied::Namespace => write!(f, "the peer's PID namespace is not visible here"),
+            Denied::System(errno) => write!(f, "process_vm_readv: {errno}"),
+            Denied::Yama(scope) => write!(f, "kernel.yama.ptrace_scope is {scope}"),
             Denied::Stranger => write!(f, "the process behind the socket is not the one whose memory was named"),
         }
+    }
+}
+
+/// Whether processes of this user can read each other's memory here, as far as one of them can tell: a pair finds out
+/// when it connects.
+///
+/// # Errors
+/// What is in the way.
+pub fn single_copy() -> Result<(), Denied> {
+    let seal = Seal::new().map_err(Denied::System)?;
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let reach = Reach { pid: me, seal_address: seal.address(), seal: seal.value(), denied: None };
+    match copy::read(&reach, 0, &[]) {
+        Ok(()) => {}
+        Err(copy::Failure::System(errno)) => return Err(Denied::System(errno)),
+        Err(copy::Failure::Unsealed) => return Err(Denied::Stranger),
+    }
+    // A process may always read itself; others, by the scope. No file: no Yama.
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match scope.ok().and_then(|scope| scope.trim().parse().ok()) {
+        Some(scope @ 1..) if scope > 2 || !rustix::process::geteuid().is_root() => Err(Denied::Yama(scope)),
+        _ => Ok(()),
     }
 }
 

@@ -267,7 +267,7 @@ impl ShmRail {
                 self.insert_link(link);
                 sink.up(peer);
                 if let Some(denied) = reach.denied {
-                    tracing::debug!(rail = %self.name, peer = peer.0, %denied, "no single copy");
+                    tracing::debug!(rail = %self.name, peer = peer.0, %denied, remedy = denied.remedy(), "no single copy");
                     sink.no_remote_access(peer);
                 }
             }
