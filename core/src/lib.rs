@@ -44,6 +44,7 @@ pub mod rail;
 pub mod rel;
 pub mod seq;
 pub mod shared;
+#[cfg(target_has_atomic = "64")]
 pub mod shm;
 pub mod store;
 pub mod tag;

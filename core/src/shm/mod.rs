@@ -32,7 +32,7 @@
 //! Bounds: a push writes one cell and at most one slot, a look at the front reads one cell; nothing here loops on a shared
 //! value.
 //!
-//! `layout` says where things lie, `producer` and `consumer` are the algorithm over any [`cells::Cells`], `mapped` puts
+//! `layout` says where things lie, `producer` and `consumer` are the algorithm over any `cells::Cells`, `mapped` puts
 //! it on raw memory, `model` puts it under the loom model checker.
 
 mod cells;

@@ -12,7 +12,9 @@ use crate::wire::{
 
 fn lone<T>(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>) -> T) -> T {
     let mut region = region();
-    course(&mut Lone::connected(&mut region, &small(), rails))
+    // Receives have operations, which packets may name.
+    let config = crate::config::Config { express: false, ..small() };
+    course(&mut Lone::connected(&mut region, &config, rails))
 }
 
 fn fin(operation: u64) -> Fin {

@@ -70,7 +70,7 @@ fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
 }
 
 /// As [`prove`], up to a subchannel that stands: the socket, and both rings.
-fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
+pub(super) fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
     let (socket, _, memory) = prove(node, rank);
     let ring = options().ring();
     let (inbound, offered) = Inbound::create(ring).unwrap();
@@ -284,7 +284,14 @@ fn what_is_no_ring_is_not_mapped() {
         socket::send(&socket, &long, Some(stamped(ring).as_fd())).unwrap();
         assert!(answer(&mut a, &socket, false).is_none(), "{len} bytes");
     }
-    assert_eq!(a.rail.counters().corrupt, 18 + 8);
+    for at in [0, 4, 20] {
+        let (socket, ..) = prove(&mut a, 1);
+        let mut strange = honest.as_bytes().to_vec();
+        strange[at] ^= 2;
+        socket::send(&socket, &strange, Some(good().as_fd())).unwrap();
+        assert!(answer(&mut a, &socket, false).is_none(), "another magic, version or flag");
+    }
+    assert_eq!(a.rail.counters().corrupt, 18 + 8 + 3);
     // And the right one still gets in, which is why the others above were wrong for one reason each.
     let (socket, ..) = prove(&mut a, 2);
     socket::send(&socket, honest.as_bytes(), Some(good().as_fd())).unwrap();

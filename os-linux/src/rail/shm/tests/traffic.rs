@@ -383,6 +383,21 @@ fn sleepers_are_woken_for_messages_and_for_room() {
     assert!(readable(&a));
 }
 
+/// L-9, L-13
+#[test]
+fn both_sides_use_the_barrier_of_the_system_or_neither() {
+    let (mut a, b) = connected([0, 1]);
+    assert_eq!([&a, &b].map(|node| node.rail.links[0].barrier), [barrier::is_registered(); 2]);
+    let (_socket, _inbound, mut outbound) = super::hostile::join(&mut a, 2);
+    assert!(!a.rail.links[1].barrier, "this one says that it has none");
+    // One call for all rings.
+    let calls = a.rail.counters().system_calls;
+    assert!(a.rail.arm());
+    assert_eq!(a.rail.counters().system_calls - calls, u64::from(barrier::is_registered()));
+    outbound.push(&[1; 8], &[]).unwrap();
+    assert!(outbound.must_ring() && !outbound.must_ring(), "it sees the sleeper by a fence of its own");
+}
+
 #[test]
 fn descriptors_do_not_survive_an_exec() {
     let (a, _b) = connected([0, 1]);
