@@ -115,7 +115,7 @@ impl Class {
             _ => {
                 // What a run of this size is expected to take more; of equals, a part of what it takes.
                 let more = read.abs_diff(packets).max(read.min(packets) >> 3);
-                let cost = u64::from(more) * u64::from(self.begun_kib) >> 10;
+                let cost = (u64::from(more) * u64::from(self.begun_kib)) >> 10;
                 if self.by == better && u64::from(self.credit_ns) >= cost {
                     self.credit_ns -= cost as u32;
                     better.other()
@@ -192,7 +192,7 @@ impl Endpoint<'_> {
         let channel = self.t.channel_of(peer)?;
         self.copying_rail(channel)?;
         let class = &self.t.channels.at(channel).ways.classes[class_of(bytes)];
-        let takes = class.known.map(|known| u64::from(known.pace) * bytes >> 20);
+        let takes = class.known.map(|known| (u64::from(known.pace) * bytes) >> 20);
         Some((class.by, takes))
     }
 }
