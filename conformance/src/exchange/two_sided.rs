@@ -171,7 +171,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Receives match in the order in which they were posted, so each rank's messages must appear in its order.
+    /// Receives match in the order in which they were posted, so each rank's messages must appear in its order; of one
+    /// that was lost, the numbers of those whose receives ended with its loss are left out.
     fn judge_any(&mut self, inbound: &[Slot], outcomes: &[Option<Outcome>]) {
         let mut next = vec![0; self.session.size() as usize];
         for (slot, outcome) in inbound.iter().zip(outcomes) {
@@ -189,7 +190,16 @@ impl Worker {
                 Some(Err(rerail_core::endpoint::OpError::Cancelled)) if !self.session.lost().is_empty() => {
                     self.tally.cut_short += 1;
                 }
-                Some(Err(error)) => self.judge_error(&slot.transfer, error),
+                Some(Err(error)) => {
+                    // It had met a message of the lost rank, whose payload did not all come. Those behind it may have been
+                    // complete: announced messages meet their receives in order, their payloads come in any.
+                    if let rerail_core::endpoint::OpError::PeerLost { peer, .. } = error
+                        && let Some(number) = next.get_mut(peer.0 as usize)
+                    {
+                        *number += 1;
+                    }
+                    self.judge_error(&slot.transfer, error);
+                }
                 None => self.wrong(&slot.transfer, "has no outcome".to_owned()),
             }
         }

@@ -99,7 +99,8 @@ fn class(args: &ExplainArgs) -> MessageClass {
 /// The transport's answers.
 fn asked(args: &ExplainArgs, session: &Session, peer: u32) -> Result<Vec<Explained>, Failure> {
     let transport = session.transport();
-    let rails: Vec<_> = transport.rails().map(|rail| Known::of(&rail)).collect();
+    let rails = transport.rails().map(|rail| Known::of(&rail).remarked(transport.remark(PeerId(peer), rail.id)));
+    let rails: Vec<_> = rails.collect();
     let now = monotonic_ns();
     let health = |rail| Some(Health::of(&transport.rail_health(PeerId(peer), rail)?, now));
     explained(args, &rails, health, |class, bytes| transport.explain(PeerId(peer), class, bytes))

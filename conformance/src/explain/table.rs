@@ -19,18 +19,24 @@ pub struct Known {
     /// The loopback, which no message to another process takes.
     is_loop: bool,
     memory: Option<RegisteredMemory>,
+    remark: Option<String>,
 }
 
 impl Known {
     /// A rail of which nothing is known but its name.
     pub fn named(name: String) -> Known {
-        Known { name, is_loop: false, memory: None }
+        Known { name, is_loop: false, memory: None, remark: None }
     }
 
     /// As the transport tells it.
     pub fn of(rail: &RailInfo<'_>) -> Known {
         let memory = RegisteredMemory::since(&RailCounters::default(), rail);
-        Known { name: rail.name.to_owned(), is_loop: rail.kind == RailKind::Loop, memory }
+        Known { name: rail.name.to_owned(), is_loop: rail.kind == RailKind::Loop, memory, remark: None }
+    }
+
+    /// With what the rail has to say of the peer.
+    pub fn remarked(self, remark: Option<String>) -> Known {
+        Known { remark, ..self }
     }
 }
 
@@ -79,6 +85,8 @@ struct Part {
     health: Option<Health>,
     /// What it did with registered memory since the start; absent: it registers none.
     memory: Option<RegisteredMemory>,
+    /// What it does to this peer that its facts don't say.
+    remark: Option<String>,
 }
 
 impl Explained {
@@ -105,6 +113,7 @@ impl Explained {
             registering_ns: share.registering.0,
             why: why(share, explanation, bytes),
             health: health(share.rail),
+            remark: known.remark.clone(),
             memory: known.memory,
         };
         Explained {
@@ -235,6 +244,9 @@ pub fn render(explained: &[Explained]) -> String {
     }
     // Of the rails, whatever the size.
     let rails = explained.first().into_iter().flat_map(|one| &one.rails);
+    let remarks =
+        rails.clone().filter_map(|part| Some(format!("{} {}: {}", part.rail, part.name, part.remark.as_ref()?)));
+    all.extend(remarks);
     let memory = render_memory(rails.map(|part| (format!("{} {}", part.rail, part.name), part.memory.as_ref())));
     if !memory.is_empty() {
         all.push(memory);

@@ -92,8 +92,9 @@ impl Info {
 
     fn shm(&self) -> String {
         let mut lines = vec![format!("{} {}", bold("Shared memory"), state(self.shm.usable))];
-        lines.extend(self.shm.parts.iter().map(|part| format!("  {}: {}", part.name, state(part.obstacle.is_none()))));
-        lines.extend(self.shm.parts.iter().filter_map(|part| part.obstacle.as_ref()).flat_map(obstacle));
+        let parts = || self.shm.parts.iter().chain([&self.shm.single_copy]);
+        lines.extend(parts().map(|part| format!("  {}: {}", part.name, state(part.obstacle.is_none()))));
+        lines.extend(parts().filter_map(|part| part.obstacle.as_ref()).flat_map(obstacle));
         lines.join("\n")
     }
 

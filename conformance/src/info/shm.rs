@@ -1,6 +1,7 @@
 //! Whether processes of this machine can share memory the way the shared-memory rail does: anonymous files passed over
 //! Unix sockets, and a descriptor per process that tells of its death.
 
+use rerail_linux::rail::shm::single_copy;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -15,6 +16,8 @@ pub struct Shm {
     pub usable: bool,
     /// One by one.
     pub parts: Vec<Part>,
+    /// Large messages copied once: without it, the ring carries them.
+    pub single_copy: Part,
 }
 
 /// One need.
@@ -44,5 +47,8 @@ pub fn look() -> Shm {
         part("Unix sockets", sockets, "allow Unix sockets (CONFIG_UNIX, the container's system call filter)"),
         part("process descriptors", process, "allow pidfd_open (kernel 5.3) in the container's system call filter"),
     ];
-    Shm { usable: parts.iter().all(|part| part.obstacle.is_none()), parts }
+    let name = "large messages copied once";
+    let obstacle = single_copy().err().map(|denied| Obstacle::new(format!("{name}: {denied}"), denied.remedy()));
+    let single_copy = Part { name, obstacle };
+    Shm { usable: parts.iter().all(|part| part.obstacle.is_none()), parts, single_copy }
 }

@@ -86,7 +86,7 @@ impl Endpoint<'_> {
             self.grant(channel, 1, blocks);
             if message.rendezvous {
                 self.received(now, channel, ORDERED, psn, bytes, common.ack_now);
-                self.begin_rendezvous(op, message.keys);
+                self.begin_rendezvous(now, op, message.keys);
                 Arrival::Done
             } else {
                 let slot = self.t.ops.at_mut(op);

@@ -199,12 +199,12 @@ impl Endpoint<'_> {
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
         let facts = &self.rails[usize::from(rail.0)];
         let slot = self.t.channels.at(channel);
-        let common = match self.t.ops.at(op).phase {
-            Phase::Writing | Phase::Reading => slot.transfer_bytes_max,
-            _ if facts.caps.lossless => u32::MAX,
-            _ => slot.segment_bytes_max,
+        let segment_bytes_max = match self.t.ops.at(op).phase {
+            Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.transfer_bytes_max),
+            _ if facts.caps.lossless => facts.segment_bytes_max,
+            _ => facts.segment_bytes_max.min(slot.segment_bytes_max),
         };
-        let segment_bytes_max = facts.segment_bytes_max.min(common).into();
+        let segment_bytes_max = segment_bytes_max.into();
         let set = self.t.ops.at(op).stripes;
         if set == NONE || self.t.stripe_sets.at(set).helpers == 0 {
             return segment_bytes_max;

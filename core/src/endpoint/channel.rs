@@ -11,6 +11,7 @@ use crate::store::{Link, List};
 use crate::time::Time;
 use crate::wire::Connect;
 
+use super::copying::Ways;
 use super::event::{Loss, RailFault};
 use super::health::History;
 use super::path::Path;
@@ -92,6 +93,8 @@ pub(crate) struct Channel {
     pub ack: AckState,
     /// By [`MessageClass`](super::MessageClass).
     pub turns: [Turn; 3],
+    /// How large messages come where there is a choice.
+    pub ways: Ways,
     /// Time saved up for trying rails that plans leave out, in nanoseconds (P-11).
     pub try_ns: u32,
     /// Packets that took the soonest rail since one tried another.
@@ -196,6 +199,7 @@ impl Channel {
             grants,
             ack: AckState::default(),
             turns: [Turn::default(); 3],
+            ways: Ways::default(),
             try_ns: 0,
             untried: 0,
             nearest: 0,

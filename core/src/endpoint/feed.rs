@@ -14,6 +14,7 @@ impl Endpoint<'_> {
             RailEvent::Up { peer, rail } => self.subchannel_up(now, peer, rail),
             RailEvent::Reset { rail } => self.rail_reset(rail),
             RailEvent::Back { rail } => self.rail_back(now, rail),
+            RailEvent::NoRemoteAccess { peer, rail } => self.remote_access_denied(peer, rail),
             RailEvent::Down { peer, rail, fault } => {
                 if usize::from(rail.0) >= self.rails.len() {
                     return;

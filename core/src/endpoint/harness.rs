@@ -216,6 +216,9 @@ pub const SHM: RailFacts = RailFacts {
     ..TCP
 };
 
+/// As [`SHM`], where processes may read each other's memory.
+pub const COPY: RailFacts = RailFacts { caps: Caps { read: true, ..SHM.caps }, transfer_bytes_max: 40_000, ..SHM };
+
 /// Facts of a rail that writes remote memory.
 pub const PUT: RailFacts =
     RailFacts { kind: RailKind::Sim, caps: Caps { write: true, registration: true, ..TCP.caps }, ..TCP };

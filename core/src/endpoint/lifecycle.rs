@@ -28,7 +28,7 @@ impl Endpoint<'_> {
             channel.eager_bytes_max = channel.eager_bytes_max.min(facts.eager_bytes_max);
             channel.segment_bytes_max = channel.segment_bytes_max.min(facts.segment_bytes_max);
             if facts.caps.write || facts.caps.read {
-                channel.transfer_bytes_max = channel.transfer_bytes_max.min(facts.segment_bytes_max);
+                channel.transfer_bytes_max = channel.transfer_bytes_max.min(facts.transfer_bytes_max());
             }
         }
         let index = self.t.channels.insert(channel).ok()?.index;

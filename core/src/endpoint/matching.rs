@@ -181,7 +181,6 @@ impl Endpoint<'_> {
 
     /// A receive gets a message that waits here (out of the matcher already).
     pub(super) fn bind(&mut self, now: Time, op: u32, message: u32) {
-        let _ = now;
         let slot = *self.t.messages.at(message);
         self.address(op, &slot);
         let lost = self.t.channels.at(slot.channel).is_over();
@@ -189,7 +188,7 @@ impl Endpoint<'_> {
         if slot.rendezvous {
             let keys = core::mem::replace(&mut self.t.messages.at_mut(message).keys, NONE);
             self.free_message(message);
-            self.begin_rendezvous(op, keys);
+            self.begin_rendezvous(now, op, keys);
             return;
         }
         self.t.messages.at_mut(message).recv = op;

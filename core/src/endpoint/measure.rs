@@ -209,7 +209,7 @@ impl Endpoint<'_> {
         let was_light = is_light(sub, facts);
         sub.posts = sub.posts.saturating_sub(1);
         let (is_busy, before) = (sub.posts > 0, sub.path.last);
-        if status == PostStatus::Failed {
+        if status != PostStatus::Done {
             sub.path.backlog = sub.path.backlog.saturating_sub(packet.len.into());
             let figures = &mut self.t.figures[usize::from(rail.0)];
             figures.backlog = figures.backlog.saturating_sub(packet.len.into());

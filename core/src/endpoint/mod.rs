@@ -13,6 +13,7 @@ mod beliefs;
 mod bound;
 mod bulk;
 mod channel;
+mod copying;
 mod cut;
 mod deadline;
 mod debug;
@@ -61,6 +62,7 @@ use core::mem::MaybeUninit;
 
 pub use crate::fast::ShortCompletion;
 pub use action::{Action, Arrival, AtomicAction, Peek, Post, PostKind, Segments, Span};
+pub use copying::CopyBy;
 pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
@@ -110,6 +112,14 @@ pub enum RailEvent {
         /// Why.
         fault: RailFault,
     },
+    /// A subchannel that stands can neither read nor write remote memory, though its rail can: what this process may do
+    /// with the peer's memory depends on the pair. Holds until the subchannel's end.
+    NoRemoteAccess {
+        /// The peer.
+        peer: PeerId,
+        /// The rail.
+        rail: RailId,
+    },
     /// The device behind a rail was lost or made anew: registrations that it had are void, and no peer can use their keys
     /// any more. The subchannels over it are reported down each for itself.
     Reset {
@@ -144,6 +154,9 @@ pub enum PostStatus {
     Done,
     /// It failed; the rail also reports the subchannel down.
     Failed,
+    /// A read whose key opens nothing (any more), or not to this process. The subchannel stands; what it was to bring is
+    /// asked for in another way, and the key is not used again.
+    NoAccess,
 }
 
 /// What was counted since the start.

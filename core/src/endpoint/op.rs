@@ -1,5 +1,6 @@
 //! An operation's state: one slot per request under way, the caller's and those that serve peers.
 
+use super::copying::Measured;
 use super::event::OpError;
 use super::measure::Stamp;
 use super::request::{Level, Notify};
@@ -210,6 +211,8 @@ pub(crate) struct Op {
     pub children: u32,
     /// Multi-receive: messages taken so far, modulo 2^32. Part: its number among them (M-9).
     pub index: u32,
+    /// How long it takes to come.
+    pub measured: Measured,
     /// Multi-receive: takes no more messages.
     pub closing: bool,
     /// Receive that was posted without an operation: its key in the matcher, by which the caller knows it.

@@ -276,8 +276,8 @@ impl Endpoint<'_> {
             return;
         };
         packet.posted = false;
-        // What a read was to bring is still wanted; its rail is about to be reported down.
-        let is_wanted = packet.what == What::Read && status == PostStatus::Failed;
+        // What a read was to bring is still wanted; its rail is about to be reported down, or has no key for it.
+        let is_wanted = packet.what == What::Read && status != PostStatus::Done;
         packet.lost |= is_wanted;
         let packet = *packet;
         if !packet.unacked && !is_wanted {
@@ -292,6 +292,12 @@ impl Endpoint<'_> {
         slot.posts -= 1;
         if packet.what == What::Read && status == PostStatus::Done {
             slot.moved += u64::from(packet.len);
+        }
+        if packet.what == What::Fin {
+            self.note_received(now, &packet);
+        }
+        if is_wanted && status == PostStatus::NoAccess {
+            self.key_is_void(&packet);
         }
         self.conclude(packet.op);
         // A failed post's subchannel is reported down; what follows is decided there.

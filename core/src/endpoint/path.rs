@@ -79,6 +79,8 @@ pub(crate) struct Path {
     streak: i8,
     /// A busy interval is open.
     is_open: bool,
+    /// The peer's memory can't be reached over it, whatever its rail can do.
+    pub no_remote_access: bool,
 }
 
 impl Path {

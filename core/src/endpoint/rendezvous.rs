@@ -46,9 +46,8 @@ impl Endpoint<'_> {
     }
 
     /// A receive has its RTS: `keys` is the set of the source buffer's keys, or [`NONE`].
-    pub(super) fn begin_rendezvous(&mut self, op: u32, keys: u32) {
-        let slot = *self.t.ops.at(op);
-        let channel = slot.channel;
+    pub(super) fn begin_rendezvous(&mut self, now: Time, op: u32, keys: u32) {
+        let channel = self.t.ops.at(op).channel;
         let readable = match keys {
             NONE => 0,
             keys => {
@@ -56,6 +55,14 @@ impl Endpoint<'_> {
                 self.with_keys(channel, keys, mask)
             }
         };
+        let is_to_be_read = self.is_to_be_read(now, op, readable);
+        self.begin_transfer(op, keys, is_to_be_read);
+    }
+
+    /// The receiver's answer to an RTS.
+    pub(super) fn begin_transfer(&mut self, op: u32, keys: u32, is_to_be_read: bool) {
+        let slot = *self.t.ops.at(op);
+        let channel = slot.channel;
         // A key names one contiguous piece.
         let contiguous = slot.segments == 1;
         let writable = if contiguous { self.ready_with(channel, |caps| caps.write) } else { 0 };
@@ -67,7 +74,7 @@ impl Endpoint<'_> {
             slot.phase = Phase::Data;
             self.drop_key_set(keys, false);
             self.settle(op);
-        } else if readable != 0 {
+        } else if is_to_be_read {
             slot.phase = Phase::Reading;
             slot.keys = keys;
             self.t.enqueue(op, Queue::Bulk);

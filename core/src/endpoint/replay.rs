@@ -8,10 +8,12 @@ use super::op::{Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::packets::Actions;
 use super::pump::Step;
 use super::room::rails_of;
+use super::tables::op_queue;
 use super::{Endpoint, Level};
-use crate::ids::{PostId, RailId};
+use crate::ids::{PeerId, PostId, RailId};
 use crate::seq::Seq;
 use crate::store::NONE;
+use crate::store::list::By;
 use crate::time::Time;
 use crate::wire::{self, Body, Cts, Data, Fin, MessageHead, Resume, Rts};
 
@@ -225,6 +227,37 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
+    /// A read has found that its key opens nothing: the rail is as good as without a key for this message.
+    pub(super) fn key_is_void(&mut self, packet: &Packet) {
+        let rail = self.t.sub(packet.channel, RailId(packet.rail)).peer_rail;
+        let keys = self.t.ops.at(packet.op).keys;
+        if keys != NONE {
+            self.t.key_sets.at_mut(keys).forget(rail);
+        }
+        self.close_line(packet.channel);
+        self.t.channels.at_mut(packet.channel).replaying |= REPLAY_READS;
+        self.activate(packet.channel);
+    }
+
+    /// A subchannel can't reach its peer's memory: messages that were to be read over it look for another way.
+    pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
+        let known = usize::from(rail.0) < self.rails.len();
+        let Some(channel) = self.t.channel_of(peer).filter(|_| known) else { return };
+        let sub = self.t.sub(channel, rail);
+        sub.path.no_remote_access = true;
+        let theirs = sub.peer_rail;
+        let list = self.t.channels.at(channel).bulk;
+        let mut op = list.head();
+        while op != NONE {
+            let &Op { phase, keys, .. } = self.t.ops.at(op);
+            if phase == Phase::Reading && keys != NONE {
+                self.t.key_sets.at_mut(keys).forget(theirs);
+            }
+            op = list.next(&mut By(&mut self.t.ops, op_queue), op);
+        }
+        self.activate(channel);
+    }
+
     /// A message that was being read can't be read any more: all of it comes by put or data segments.
     pub(super) fn ask_anew(&mut self, op: u32) {
         let mut walk = self.t.packets.walk();
@@ -244,7 +277,7 @@ impl Endpoint<'_> {
         self.drop_key_set(keys, false);
         let slot = self.t.ops.at_mut(op);
         (slot.cursor, slot.moved, slot.single, slot.all_sent) = (0, 0, None, false);
-        self.begin_rendezvous(op, NONE);
+        self.begin_transfer(op, NONE, false);
     }
 
     /// Takes parts of transfers whose rail is gone to others that stand.

@@ -128,7 +128,10 @@ impl Endpoint<'_> {
     /// Rails of a channel that are ready and have what `wanted` asks for.
     pub(super) fn ready_with(&self, channel: u32, wanted: impl Fn(&Caps) -> bool) -> u64 {
         let ready = self.ready(channel);
-        let able = rails_of(ready).filter(|rail| wanted(&self.rails[usize::from(rail.0)].caps));
+        let able = rails_of(ready).filter(|rail| {
+            wanted(&self.rails[usize::from(rail.0)].caps)
+                && !self.t.subs[self.t.sub_index(channel, *rail)].path.no_remote_access
+        });
         able.fold(0, |mask, rail| mask | 1 << rail.0)
     }
 

@@ -106,4 +106,5 @@ fn completions(world: &mut World<'_>, rank: usize) -> BTreeMap<u64, Result<Done,
     out
 }
 
-const ALL_RAILS: [&[RailFacts]; 6] = [&[TCP], &[SHM], &[TCP, TCP], &[PUT, PUT], &[GET, TCP], &[SHM, PUT, GET, TCP]];
+const ALL_RAILS: [&[RailFacts]; 7] =
+    [&[TCP], &[SHM], &[COPY], &[TCP, TCP], &[PUT, PUT], &[GET, TCP], &[SHM, PUT, GET, TCP]];

@@ -54,6 +54,8 @@ pub struct RailFacts {
     /// Largest payload of a short message ([`wire::Short`](crate::wire::Short)) in bytes; 0: the rail carries none. Only of
     /// a rail that loses nothing and keeps the order.
     pub short_bytes_max: u32,
+    /// Largest remote write or read in bytes; 0: as a packet's payload.
+    pub transfer_bytes_max: u32,
     /// Posts that may be outstanding per subchannel.
     pub posts_max: u16,
     /// Bandwidth that the rail is known or believed to have, in bytes per second; 0: unknown.
@@ -81,6 +83,7 @@ impl RailFacts {
         eager_bytes_max: 0,
         segment_bytes_max: 0,
         short_bytes_max: 0,
+        transfer_bytes_max: 0,
         posts_max: 0,
         bytes_per_second: 0,
         latency_ns: 0,
@@ -89,4 +92,9 @@ impl RailFacts {
         pio_bytes_max: 0,
         feed_time_min: Nanos(0),
     };
+
+    /// Largest remote write or read in bytes.
+    pub const fn transfer_bytes_max(&self) -> u32 {
+        if self.transfer_bytes_max == 0 { self.segment_bytes_max } else { self.transfer_bytes_max }
+    }
 }

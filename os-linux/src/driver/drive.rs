@@ -400,6 +400,10 @@ unsafe impl Sink for CoreSink<'_> {
         self.core.handle_rail_event(self.now, RailEvent::Up { peer, rail: self.rail });
     }
 
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.core.handle_rail_event(self.now, RailEvent::NoRemoteAccess { peer, rail: self.rail });
+    }
+
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.core.handle_rail_event(self.now, RailEvent::Down { peer, rail: self.rail, fault });
     }

@@ -55,6 +55,11 @@ impl Transport {
         self.engine.endpoint().explain(super::now(), peer, class, bytes)
     }
 
+    /// For people: what a rail does to `peer` that its facts don't say, and why.
+    pub fn remark(&self, peer: PeerId, rail: RailId) -> Option<String> {
+        self.engine.rails.get(usize::from(rail.0))?.rail.remark(peer)
+    }
+
     /// How a rail fares on the way to `peer`: [`Endpoint::rail_health`](rerail_core::endpoint::Endpoint::rail_health).
     pub fn rail_health(&self, peer: PeerId, rail: RailId) -> Option<RailHealth> {
         self.engine.endpoint().rail_health(peer, rail)

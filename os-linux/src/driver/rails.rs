@@ -120,6 +120,7 @@ pub(super) fn open_shm(settings: &Settings, rank: PeerId, size: u32, key: &JobKe
         segment_bytes: settings.shm_slot_bytes,
         eager_bytes_max: settings.eager_max.min(settings.shm_slot_bytes),
         posts_max: settings.shm_posts,
+        single_copy: settings.shm_single_copy,
         handshake_timeout: settings.handshake_timeout,
         ..ShmOptions::new(size)
     };

@@ -174,6 +174,11 @@ pub unsafe trait Sink {
     fn completed(&mut self, id: PostId, status: PostStatus);
     /// The subchannel to `peer` stands and is authenticated.
     fn up(&mut self, peer: PeerId);
+    /// Of a subchannel that stands: the peer's memory can be neither read nor written over it, whatever
+    /// [`Rail::facts`] offers (rule X-11).
+    fn no_remote_access(&mut self, peer: PeerId) {
+        let _ = peer;
+    }
     /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of it is dead:
     /// nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It may be connected anew.
     fn down(&mut self, peer: PeerId, fault: RailFault);
@@ -212,6 +217,9 @@ unsafe impl Sink for &mut dyn Sink {
     }
     fn up(&mut self, peer: PeerId) {
         (**self).up(peer);
+    }
+    fn no_remote_access(&mut self, peer: PeerId) {
+        (**self).no_remote_access(peer);
     }
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         (**self).down(peer, fault);
@@ -395,6 +403,11 @@ pub trait Rail: std::any::Any {
     fn arm(&mut self) -> bool;
     /// Ends what `arm` began.
     fn disarm(&mut self);
+    /// For people: what this rail does to `peer` that its facts don't say, and why.
+    fn remark(&self, peer: PeerId) -> Option<String> {
+        let _ = peer;
+        None
+    }
     /// Counters.
     fn counters(&self) -> RailCounters;
     /// What it holds of a device; nothing, where it has none.

@@ -234,6 +234,8 @@ pub(super) static KNOBS: &[Knob] = &[
         "Largest payload that fits one slot of a shared-memory ring; the same in all processes of a host."),
     knob!(shm_posts: number u16, count(2, 4096),
         "Packets that may wait for room in a shared-memory ring, for each peer."),
+    knob!(shm_single_copy: switch,
+        "Whether large messages are copied once, out of the sender's memory (process_vm_readv), where the system allows it; else twice, through the ring."),
     knob!(host_id: word
         Kind::Word {
             what: "1 to 80 printable characters but space , ; = /",

@@ -57,6 +57,7 @@ paths! {
     PsnWraps: "PSNs of a lane wrap",
     ConnectionWraps: "the number of a connection wraps",
     ReceivedBeyond: "an ACK names packets beyond the first missing one",
+    ReadOpensNothing: "a read finds that its key opens nothing",
     CreditAlone: "limits are sent on a packet of their own",
     PacketsFull: "the table of unacknowledged packets is full",
     RetainedFull: "all places for retained copies are in use",

@@ -47,6 +47,7 @@ impl Rail for Witness {
         wait_fd_changes,
         arm,
         disarm,
+        remark,
         counters,
         usage
     );
@@ -134,12 +135,19 @@ unsafe impl Sink for WitnessSink<'_> {
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
+        if status == PostStatus::NoAccess {
+            self.observer.borrow_mut().note(Path::ReadOpensNothing);
+        }
         self.sink.completed(id, status);
     }
 
     fn up(&mut self, peer: PeerId) {
         self.observer.borrow_mut().up(self.sub(peer));
         self.sink.up(peer);
+    }
+
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.sink.no_remote_access(peer);
     }
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {

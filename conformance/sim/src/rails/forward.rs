@@ -62,6 +62,9 @@ macro_rules! forward {
     (@wait_fd_changes) => { fn wait_fd_changes(&self) -> u32 { self.inner.wait_fd_changes() } };
     (@arm) => { fn arm(&mut self) -> bool { self.inner.arm() } };
     (@disarm) => { fn disarm(&mut self) { self.inner.disarm(); } };
+    (@remark) => {
+        fn remark(&self, peer: rerail_core::ids::PeerId) -> Option<String> { self.inner.remark(peer) }
+    };
     (@counters) => { fn counters(&self) -> rerail_linux::rail::RailCounters { self.inner.counters() } };
     (@usage) => { fn usage(&self) -> rerail_linux::rail::RailUsage { self.inner.usage() } };
 }

@@ -53,6 +53,7 @@ impl Rail for Gate {
         disconnect,
         sever,
         post,
+        post_short,
         register,
         deregister,
         forget,
@@ -61,6 +62,7 @@ impl Rail for Gate {
         wait_fd_changes,
         arm,
         disarm,
+        remark,
         counters,
         usage
     );

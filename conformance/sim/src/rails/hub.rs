@@ -9,6 +9,8 @@ use rerail_core::shm::RingConfig;
 use rerail_core::time::Time;
 
 use super::memory::{Inbound, Outbound, pair};
+use super::reads::{Grants, ReadModel};
+use crate::rng::Rng;
 
 /// What the ranks of all hosts share of their shared memory.
 #[derive(Clone, Debug)]
@@ -25,6 +27,11 @@ pub(super) struct Hub {
     /// Ranks that something becomes visible to, and when, until the world takes them.
     pub(super) woken: Vec<(u32, Time)>,
     pub(super) ring_bytes: u64,
+    /// How ranks read each other's memory; `None`: they don't.
+    pub(super) reads: Option<ReadModel>,
+    pub(super) grants: Grants,
+    /// What becomes of pairs and reads.
+    pub(super) rng: Rng,
 }
 
 /// A rank, as its host's kernel knows it.
@@ -68,7 +75,8 @@ impl ShmHub {
     /// For ranks on these hosts.
     pub fn new(hosts: Vec<u32>, ring: RingConfig, posts_max: u16, latency_ns: u64) -> Self {
         let process = |host| Process { host, alive: true, woken: None, calls: VecDeque::new(), bells: Vec::new() };
-        let ranks = hosts.into_iter().map(process).collect();
+        let ranks: Vec<Process> = hosts.into_iter().map(process).collect();
+        let grants = Grants::of(ranks.len());
         ShmHub(Rc::new(RefCell::new(Hub {
             ring,
             posts_max,
@@ -77,7 +85,22 @@ impl ShmHub {
             ranks,
             woken: Vec::new(),
             ring_bytes: 0,
+            reads: None,
+            grants,
+            rng: Rng::new(0, "reads of memory"),
         })))
+    }
+
+    /// The ranks read each other's memory from now on.
+    pub fn set_reads(&self, model: ReadModel, seed: u64) {
+        let hub = &mut *self.0.borrow_mut();
+        hub.reads = Some(model);
+        hub.rng = Rng::new(seed, "reads of memory");
+    }
+
+    /// Nanoseconds of its processor that a rank has spent on copies since the last call.
+    pub fn take_spent_ns(&self, rank: u32) -> u64 {
+        std::mem::take(&mut self.0.borrow_mut().grants.spent_ns[rank as usize])
     }
 
     /// Tells the time: what is posted from now on is seen `latency_ns` later.
@@ -103,6 +126,7 @@ impl ShmHub {
         let Some(dead) = hub.ranks.get_mut(rank as usize) else { return };
         dead.alive = false;
         dead.calls.clear();
+        hub.grants.clear(rank);
         let host = dead.host;
         for peer in 0..hub.ranks.len() as u32 {
             if peer != rank && hub.ranks[peer as usize].host == host && hub.ranks[peer as usize].alive {
@@ -126,6 +150,11 @@ impl Hub {
             process.woken = Some(visible);
             self.woken.push((rank, visible));
         }
+    }
+
+    /// Whether a rank may read the memory of a peer that it connects with.
+    pub(super) fn may_read(&mut self) -> bool {
+        self.reads.is_some_and(|model| model.denied_one_in == 0 || !self.rng.one_in(model.denied_one_in))
     }
 
     /// Rings the doorbell of `from` at `to`.

@@ -98,6 +98,7 @@ impl Rail for SpiedRail {
         wait_fd_changes,
         arm,
         disarm,
+        remark,
         counters,
         usage
     );
@@ -250,6 +251,7 @@ impl Rail for LiarRail {
         wait_fd_changes,
         arm,
         disarm,
+        remark,
         counters,
         usage
     );
@@ -363,6 +365,10 @@ unsafe impl Sink for Ear<'_> {
     fn up(&mut self, peer: PeerId) {
         self.open.insert(peer.0, 0);
         self.sink.up(peer);
+    }
+
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.sink.no_remote_access(peer);
     }
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {

@@ -7,6 +7,7 @@
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
@@ -139,6 +140,25 @@ impl Outbound {
 pub(super) fn copy_out(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> usize {
     // SAFETY: pieces that a sink names can be written for their length (its contract).
     unsafe { front.copy_to(from, piece.start, piece.len) }
+}
+
+/// Copies what a rank has granted into the pieces of a read, as far as it goes, and takes what is filled off them.
+pub(super) fn copy_granted(source: Piece, pieces: &mut VecDeque<Piece>) {
+    let mut done = 0;
+    while done < source.len
+        && let Some(piece) = pieces.front_mut()
+    {
+        let len = piece.len.min(source.len - done);
+        // SAFETY: the source is registered, so it can be read until it is deregistered (the contract of `Rail::register`),
+        // and the pieces are those of a read that is not over. A rank that sends to itself does so by no ring, and no two
+        // ranks share memory, so these are different bytes.
+        unsafe { std::ptr::copy_nonoverlapping(source.start.wrapping_add(done).cast_const(), piece.start, len) };
+        done += len;
+        *piece = Piece { start: piece.start.wrapping_add(len), len: piece.len - len };
+        if piece.len == 0 {
+            pieces.pop_front();
+        }
+    }
 }
 
 /// Appends the bytes of a post's payload to `bytes`.

@@ -6,6 +6,7 @@
 //! | `quirks` | around any rail: what the contract allows and well-behaved rails don't do |
 //! | `liar`, `lies`, `insert`, `numbers` | around any rail: a member of the job that lies |
 //! | `shm` | rings of `rerail_core::shm` between the ranks of a host |
+//! | `reads` | reads of another rank's memory |
 //! | `hub` | who shares memory with whom, and the making of rings |
 //! | `stream` | a byte pipe per peer, with TCP's framing |
 //! | `pipes` | the pipes: what kernels make of wires |
@@ -21,6 +22,7 @@ mod memory;
 mod numbers;
 mod pipes;
 mod quirks;
+mod reads;
 mod shm;
 mod stream;
 #[cfg(test)]
@@ -32,5 +34,6 @@ pub use liar::Liar;
 pub use lies::{LIES, Lie};
 pub use pipes::{PipeEnd, PipeNet, Segment, State};
 pub use quirks::Quirky;
+pub use reads::ReadModel;
 pub use shm::ShmRail;
 pub use stream::{SharedPipes, StreamRail};

@@ -103,6 +103,10 @@ unsafe impl Sink for Ear<'_> {
         self.sink.up(peer);
     }
 
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.sink.no_remote_access(peer);
+    }
+
     fn down(&mut self, peer: PeerId, fault: RailFault) {
         self.down = true;
         self.sink.down(peer, fault);
@@ -139,6 +143,7 @@ impl Rail for Quirky {
         wait_fd_changes,
         arm,
         disarm,
+        remark,
         counters,
         usage
     );

@@ -16,10 +16,11 @@ use rerail_core::rail::{Caps, RailFacts, RailKind};
 use rerail_core::shm::PushError;
 use rerail_core::time::Time;
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
-use rerail_linux::rail::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
+use rerail_linux::rail::{AddressError, MemoryKey, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 
-use super::hub::{End, ShmHub, Side};
+use super::hub::{End, Hub, ShmHub, Side};
 use super::memory::{copy_out, gather};
+use super::reads::{Reads, Step};
 
 /// Packets taken from one ring in a poll: others come too.
 const BURST: usize = 32;
@@ -50,6 +51,14 @@ struct Link {
     /// Listed in `ShmRail::active`.
     active: bool,
     queue: VecDeque<Queued>,
+    reads: Reads,
+}
+
+impl Link {
+    fn over(end: End) -> Self {
+        let (queue, reads) = (VecDeque::new(), Reads::default());
+        Link { end, told: false, closing: false, active: false, queue, reads }
+    }
 }
 
 /// Rings to the other ranks of a host.
@@ -67,6 +76,12 @@ pub struct ShmRail {
     refused: Vec<(u32, RailFault)>,
     pieces: Vec<Piece>,
     counters: RailCounters,
+}
+
+impl Drop for ShmRail {
+    fn drop(&mut self) {
+        self.hub.0.borrow_mut().grants.clear(self.rank);
+    }
 }
 
 /// What a look at a link came to.
@@ -87,10 +102,11 @@ impl ShmHub {
         let hub = self.0.borrow();
         let facts = RailFacts {
             kind: RailKind::Shm,
-            caps: Caps { lossless: true, ..Caps::default() },
+            caps: Caps { lossless: true, read: hub.reads.is_some(), ..Caps::default() },
             eager_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
             segment_bytes_max: hub.ring.slot_bytes - HEADER_BYTES_MAX as u32,
             short_bytes_max: (hub.ring.slot_bytes - HEADER_BYTES_MAX as u32).min(u16::MAX.into()),
+            transfer_bytes_max: u32::MAX,
             posts_max: hub.posts_max,
             bytes_per_second: 0,
             ..RailFacts::UNKNOWN
@@ -131,7 +147,7 @@ impl ShmRail {
             let peer = end.peer;
             taken += 1 + self.supersede(now, peer, sink);
             end.near.set(Side::Open);
-            self.links.insert(peer, Link { end, told: false, closing: false, active: false, queue: VecDeque::new() });
+            self.links.insert(peer, Link::over(end));
             // The caller's `up` waits for this.
             self.hub.0.borrow_mut().ring(self.rank, peer);
             self.activate(peer);
@@ -185,6 +201,10 @@ impl ShmRail {
             link.told = true;
             sink.up(PeerId(peer));
             things += 1;
+            let reads = self.facts.caps.read;
+            if reads && !self.hub.0.borrow_mut().may_read() {
+                sink.no_remote_access(PeerId(peer));
+            }
         }
         let (gone, closing) = (dead || link.end.far.get() == Side::Closed, link.closing);
         let sent = match gone {
@@ -192,6 +212,11 @@ impl ShmRail {
             false => link.pump(self.hub.0.borrow().visible(), &mut self.counters, &mut self.done),
         };
         let received = link.receive(now, sink, &mut self.pieces, &mut self.counters);
+        // As a broken seal does, the end of the other side ends all reads.
+        let reads = !gone && !closing && link.reads.is_pending();
+        if reads {
+            things += link.read(&mut self.hub.0.borrow_mut(), self.rank, sink);
+        }
         let (sent, received) = match (sent, received) {
             (Ok(sent), Ok(received)) => (sent, received),
             (Err(fault), _) | (_, Err(fault)) if !closing => return Look::Down(fault),
@@ -204,7 +229,7 @@ impl ShmRail {
         if link.end.inbound.must_ring() || bell {
             hub.ring(self.rank, peer);
         }
-        if received == BURST {
+        if received == BURST || reads {
             return Look::Some(things);
         }
         if closing && (gone || link.queue.is_empty()) {
@@ -269,6 +294,18 @@ impl Link {
             }
         }
         Ok(moved)
+    }
+
+    /// Moves the next portion of what is read; returns how many things happened.
+    fn read(&mut self, hub: &mut Hub, rank: u32, sink: &mut dyn Sink) -> usize {
+        let Some(model) = hub.reads else { return 0 };
+        match self.reads.step(hub, (rank, self.end.peer), &model) {
+            None => return 0,
+            Some(Step::Some) => {}
+            Some(Step::Done(id)) => sink.completed(id, PostStatus::Done),
+            Some(Step::NoAccess(id)) => sink.completed(id, PostStatus::NoAccess),
+        }
+        1
     }
 
     /// Takes up to [`BURST`] packets that are visible; those of a closing link are dropped.
@@ -374,8 +411,7 @@ impl Rail for ShmRail {
         }
         match hub.call(self.rank, peer.0) {
             Some(end) => {
-                let link = Link { end, told: false, closing: false, active: false, queue: VecDeque::new() };
-                self.links.insert(peer.0, link);
+                self.links.insert(peer.0, Link::over(end));
             }
             None => {
                 let known = hub.ranks.get(peer.0 as usize);
@@ -390,6 +426,7 @@ impl Rail for ShmRail {
         self.done.retain(|(of, _)| *of != peer.0);
         let Some(link) = self.links.get_mut(&peer.0) else { return };
         link.closing = true;
+        link.reads = Reads::default();
         for queued in &mut link.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
                 let mut bytes = Vec::new();
@@ -412,7 +449,14 @@ impl Rail for ShmRail {
             // A post to a subchannel that is down is void, as the core knows.
             return;
         };
-        debug_assert!(outgoing.kind == PostKind::Send, "rings take messages only");
+        if outgoing.kind != PostKind::Send {
+            let hub = &mut *self.hub.0.borrow_mut();
+            let taken = hub.reads.is_some_and(|model| link.reads.post(&outgoing, &model, &mut hub.rng));
+            debug_assert!(taken, "ranks read where the rail says so, and write never");
+            hub.wake(self.rank);
+            self.active.extend((!std::mem::replace(&mut link.active, true)).then_some(outgoing.peer.0));
+            return;
+        }
         let Ok(header) = heapless::Vec::from_slice(outgoing.header) else { return };
         if link.queue.is_empty() && link.end.outbound.push(&header, outgoing.payload).is_ok() {
             let visible = self.hub.0.borrow().visible();
@@ -441,6 +485,15 @@ impl Rail for ShmRail {
             self.hub.0.borrow_mut().ring(self.rank, peer.0);
         }
         true
+    }
+
+    unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
+        debug_assert!(!write, "nobody writes");
+        Ok(self.hub.0.borrow_mut().grants.add(self.rank, memory))
+    }
+
+    fn deregister(&mut self, key: MemoryKey) {
+        self.hub.0.borrow_mut().grants.remove(self.rank, key.key);
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -41,6 +41,7 @@ use rerail_core::rail::sched::multiplex::Binding;
 use serde::{Deserialize, Serialize};
 
 use crate::net::HcaModel;
+use crate::rails::ReadModel;
 use crate::rng::Rng;
 use crate::world::fault::FaultAt;
 
@@ -285,6 +286,28 @@ pub struct ShmSpec {
     pub posts_max: u16,
     /// From a post until the other side can see it.
     pub latency_ns: u64,
+    /// Whether ranks read each other's memory.
+    pub read: bool,
+    /// Bytes that are read in one poll.
+    pub read_portion: u32,
+    /// How fast they are read; 0: at once.
+    pub read_bytes_per_second: u64,
+    /// One pair in so many is denied access to each other's memory; 0: none.
+    pub denied_one_in: u64,
+    /// One read in so many finds that its key opens nothing; 0: none.
+    pub void_one_in: u64,
+}
+
+impl ShmSpec {
+    /// How ranks read; `None`: they don't.
+    pub fn reads(&self) -> Option<ReadModel> {
+        self.read.then_some(ReadModel {
+            portion: self.read_portion.max(1),
+            bytes_per_second: self.read_bytes_per_second,
+            denied_one_in: self.denied_one_in,
+            void_one_in: self.void_one_in,
+        })
+    }
 }
 
 /// Rails over HCAs: `rerail_linux::rail::verbs::VerbsOptions` of the same names, small, for there are many ranks.
@@ -437,7 +460,18 @@ impl Default for SubnetSpec {
 
 impl Default for ShmSpec {
     fn default() -> Self {
-        ShmSpec { cells: 16, slots: 16, slot_bytes: 4096, posts_max: 16, latency_ns: 100 }
+        ShmSpec {
+            cells: 16,
+            slots: 16,
+            slot_bytes: 4096,
+            posts_max: 16,
+            latency_ns: 100,
+            read: false,
+            read_portion: 64 * 1024,
+            read_bytes_per_second: 8_000_000_000,
+            denied_one_in: 0,
+            void_one_in: 0,
+        }
     }
 }
 

@@ -42,6 +42,7 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     // Where rails can read, that is how large messages come; rounds of writes need rails that can't.
     scenario.verbs.read = !Rng::new(seed, "reads").one_in(3);
     edges(&mut scenario, &mut Rng::new(seed, "edges"));
+    single_copy(&mut scenario, &mut Rng::new(seed, "single copy"));
     let kinds = menu.kinds();
     if kinds.contains(&Kind::Kill) {
         keepalive(&mut scenario, &mut Rng::new(seed, "keep-alive"));
@@ -170,6 +171,16 @@ fn edges(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.shm.cells = scenario.shm.slots.next_power_of_two();
     scenario.shm.slot_bytes = pick(rng, &[256, 4096]);
     scenario.shm.posts_max = pick(rng, &[2, 3, 16]) as u16;
+}
+
+/// Whether ranks of a host read each other's memory, and what fails of it.
+fn single_copy(scenario: &mut Scenario, rng: &mut Rng) {
+    let shm = &mut scenario.shm;
+    shm.read = !rng.one_in(4);
+    shm.read_portion = rng.pick(&[64, 1000, 4096, 256 * 1024]).copied().unwrap_or(4096);
+    shm.read_bytes_per_second = rng.pick(&[0, 100_000_000, 8_000_000_000]).copied().unwrap_or(0);
+    shm.denied_one_in = rng.pick(&[0, 0, 1, 3]).copied().unwrap_or(0);
+    shm.void_one_in = rng.pick(&[0, 0, 2, 10]).copied().unwrap_or(0);
 }
 
 /// Deadlines and pauses on the time scale of these worlds, whose faults are over within 20 ms. A living peer must be

@@ -48,6 +48,7 @@ impl Rail for Tap {
         wait_fd_changes,
         arm,
         disarm,
+        remark,
         counters,
         usage
     );
@@ -178,6 +179,11 @@ unsafe impl Sink for TapSink<'_> {
     fn up(&mut self, peer: PeerId) {
         self.note(format_args!("up to rank {}", peer.0));
         self.sink.up(peer);
+    }
+
+    fn no_remote_access(&mut self, peer: PeerId) {
+        self.note(format_args!("no remote access to rank {}", peer.0));
+        self.sink.no_remote_access(peer);
     }
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {

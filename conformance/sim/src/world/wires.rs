@@ -50,6 +50,9 @@ impl Wires {
     pub(super) fn build(scenario: &Scenario, seed: u64, trace: &Trace) -> Result<Self, String> {
         let hosts = (0..scenario.size()).map(|rank| scenario.host_of(rank)).collect();
         let shm = ShmHub::new(hosts, scenario.ring(), scenario.shm.posts_max, scenario.shm.latency_ns);
+        if let Some(reads) = scenario.shm.reads() {
+            shm.set_reads(reads, seed);
+        }
         let streams = carries_streams(scenario)?;
         let verbs: Vec<bool> = streams.iter().map(|streams| !streams).collect();
         let devices = Devices::build(scenario, seed, &verbs, trace);
@@ -163,9 +166,9 @@ impl Wires {
         self.pipes.borrow_mut().take_woken(woken);
     }
 
-    /// Nanoseconds of its processor that a rank has spent on its devices since the last call.
+    /// Nanoseconds of its processor that a rank has spent on its devices, and on reading memory, since the last call.
     pub(super) fn take_spent_ns(&mut self, rank: u32) -> u64 {
-        self.devices.take_spent_ns(rank)
+        self.devices.take_spent_ns(rank) + self.shm.take_spent_ns(rank)
     }
 
     /// Events on the wires so far.

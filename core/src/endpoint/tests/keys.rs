@@ -3,7 +3,7 @@
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{cts, down, fence, fins, put_over_both};
 use super::*;
-use crate::wire::{Body, Connect, MessageHead, RemoteKey, Repr, Resume, Rts};
+use crate::wire::{Body, Connect, Data, MessageHead, RemoteKey, Repr, Resume, Rts};
 
 /// F-7: keys that come late over another rail, of a connection that their rail has left for another since, are no keys: the
 /// peer's device may have given them to other memory. Nor are those of an RTS.
@@ -64,4 +64,125 @@ fn a_part_whose_key_is_old_finds_another_rail() {
     let sent = lone.sent();
     assert_eq!(fins(&sent), [(1, 2), (1, 2)]);
     assert!(lone.transfers > writes && lone.rails.iter().all(|rail| rail.0 == 0), "{:?}", lone.rails);
+}
+
+/// The peer announces a message of 3000 bytes with keys for so many of its rails; the reads are posted, and not over.
+fn reading<'m>(region: &'m mut Region, rails: &[RailFacts], keys: u8) -> Lone<'m> {
+    let mut lone = Lone::connected(region, &small(), rails);
+    lone.recv(1, 3000);
+    let key = |rail| RemoteKey { rail: PEER_RAIL + rail, connection: 1, key: 7, address: 0 };
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.busy = true;
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys: (0..keys).map(key).collect() }), 0);
+    assert!(lone.sent().is_empty() && !lone.held.is_empty());
+    lone
+}
+
+/// What the endpoint answers with once its reads have found that their key opens nothing.
+fn after_no_access(lone: &mut Lone<'_>) -> Vec<Repr> {
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::NoAccess);
+    }
+    lone.busy = false;
+    lone.sent()
+}
+
+/// a message whose key opens nothing comes in another way, and the key is not tried again.
+#[test]
+fn a_key_that_opens_nothing_leaves_the_message_to_put_or_data() {
+    let mut region = Region::of(&small());
+    let mut lone = reading(&mut region, &[GET], 1);
+    let reads = lone.transfers;
+    let sent = after_no_access(&mut lone);
+    let ctses = |sent: &[Repr]| -> Vec<u64> {
+        let cts = |packet: &Repr| if let Body::Cts(cts) = &packet.body { Some(cts.target) } else { None };
+        sent.iter().filter_map(cts).collect()
+    };
+    let [target] = ctses(&sent)[..] else { panic!("one CTS: {sent:?}") };
+    assert_eq!((sent.len(), lone.transfers), (1, reads), "nothing is read again");
+    for offset in [0, 1000, 2000] {
+        let arrival = lone.feed(Body::Data(Data { operation: target, offset }), 1000);
+        lone.place(arrival);
+    }
+    assert!(lone.sent().iter().any(|packet| matches!(&packet.body, Body::Fin(fin) if fin.placed_bytes == 3000)));
+    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
+    assert_eq!(lone.endpoint.usage().key_sets.used, 0);
+}
+
+/// as long as there is a key that opens something, its rail reads what others could not.
+#[test]
+fn what_one_key_does_not_open_another_does() {
+    let mut region = Region::of(&small());
+    let mut lone = reading(&mut region, &[GET, GET], 2);
+    let first = *lone.rails.last().unwrap();
+    lone.rails.clear();
+    let sent = after_no_access(&mut lone);
+    assert_eq!(lone.rails.first(), Some(&RailId(1 - first.0)), "the other rail reads");
+    assert!(sent.iter().any(|packet| matches!(&packet.body, Body::Fin(fin) if fin.placed_bytes == 3000)), "{sent:?}");
+    assert!(!sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))));
+    assert_eq!(lone.completed()[&1].map(|done| done.bytes), Ok(3000));
+}
+
+/// A pair whose memory can't be reached neither reads nor offers keys; the next connection may do better.
+#[test]
+fn without_remote_access_a_rail_carries_packets_only() {
+    let mut region = Region::of(&small());
+    let mut lone = Lone::connected(&mut region, &small(), &[GET]);
+    let denied = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(0) };
+    lone.endpoint.handle_rail_event(Time(0), denied);
+    for event in [(2, 0), (1, 9)] {
+        let (peer, rail) = (PeerId(event.0), RailId(event.1));
+        lone.endpoint.handle_rail_event(Time(0), RailEvent::NoRemoteAccess { peer, rail });
+    }
+    lone.recv(1, 3000);
+    let key = RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: 0 };
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys: [key].into_iter().collect() }), 0);
+    let sent = lone.sent();
+    assert!(matches!(&sent[..], [Repr { body: Body::Cts(cts), .. }] if cts.keys.is_empty()), "{sent:?}");
+    lone.send(2, 3000);
+    let sent = lone.sent();
+    assert!(matches!(&sent[..], [Repr { body: Body::Rts(rts), .. }] if rts.keys.is_empty()), "{sent:?}");
+    assert_eq!(lone.transfers, 0);
+}
+
+/// Access that is denied while messages are being read: what was posted ends as its rail says, the rest by data.
+#[test]
+fn access_denied_in_mid_message_is_made_good_by_data() {
+    let mut region = Region::of(&small());
+    let mut lone = reading(&mut region, &[GET], 1);
+    let denied = RailEvent::NoRemoteAccess { peer: PeerId(1), rail: RailId(0) };
+    lone.endpoint.handle_rail_event(Time(0), denied);
+    let reads = lone.transfers;
+    let sent = after_no_access(&mut lone);
+    assert!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), "{sent:?}");
+    assert_eq!(lone.transfers, reads);
+}
+
+/// A read keeps nothing from going the short way; one that finds that its key opens nothing does, until its message is
+/// asked for in another way.
+#[test]
+fn a_key_that_opens_nothing_closes_the_short_way() {
+    let mut region = Region::of(&small());
+    let mut lone = reading(&mut region, &[COPY], 1);
+    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    assert!(lone.endpoint.send_short(&send, 8).is_some());
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(lone.now), id, PostStatus::NoAccess);
+    }
+    assert!(lone.endpoint.send_short(&send, 8).is_none());
+    // What can't go the short way is submitted: the tables must agree with the line.
+    lone.send(2, 8);
+    lone.busy = false;
+    let sent = lone.sent();
+    assert!(
+        matches!(sent[..], [Repr { body: Body::Cts(_), .. }, _] | [_, Repr { body: Body::Cts(_), .. }]),
+        "{sent:?}"
+    );
+    for packet in &sent {
+        let lane = usize::from(packet.body.lane() == Some(crate::wire::Lane::Unordered));
+        lone.acks[lane] = packet.common.psn + 1;
+    }
+    assert_eq!(lone.feed(Body::Credit, 0), Arrival::Done);
+    assert!(lone.endpoint.send_short(&send, 8).is_some(), "it is open again");
 }

@@ -46,6 +46,8 @@ pub(super) struct Lone<'m> {
     pub(super) busy: bool,
     /// Nor are these: bit per rail.
     pub(super) stuck: u64,
+    /// What rails are not through with, in order.
+    pub(super) held: Vec<PostId>,
 }
 
 impl<'m> Lone<'m> {
@@ -77,6 +79,7 @@ impl<'m> Lone<'m> {
             slow: false,
             busy: false,
             stuck: 0,
+            held: Vec::new(),
         }
     }
 
@@ -163,6 +166,8 @@ impl<'m> Lone<'m> {
                         }
                         if !self.busy && self.stuck >> post.rail.0 & 1 == 0 {
                             self.endpoint.handle_completion(Time(self.now), post.id, PostStatus::Done);
+                        } else {
+                            self.held.push(post.id);
                         }
                     }
                     Action::Register { operation, rail, .. } if self.slow => self.asked.push((operation, rail)),

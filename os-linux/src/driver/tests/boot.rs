@@ -192,11 +192,35 @@ fn uses(expected: &[RailKind], options: impl Fn(u32) -> Options) {
     assert_eq!(board.finalized(), 2);
 }
 
+const BY_PACKETS: (&str, &str) = ("shm_single_copy", "off");
+
 const TWO_INTERFACES: (&str, &str) = ("tcp_interfaces", "127.0.0.1,127.0.0.2");
 
 #[test]
 fn processes_of_one_host_use_shared_memory() {
-    uses(&[RailKind::Shm], |_| settings(&[TWO_INTERFACES]));
+    // By packets: what the peer reads, no rail here sends.
+    uses(&[RailKind::Shm], |_| settings(&[TWO_INTERFACES, BY_PACKETS]));
+}
+
+/// what the receiver reads from the sender's memory goes through no ring.
+#[test]
+fn a_large_message_between_processes_of_one_host_is_copied_once() {
+    let board = Board::new(2);
+    std::thread::scope(|scope| {
+        for rank in [0, 1] {
+            let board = board.clone();
+            scope.spawn(move || {
+                let mut transport = Transport::start(settings(&[]), Box::new(Seat { board, rank })).unwrap();
+                move_message(&mut transport, true);
+                let counted = transport.rails().find(|rail| rail.kind == RailKind::Shm).unwrap().counters;
+                let read = counted.bytes_received;
+                assert!(counted.bytes_sent < BYTES as u64 / 100, "{} bytes sent", counted.bytes_sent);
+                let expected = if rank == 0 { 0 } else { BYTES as u64 };
+                assert!((expected..expected + BYTES as u64 / 100).contains(&read), "{read} bytes read");
+                transport.finish(None).unwrap();
+            });
+        }
+    });
 }
 
 #[test]
@@ -213,7 +237,8 @@ fn of_unequal_numbers_of_interfaces_the_common_ones_are_used() {
 
 #[test]
 fn shared_memory_and_tcp_carry_together_where_asked() {
-    let values = [TWO_INTERFACES, ("tcp_beside_shm", "on")];
+    // TCP can't read memory, so a message that is read does not take it.
+    let values = [TWO_INTERFACES, ("tcp_beside_shm", "on"), BY_PACKETS];
     uses(&[RailKind::Shm, RailKind::Tcp, RailKind::Tcp], |_| settings(&values));
 }
 

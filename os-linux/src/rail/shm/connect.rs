@@ -19,11 +19,12 @@ use rerail_core::shm::{RingConfig, ring_bytes};
 use rerail_core::time::Time;
 use rerail_core::wire::handshake::{RefusedBecause, Verdict};
 use rustix::io::Errno;
-use zerocopy::little_endian::U32;
+use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::barrier;
 use super::options::RING_BYTES_MAX;
+use super::reach::{Denied, Reach, SEAL_BYTES, Seal};
 use super::segment::{Inbound, Outbound, SegmentError};
 use super::socket::{self, Received};
 use crate::auth::{Acceptor, Attempts, AuthError, Dialler, MESSAGE_BYTES_MAX, Message, Step};
@@ -42,6 +43,9 @@ pub(super) struct Share {
     slot_bytes: U32,
     /// [`Share::BARRIER`].
     flags: U32,
+    /// Where the seal of this side lies, and what it is ([`Seal`]).
+    seal_address: U64,
+    seal: [u8; SEAL_BYTES],
 }
 
 impl Share {
@@ -50,7 +54,7 @@ impl Share {
     /// The process has registered for the barrier of the system, and can make it (L-13).
     const BARRIER: u32 = 1;
 
-    pub(super) fn of(config: RingConfig, barrier: bool) -> Self {
+    pub(super) fn of(config: RingConfig, barrier: bool, seal: &Seal) -> Self {
         Share {
             magic: Self::MAGIC.into(),
             version: Self::VERSION.into(),
@@ -58,6 +62,8 @@ impl Share {
             slots: config.slots.into(),
             slot_bytes: config.slot_bytes.into(),
             flags: if barrier { Self::BARRIER } else { 0 }.into(),
+            seal_address: seal.address().into(),
+            seal: seal.value(),
         }
     }
 
@@ -95,8 +101,9 @@ pub struct Opening {
 enum Stage {
     Dialling(Dialler),
     Accepting(Acceptor),
-    /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the barrier.
-    Sharing(Inbound, bool),
+    /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the barrier, the
+    /// seal the one that we named.
+    Sharing(Inbound, bool, Seal),
     /// It went on or failed.
     Over,
 }
@@ -110,19 +117,38 @@ pub enum Progress {
     Proved(PeerId, Attempts),
     /// Our dial crossed theirs, and theirs is the one to keep.
     Crossing,
-    /// Both rings are there.
-    Open(Box<Rings>),
+    /// Both rings are there; the peer's memory is, as far as it can be read.
+    Open(Box<Opened>),
     /// It is over.
     Failed(Failure),
 }
 
-/// What a connection is made of.
+/// What both sides gave each other.
+#[derive(Debug)]
+pub struct Opened {
+    pub rings: Rings,
+    /// Ours.
+    pub seal: Seal,
+    /// Theirs.
+    pub reach: Reach,
+}
+
+/// The way of packets.
 #[derive(Debug)]
 pub struct Rings {
     pub inbound: Inbound,
     pub outbound: Outbound,
     /// Both sides use the barrier of the system (L-13).
     pub barrier: bool,
+}
+
+/// What a connection is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// The ring that we offer.
+    pub ring: RingConfig,
+    /// Whether we read the peer's memory where we can.
+    pub single_copy: bool,
 }
 
 /// Why a connection did not come to be.
@@ -187,12 +213,12 @@ impl Opening {
         matches!(self.stage, Stage::Sharing(..))
     }
 
-    /// Moves as far as the datagrams that are here allow; `ring` is the ring that we offer.
-    pub fn step(&mut self, ring: RingConfig) -> Progress {
+    /// Moves as far as the datagrams that are here allow.
+    pub fn step(&mut self, offer: Offer) -> Progress {
         for _ in 0..DATAGRAMS_MAX {
             let progress = match self.stage {
-                Stage::Sharing(..) => self.take_share(ring),
-                _ => self.take_handshake(ring),
+                Stage::Sharing(..) => self.take_share(offer),
+                _ => self.take_handshake(offer.ring),
             };
             match progress {
                 Ok(None) => return Progress::Waiting,
@@ -229,9 +255,10 @@ impl Opening {
 
     fn share(&mut self, inbound: Inbound, memory: &OwnedFd, ring: RingConfig) -> Result<(), Failure> {
         let barrier = barrier::is_registered();
-        let share = Share::of(ring, barrier);
+        let seal = Seal::new().map_err(|errno| Failure::System(errno.raw_os_error()))?;
+        let share = Share::of(ring, barrier, &seal);
         socket::send(&self.socket, share.as_bytes(), Some(memory.as_fd())).map_err(|_| Failure::Closed)?;
-        self.stage = Stage::Sharing(inbound, barrier);
+        self.stage = Stage::Sharing(inbound, barrier, seal);
         Ok(())
     }
 
@@ -270,7 +297,7 @@ impl Opening {
     }
 
     /// `Ok(None)`: no datagram here.
-    fn take_share(&mut self, ring: RingConfig) -> Result<Option<Progress>, Failure> {
+    fn take_share(&mut self, offer: Offer) -> Result<Option<Progress>, Failure> {
         let mut bytes = [0; size_of::<Share>()];
         let (len, memory) = match socket::receive(&self.socket, &mut bytes, true) {
             Received::Datagram(len, Some(memory)) => (len, memory),
@@ -280,21 +307,27 @@ impl Opening {
             Received::Datagram(_, None) | Received::Excess => return Err(Failure::Corrupt),
         };
         let share = Share::read_from_bytes(&bytes[..len]).map_err(|_| Failure::Corrupt)?;
-        let config = share.config(ring.slot_bytes)?;
+        let config = share.config(offer.ring.slot_bytes)?;
         let mut outbound = Outbound::open(memory, config).map_err(|error| match error {
             // The peer's ring is as it should be, and this process can't map it.
             SegmentError::System(errno @ (Errno::NOMEM | Errno::NFILE)) => Failure::System(errno.raw_os_error()),
             _ => Failure::Corrupt,
         })?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Sharing(mut inbound, ours) => {
+            Stage::Sharing(mut inbound, ours, seal) => {
                 // Both sides come to the same: a side that makes no fence for a message has a sleeper that does.
                 let barrier = ours && share.flags.get() & Share::BARRIER != 0;
                 if barrier {
                     inbound.use_barrier();
                     outbound.use_barrier();
                 }
-                Ok(Some(Progress::Open(Box::new(Rings { inbound, outbound, barrier }))))
+                let (address, value) = (share.seal_address.get(), share.seal);
+                let reach = match offer.single_copy {
+                    true => Reach::probe(&self.socket, address, value),
+                    false => Reach::none(Denied::Off),
+                };
+                let rings = Rings { inbound, outbound, barrier };
+                Ok(Some(Progress::Open(Box::new(Opened { rings, seal, reach }))))
             }
             _ => Err(Failure::Corrupt),
         }

@@ -8,12 +8,14 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use rerail_core::endpoint::{Arrival, RailFault};
+use rerail_core::endpoint::{Arrival, PostStatus, RailFault};
 use rerail_core::ids::{PeerId, PostId};
 use rerail_core::shm::PushError;
 use rerail_core::wire::{HEADER_BYTES_MAX, Short};
 
 use super::connect::Rings;
+use super::copy::{Reads, Step};
+use super::reach::{Reach, Seal};
 use super::segment::{Inbound, Outbound, copy_to};
 use super::socket::{self, BELL, Received};
 use crate::rail::{Outgoing, Piece, RailCounters, ShortPlace, Sink};
@@ -50,6 +52,8 @@ pub struct Link {
     outbound: Outbound,
     /// A sleeper makes the barrier of the system.
     pub barrier: bool,
+    /// What this process reads from the peer's memory, and what the peer sees that it may read from ours.
+    pub memory: Option<(Seal, Reads)>,
     queue: VecDeque<Queued>,
     /// Lists for queued posts.
     spare: Vec<Vec<Piece>>,
@@ -71,11 +75,53 @@ impl Link {
             inbound,
             outbound,
             barrier,
+            memory: None,
             queue: VecDeque::with_capacity(posts_max),
             spare: (0..posts_max).map(|_| Vec::with_capacity(PIECES)).collect(),
             gone: None,
             fault: None,
         }
+    }
+
+    /// From now on the sides may read each other's memory, as far as `reach` goes.
+    pub fn join_memory(&mut self, seal: Seal, reach: Reach) {
+        self.memory = Some((seal, Reads::new(reach)));
+    }
+
+    /// The reads that wait here, if any do.
+    pub fn reads(&mut self) -> Option<&mut Reads> {
+        self.memory.as_mut().map(|(_, reads)| reads).filter(|reads| reads.is_pending())
+    }
+
+    /// Whether there is something to do that no doorbell reports: posts that wait for room, or reads.
+    pub fn has_chores(&self) -> bool {
+        self.is_waiting() || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
+    }
+
+    /// Carries out reads, as long as they fit into `bytes`, which becomes what is left of it; returns how many things
+    /// happened.
+    pub fn read(&mut self, bytes: &mut usize, sink: &mut dyn Sink, counters: &mut RailCounters) -> usize {
+        let mut count = 0;
+        while let Some(reads) = self.reads()
+            && *bytes > 0
+        {
+            let could = reads.denied().is_none();
+            let (step, read) = reads.step(*bytes);
+            let denied = could && reads.denied().is_some();
+            *bytes -= read;
+            counters.system_calls += 1;
+            counters.bytes_received += read as u64;
+            count += 1;
+            match step {
+                Step::Some | Step::Ended => {}
+                Step::Done(id) => sink.completed(id, PostStatus::Done),
+                Step::NoAccess(id) => sink.completed(id, PostStatus::NoAccess),
+            }
+            if denied {
+                sink.no_remote_access(self.peer);
+            }
+        }
+        count
     }
 
     /// Takes a post; `true`: it has gone out.
@@ -180,8 +226,9 @@ impl Link {
         !self.queue.is_empty()
     }
 
-    /// Copies the payloads of waiting posts, for their memory is about to go back to the caller.
+    /// Copies the payloads of waiting posts, for their memory is about to go back to the caller; reads are void.
     pub fn own_queue(&mut self) {
+        self.memory = None;
         for queued in &mut self.queue {
             if let Payload::Pieces(pieces) = &queued.payload {
                 queued.payload = Payload::Owned(super::segment::gather(pieces));
@@ -371,6 +418,7 @@ impl Link {
     /// Whether there is nothing to do until a doorbell comes.
     pub fn is_idle(&mut self, counters: &mut RailCounters) -> bool {
         let idle = self.fault.is_none()
+            && self.reads().is_none()
             && self.gone.is_none()
             && self.inbound.is_empty()
             && (self.queue.is_empty() || self.outbound.is_full());

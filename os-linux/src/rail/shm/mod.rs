@@ -4,18 +4,21 @@
 //!   and a local socket under an abstract name. No shared table of processes is needed, and nothing is left behind.
 //! - Connections (2.2): made when the core first asks; each side gives the other the memory of the ring from which it
 //!   will receive. Of two that cross, both sides keep the one that the lower rank dialled.
+//! - Large messages: the receiver copies out of the sender's memory, once, where the system allows that (`copy`).
 //! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is full. A packet
 //!   is copied from the ring straight to where the core wants it. No system call, but for doorbells to sleepers.
 //! - Polling costs one cache line per connected peer and nothing per idle one; sockets are looked at in every
 //!   `polls_per_check`-th poll, after sleeping, and while a connection is on its way.
 //!
-//! `segment` and `socket` wrap the system; `connect` is a connection on its way, `link` a connected peer; `setup` leads
-//! from one to the other; this file is the [`Rail`].
+//! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` says whether a peer's memory can be read; `connect`
+//! is a connection on its way, `link` a connected peer; `setup` leads from one to the other; this file is the [`Rail`].
 
 mod barrier;
 mod connect;
+mod copy;
 mod link;
 mod options;
+mod reach;
 mod segment;
 mod setup;
 mod socket;
@@ -36,6 +39,7 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 pub use options::{ShmError, ShmOptions};
+pub use reach::{Denied, single_copy};
 pub use setup::host_id;
 
 use self::connect::Opening;
@@ -50,6 +54,8 @@ use crate::random::random;
 const LISTENER: u64 = 0;
 /// No link.
 const NONE: u32 = u32::MAX;
+/// Bytes of one read: what is longer is read in several.
+const READ_BYTES_MAX: u32 = 1 << 30;
 /// Events taken in one look at the sockets.
 const EVENTS_MAX: usize = 64;
 
@@ -230,6 +236,7 @@ impl ShmRail {
     /// Moves packets, both ways, of every link.
     fn serve_links(&mut self, sink: &mut dyn Sink) -> usize {
         let (mut count, mut has_fault) = (0, false);
+        let mut to_read = copy::BYTES_PER_POLL;
         let links = self.links.len();
         let mut next = if self.first < links { self.first } else { 0 };
         self.first = next + 1;
@@ -241,7 +248,11 @@ impl ShmRail {
                 continue;
             }
             let received = link.receive(self.options.burst, sink, &mut self.pieces, &mut self.counters);
-            let moved = received.and_then(|received| {
+            let moved = received.and_then(|mut received| {
+                if to_read > 0 && link.reads().is_some() {
+                    received += link.read(&mut to_read, sink, &mut self.counters);
+                    self.look |= link.reads().is_none();
+                }
                 if link.is_waiting() {
                     let pumped = link.pump(&mut self.counters, |id| sink.completed(id, PostStatus::Done))?;
                     return Ok(received + pumped);
@@ -340,10 +351,11 @@ impl Rail for ShmRail {
     fn facts(&self) -> RailFacts {
         RailFacts {
             kind: RailKind::Shm,
-            caps: Caps { write: false, read: false, registration: false, lossless: true },
+            caps: Caps { write: false, read: self.options.single_copy, registration: false, lossless: true },
             eager_bytes_max: self.options.eager_bytes_max,
             segment_bytes_max: self.options.segment_bytes,
             short_bytes_max: self.options.segment_bytes.min(u16::MAX.into()),
+            transfer_bytes_max: READ_BYTES_MAX,
             posts_max: self.options.posts_max,
             bytes_per_second: 0,
             numa_distance: NUMA_LOCAL,
@@ -422,17 +434,20 @@ impl Rail for ShmRail {
     unsafe fn post(&mut self, outgoing: Outgoing<'_>) {
         // To a link that is down or has a fault: void, and the subchannel's end says so.
         let Some(index) = self.link_index(outgoing.peer) else { return };
+        // Its completion is to be reported, it waits for room, or it is to be read.
+        self.has_chores = true;
         if outgoing.kind != PostKind::Send {
-            debug_assert!(false, "the rail has neither write nor read");
-            self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
-            self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
+            let memory = self.links[index].memory.as_mut();
+            if !memory.is_some_and(|(_, reads)| reads.post(&outgoing)) {
+                debug_assert!(false, "the rail has no write");
+                self.links[index].fault = Some(RailFault::Device { code: Errno::OPNOTSUPP.raw_os_error() });
+                self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Failed));
+            }
             return;
         }
         if self.links[index].post(&outgoing, &mut self.counters) {
             self.done.push_back((outgoing.peer, outgoing.id, PostStatus::Done));
         }
-        // Its completion is to be reported, or it waits for room.
-        self.has_chores = true;
     }
 
     #[inline(always)]
@@ -451,6 +466,16 @@ impl Rail for ShmRail {
         self.take_news(now, &mut sink)
     }
 
+    fn remark(&self, peer: PeerId) -> Option<String> {
+        let (_, reads) = self.links[self.link_index(peer)?].memory.as_ref()?;
+        Some(match reads.denied() {
+            None => "large messages are read from the sender's memory where that is the faster way".into(),
+            Some(denied) => {
+                format!("large messages go through the ring, copied twice: {denied}; remedy: {}", denied.remedy())
+            }
+        })
+    }
+
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
         self.has_chores = false;
         let mut count = self.report(sink);
@@ -467,7 +492,7 @@ impl Rail for ShmRail {
         }
         count += self.report(sink);
         self.has_chores |= self.look || !self.openings.is_empty() || !self.closing.is_empty();
-        self.has_chores |= self.links.iter().any(Link::is_waiting);
+        self.has_chores |= self.links.iter().any(Link::has_chores);
         count
     }
 

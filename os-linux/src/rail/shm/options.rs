@@ -26,6 +26,8 @@ pub struct ShmOptions {
     pub segment_bytes: u32,
     /// Largest eager payload in bytes: at most `segment_bytes`.
     pub eager_bytes_max: u32,
+    /// Whether payload of large messages is read from the sender's memory where the system allows it.
+    pub single_copy: bool,
     /// Posts that may be outstanding per peer: those that find the ring full wait in a queue of this length.
     pub posts_max: u16,
     /// Messages that one poll takes from one peer before it looks at the next.
@@ -51,6 +53,7 @@ impl ShmOptions {
             slots: 64,
             segment_bytes: 8 * 1024,
             eager_bytes_max: 8 * 1024,
+            single_copy: true,
             posts_max: 64,
             burst: 32,
             polls_per_check: 64,

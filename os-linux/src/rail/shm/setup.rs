@@ -10,7 +10,7 @@ use rerail_core::wire::handshake::{RefusedBecause, Transport, Verdict};
 use rustix::event::epoll;
 use rustix::io::Errno;
 
-use super::connect::{Failure, Opening, Progress};
+use super::connect::{Failure, Offer, Opened, Opening, Progress};
 use super::link::Link;
 use super::options::is_host_id;
 use super::{EVENTS_MAX, LISTENER, ShmRail, socket};
@@ -229,7 +229,7 @@ impl ShmRail {
         let ring = self.options.ring();
         let Some(mut opening) = self.openings.remove(&token) else { return 0 };
         self.counters.system_calls += 1;
-        let progress = opening.step(ring);
+        let progress = opening.step(Offer { ring, single_copy: self.options.single_copy });
         if opening.dialled
             && (opening.is_proved() || matches!(progress, Progress::Open(_)))
             && let Some(known) = opening.peer.and_then(|peer| self.peers.get_mut(&peer))
@@ -261,14 +261,21 @@ impl ShmRail {
                     self.set_dial(peer, Dial::Crossing);
                 }
             }
-            Progress::Open(rings) => {
+            Progress::Open(opened) => {
                 let Some(peer) = opening.peer else { return 0 };
+                let Opened { rings, seal, reach } = *opened;
                 if let Some(known) = self.peers.get_mut(&peer) {
                     known.dial = None;
                 }
                 tracing::debug!(rail = %self.name, peer = peer.0, dialled = opening.dialled, "subchannel up");
-                self.insert_link(Link::new(peer, token, opening.socket, *rings, self.options.posts_max));
+                let mut link = Link::new(peer, token, opening.socket, rings, self.options.posts_max);
+                link.join_memory(seal, reach);
+                self.insert_link(link);
                 sink.up(peer);
+                if let Some(denied) = reach.denied {
+                    tracing::debug!(rail = %self.name, peer = peer.0, %denied, remedy = denied.remedy(), "no single copy");
+                    sink.no_remote_access(peer);
+                }
             }
             Progress::Failed(failure) => self.fail(token, opening, failure),
         }

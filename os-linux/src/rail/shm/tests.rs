@@ -3,6 +3,7 @@
 mod descriptors;
 mod hostile;
 mod killed;
+mod reads;
 mod recover;
 mod traffic;
 
@@ -33,6 +34,9 @@ struct Recorder {
     open: HashMap<u32, (PeerId, Vec<u8>, Vec<u8>)>,
     places: u32,
     completed: Vec<PostId>,
+    /// Reads whose key opened nothing, and peers whose memory can't be read.
+    unread: Vec<PostId>,
+    closed: Vec<PeerId>,
     up: Vec<PeerId>,
     down: Vec<(PeerId, RailFault)>,
     /// Bytes of the pieces that placements are given in.
@@ -84,12 +88,20 @@ unsafe impl Sink for Recorder {
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
-        assert_eq!(status, PostStatus::Done);
-        self.completed.push(id);
+        match status {
+            PostStatus::Done => self.completed.push(id),
+            PostStatus::NoAccess => self.unread.push(id),
+            PostStatus::Failed => panic!("a post failed on a subchannel that stands"),
+        }
     }
 
     fn up(&mut self, peer: PeerId) {
         self.up.push(peer);
+    }
+
+    fn no_remote_access(&mut self, peer: PeerId) {
+        assert!(self.up.contains(&peer), "{peer:?} is not up");
+        self.closed.push(peer);
     }
 
     fn down(&mut self, peer: PeerId, fault: RailFault) {

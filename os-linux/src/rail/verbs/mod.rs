@@ -232,6 +232,7 @@ impl<D: Device + 'static> Rail for VerbsRail<D> {
             eager_bytes_max: self.options.eager_bytes_max,
             short_bytes_max: 0,
             segment_bytes_max: self.options.segment_bytes,
+            transfer_bytes_max: 0,
             posts_max: self.options.posts_max,
             bytes_per_second: self.port.bytes_per_second,
             latency_ns: self.options.latency_ns,

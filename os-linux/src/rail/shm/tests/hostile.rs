@@ -10,10 +10,16 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg}
 use zerocopy::IntoBytes;
 
 use super::super::connect::Share;
+use super::super::reach::Seal;
 use super::super::segment::{Inbound, Outbound};
 use super::super::socket::Received;
 use super::*;
 use crate::auth::{Attempts, Call, Dialler, Step};
+
+/// One that is broken at once: this process reads nothing.
+fn seal() -> Seal {
+    Seal::new().unwrap()
+}
 
 fn dial(node: &Node) -> OwnedFd {
     let address = node.rail.address();
@@ -68,7 +74,8 @@ pub(super) fn join(node: &mut Node, rank: u32) -> (OwnedFd, Inbound, Outbound) {
     let (socket, _, memory) = prove(node, rank);
     let ring = options().ring();
     let (inbound, offered) = Inbound::create(ring).unwrap();
-    socket::send(&socket, Share::of(ring, false).as_bytes(), Some(offered.as_fd())).unwrap();
+    let share = Share::of(ring, false, &seal());
+    socket::send(&socket, share.as_bytes(), Some(offered.as_fd())).unwrap();
     settle(&mut [node]);
     assert_eq!(node.sink.up.last(), Some(&PeerId(rank)));
     (socket, inbound, Outbound::open(memory, ring).unwrap())
@@ -217,8 +224,9 @@ fn what_is_no_ring_is_not_mapped() {
     let ring = options().ring();
     let bytes = rerail_core::shm::ring_bytes(ring).unwrap() as u64;
     let all = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    let honest = Share::of(ring, false);
-    let with = |slots, slot_bytes| Share::of(RingConfig { slots, slot_bytes, ..ring }, false);
+    let honest = Share::of(ring, false, &seal());
+    let of = |config| Share::of(config, false, &seal());
+    let with = |slots, slot_bytes| of(RingConfig { slots, slot_bytes, ..ring });
     let (pipe, _writer) = rustix::pipe::pipe().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
@@ -248,8 +256,8 @@ fn what_is_no_ring_is_not_mapped() {
         ("sizes that overflow", with(u32::MAX, u32::MAX), Some(memory(bytes, all))),
         ("more than is ever mapped", with(65536, 1 << 20), Some(memory(bytes, all))),
         ("other cells", honest, Some(stamped(RingConfig { cells: 2, ..ring }))),
-        ("no cells", Share::of(RingConfig { cells: 0, ..ring }, false), Some(memory(bytes, all))),
-        ("cells that are no power of two", Share::of(RingConfig { cells: 3, ..ring }, false), Some(memory(bytes, all))),
+        ("no cells", of(RingConfig { cells: 0, ..ring }), Some(memory(bytes, all))),
+        ("cells that are no power of two", of(RingConfig { cells: 3, ..ring }), Some(memory(bytes, all))),
         ("no slots", with(0, ring.slot_bytes), Some(memory(512, all))),
     ];
     let mut a = Node::new(0);
@@ -269,7 +277,7 @@ fn what_is_no_ring_is_not_mapped() {
     let eight: Vec<OwnedFd> = (0..8).map(|_| good()).collect();
     send_many(&socket, honest.as_bytes(), &eight.iter().map(|fd| fd.as_fd()).collect::<Vec<_>>());
     assert!(answer(&mut a, &socket, false).is_none(), "eight descriptors");
-    for len in [1, 16, 23, 25, 60_000] {
+    for len in [1, 16, 24, 47, 49, 60_000] {
         let (socket, ..) = prove(&mut a, 1);
         let mut long = honest.as_bytes().to_vec();
         long.resize(len, 0);
@@ -283,7 +291,7 @@ fn what_is_no_ring_is_not_mapped() {
         socket::send(&socket, &strange, Some(good().as_fd())).unwrap();
         assert!(answer(&mut a, &socket, false).is_none(), "another magic, version or flag");
     }
-    assert_eq!(a.rail.counters().corrupt, 18 + 7 + 3);
+    assert_eq!(a.rail.counters().corrupt, 18 + 8 + 3);
     // And the right one still gets in, which is why the others above were wrong for one reason each.
     let (socket, ..) = prove(&mut a, 2);
     socket::send(&socket, honest.as_bytes(), Some(good().as_fd())).unwrap();
@@ -419,4 +427,18 @@ fn a_liar_that_hangs_up_is_drained_for_one_ring_at_most() {
     }
     assert_eq!(a.sink.down, [(PeerId(1), RailFault::Closed)]);
     assert_eq!(a.sink.taken.len(), 4);
+}
+
+/// What is no seal of the process behind the socket gives no access, and costs nothing else.
+#[test]
+fn a_process_whose_seal_is_not_there_is_not_read() {
+    let mut a = Node::new(0);
+    let _stands = join(&mut a, 1);
+    assert_eq!(a.sink.closed, [PeerId(1)]);
+    let mut honest = Node::new(2);
+    introduce(&mut [&mut a, &mut honest]);
+    honest.connect(0);
+    settle(&mut [&mut a, &mut honest]);
+    assert_eq!((&a.sink.closed[..], &honest.sink.closed[..]), (&[PeerId(1)][..], &[][..]));
+    assert!(a.sink.down.is_empty());
 }

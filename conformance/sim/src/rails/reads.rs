@@ -1,0 +1,132 @@
+//! Reads of a rank's memory by another one of its host: what `rerail_linux::rail::shm` does by `process_vm_readv`, with
+//! the faults that it meets.
+//!
+//! A key is a grant in the hub's table: unlike the kernel, the simulation does not let anybody read what was not
+//! registered. A read moves a portion in each poll, so that ranks die and subchannels end in the middle of it; its end
+//! comes with the link's (F-2). Some pairs are denied access when they connect, and some reads find that their key opens
+//! nothing, as the seed says.
+
+use std::collections::VecDeque;
+
+use rerail_core::endpoint::PostKind;
+use rerail_core::ids::PostId;
+use rerail_linux::rail::{MemoryKey, Outgoing, Piece};
+
+use super::hub::Hub;
+use super::memory::copy_granted;
+use crate::rng::Rng;
+
+/// How ranks read each other's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadModel {
+    /// Bytes of a portion.
+    pub portion: u32,
+    /// How fast copies are made; 0: they take no time.
+    pub bytes_per_second: u64,
+    /// One pair in so many is denied access; 0: none.
+    pub denied_one_in: u64,
+    /// One read in so many finds that its key opens nothing; 0: none.
+    pub void_one_in: u64,
+}
+
+/// What the hub knows of it.
+#[derive(Debug, Default)]
+pub(super) struct Grants {
+    /// By rank: what others may read, and under which number.
+    granted: Vec<Vec<(u64, Piece)>>,
+    next: u64,
+    /// Nanoseconds that ranks have spent on copies since they were asked.
+    pub(super) spent_ns: Vec<u64>,
+}
+
+impl Grants {
+    pub(super) fn of(ranks: usize) -> Self {
+        Grants { granted: vec![Vec::new(); ranks], next: 1, spent_ns: vec![0; ranks] }
+    }
+
+    pub(super) fn add(&mut self, rank: u32, memory: Piece) -> MemoryKey {
+        let key = self.next;
+        self.next += 1;
+        self.granted[rank as usize].push((key, memory));
+        MemoryKey { key, address: memory.start.addr() as u64 }
+    }
+
+    pub(super) fn remove(&mut self, rank: u32, key: u64) {
+        self.granted[rank as usize].retain(|(granted, _)| *granted != key);
+    }
+
+    pub(super) fn clear(&mut self, rank: u32) {
+        self.granted[rank as usize].clear();
+    }
+
+    /// What lies at an address, if all of it was granted under the key.
+    fn find(&self, rank: u32, key: u64, address: u64, len: usize) -> Option<Piece> {
+        let (_, memory) = self.granted[rank as usize].iter().find(|(granted, _)| *granted == key)?;
+        let skip = usize::try_from(address.checked_sub(memory.start.addr() as u64)?).ok()?;
+        let fits = skip.checked_add(len).is_some_and(|end| end <= memory.len);
+        fits.then(|| Piece { start: memory.start.wrapping_add(skip), len })
+    }
+}
+
+#[derive(Debug)]
+struct Reading {
+    id: PostId,
+    key: u64,
+    from: u64,
+    pieces: VecDeque<Piece>,
+    /// Its key will turn out to open nothing.
+    is_void: bool,
+}
+
+/// What a portion came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Some,
+    Done(PostId),
+    NoAccess(PostId),
+}
+
+/// The reads of one link.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    queue: VecDeque<Reading>,
+}
+
+impl Reads {
+    pub(super) fn is_pending(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    pub(super) fn post(&mut self, outgoing: &Outgoing<'_>, model: &ReadModel, rng: &mut Rng) -> bool {
+        let PostKind::Read { from } = outgoing.kind else { return false };
+        let pieces = outgoing.payload.iter().copied().filter(|piece| piece.len > 0).collect();
+        let is_void = model.void_one_in > 0 && rng.one_in(model.void_one_in);
+        self.queue.push_back(Reading { id: outgoing.id, key: from.key, from: from.address, pieces, is_void });
+        true
+    }
+
+    /// Moves the next portion, out of the memory of `peer`, which lives and has not given the subchannel up.
+    pub(super) fn step(&mut self, hub: &mut Hub, (rank, peer): (u32, u32), model: &ReadModel) -> Option<Step> {
+        let reading = self.queue.front_mut()?;
+        let left: usize = reading.pieces.iter().map(|piece| piece.len).sum();
+        let len = left.min(model.portion as usize);
+        let granted = hub.grants.find(peer, reading.key, reading.from, len);
+        // The second half is as good a place to fail as the first.
+        let fails = reading.is_void && (left <= model.portion as usize || left % 2 == 0);
+        let Some(source) = granted.filter(|_| !fails) else {
+            let id = reading.id;
+            self.queue.pop_front();
+            return Some(Step::NoAccess(id));
+        };
+        copy_granted(source, &mut reading.pieces);
+        reading.from += len as u64;
+        if model.bytes_per_second > 0 {
+            let took = len as u128 * 1_000_000_000 / u128::from(model.bytes_per_second);
+            hub.grants.spent_ns[rank as usize] += took as u64;
+        }
+        if left > len {
+            return Some(Step::Some);
+        }
+        self.queue.pop_front().map(|reading| Step::Done(reading.id))
+    }
+}

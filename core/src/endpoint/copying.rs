@@ -1,0 +1,279 @@
+//! Large messages on a rail that both reads the peer's memory and carries packets at the speed of memory: which is
+//! faster, the kernel's single copy by one processor or two copies by two, depends on where the processes run, on what
+//! caches they share, and on how large messages are (shiba-2005, 2.3.3, has one threshold for all). So it is measured: by
+//! channel and size class, messages come in runs of one way, and the way that took less time for its bytes has the next
+//! run. Now and then the other way has one, when the time that this is expected to cost is no more than a small part of
+//! what was spent since.
+//!
+//! What a message took is its time as if the channel were a queue with one server: from its match, or from the end of the
+//! message before it, to the completion of its FIN's post, which is the first moment after the copy that has a time of its
+//! own.
+//!
+//! Invariants: integers alone; bounded state by channel; the choice is the receiver's and needs no word of the peer's
+//! it answers RTS by a read or by a CTS without keys.
+
+use super::Endpoint;
+use super::measure::Stamp;
+use super::op::Packet;
+use crate::ids::RailId;
+use crate::time::Time;
+
+/// Messages of a run.
+const RUN: u8 = 8;
+
+/// One part in 2^5 of the time is spent on runs of the way that is not the faster one.
+const TRY_SHIFT: u32 = 5;
+
+/// Size classes: up to 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, more.
+const CLASSES: usize = 6;
+
+/// How the payload of an announced message comes over such a rail.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CopyBy {
+    /// The receiver reads it.
+    #[default]
+    Read = 0,
+    /// The sender sends it as DATA.
+    Packets = 1,
+}
+
+impl CopyBy {
+    const fn other(self) -> Self {
+        match self {
+            CopyBy::Read => CopyBy::Packets,
+            CopyBy::Packets => CopyBy::Read,
+        }
+    }
+}
+
+/// What is measured of one message.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Measured {
+    begun: Stamp,
+    by: CopyBy,
+    /// It is measured.
+    is_on: bool,
+}
+
+/// What is known of one way in a size class.
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    /// Nanoseconds per MiB; 0: not measured.
+    pace: u32,
+    /// Time and KiB of messages that are over and do not count in `pace` yet, and how many these are.
+    took_ns: u32,
+    kib: u32,
+    over: u8,
+}
+
+/// A size class of a channel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Class {
+    known: [Known; 2],
+    /// Nanoseconds that may be spent on trying the other way.
+    credit_ns: u32,
+    /// Messages of the run that have begun, and their KiB.
+    begun: u8,
+    begun_kib: u32,
+    by: CopyBy,
+}
+
+/// What a channel knows of both ways.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ways {
+    classes: [Class; CLASSES],
+    /// The last message was over then.
+    last: Stamp,
+}
+
+const fn class_of(bytes: u64) -> usize {
+    let above = bytes.saturating_sub(1) >> 14;
+    let class = (u64::BITS - above.leading_zeros()).div_ceil(2) as usize;
+    if class < CLASSES { class } else { CLASSES - 1 }
+}
+
+impl Class {
+    /// The way of the next message. After a full run, decides anew.
+    fn next(&mut self, bytes: u64) -> CopyBy {
+        if self.begun >= RUN {
+            self.decide();
+        }
+        self.begun += 1;
+        self.begun_kib = self.begun_kib.saturating_add(kib(bytes));
+        self.by
+    }
+
+    fn decide(&mut self) {
+        for known in &mut self.known {
+            self.credit_ns = self.credit_ns.saturating_add(known.learn() >> TRY_SHIFT);
+        }
+        let [read, packets] = self.known.map(|known| known.pace);
+        let better = if read <= packets { CopyBy::Read } else { CopyBy::Packets };
+        self.by = match (read, packets) {
+            (0, _) => CopyBy::Read,
+            (_, 0) => CopyBy::Packets,
+            _ => {
+                // What a run of this size is expected to take more; of equals, a part of what it takes.
+                let more = read.abs_diff(packets).max(read.min(packets) >> 3);
+                let cost = (u64::from(more) * u64::from(self.begun_kib)) >> 10;
+                if self.by == better && u64::from(self.credit_ns) >= cost {
+                    self.credit_ns -= cost as u32;
+                    better.other()
+                } else {
+                    better
+                }
+            }
+        };
+        (self.begun, self.begun_kib) = (0, 0);
+    }
+
+    fn note(&mut self, by: CopyBy, took_ns: u64, bytes: u64) {
+        let known = &mut self.known[by as usize];
+        known.over = known.over.saturating_add(1);
+        known.took_ns = known.took_ns.saturating_add(u32::try_from(took_ns).unwrap_or(u32::MAX));
+        known.kib = known.kib.saturating_add(kib(bytes));
+    }
+}
+
+impl Known {
+    /// Takes in what is over, if it is enough to tell something; gives the time that it took.
+    fn learn(&mut self) -> u32 {
+        let Known { pace, took_ns, kib, over } = *self;
+        if over < RUN / 2 || kib == 0 {
+            return 0;
+        }
+        let seen = u32::try_from((u64::from(took_ns) << 10) / u64::from(kib)).unwrap_or(u32::MAX).max(1);
+        *self = Known { pace: if pace == 0 { seen } else { pace / 2 + seen / 2 + 1 }, ..Known::default() };
+        took_ns
+    }
+}
+
+fn kib(bytes: u64) -> u32 {
+    u32::try_from(bytes >> 10).unwrap_or(u32::MAX)
+}
+
+impl Endpoint<'_> {
+    /// Whether a message whose memory could be read over the rails of `readable` is to be read; measures it from now on.
+    pub(super) fn is_to_be_read(&mut self, now: Time, op: u32, readable: u64) -> bool {
+        let &super::op::Op { channel, granted, .. } = self.t.ops.at(op);
+        if readable == 0 || granted == 0 {
+            return false;
+        }
+        let Some(rail) = self.copying_rail(channel) else { return true };
+        debug_assert_eq!(readable, 1 << rail.0, "the only rail that is ready");
+        let by = self.t.channels.at_mut(channel).ways.classes[class_of(granted)].next(granted);
+        self.t.ops.at_mut(op).measured = Measured { begun: Stamp::of(now), by, is_on: true };
+        by == CopyBy::Read
+    }
+
+    /// The rail that there is a choice on: the only one that is ready, if it reads as well as it carries packets.
+    fn copying_rail(&self, channel: u32) -> Option<RailId> {
+        let ready = self.ready(channel);
+        let able = self.ready_with(channel, |caps| caps.read && caps.lossless);
+        (ready.is_power_of_two() && able == ready).then(|| RailId(ready.trailing_zeros() as u8))
+    }
+
+    /// The FIN of a message that was received is with the peer.
+    pub(super) fn note_received(&mut self, now: Time, packet: &Packet) {
+        let &super::op::Op { measured, granted, .. } = self.t.ops.at(packet.op);
+        if !measured.is_on {
+            return;
+        }
+        self.t.ops.at_mut(packet.op).measured.is_on = false;
+        let ways = &mut self.t.channels.at_mut(packet.channel).ways;
+        let took = measured.begun.age(now).min(ways.last.age(now));
+        ways.last = Stamp::of(now);
+        ways.classes[class_of(granted)].note(measured.by, took.0, granted);
+    }
+
+    /// How a message of so many bytes from a peer would come, where there is a choice, and what either way was measured to
+    /// take, in nanoseconds (0: not measured): by a read, by packets.
+    pub fn copying(&self, peer: crate::ids::PeerId, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
+        let channel = self.t.channel_of(peer)?;
+        self.copying_rail(channel)?;
+        let class = &self.t.channels.at(channel).ways.classes[class_of(bytes)];
+        let takes = class.known.map(|known| (u64::from(known.pace) * bytes) >> 20);
+        Some((class.by, takes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_four_times_as_wide_each() {
+        let firsts = [16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20];
+        for (class, last) in firsts.into_iter().enumerate() {
+            assert_eq!((class_of(last), class_of(last + 1)), (class, class + 1), "{last}");
+        }
+        assert_eq!((class_of(0), class_of(u64::MAX)), (0, CLASSES - 1));
+    }
+
+    /// Plays so many messages of 64 KiB, `depth` of which are under way at once; gives how many came by each way.
+    fn play(class: &mut Class, messages: usize, depth: usize, took_ns: [u64; 2]) -> [usize; 2] {
+        let mut count = [0; 2];
+        let mut under_way = std::collections::VecDeque::new();
+        for _ in 0..messages {
+            let by = class.next(64 << 10);
+            count[by as usize] += 1;
+            under_way.push_back(by);
+            if under_way.len() == depth {
+                let by = under_way.pop_front().unwrap();
+                class.note(by, took_ns[by as usize], 64 << 10);
+            }
+        }
+        count
+    }
+
+    /// The faster way has nearly all messages; what the others cost is a small part of the time.
+    #[test]
+    fn the_faster_way_is_taken_and_the_other_tried_within_its_budget() {
+        for depth in [1, 3, 8, 64] {
+            for (took, faster) in
+                [([10_000, 20_000], 0), ([20_000, 8_000], 1), ([10_000, 200_000], 0), ([9_000, 10_000], 0)]
+            {
+                let mut class = Class::default();
+                play(&mut class, 1_000, depth, took);
+                let count = play(&mut class, 100_000, depth, took);
+                let (spent, least) = (
+                    count[0] as u64 * took[0] + count[1] as u64 * took[1],
+                    100_000 * took[faster].min(took[1 - faster]),
+                );
+                assert!(spent < least + least / 20, "{took:?}, {depth} at once: {count:?}");
+                assert!(count[1 - faster] > 0, "{took:?}, {depth} at once: the other way is never tried");
+            }
+        }
+    }
+
+    /// What was faster may become slower: that shows within a few thousand messages.
+    #[test]
+    fn a_change_is_noticed() {
+        for depth in [1, 8] {
+            let mut class = Class::default();
+            play(&mut class, 5_000, depth, [10_000, 20_000]);
+            // The way that is in use becomes slower: at once.
+            let count = play(&mut class, 1_000, depth, [40_000, 20_000]);
+            assert!(count[1] > 800, "{count:?}");
+            // The way that is not becomes faster: when it is tried.
+            play(&mut class, 5_000, depth, [40_000, 20_000]);
+            let count = play(&mut class, 5_000, depth, [5_000, 20_000]);
+            assert!(count[0] > 4_000, "{count:?}");
+        }
+    }
+
+    /// Messages that take no time that the clock shows, or less than a KiB, decide nothing and divide by nothing.
+    #[test]
+    fn nothing_measured_is_nothing_known() {
+        let mut class = Class::default();
+        for _ in 0..1_000 {
+            let by = class.next(100);
+            class.note(by, 0, 100);
+        }
+        assert_eq!(class.known.map(|known| known.pace), [0, 0]);
+        assert_eq!(play(&mut class, 100, 1, [0, 0]).iter().sum::<usize>(), 100);
+        let by = class.next(100);
+        class.note(by, u64::MAX, u64::MAX);
+        play(&mut class, 100, 1, [u64::MAX, 1]);
+    }
+}

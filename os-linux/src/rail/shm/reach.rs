@@ -1,0 +1,186 @@
+//! Whether this process can read a peer's memory, and the proof at each read that it still is that peer's.
+//!
+//! A process id is a number that the kernel gives to others again, and an `exec` or a connection given up leaves the
+//! number as it is. So each subchannel has a *seal*: 16 random bytes in private memory, whose address and value go to the
+//! peer with the ring (`connect::Share`). A read takes the seal last, in the same system call as the payload: if it is
+//! what was agreed, then the memory read was this process's, and this end of the subchannel had not ended, when the
+//! payload was read. A side that gives up a subchannel breaks its seal before it gives memory back (F-2).
+//!
+//! The id is the kernel's word (`SO_PEERCRED`), in this process's PID namespace. Whether it may be used, Yama, a system
+//! call filter or a container decide; the first read of the seal asks them. The library never calls `PR_SET_PTRACER`: who
+//! may read a process's memory is for its owner to say.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use rustix::io::Errno;
+
+use super::copy;
+use crate::random::random;
+
+/// Words of a seal.
+const WORDS: usize = 2;
+
+/// Bytes of a seal.
+pub const SEAL_BYTES: usize = WORDS * 8;
+
+/// This side's seal of one subchannel: broken when it is dropped.
+#[derive(Debug)]
+pub struct Seal {
+    words: Box<[AtomicU64; WORDS]>,
+}
+
+impl Seal {
+    /// A new one, unlike all others.
+    pub fn new() -> Result<Self, Errno> {
+        let mut words = [0; WORDS];
+        for word in &mut words {
+            *word = u64::from_ne_bytes(random()?);
+        }
+        Ok(Seal { words: Box::new(words.map(AtomicU64::new)) })
+    }
+
+    /// Where it lies.
+    pub fn address(&self) -> u64 {
+        self.words.as_ptr().addr() as u64
+    }
+
+    /// What it is.
+    pub fn value(&self) -> [u8; SEAL_BYTES] {
+        bytemuck::cast(self.words.each_ref().map(|word| word.load(Ordering::Relaxed)))
+    }
+
+    /// From now on no read of the peer's counts.
+    pub fn break_now(&self) {
+        self.words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
+        // What is written to memory that the peer may be reading comes after this.
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        self.break_now();
+    }
+}
+
+/// Why a process's memory can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// This process's settings say so (`shm_single_copy`).
+    Off,
+    /// The peer is in a PID namespace that this process can't see into.
+    Namespace,
+    /// The kernel refused.
+    System(Errno),
+    /// Yama lets processes read their descendants at most; its `ptrace_scope` is this.
+    Yama(u8),
+    /// The memory of that process is not the peer's.
+    Stranger,
+}
+
+impl Denied {
+    /// What would help.
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Denied::Off => "set shm_single_copy (RERAIL_SHM_SINGLE_COPY) to on",
+            Denied::Namespace => {
+                "run the processes of a host in one PID namespace (containers: --pid=host or a shared one)"
+            }
+            Denied::System(Errno::NOSYS) => {
+                "a kernel with CONFIG_CROSS_MEMORY_ATTACH, and a system call filter that allows process_vm_readv"
+            }
+            Denied::System(_) => {
+                "run all processes as one user in one user namespace, dumpable, with kernel.yama.ptrace_scope=0 \
+                 (or prctl(PR_SET_PTRACER) by the application), and let the system call filter allow process_vm_readv"
+            }
+            Denied::Yama(_) => {
+                "sysctl kernel.yama.ptrace_scope=0, CAP_SYS_PTRACE, or prctl(PR_SET_PTRACER) by the application"
+            }
+            Denied::Stranger => "let the process that opened the connection keep it, without fork",
+        }
+    }
+}
+
+impl fmt::Display for Denied {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Denied::Off => write!(f, "shm_single_copy is off"),
+            Denied::Namespace => write!(f, "the peer's PID namespace is not visible here"),
+            Denied::System(errno) => write!(f, "process_vm_readv: {errno}"),
+            Denied::Yama(scope) => write!(f, "kernel.yama.ptrace_scope is {scope}"),
+            Denied::Stranger => write!(f, "the process behind the socket is not the one whose memory was named"),
+        }
+    }
+}
+
+/// Whether processes of this user can read each other's memory here, as far as one of them can tell: a pair finds out
+/// when it connects.
+///
+/// # Errors
+/// What is in the way.
+pub fn single_copy() -> Result<(), Denied> {
+    let seal = Seal::new().map_err(Denied::System)?;
+    let me = rustix::process::getpid().as_raw_nonzero().get();
+    let reach = Reach { pid: me, seal_address: seal.address(), seal: seal.value(), denied: None };
+    match copy::read(&reach, 0, &[]) {
+        Ok(()) => {}
+        Err(copy::Failure::System(errno)) => return Err(Denied::System(errno)),
+        Err(copy::Failure::Unsealed) => return Err(Denied::Stranger),
+    }
+    // A process may always read itself; others, by the scope. No file: no Yama.
+    let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
+    match scope.ok().and_then(|scope| scope.trim().parse().ok()) {
+        Some(scope @ 1..) if scope > 2 || !rustix::process::geteuid().is_root() => Err(Denied::Yama(scope)),
+        _ => Ok(()),
+    }
+}
+
+/// A peer's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    pid: i32,
+    seal_address: u64,
+    seal: [u8; SEAL_BYTES],
+    /// It can't be read.
+    pub denied: Option<Denied>,
+}
+
+impl Reach {
+    /// Of nothing.
+    pub const fn none(why: Denied) -> Self {
+        Reach { pid: 0, seal_address: 0, seal: [0; SEAL_BYTES], denied: Some(why) }
+    }
+
+    /// Of the peer at the other end of `socket`, whose seal is said to be `seal`. Tries once whether it can be read.
+    pub fn probe(socket: &OwnedFd, seal_address: u64, seal: [u8; SEAL_BYTES]) -> Self {
+        // Processes of another namespace have number 0 here.
+        let (pid, denied) = match copy::pid_of_peer(socket) {
+            Ok(0) => (0, Some(Denied::Namespace)),
+            Ok(pid) => (pid, None),
+            Err(errno) => (0, Some(Denied::System(errno))),
+        };
+        let mut reach = Reach { pid, seal_address, seal, denied };
+        if denied.is_none() {
+            reach.denied = match copy::read(&reach, 0, &[]) {
+                Ok(()) => None,
+                Err(copy::Failure::System(errno)) => Some(Denied::System(errno)),
+                Err(copy::Failure::Unsealed) => Some(Denied::Stranger),
+            };
+        }
+        reach
+    }
+
+    pub(super) const fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    pub(super) const fn seal_address(&self) -> u64 {
+        self.seal_address
+    }
+
+    pub(super) const fn seal(&self) -> &[u8; SEAL_BYTES] {
+        &self.seal
+    }
+}
