@@ -124,6 +124,9 @@ fn numbers_lie_in_the_window() {
     }
 }
 
+/// Begins an operation; its name.
+type Begin<'a> = &'a dyn Fn(&mut Lone<'_>) -> u64;
+
 /// F-7: RESUME is for a receive of the peer's own that is being written. For a send, a get, a receive that is not matched, and
 /// the receive of another peer's message it is nothing.
 #[test]
@@ -158,7 +161,7 @@ fn a_round_is_of_a_receive_of_ones_own() {
         lone.sent();
         lone.asked[0].0.0.to_bits()
     };
-    let cases: [(&[RailFacts], &dyn Fn(&mut Lone<'_>) -> u64); 5] =
+    let cases: [(&[RailFacts], Begin<'_>); 5] =
         [(&[PUT], &send), (&[TCP], &get), (&[PUT], &posted), (&[TCP], &by_data), (&[GET], &registering)];
     for (index, (rails, begin)) in cases.into_iter().enumerate() {
         lone(rails, |lone| {
