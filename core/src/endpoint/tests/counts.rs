@@ -1,11 +1,11 @@
 //! What is counted (`Stats`): each event once, and by nothing else. Watchdogs and people go by these numbers.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_RAIL};
 use super::parcels::{gathering, record};
 use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
 use super::*;
 use crate::wire::{
-    Atomic as WireAtomic, AtomicReply, Body, Common, Connect, Cts, Data, Fence, Fin, Get as WireGet, MessageHead,
+    Atomic as WireAtomic, AtomicReply, Body, Common, Cts, Data, Fence, Fin, Get as WireGet, MessageHead,
     Put as WirePut, RemoteKey, Repr, Resume, Rts,
 };
 
@@ -348,5 +348,43 @@ fn a_late_fence_renumbers_no_rail() {
         let said = sent.iter().any(|packet| matches!(packet.body, Body::Fence(fence) if fence.answer));
         assert!(said, "{sent:?}");
     });
-    let _: Connect = TERMS;
+}
+
+/// acknowledgments are asked for at every eighth of a table once half of it is taken, and when it is full; a table of
+/// fewer than eight places has no eighths.
+#[test]
+fn a_table_that_fills_up_asks_at_its_marks() {
+    let marks = |capacity| -> Vec<u32> {
+        (0..=capacity).filter(|&room| crate::endpoint::packets::is_mark(room, capacity)).collect()
+    };
+    assert_eq!(marks(16), [0, 2, 4, 6, 8]);
+    assert_eq!(marks(64), [0, 8, 16, 24, 32]);
+    assert_eq!(marks(8), [0, 1, 2, 3, 4]);
+    assert_eq!(marks(7), [0, 1, 2, 3]);
+    assert_eq!(marks(1), [0]);
+    assert_eq!(marks(0), [0]);
+}
+
+/// C-6: each message that an acknowledgment covers counts, of however many packets it is the news, and however many messages
+/// an aggregate brought.
+#[test]
+fn an_acknowledgment_counts_all_that_it_covers() {
+    const MOST: u16 = 0x7FFF;
+    let left = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).allowance.messages_left();
+    for together in [false, true] {
+        let config = if together { gathering() } else { small() };
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[TCP]);
+        lone.limits.0 = MOST;
+        lone.feed(Body::Credit, 0);
+        assert_eq!(left(&lone), MOST.into());
+        (0..3).for_each(|n| lone.send(n, 10));
+        let packets = lone.sent().len() as u32;
+        assert_eq!(packets, if together { 1 } else { 3 });
+        assert_eq!(left(&lone), u32::from(MOST) - 3);
+        lone.acks[0] = packets;
+        lone.limits.0 = MOST + 3;
+        lone.feed(Body::Credit, 0);
+        assert_eq!(left(&lone), MOST.into(), "none is out");
+    }
 }
