@@ -30,7 +30,21 @@ fn grown(lone: &Lone<'_>, before: &Stats) -> Stats {
 
 fn lone(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>)) {
     let mut region = region();
-    course(&mut Lone::connected(&mut region, &small(), rails));
+    let mut lone = Lone::connected(&mut region, &small(), rails);
+    // No counter is zero that a packet can move: one that is set is not one that grows.
+    lone.feed(Body::Fin(fin(99 << 32 | 3)), 0);
+    lone.feed_on(0, Body::Fin(fin(99 << 32 | 3)), 0, |common| common.psn = 0);
+    lone.psn[1] = 1;
+    for psn in [1, 0] {
+        lone.feed_on(0, eager(), 0, |common| common.psn = psn);
+    }
+    lone.psn[0] = 2;
+    for cookie in [90, 91] {
+        lone.recv(cookie, 0);
+    }
+    lone.sent();
+    lone.completed();
+    course(&mut lone);
 }
 
 fn eager() -> Body {
@@ -73,26 +87,26 @@ fn messages_that_come_are_counted_once() {
         brings(
             lone,
             "again",
-            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 0),
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 2),
             Stats { duplicates_dropped: 1, ..ZERO },
         );
         brings(
             lone,
             "without a receive",
-            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 1),
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 3),
             Stats { unexpected: 1, ..SEQUENCED },
         );
-        let early = |lone: &mut Lone<'_>| lone.feed_on(0, eager(), 100, |common| common.psn = 3);
+        let early = |lone: &mut Lone<'_>| lone.feed_on(0, eager(), 100, |common| common.psn = 5);
         brings(lone, "early", early, Stats { out_of_order: 1, bytes_copied: 100, ..SEQUENCED });
         lone.endpoint.poll_event();
     });
     // One that was early has its turn when the one before it is here, and is unexpected then.
     lone(&[TCP], |lone| {
-        lone.feed_on(0, eager(), 0, |common| common.psn = 1);
+        lone.feed_on(0, eager(), 0, |common| common.psn = 3);
         brings(
             lone,
             "both",
-            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 0),
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 2),
             Stats { unexpected: 2, ..SEQUENCED },
         );
     });
@@ -102,7 +116,7 @@ fn messages_that_come_are_counted_once() {
             let bytes = payload.len() as u32;
             let body = Body::Aggregate { count: 2 };
             let expected = Stats { out_of_order: psn.into(), ..SEQUENCED };
-            brings(lone, "an aggregate", |lone| lone.feed_on(0, body, bytes, |common| common.psn = psn), expected);
+            brings(lone, "an aggregate", |lone| lone.feed_on(0, body, bytes, |common| common.psn = 2 + psn), expected);
         });
     }
 }
@@ -134,12 +148,11 @@ fn what_names_nothing_is_counted_as_stale() {
     });
     // FIN, well or not, of what takes none.
     lone(&[TCP], |lone| {
-        lone.recv(1, 100);
-        let operation = lone.endpoint.t.op_id(0).0.to_bits();
+        let recv = Recv { segments: &seg(0, 100), cookie: Cookie(1), ..Recv::default() };
+        let operation = lone.endpoint.recv(Time(0), &recv).unwrap().0.to_bits();
         for refused in [None, Some(crate::wire::Refusal::Cancelled)] {
             let body = Body::Fin(Fin { refused, ..fin(operation) });
-            let stale = if lone.endpoint.t.ops.at(0).channel == crate::store::NONE { STALE } else { SEQUENCED };
-            brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), stale);
+            brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), STALE);
         }
     });
     // A CTS of a round that nobody waits for.
@@ -387,4 +400,20 @@ fn an_acknowledgment_counts_all_that_it_covers() {
         lone.feed(Body::Credit, 0);
         assert_eq!(left(&lone), MOST.into(), "none is out");
     }
+}
+
+/// C-6: of messages that are not acknowledged no more are out than serial numbers can tell apart, whatever is granted.
+#[test]
+fn no_more_messages_are_out_than_can_be_told_apart() {
+    let mut allowance = crate::rel::credit::Allowance::new(crate::seq::Seq(0));
+    for (limit, used) in [(0x7000u16, 0x7000), (0x9000, 0x1000 - 1)] {
+        assert!(allowance.update(limit, 0));
+        assert!(allowance.message_allowed());
+        allowance.use_messages(used);
+    }
+    assert_eq!((allowance.message_allowed(), allowance.messages_left()), (true, 1));
+    allowance.use_messages(1);
+    assert_eq!((allowance.message_allowed(), allowance.messages_left()), (false, 0));
+    allowance.acked(2);
+    assert_eq!((allowance.message_allowed(), allowance.messages_left()), (true, 2));
 }

@@ -236,6 +236,10 @@ fn data_is_for_what_waits_for_data() {
         let gets = [get(lone, 1), get(lone, 2), get(lone, 3)];
         lone.sent();
         assert!(!taken(lone, gets[2], 100), "a get that is not out");
+        let stale = lone.endpoint.stats().stale_dropped;
+        let refused = Some(crate::wire::Refusal::NoWindow);
+        lone.feed(Body::Fin(Fin { refused, ..fin(gets[2]) }), 0);
+        assert_eq!((lone.endpoint.stats().stale_dropped, lone.completed().len()), (stale + 1, 0), "nor is it refused");
         assert!(taken(lone, gets[0], 100));
     });
     lone(&[GET], |lone| {
