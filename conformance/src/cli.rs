@@ -125,7 +125,8 @@ pub struct ExchangeArgs {
     /// With --kill-rank: the others must report the loss within so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub detect_seconds: u64,
-    /// Give up when no request was over and no payload has moved for so long.
+    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this process
+    /// lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
@@ -395,7 +396,8 @@ pub struct TransferArgs {
     /// Print the result as one line of JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when no request was over and no payload has moved for so long.
+    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this process
+    /// lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }

@@ -118,7 +118,8 @@ pub struct RunArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when no request was over and no payload has moved for so long.
+    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this process
+    /// lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }

@@ -343,6 +343,6 @@ impl Endpoint<'_> {
 /// Whether a table with so much room left has just come to one of the marks at which acknowledgments are asked for: at
 /// every eighth of it once half is taken, and when it is full. So a table that fills up asks a few times on the
 /// way, and a full one with every packet that takes its last place.
-const fn is_mark(room: u32, capacity: u32) -> bool {
+pub(super) const fn is_mark(room: u32, capacity: u32) -> bool {
     room == 0 || room <= capacity / 2 && (capacity < 8 || room.is_multiple_of(capacity / 8))
 }

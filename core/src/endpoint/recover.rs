@@ -64,9 +64,7 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).unsaid &= !(1 << rail.0);
             self.refresh(channel, rail);
         }
-        if verdict.safe {
-            self.release_lost(channel);
-        }
+        // Where the peer said so, what it had may go out again once it is noted what arrived (`arrive_fence`).
         self.ask_fences(channel);
         self.plan_redial(now, channel, rail, fault);
     }

@@ -444,9 +444,8 @@ impl Op {
     fn bytes_done(&self) -> u64 {
         match self.kind {
             OpKind::Recv | OpKind::Part | OpKind::Get => self.granted,
-            OpKind::Send if self.fin_seen => self.moved.max(self.granted).min(self.len),
-            OpKind::Send | OpKind::Put => self.len,
-            OpKind::Atomic => self.len,
+            OpKind::Send => self.moved.max(self.granted).min(self.len),
+            OpKind::Put | OpKind::Atomic => self.len,
             _ => 0,
         }
     }

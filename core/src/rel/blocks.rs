@@ -22,7 +22,8 @@ impl<'m> Blocks<'m> {
 
     /// All free.
     pub fn carve(arena: &mut Arena<'m>, count: u32) -> Result<Self, ArenaError> {
-        let next = arena.take_with(count as usize, |i| if i + 1 == count { NONE } else { i + 1 })?;
+        // Behind the last one: never followed, since `free_len` says how many there are.
+        let next = arena.take_with(count as usize, |i| i + 1)?;
         let others = arena.take(count as usize, 0)?;
         Ok(Blocks { next, others, free: if count == 0 { NONE } else { 0 }, free_len: count })
     }

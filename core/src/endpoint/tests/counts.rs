@@ -1,11 +1,11 @@
 //! What is counted (`Stats`): each event once, and by nothing else. Watchdogs and people go by these numbers.
 
-use super::lone::{Lone, PEER_RAIL, TERMS};
+use super::lone::{Lone, PEER_RAIL};
 use super::parcels::{gathering, record};
 use super::recovery::{connect, cts, down, fence, put_over_both, region, up};
 use super::*;
 use crate::wire::{
-    Atomic as WireAtomic, AtomicReply, Body, Common, Connect, Cts, Data, Fence, Fin, Get as WireGet, MessageHead,
+    Atomic as WireAtomic, AtomicReply, Body, Common, Cts, Data, Fence, Fin, Get as WireGet, MessageHead,
     Put as WirePut, RemoteKey, Repr, Resume, Rts,
 };
 
@@ -34,7 +34,21 @@ fn lone(rails: &[RailFacts], course: impl FnOnce(&mut Lone<'_>)) {
     let mut region = region();
     // Receives have operations, which packets may name.
     let config = crate::config::Config { express: false, ..small() };
-    course(&mut Lone::connected(&mut region, &config, rails));
+    let mut lone = Lone::connected(&mut region, &config, rails);
+    // No counter is zero that a packet can move: one that is set is not one that grows.
+    lone.feed(Body::Fin(fin(99 << 32 | 3)), 0);
+    lone.feed_on(0, Body::Fin(fin(99 << 32 | 3)), 0, |common| common.psn = 0);
+    lone.psn[1] = 1;
+    for psn in [1, 0] {
+        lone.feed_on(0, eager(), 0, |common| common.psn = psn);
+    }
+    lone.psn[0] = 2;
+    for cookie in [90, 91] {
+        lone.recv(cookie, 0);
+    }
+    lone.sent();
+    lone.completed();
+    course(&mut lone);
 }
 
 fn eager() -> Body {
@@ -79,26 +93,26 @@ fn messages_that_come_are_counted_once() {
         brings(
             lone,
             "again",
-            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 0),
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 2),
             Stats { duplicates_dropped: 1, ..ZERO },
         );
         brings(
             lone,
             "without a receive",
-            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 1),
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 3),
             Stats { unexpected: 1, ..SEQUENCED },
         );
-        let early = |lone: &mut Lone<'_>| lone.feed_on(0, eager(), 100, |common| common.psn = 3);
+        let early = |lone: &mut Lone<'_>| lone.feed_on(0, eager(), 100, |common| common.psn = 5);
         brings(lone, "early", early, Stats { out_of_order: 1, bytes_copied: 100, ..SEQUENCED });
         lone.endpoint.poll_event();
     });
     // One that was early has its turn when the one before it is here, and is unexpected then.
     lone(&[TCP], |lone| {
-        lone.feed_on(0, eager(), 0, |common| common.psn = 1);
+        lone.feed_on(0, eager(), 0, |common| common.psn = 3);
         brings(
             lone,
             "both",
-            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 0),
+            |lone| lone.feed_on(0, eager(), 0, |common| common.psn = 2),
             Stats { unexpected: 2, ..SEQUENCED },
         );
     });
@@ -108,7 +122,7 @@ fn messages_that_come_are_counted_once() {
             let bytes = payload.len() as u32;
             let body = Body::Aggregate { count: 2 };
             let expected = Stats { out_of_order: psn.into(), ..SEQUENCED };
-            brings(lone, "an aggregate", |lone| lone.feed_on(0, body, bytes, |common| common.psn = psn), expected);
+            brings(lone, "an aggregate", |lone| lone.feed_on(0, body, bytes, |common| common.psn = 2 + psn), expected);
         });
     }
 }
@@ -140,12 +154,11 @@ fn what_names_nothing_is_counted_as_stale() {
     });
     // FIN, well or not, of what takes none.
     lone(&[TCP], |lone| {
-        lone.recv(1, 100);
-        let operation = lone.endpoint.t.op_id(0).0.to_bits();
+        let recv = Recv { segments: &seg(0, 100), cookie: Cookie(1), ..Recv::default() };
+        let operation = lone.endpoint.recv(Time(0), &recv).unwrap().0.to_bits();
         for refused in [None, Some(crate::wire::Refusal::Cancelled)] {
             let body = Body::Fin(Fin { refused, ..fin(operation) });
-            let stale = if lone.endpoint.t.ops.at(0).channel == crate::store::NONE { STALE } else { SEQUENCED };
-            brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), stale);
+            brings(lone, "a receive that nothing was matched to", |lone| lone.feed(body, 0), STALE);
         }
     });
     // A CTS of a round that nobody waits for.
@@ -354,5 +367,59 @@ fn a_late_fence_renumbers_no_rail() {
         let said = sent.iter().any(|packet| matches!(packet.body, Body::Fence(fence) if fence.answer));
         assert!(said, "{sent:?}");
     });
-    let _: Connect = TERMS;
+}
+
+/// acknowledgments are asked for at every eighth of a table once half of it is taken, and when it is full; a table of
+/// fewer than eight places has no eighths.
+#[test]
+fn a_table_that_fills_up_asks_at_its_marks() {
+    let marks = |capacity| -> Vec<u32> {
+        (0..=capacity).filter(|&room| crate::endpoint::packets::is_mark(room, capacity)).collect()
+    };
+    assert_eq!(marks(16), [0, 2, 4, 6, 8]);
+    assert_eq!(marks(64), [0, 8, 16, 24, 32]);
+    assert_eq!(marks(8), [0, 1, 2, 3, 4]);
+    assert_eq!(marks(7), [0, 1, 2, 3]);
+    assert_eq!(marks(1), [0]);
+    assert_eq!(marks(0), [0]);
+}
+
+/// C-6: each message that an acknowledgment covers counts, of however many packets it is the news, and however many messages
+/// an aggregate brought.
+#[test]
+fn an_acknowledgment_counts_all_that_it_covers() {
+    const MOST: u16 = 0x7FFF;
+    let left = |lone: &Lone<'_>| lone.endpoint.t.channels.at(0).allowance.messages_left();
+    for together in [false, true] {
+        let config = if together { gathering() } else { small() };
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[TCP]);
+        lone.limits.0 = MOST;
+        lone.feed(Body::Credit, 0);
+        assert_eq!(left(&lone), MOST.into());
+        (0..3).for_each(|n| lone.send(n, 10));
+        let packets = lone.sent().len() as u32;
+        assert_eq!(packets, if together { 1 } else { 3 });
+        assert_eq!(left(&lone), u32::from(MOST) - 3);
+        lone.acks[0] = packets;
+        lone.limits.0 = MOST + 3;
+        lone.feed(Body::Credit, 0);
+        assert_eq!(left(&lone), MOST.into(), "none is out");
+    }
+}
+
+/// C-6: of messages that are not acknowledged no more are out than serial numbers can tell apart, whatever is granted.
+#[test]
+fn no_more_messages_are_out_than_can_be_told_apart() {
+    let mut allowance = crate::rel::credit::Allowance::new(crate::seq::Seq(0));
+    for (limit, used) in [(0x7000u16, 0x7000), (0x9000, 0x1000 - 1)] {
+        assert!(allowance.update(limit, 0));
+        assert!(allowance.message_allowed());
+        allowance.use_messages(used);
+    }
+    assert_eq!((allowance.message_allowed(), allowance.messages_left()), (true, 1));
+    allowance.use_messages(1);
+    assert_eq!((allowance.message_allowed(), allowance.messages_left()), (false, 0));
+    allowance.acked(2);
+    assert_eq!((allowance.message_allowed(), allowance.messages_left()), (true, 2));
 }

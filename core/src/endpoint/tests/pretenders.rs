@@ -126,6 +126,9 @@ fn numbers_lie_in_the_window() {
     }
 }
 
+/// Begins an operation; its name.
+type Begin<'a> = &'a dyn Fn(&mut Lone<'_>) -> u64;
+
 /// F-7: RESUME is for a receive of the peer's own that is being written. For a send, a get, a receive that is not matched, and
 /// the receive of another peer's message it is nothing.
 #[test]
@@ -160,7 +163,7 @@ fn a_round_is_of_a_receive_of_ones_own() {
         lone.sent();
         lone.asked[0].0.0.to_bits()
     };
-    let cases: [(&[RailFacts], &dyn Fn(&mut Lone<'_>) -> u64); 5] =
+    let cases: [(&[RailFacts], Begin<'_>); 5] =
         [(&[PUT], &send), (&[TCP], &get), (&[PUT], &posted), (&[TCP], &by_data), (&[GET], &registering)];
     for (index, (rails, begin)) in cases.into_iter().enumerate() {
         lone(rails, |lone| {
@@ -235,6 +238,10 @@ fn data_is_for_what_waits_for_data() {
         let gets = [get(lone, 1), get(lone, 2), get(lone, 3)];
         lone.sent();
         assert!(!taken(lone, gets[2], 100), "a get that is not out");
+        let stale = lone.endpoint.stats().stale_dropped;
+        let refused = Some(crate::wire::Refusal::NoWindow);
+        lone.feed(Body::Fin(Fin { refused, ..fin(gets[2]) }), 0);
+        assert_eq!((lone.endpoint.stats().stale_dropped, lone.completed().len()), (stale + 1, 0), "nor is it refused");
         assert!(taken(lone, gets[0], 100));
     });
     lone(&[GET], |lone| {

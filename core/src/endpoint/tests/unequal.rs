@@ -251,6 +251,122 @@ fn the_whole_range_is_written_again() {
     }
 }
 
+/// F-7: an acknowledgment of a RESUME that took the number of a lost FIN does not say which of the two arrived: what was in
+/// doubt is written again.
+#[test]
+fn an_acknowledged_resume_confirms_no_writes() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[PUT, PUT]);
+    let operation = announce(&mut lone);
+    lone.feed(cts(operation, 0, &first_keys(2)), 0);
+    let next = fin_rounds(&lone.sent()).iter().map(|&(psn, ..)| psn + 1).max().unwrap();
+    let first = writes(&mut lone);
+    let of_lost = covered(first.iter().copied().filter(|(rail, ..)| *rail == 1));
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.feed(Body::Fence(fence(1, true)), 0);
+    assert_eq!(resumes(&lone.sent()), [Body::Resume(Resume { target: 88, round: 1 })]);
+    lone.acks[1] = next;
+    lone.feed(Body::Credit, 0);
+    lone.sent();
+    lone.posts.clear();
+    lone.feed(cts(operation, 1, &first_keys(1)), 0);
+    lone.sent();
+    let again = covered(writes(&mut lone).into_iter());
+    assert!(of_lost.iter().all(|lost| again.iter().any(|wrote| wrote.0 <= lost.0 && lost.1 <= wrote.1)), "{again:?}");
+}
+
+/// F-7: a RESUME with a number of its own goes out again as it was, and its acknowledgment asks for nothing more.
+#[test]
+fn a_resume_goes_out_again_as_it_was() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[PUT, TCP]);
+    let operation = announce(&mut lone);
+    lone.busy = true;
+    lone.feed_on(1, cts(operation, 0, &first_keys(1)), 0, |_| {});
+    assert_eq!(fin_rounds(&lone.sent()), [], "no FIN is out that could be lost");
+    lone.busy = false;
+    down(&mut lone, 0, RailFault::TimedOut);
+    lone.feed_on(1, Body::Fence(fence(0, true)), 0, |_| {});
+    let asked: Vec<_> = sequenced(&lone.sent());
+    let [(number, 0, Body::Resume(Resume { target: 88, round: 1 }))] = asked[..] else { panic!("{asked:?}") };
+    for connection in [7, 8] {
+        down(&mut lone, 1, RailFault::TimedOut);
+        up(&mut lone, 1);
+        lone.feed_on(1, connect(1, THEIRS + 1 + connection), 0, |_| {});
+        assert_eq!(sequenced(&lone.sent()), asked);
+    }
+    lone.acks[1] = number + 1;
+    lone.feed_on(1, Body::Credit, 0, |_| {});
+    assert_eq!(sequenced(&lone.sent()), [], "its answer is on the way");
+}
+
+/// F-7, X-11: a round that brings no key makes all of it data, also where a rail stands that could write.
+#[test]
+fn a_round_without_keys_is_data_though_a_rail_could_write() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[PUT, PUT, TCP]);
+    let operation = announce(&mut lone);
+    lone.feed_on(2, cts(operation, 0, &first_keys(2)), 0, |_| {});
+    lone.sent();
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.feed_on(2, Body::Fence(fence(1, true)), 0, |_| {});
+    assert_eq!(resumes(&lone.sent()).len(), 1);
+    lone.posts.clear();
+    lone.feed_on(2, cts(operation, 1, &[]), 0, |_| {});
+    lone.sent();
+    let posts = std::mem::take(&mut lone.posts);
+    assert!(posts.iter().all(|(_, kind, _)| *kind == PostKind::Send));
+    let bytes: u64 = posts.iter().flat_map(|(_, _, memory)| memory).map(|piece| piece.len).sum();
+    assert_eq!(bytes, LARGE);
+}
+
+/// F-7: a receiver that begins a round of its own accord counts anew: the FIN of what one rail has written goes out once more,
+/// of that round, over that rail, and nothing is written again.
+#[test]
+fn a_round_that_nobody_asked_for_gets_its_fin() {
+    let mut region = region();
+    let mut lone = unequal(&mut region, &[TCP, PUT]);
+    let operation = announce(&mut lone);
+    lone.feed(cts(operation, 0, &[(1, THEIRS + 1)]), 0);
+    let first: Vec<(u16, u16)> = fin_rounds(&lone.sent()).iter().map(|&(_, round, count)| (round, count)).collect();
+    assert_eq!((first, covered(writes(&mut lone).into_iter())), (vec![(0, 1)], vec![(0, LARGE)]));
+    lone.rails.clear();
+    lone.feed(cts(operation, 1, &[(1, THEIRS + 1)]), 0);
+    let again: Vec<(u16, u16)> = fin_rounds(&lone.sent()).iter().map(|&(_, round, count)| (round, count)).collect();
+    assert_eq!((again, writes(&mut lone)), (vec![(1, 1)], vec![]));
+    assert!(lone.rails.iter().all(|rail| *rail == RailId(1)), "{:?}", lone.rails);
+}
+
+/// without recovery a message that is written is over for its sender when its rails are through with the writes and the
+/// FIN; with it, when the receiver says so.
+#[test]
+fn without_recovery_the_writes_are_the_end() {
+    for (recovery, granted_bytes) in [(false, 3000), (true, 3000), (false, 1000), (true, 1000)] {
+        let config = Config { recovery, ..small() };
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[PUT]);
+        lone.send(1, 3000);
+        let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+        lone.acks[0] = 1;
+        let key = RemoteKey { rail: PEER_RAIL, connection: 1, key: 7, address: TARGET };
+        let keys = [key].into_iter().collect();
+        let cts = Cts { operation: rts.head.operation, target: 88, granted_bytes, keys, round: 0 };
+        lone.feed(Body::Cts(cts), 0);
+        assert_eq!(fin_rounds(&lone.sent()).len(), 1);
+        lone.sent();
+        let mut done = lone.completed();
+        assert_eq!(done.len(), usize::from(!recovery));
+        if recovery {
+            let fin = Fin { operation: rts.head.operation, count: 1, placed_bytes: granted_bytes, ..Fin::default() };
+            lone.acks[1] = 1;
+            lone.feed(Body::Fin(fin), 0);
+            lone.sent();
+            done = lone.completed();
+        }
+        assert_eq!(done[&1].unwrap().bytes, granted_bytes, "what the receive takes");
+    }
+}
+
 /// F-7: what a rail had not written yet when it died is written too.
 #[test]
 fn the_rest_of_a_part_is_written_too() {
