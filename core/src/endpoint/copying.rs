@@ -24,6 +24,10 @@ const RUN: u8 = 8;
 /// One part in 2^5 of the time is spent on runs of the way that is not the faster one.
 const TRY_SHIFT: u32 = 5;
 
+/// Paces are no higher, 125 ms per MiB, and of no more messages is the sum kept: so that sums fit into 32 bits.
+const PACE_MAX: u64 = 1 << 27;
+const OVER_MAX: u8 = RUN;
+
 /// Size classes: up to 16 KiB, 64 KiB, 256 KiB, 1 MiB, 4 MiB, more.
 const CLASSES: usize = 6;
 
@@ -55,14 +59,15 @@ pub(crate) struct Measured {
     is_on: bool,
 }
 
-/// What is known of one way in a size class.
+/// What is known of one way in a size class. A pace is nanoseconds per MiB.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
-    /// Nanoseconds per MiB; 0: not measured.
+    /// 0: not measured.
     pace: u32,
-    /// Time and KiB of messages that are over and do not count in `pace` yet, and how many these are.
-    took_ns: u32,
-    kib: u32,
+    /// Of messages that are over and do not count in `pace` yet: the least pace, the sum of all, each of which counts as
+    /// twice the least at most, and how many they are.
+    least: u32,
+    sum: u32,
     over: u8,
 }
 
@@ -104,9 +109,9 @@ impl Class {
     }
 
     fn decide(&mut self) {
-        for known in &mut self.known {
-            self.credit_ns = self.credit_ns.saturating_add(known.learn() >> TRY_SHIFT);
-        }
+        self.known.iter_mut().for_each(Known::learn);
+        let spent = (u64::from(self.known[self.by as usize].pace) * u64::from(self.begun_kib)) >> (10 + TRY_SHIFT);
+        self.credit_ns = self.credit_ns.saturating_add(u32::try_from(spent).unwrap_or(u32::MAX));
         let [read, packets] = self.known.map(|known| known.pace);
         let better = if read <= packets { CopyBy::Read } else { CopyBy::Packets };
         self.by = match (read, packets) {
@@ -128,23 +133,31 @@ impl Class {
     }
 
     fn note(&mut self, by: CopyBy, took_ns: u64, bytes: u64) {
-        let known = &mut self.known[by as usize];
-        known.over = known.over.saturating_add(1);
-        known.took_ns = known.took_ns.saturating_add(u32::try_from(took_ns).unwrap_or(u32::MAX));
-        known.kib = known.kib.saturating_add(kib(bytes));
+        let pace = u64::try_from((u128::from(took_ns) << 20) / u128::from(bytes.max(1))).unwrap_or(u64::MAX);
+        self.known[by as usize].note(pace.clamp(1, PACE_MAX) as u32);
     }
 }
 
 impl Known {
-    /// Takes in what is over, if it is enough to tell something; gives the time that it took.
-    fn learn(&mut self) -> u32 {
-        let Known { pace, took_ns, kib, over } = *self;
-        if over < RUN / 2 || kib == 0 {
-            return 0;
+    fn note(&mut self, pace: u32) {
+        self.least = if self.over == 0 { pace } else { self.least.min(pace) };
+        match self.over {
+            // Of more, the older ones fade.
+            OVER_MAX => self.sum -= self.sum / u32::from(OVER_MAX),
+            _ => self.over += 1,
         }
-        let seen = u32::try_from((u64::from(took_ns) << 10) / u64::from(kib)).unwrap_or(u32::MAX).max(1);
-        *self = Known { pace: if pace == 0 { seen } else { pace / 2 + seen / 2 + 1 }, ..Known::default() };
-        took_ns
+        // A process that was not running takes as long as it was away, which says nothing of the way.
+        let most = self.least * 2;
+        self.sum = (self.sum + pace.min(most)).min(most * u32::from(self.over));
+    }
+
+    /// Takes in what is over, if it is enough to tell something.
+    fn learn(&mut self) {
+        let Known { pace, sum, over, .. } = *self;
+        if over >= RUN / 2 {
+            let seen = sum / u32::from(over);
+            *self = Known { pace: if pace == 0 { seen } else { (pace + seen).div_ceil(2) }, ..Known::default() };
+        }
     }
 }
 
@@ -192,7 +205,7 @@ impl Endpoint<'_> {
         let channel = self.t.channel_of(peer)?;
         self.copying_rail(channel)?;
         let class = &self.t.channels.at(channel).ways.classes[class_of(bytes)];
-        let takes = class.known.map(|known| (u64::from(known.pace) * bytes) >> 20);
+        let takes = class.known.map(|known| u64::from(known.pace).saturating_mul(bytes) >> 20);
         Some((class.by, takes))
     }
 }
@@ -262,15 +275,29 @@ mod tests {
         }
     }
 
+    /// Some messages take as long as a process was not running: that changes nothing.
+    #[test]
+    fn what_was_away_is_not_slow() {
+        let mut class = Class::default();
+        let mut count = [0; 2];
+        for n in 0..20_000u64 {
+            let by = class.next(64 << 10);
+            count[by as usize] += 1;
+            let away = if n % 7 == 3 || n < 3 { 4_000_000 } else { 0 };
+            class.note(by, [10_000, 6_000][by as usize] + away, 64 << 10);
+        }
+        assert!(count[1] > 18_000, "{count:?}");
+    }
+
     /// Messages that take no time that the clock shows, or less than a KiB, decide nothing and divide by nothing.
     #[test]
     fn nothing_measured_is_nothing_known() {
         let mut class = Class::default();
         for _ in 0..1_000 {
             let by = class.next(100);
-            class.note(by, 0, 100);
+            class.note(by, 0, 0);
         }
-        assert_eq!(class.known.map(|known| known.pace), [0, 0]);
+        assert_eq!(class.known.map(|known| known.pace), [1, 1]);
         assert_eq!(play(&mut class, 100, 1, [0, 0]).iter().sum::<usize>(), 100);
         let by = class.next(100);
         class.note(by, u64::MAX, u64::MAX);

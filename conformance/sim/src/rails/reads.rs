@@ -112,7 +112,7 @@ impl Reads {
         let len = left.min(model.portion as usize);
         let granted = hub.grants.find(peer, reading.key, reading.from, len);
         // The second half is as good a place to fail as the first.
-        let fails = reading.is_void && (left <= model.portion as usize || left % 2 == 0);
+        let fails = reading.is_void && (left <= model.portion as usize || left.is_multiple_of(2));
         let Some(source) = granted.filter(|_| !fails) else {
             let id = reading.id;
             self.queue.pop_front();
