@@ -96,7 +96,7 @@ impl Endpoint<'_> {
     /// [`recv`](Self::recv).
     #[inline(always)]
     pub fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
-        if !self.config.express {
+        if !self.has_short_rail {
             return None;
         }
         let &[to] = recv.segments else { return None };
@@ -251,7 +251,7 @@ impl Endpoint<'_> {
         let facts = self.rails.get(usize::from(rail.0))?;
         let is_able = rails.is_power_of_two() && facts.caps.lossless && facts.short_bytes_max > 0;
         let is_ready = slot.rooms.ready == rails && slot.voids == 0 && slot.replaying == 0 && slot.fences == 0;
-        (is_able && is_ready && self.config.express).then_some(rail)
+        (is_able && is_ready && self.has_short_rail).then_some(rail)
     }
 
     /// Opens a channel's line to send on, if nothing stands against it: says whether.
@@ -325,6 +325,9 @@ impl Endpoint<'_> {
     /// again.
     #[inline]
     pub(super) fn close_line(&mut self, channel: u32) {
+        if !self.has_short_rail {
+            return;
+        }
         self.fold_line(channel);
         let line = &mut self.t.lines[channel as usize];
         line.credits = 0;
@@ -334,6 +337,9 @@ impl Endpoint<'_> {
     /// The rails of a channel that are ready are others than before.
     #[cold]
     pub(super) fn line_has_changed(&mut self, channel: u32) {
+        if !self.has_short_rail {
+            return;
+        }
         self.fold_counts(channel);
         let line = &mut self.t.lines[channel as usize];
         line.credits = 0;
@@ -343,6 +349,9 @@ impl Endpoint<'_> {
     /// Nothing may be sent the short way for now: something is queued before it.
     #[inline]
     pub(super) fn close_sending(&mut self, channel: u32) {
+        if !self.has_short_rail {
+            return;
+        }
         self.fold_line(channel);
         self.t.lines[channel as usize].credits = 0;
     }
@@ -350,6 +359,9 @@ impl Endpoint<'_> {
     /// The tables learn what went the short way since the last time.
     #[inline]
     pub(super) fn fold_line(&mut self, channel: u32) {
+        if !self.has_short_rail {
+            return;
+        }
         let line = &self.t.lines[channel as usize];
         if line.sent | line.received != 0 || line.has_limits {
             self.fold_counts(channel);

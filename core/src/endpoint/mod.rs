@@ -332,6 +332,8 @@ pub struct Endpoint<'m> {
     registering: Registering,
     /// Rails that have moved since the start: bit per rail (F-12).
     moved: u64,
+    /// A rail carries short messages, and the configuration lets them: else no line is ever open.
+    has_short_rail: bool,
     /// The latest time that was given with anything but a short message.
     latest: Time,
 }
@@ -390,6 +392,7 @@ impl<'m> Endpoint<'m> {
             keepalive_at: keepalive::NEVER,
             keepalive_from: Time(0),
             moved: 0,
+            has_short_rail: config.express && rails.iter().any(|facts| facts.short_bytes_max > 0),
             latest: now,
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),

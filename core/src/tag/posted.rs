@@ -158,6 +158,8 @@ pub(super) struct Posted<'m> {
 #[derive(Clone, Copy, Debug)]
 pub struct PostedWalk {
     at: u32,
+    /// Receives not looked at: it ends behind the last one.
+    left: u32,
 }
 
 impl<'m> Posted<'m> {
@@ -506,13 +508,16 @@ impl<'m> Posted<'m> {
     }
 
     pub(super) const fn walk(&self) -> PostedWalk {
-        PostedWalk { at: if self.count() == 0 { u32::MAX } else { 0 } }
+        PostedWalk { at: 0, left: self.count() }
     }
 
     fn step(&self, walk: &mut PostedWalk) -> Option<(u32, Pattern)> {
+        if walk.left == 0 {
+            return None;
+        }
         let ahead = self.entries.get(walk.at as usize..)?.iter().position(Entry::is_posted)?;
         let index = walk.at + ahead as u32;
-        walk.at = index + 1;
+        (walk.at, walk.left) = (index + 1, walk.left - 1);
         Some((index, self.pattern(index)))
     }
 

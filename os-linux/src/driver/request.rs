@@ -113,6 +113,9 @@ impl Engine {
     /// nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn send_short(&mut self, send: &Send<'_>) -> Option<OpId> {
+        if self.quick_rails == 0 {
+            return None;
+        }
         let (from, len) = match send.segments {
             [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
             [] => (std::ptr::null(), 0),
@@ -138,6 +141,9 @@ impl Engine {
     /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
+        if self.quick_rails == 0 {
+            return None;
+        }
         let [seg] = recv.segments else { return None };
         self.memory.start_of(seg)?;
         self.core.recv_short(recv)
