@@ -119,10 +119,12 @@ impl Engine {
             _ => return None,
         };
         let (rail, short, operation) = self.core.send_short(send, len)?;
-        // SAFETY: the piece was resolved within its region, or is empty; nobody refers to the bytes of a region while the
+        // The piece was resolved within its region, or is empty; nobody refers to the bytes of a region while the
         // transport is borrowed mutably.
         let is_out = match self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail) {
+            // SAFETY: as above.
             Some(AnyRail::Shm(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
+            // SAFETY: as above.
             Some(AnyRail::Other(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
             None => false,
         };
