@@ -8,7 +8,7 @@ use rerail_sim::soak::run;
 use rerail_sim::trace::Trace;
 
 /// A file and the seed that it failed with. That it fails again without the fix is checked by a mutant where there is one
-/// (`conformance/mutants`); where there is none, `SIMULATOR.md` says what was taken out of the code once to see it.
+/// (`conformance/mutants`); where there is none, the file says what was taken out of the code once to see it.
 struct Regression {
     file: &'static str,
     seed: u64,

@@ -1,4 +1,21 @@
-//! A world from a seed.
+//! A world from a seed. What a seed draws:
+//!
+//! * places: in half, rank r is on host r mod hosts (`scattered`)
+//! * settings: in half, each rank has its own at the edges of `Config` (`uneven`): numbers that wrap after at
+//!   most 69, tables of 2 packets, 1 message and 1 block, no eager messages, acknowledgments after 1 packet
+//!   or 50 ms
+//! * rails: in half, segments of 256 B and up, eager limits from 0, 2 posts, rings of 2 slots; a third cannot
+//!   read; half of those without a stream get one as administrative network
+//! * policies: in half, any, strategies included
+//! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break connections,
+//!   5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
+//! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
+//! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
+//! * closes: in half, ranks close a peer when all but acknowledgments is complete
+//!
+//! If both ends of every path move at once, neither can report its new address. So without a stream rail only
+//! the first host draws `renumber`, and, if its ranks share memory or are one, `device-fatal` and
+//! `cq-overflow`.
 
 use rerail_core::config::{Multiplex, Striping};
 use toml::Value;
