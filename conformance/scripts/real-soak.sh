@@ -15,7 +15,7 @@
 # | calm | none | 0 |
 # | pause | ranks are stopped (SIGSTOP) and go on, again and again | 0 |
 # | kill-self | a rank kills itself in a drawn round (--kill-rank) | 0: the exchange judges it |
-# | kill | a rank gets SIGKILL at a drawn moment, in half of the runs while it is stopped | 3, each survivor names it; 0 where it was over; 2 before all had started, with the rank that failed |
+# | kill | a rank gets SIGKILL at a drawn moment, in half of the runs while it is stopped | 3, each survivor names it, unless all had verified everything and it died while it left: then the launcher names it; 0 where it was over; 2 before all had started, with the rank that failed |
 # | end-launcher | the launcher gets SIGKILL, SIGTERM or SIGINT | the signal's, 2 or 3; all ranks end |
 # | full-shm | /dev/shm is a full tmpfs | 0: nothing of the transport lies there |
 # | files | few descriptors (ulimit -n), for all or for the ranks | 0, or 2 with the limit's name |
@@ -309,7 +309,15 @@ survivors_name_it() {
 
 judge() {
     case $1:$code in
-    kill:3 | cgroup:3) outcome=error; survivors_name_it; said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "nobody went on" ;;
+    # It had said goodbye to all, so nobody misses it: the verdict on everything stands, and the launcher names it.
+    kill:3) outcome=error
+        if said '^(\[[0-9]+\] )?(\S* )?OK '; then
+            said 'rank [0-9]+ .*was killed by SIGKILL before it had left the job' || wrong "the launcher does not name it"
+        else
+            survivors_name_it
+            said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "nobody went on"
+        fi ;;
+    cgroup:3) outcome=error; survivors_name_it; said 'PEER LOST' || [ "$(killed | wc -l)" -eq "$ranks" ] || wrong "nobody went on" ;;
     # Before all had joined, a job can't start; the launcher names the rank.
     kill:2 | cgroup:2) outcome=error; said 'rank [0-9]+ .*(was killed by SIGKILL|failed)' || wrong "no rank is named" ;;
     cgroup:137) outcome=error ;;
