@@ -3,7 +3,7 @@
 //!
 //! A line is open only while the channel has one rail, which loses nothing and keeps the order; then a message counts as
 //! acknowledged once it is in the ring, as the peer can't miss it while it lives (F-9). Everything that is unusual closes
-//! it: whoever changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] look at calls
+//! it: code that changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] check calls
 //! [`Endpoint::close_line`]. It is opened again when the next message asks.
 
 use super::action::Arrival;
@@ -12,7 +12,7 @@ use super::op::{Op, OpKind, Phase};
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, Recv, Send};
 use crate::config::Multiplex;
-use crate::fast::{Line, ShortCompletion, TURN};
+use crate::fast::{ShortCompletion, TURN};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rel::link::State;
@@ -46,9 +46,9 @@ impl Endpoint<'_> {
         if send.level != Level::Reusable {
             return None;
         }
-        let told = match send.notify {
+        let is_reported = match send.notify {
             Notify::Silent => false,
-            Notify::Event if !self.t.told.is_full() => true,
+            Notify::Event if !self.t.short_done.is_full() => true,
             _ => return None,
         };
         let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
@@ -61,10 +61,11 @@ impl Endpoint<'_> {
         self.stats.short_sent += 1;
         let key = Key { index: SENT | count as u32 & (SENT - 1), generation: (count >> 30) as u32 };
         let operation = OpId(key);
-        if told {
+        if is_reported {
             let Send { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
-            *self.t.told.push() = ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len as u32, flags };
+            *self.t.short_done.push() =
+                ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len as u32, flags };
         }
         Some((rail, short, operation))
     }
@@ -88,7 +89,7 @@ impl Endpoint<'_> {
         self.t.lines[channel as usize].unsend(short);
         self.stats.short_sent -= 1;
         if send.notify == Notify::Event {
-            self.t.told.unpush();
+            self.t.short_done.unpush();
         }
     }
 
@@ -130,7 +131,7 @@ impl Endpoint<'_> {
         if !line.expects(rail, short) && !self.open_receiving(channel, rail, short) {
             return ShortArrival::Slow;
         }
-        if self.parts_starved || self.t.told.is_full() || short.flags & !Short::FLAGS != 0 {
+        if self.parts_starved || self.t.short_done.is_full() || short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
         let Some((key, direct)) = self.t.matcher.take_direct(peer, short.tag(), short.len.into()) else {
@@ -138,7 +139,7 @@ impl Endpoint<'_> {
         };
         self.stats.short_received += 1;
         let &Short { tag, immediate, len, flags, .. } = short;
-        *self.t.told.push() = ShortCompletion {
+        *self.t.short_done.push() = ShortCompletion {
             cookie: direct.cookie,
             operation: direct_id(key),
             tag,
@@ -155,18 +156,18 @@ impl Endpoint<'_> {
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(direct.to.at) }
     }
 
-    /// The peer must hear of our limits, or what it grants may let something go on.
+    /// The peer needs our limits, or its grants let a waiting request go on.
     #[cold]
     fn short_received(&mut self, channel: u32) {
         let line = &self.t.lines[channel as usize];
-        let blocks = line.block_limit.wrapping_sub(line.block_limit_told);
-        if line.untold >= line.tell_after || blocks >= line.tell_blocks {
+        let blocks = line.block_limit.wrapping_sub(line.block_limit_announced);
+        if line.unannounced >= line.announce_after || blocks >= line.announce_blocks {
             self.fold_line(channel);
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
             // They go with that acknowledgment.
             let line = &mut self.t.lines[channel as usize];
-            (line.untold, line.block_limit_told) = (0, line.block_limit);
+            (line.unannounced, line.block_limit_announced) = (0, line.block_limit);
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
@@ -212,7 +213,7 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: short.tag(), immediate: short.immediate(), want_placed: false, operation: 0 };
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
-                self.hear_limits(channel, (short.message_limit, short.block_limit));
+                self.take_limits(channel, (short.message_limit, short.block_limit));
                 self.arrive_message(now, channel, rail, &common, &head, None)
             }
             Some(_) => Err(ProtocolError::NotConnected), // G-1
@@ -223,21 +224,21 @@ impl Endpoint<'_> {
     /// The next completion of the short way.
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
-        self.t.told.pop()
+        self.t.short_done.pop()
     }
 
     /// A completion of the short way as the event that it is.
     #[inline]
     pub(super) fn short_event(&mut self) -> Option<Event> {
-        let told = self.t.told.pop()?;
+        let entry = self.t.short_done.pop()?;
         let done = Done {
-            bytes: told.bytes.into(),
-            peer: told.peer,
-            tag: (told.flags & Short::TAGGED != 0).then_some(told.tag),
-            immediate: (told.flags & Short::IMMEDIATE != 0).then_some(told.immediate),
+            bytes: entry.bytes.into(),
+            peer: entry.peer,
+            tag: (entry.flags & Short::TAGGED != 0).then_some(entry.tag),
+            immediate: (entry.flags & Short::IMMEDIATE != 0).then_some(entry.immediate),
             ..Done::default()
         };
-        let ShortCompletion { operation, cookie, .. } = *told;
+        let ShortCompletion { operation, cookie, .. } = *entry;
         Some(Event::Completed(Completion { operation, cookie, result: Ok(done), last: true, index: 0 }))
     }
 
@@ -313,11 +314,11 @@ impl Endpoint<'_> {
         line.own_block_bytes = self.config.block_bytes;
         line.rail = rail.0;
         line.receives = true;
-        line.untold = 0;
+        line.unannounced = 0;
         let quarter = |max: u16| (max / 4).max(1);
-        line.tell_after = quarter(self.config.unexpected_per_peer);
-        line.tell_blocks = quarter(self.config.blocks_per_peer);
-        (line.message_limit, line.block_limit, line.block_limit_told) = (message_limit, block_limit, block_limit);
+        line.announce_after = quarter(self.config.unexpected_per_peer);
+        line.announce_blocks = quarter(self.config.blocks_per_peer);
+        (line.message_limit, line.block_limit, line.block_limit_announced) = (message_limit, block_limit, block_limit);
         line.expects(rail, short)
     }
 
@@ -378,7 +379,7 @@ impl Endpoint<'_> {
         let (sent, blocks_sent) = line.fold_sent();
         let (received, blocks_received) = line.fold_received();
         let limits = core::mem::take(&mut line.has_limits).then_some(line.peer_limits);
-        let (is_told, rail, latest) = (line.untold == 0, RailId(line.rail), self.latest);
+        let (is_announced, rail, latest) = (line.unannounced == 0, RailId(line.rail), self.latest);
         let slot = self.t.channels.at_mut(channel);
         if sent > 0 {
             slot.sent[ORDERED].skip(sent);
@@ -391,7 +392,7 @@ impl Endpoint<'_> {
             slot.reorder.skip(received);
             slot.grants.passed(received, blocks_received);
         }
-        if is_told {
+        if is_announced {
             slot.grants.told();
         }
         if received > 0 {
@@ -400,12 +401,12 @@ impl Endpoint<'_> {
             sub.heard = sub.heard.max(latest);
         }
         if let Some(limits) = limits {
-            self.hear_limits(channel, limits);
+            self.take_limits(channel, limits);
         }
     }
 
     /// What the peer grants, on a rail that keeps the order (C-6).
-    fn hear_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) {
+    fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) {
         self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks);
     }
 
@@ -482,28 +483,3 @@ impl Endpoint<'_> {
 pub(super) const fn direct_id(key: Key) -> OpId {
     OpId(Key { index: key.index | DIRECT, generation: key.generation })
 }
-
-/// The line of a channel that has none of its own yet.
-pub(super) const CLOSED: Line = Line {
-    credits: 0,
-    blocks: 0,
-    next: 0,
-    sent: 0,
-    blocks_sent: 0,
-    bytes_max: 0,
-    block_bytes: 1,
-    expected: 0,
-    received: 0,
-    blocks_received: 0,
-    message_limit: 0,
-    block_limit: 0,
-    peer_limits: (0, 0),
-    untold: 0,
-    tell_after: 1,
-    block_limit_told: 0,
-    tell_blocks: 1,
-    own_block_bytes: 1,
-    rail: 0,
-    receives: false,
-    has_limits: false,
-};

@@ -1,11 +1,11 @@
 //! Channels come and go: opened at first use or when a peer calls, closed by goodbye, ended by loss.
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, Timer, UNORDERED};
-use super::express::CLOSED;
 use super::op::{MessageState, OpKind, Phase, Queue};
 use super::room::{Rooms, rails_of};
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
+use crate::fast::Line;
 use crate::ids::{PeerId, RailId};
 use crate::log;
 use crate::rel::credit::Grants;
@@ -38,7 +38,7 @@ impl Endpoint<'_> {
             self.t.received(index, lane).1.fill(0);
         }
         self.t.reorder(index).1.fill(NONE);
-        self.t.lines[index as usize] = CLOSED;
+        self.t.lines[index as usize] = Line::CLOSED;
         for sub in self.t.subs_of(index) {
             sub.reset();
             sub.link = Link::numbered_from(first.0);

@@ -6,7 +6,6 @@ use core::mem::{MaybeUninit, size_of};
 use super::action::{Span, SpanOf};
 use super::channel::{Channel, Place, Sub, TIMERS, Timer};
 use super::cut::StripeSet;
-use super::express::CLOSED;
 use super::measure::{Part, RailStats};
 use super::op::{Message, Op, OpKind, Packet, Queue, WindowSlot};
 use crate::config::Config;
@@ -36,7 +35,7 @@ pub(crate) struct Peer {
 }
 
 /// The most completions of the short way that may wait.
-const TOLD_MAX: u32 = 512;
+const SHORT_DONE_MAX: u32 = 512;
 
 /// Bytes that things take, for `ARCHITECTURE.md` and the test that pins them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +102,7 @@ pub(crate) struct Tables<'m> {
     /// By channel: its short way.
     pub lines: &'m mut [Line],
     /// Completions of the short way.
-    pub told: Completions<'m>,
+    pub short_done: Completions<'m>,
     window: usize,
     segments_max: usize,
     rails_max: usize,
@@ -183,8 +182,8 @@ impl<'m> Tables<'m> {
     }
 
     /// Completions of the short way that may wait to be taken: beyond, messages go the long way.
-    const fn told_max(config: &Config) -> u32 {
-        if config.operations_max < TOLD_MAX { config.operations_max } else { TOLD_MAX }
+    const fn short_done_max(config: &Config) -> u32 {
+        if config.operations_max < SHORT_DONE_MAX { config.operations_max } else { SHORT_DONE_MAX }
     }
 
     pub(crate) const fn layout(config: &Config) -> Sizer {
@@ -212,7 +211,7 @@ impl<'m> Tables<'m> {
         let s = Slab::<WindowSlot>::layout(s, c.windows_max).take::<u32>(c.windows_max as usize);
         let s = s.take::<u64>(c.counters_max as usize);
         let s = Matcher::layout(s, &Self::match_config(config));
-        Completions::layout(s.take::<Line>(channels), Self::told_max(config))
+        Completions::layout(s.take::<Line>(channels), Self::short_done_max(config))
     }
 
     pub(crate) fn carve(config: &Config, region: &'m mut [MaybeUninit<u8>], now: Time) -> Result<Self, ArenaError> {
@@ -247,8 +246,8 @@ impl<'m> Tables<'m> {
             windows_len: 0,
             counters: a.take(usize::from(c.counters_max), 0)?,
             matcher: Matcher::carve(a, &Self::match_config(config))?,
-            lines: a.take(channels, CLOSED)?,
-            told: Completions::carve(a, Self::told_max(config))?,
+            lines: a.take(channels, Line::CLOSED)?,
+            short_done: Completions::carve(a, Self::short_done_max(config))?,
             window,
             segments_max: usize::from(c.segments_max),
             rails_max: usize::from(c.rails_max),

@@ -36,9 +36,9 @@ pub struct ShortCompletion {
 
 /// What the short way needs of a channel, both directions.
 ///
-/// `credits` stands for every reason not to send at once: whoever causes one sets it to 0, and a look at the tables
+/// `credits` stands for every reason not to send at once: code that causes one sets it to 0, and a look at the tables
 /// refills it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
     /// Messages that may go at once.
@@ -47,7 +47,7 @@ pub(crate) struct Line {
     pub blocks: u32,
     /// The next PSN.
     pub next: u32,
-    /// Messages since the tables were told, and blocks that they use.
+    /// Messages sent since the last fold, and blocks that they use.
     pub sent: u32,
     pub blocks_sent: u32,
     /// The longest message in bytes, and the bytes of one block at the peer.
@@ -55,7 +55,7 @@ pub(crate) struct Line {
     pub block_bytes: u32,
     /// The next PSN of the peer.
     pub expected: u32,
-    /// Messages received since the tables were told, and blocks that they would have used.
+    /// Messages received since the last fold, and blocks that they would have used.
     pub received: u32,
     pub blocks_received: u32,
     /// What we grant: limits of messages and blocks.
@@ -64,11 +64,11 @@ pub(crate) struct Line {
     /// What the peer grants, as last received.
     pub peer_limits: (u16, u16),
     /// Messages received since a limit went to the peer, and after how many one must.
-    pub untold: u16,
-    pub tell_after: u16,
+    pub unannounced: u16,
+    pub announce_after: u16,
     /// The limit of blocks that went to the peer last, and after how many more one must.
-    pub block_limit_told: u16,
-    pub tell_blocks: u16,
+    pub block_limit_announced: u16,
+    pub announce_blocks: u16,
     /// Bytes of one block here.
     pub own_block_bytes: u32,
     pub rail: u8,
@@ -93,6 +93,31 @@ const fn blocks_of(len: u32, block_bytes: u32) -> u32 {
 }
 
 impl Line {
+    /// Closed, with nothing counted.
+    pub(crate) const CLOSED: Line = Line {
+        credits: 0,
+        blocks: 0,
+        next: 0,
+        sent: 0,
+        blocks_sent: 0,
+        bytes_max: 0,
+        block_bytes: 1,
+        expected: 0,
+        received: 0,
+        blocks_received: 0,
+        message_limit: 0,
+        block_limit: 0,
+        peer_limits: (0, 0),
+        unannounced: 0,
+        announce_after: 1,
+        block_limit_announced: 0,
+        announce_blocks: 1,
+        own_block_bytes: 1,
+        rail: 0,
+        receives: false,
+        has_limits: false,
+    };
+
     /// The header of a message that may go now. `None`: nothing has happened.
     #[inline(always)]
     pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
@@ -107,8 +132,8 @@ impl Line {
         self.blocks -= blocks;
         self.blocks_sent += blocks;
         self.sent += 1;
-        self.untold = 0;
-        self.block_limit_told = self.block_limit;
+        self.unannounced = 0;
+        self.block_limit_announced = self.block_limit;
         let psn = self.next;
         self.next = psn.wrapping_add(1);
         let (tag, tagged) = match tag {
@@ -140,7 +165,7 @@ impl Line {
         self.receives & (self.expected == short.psn) & (self.rail == rail.0)
     }
 
-    /// A message has its buffer. Whether the peer is to be told of our limits.
+    /// A message has its buffer. Says whether our limits must be announced to the peer.
     #[inline(always)]
     pub(crate) fn receive(&mut self, short: &Short) -> bool {
         let blocks = blocks_of(short.len.into(), self.own_block_bytes);
@@ -151,8 +176,9 @@ impl Line {
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         self.peer_limits = (short.message_limit, short.block_limit);
         self.has_limits = true;
-        self.untold += 1;
-        (self.untold >= self.tell_after) | (self.block_limit.wrapping_sub(self.block_limit_told) >= self.tell_blocks)
+        self.unannounced += 1;
+        (self.unannounced >= self.announce_after)
+            | (self.block_limit.wrapping_sub(self.block_limit_announced) >= self.announce_blocks)
     }
 
     /// Messages and blocks sent since the last time.

@@ -140,28 +140,23 @@ impl Allowance {
     /// before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind what is acknowledged, so a
     /// limit, which is a grant further, is never behind it; and it is at most 2^15 and a grant ahead.
     pub fn update(&mut self, message_limit: u16, block_limit: u16) -> bool {
-        let before = *self;
-        let messages = Seq::extend16(self.messages_acked, message_limit);
-        if self.message_limit.is_before(messages) {
-            self.message_limit = messages;
-        }
-        let blocks = Seq::extend16(Seq(self.blocks_used.0.wrapping_sub(1 << 14)), block_limit);
-        if self.block_limit.is_before(blocks) {
-            self.block_limit = blocks;
-        }
-        self.message_limit != before.message_limit || self.block_limit != before.block_limit
+        self.raise(self.messages_acked, message_limit, block_limit)
     }
 
     /// As [`update`](Self::update), on a rail that loses nothing and keeps the order: its limits are never older than
     /// those before, however many messages are on their way.
     pub fn update_in_order(&mut self, message_limit: u16, block_limit: u16) -> bool {
+        self.raise(Seq(self.messages_used.0.wrapping_sub(1 << 14)), message_limit, block_limit)
+    }
+
+    /// Extends both limits from where they can't lie before, and raises them; says whether one has grown.
+    fn raise(&mut self, messages_from: Seq, message_limit: u16, block_limit: u16) -> bool {
         let before = *self;
-        let extend = |used: Seq, limit| Seq::extend16(Seq(used.0.wrapping_sub(1 << 14)), limit);
-        let messages = extend(self.messages_used, message_limit);
+        let messages = Seq::extend16(messages_from, message_limit);
         if self.message_limit.is_before(messages) {
             self.message_limit = messages;
         }
-        let blocks = extend(self.blocks_used, block_limit);
+        let blocks = Seq::extend16(Seq(self.blocks_used.0.wrapping_sub(1 << 14)), block_limit);
         if self.block_limit.is_before(blocks) {
             self.block_limit = blocks;
         }

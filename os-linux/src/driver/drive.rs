@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::engine::AnyRail;
 use super::{Engine, Slot};
 use crate::memory::{Core, Memory};
-use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
+use crate::rail::{MemoryKey, Outgoing, Piece, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
@@ -92,7 +92,7 @@ impl Engine {
             rails &= rails - 1;
             let has_news = match &self.rails[index].rail {
                 AnyRail::Shm(rail) => rail.has_news(),
-                AnyRail::Other(rail) => rail.has_news(),
+                AnyRail::Other(_) => false,
             };
             if has_news {
                 done += self.take_news(now, index);
@@ -110,7 +110,7 @@ impl Engine {
             CoreSink { core, memory, rail: *id, registrations, now, moved: false, only_shorts: true, whereabouts };
         let done = match rail {
             AnyRail::Shm(rail) => rail.take_news(now, &mut sink),
-            AnyRail::Other(rail) => rail.poll_news(now, &mut sink),
+            AnyRail::Other(rail) => rail.poll(now, &mut sink),
         };
         debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         let is_over = sink.only_shorts && !self.core.is_active();

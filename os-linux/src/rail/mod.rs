@@ -195,49 +195,6 @@ pub unsafe trait Sink {
     fn back(&mut self);
 }
 
-// SAFETY: what it is asked is asked of a sink.
-unsafe impl Sink for &mut dyn Sink {
-    fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
-        (**self).arrival(peer, header)
-    }
-    fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool {
-        (**self).place(id, from, pieces)
-    }
-    fn placed(&mut self, id: PlaceId) {
-        (**self).placed(id);
-    }
-    fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
-        (**self).short(peer, short)
-    }
-    fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        (**self).short_packet(peer, short)
-    }
-    fn completed(&mut self, id: PostId, status: PostStatus) {
-        (**self).completed(id, status);
-    }
-    fn up(&mut self, peer: PeerId) {
-        (**self).up(peer);
-    }
-    fn no_remote_access(&mut self, peer: PeerId) {
-        (**self).no_remote_access(peer);
-    }
-    fn down(&mut self, peer: PeerId, fault: RailFault) {
-        (**self).down(peer, fault);
-    }
-    fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
-        (**self).registered(what, bytes, took);
-    }
-    fn reset(&mut self) {
-        (**self).reset();
-    }
-    fn moved(&mut self) {
-        (**self).moved();
-    }
-    fn back(&mut self) {
-        (**self).back();
-    }
-}
-
 /// Where a short message goes.
 #[derive(Debug)]
 pub enum ShortPlace {
@@ -348,15 +305,6 @@ pub trait Rail: std::any::Any {
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         let _ = (peer, short, payload);
         false
-    }
-    /// Whether [`poll_news`](Self::poll_news) would find something: a few instructions, which a rail that is only looked at
-    /// now and then need not spend.
-    fn has_news(&self) -> bool {
-        false
-    }
-    /// Takes what has come, without a look at anything that is not asked each time: sockets, timers, connections.
-    fn poll_news(&mut self, now: Time, sink: &mut dyn Sink) -> usize {
-        self.poll(now, sink)
     }
     /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The driver asks
     /// where [`facts`](Self::facts) offer reads or writes, once per request and rail, and several registrations may

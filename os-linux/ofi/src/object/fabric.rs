@@ -62,7 +62,7 @@ unsafe extern "C" fn eq_readerr(_: *mut FidEq, _: *mut c_void, _: u64) -> isize 
 }
 
 unsafe extern "C" fn eq_sread(_: *mut FidEq, _: *mut u32, _: *mut c_void, _: usize, timeout: c_int, _: u64) -> isize {
-    // For ever would be for ever: nothing ever comes.
+    // The provider has no events, so a caller that waits gets none when its time is over.
     std::thread::sleep(Duration::from_millis(u64::try_from(timeout).unwrap_or(0)));
     -(FI_EAGAIN as isize)
 }

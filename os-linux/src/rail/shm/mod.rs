@@ -314,7 +314,13 @@ impl ShmRail {
         seen && all.all(|link| link.is_idle(counters))
     }
 
-    /// As [`Rail::poll_news`], for a sink of a known type.
+    /// Whether [`take_news`](Self::take_news) would find something: a few instructions for each ring.
+    #[inline(always)]
+    pub(crate) fn has_news(&self) -> bool {
+        self.has_chores || self.links.iter().any(Link::has_news)
+    }
+
+    /// Takes short messages out of the rings; where anything else has come or is to be done, polls.
     #[inline]
     pub(crate) fn take_news(&mut self, now: Time, sink: &mut impl Sink) -> usize {
         let Self { links, options, pieces, counters, has_chores, .. } = self;
@@ -455,25 +461,6 @@ impl Rail for ShmRail {
         let Some(index) = self.link_index(peer) else { return false };
         // SAFETY: the caller's promise is the same.
         unsafe { self.links[index].post_short(short, payload, &mut self.counters) }
-    }
-
-    #[inline(always)]
-    fn has_news(&self) -> bool {
-        self.has_chores || self.links.iter().any(Link::has_news)
-    }
-
-    fn poll_news(&mut self, now: Time, mut sink: &mut dyn Sink) -> usize {
-        self.take_news(now, &mut sink)
-    }
-
-    fn remark(&self, peer: PeerId) -> Option<String> {
-        let (_, reads) = self.links[self.link_index(peer)?].memory.as_ref()?;
-        Some(match reads.denied() {
-            None => "large messages are read from the sender's memory where that is the faster way".into(),
-            Some(denied) => {
-                format!("large messages go through the ring, copied twice: {denied}; remedy: {}", denied.remedy())
-            }
-        })
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -285,7 +285,7 @@ fn reads_are_news_until_they_are_over() {
     let mut target = vec![0xEE; source.len()];
     let polled = |node: &mut Node| {
         let Node { rail, sink, now, .. } = node;
-        rail.poll_news(*now, sink)
+        rail.take_news(*now, sink)
     };
     let id = b.read(0, at(&source), &[whole(&mut target)]);
     for portion in 1..=5 {
@@ -309,7 +309,7 @@ fn no_access_is_news() {
     introduce(&mut [&mut a, &mut b]);
     a.connect(1);
     run(&mut [&mut b], |nodes| {
-        a.rail.poll_news(a.now, &mut a.sink);
+        a.rail.take_news(a.now, &mut a.sink);
         !nodes[0].sink.up.is_empty() && !a.sink.up.is_empty()
     });
     assert_eq!((&a.sink.closed[..], &b.sink.closed[..]), (&[PeerId(1)][..], &[][..]));
