@@ -35,6 +35,7 @@ mod random;
 mod recovery;
 mod registering;
 mod rules;
+mod short;
 mod strangers;
 mod strategies;
 mod timed;
