@@ -149,11 +149,10 @@ impl Line {
         Some(Short { psn, message_limit, block_limit, tag, immediate, len: len as u16, flags })
     }
 
-    /// The rail did not take the message after all.
+    /// The rail did not take the message after all. What is not counted here, the next opening sets anew.
     #[cold]
     pub(crate) fn unsend(&mut self, short: &Short) {
         let blocks = blocks_of(short.len.into(), self.block_bytes);
-        self.next = short.psn;
         self.sent -= 1;
         self.blocks_sent -= blocks;
         self.credits = 0;

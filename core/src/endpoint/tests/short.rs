@@ -43,6 +43,9 @@ fn only_the_next_number_takes_the_short_way() {
 fn limits_are_announced_while_nothing_is_sent() {
     lone(|lone| {
         lone.sent();
+        // The way out is open, so that nothing but the count asks for the announcement.
+        let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+        lone.endpoint.send_short(&send, 8).expect("the way is open");
         let quarter = u32::from(small().unexpected_per_peer.min(small().blocks_per_peer) / 4).max(1);
         for psn in 0..quarter {
             post(lone, psn.into());
