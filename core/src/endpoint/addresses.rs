@@ -10,7 +10,7 @@ use super::packets::Actions;
 use super::pump::STEP;
 use super::room::rails_of;
 use super::{Endpoint, SetAddressError};
-use crate::ids::RailId;
+use crate::ids::{PeerId, RailId};
 use crate::rel::link::State;
 use crate::time::Time;
 use crate::wire::{Address, AddressText, Body};
@@ -32,6 +32,9 @@ impl Endpoint<'_> {
         }
         *known = text;
         self.moved |= 1 << rail.0;
+        for peer in 0..self.t.peers.len() as u32 {
+            self.call_unheard(self.latest, PeerId(peer), 1 << rail.0);
+        }
         let mut walk = self.t.channels.walk();
         while let Some(channel) = self.t.channels.step(&mut walk) {
             if self.t.channels.at(channel).is_over() {

@@ -3,11 +3,11 @@
 //! get a goodbye out (G-7).
 
 use super::action::Span;
-use super::channel::{ChannelState, Ending, Timer};
+use super::channel::{Channel, ChannelState, Ending, Timer};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::room::rails_of;
-use super::tables::Tables;
+use super::tables::{Peer, Tables};
 use super::{Endpoint, RailFault};
 use crate::ids::{PeerId, RailId};
 use crate::rel::link::{Link, State};
@@ -64,6 +64,20 @@ impl Endpoint<'_> {
         Some(channel)
     }
 
+    /// A peer that may not have heard the goodbye calls a rail where it no longer is: so it is called from there (G-10).
+    pub(super) fn call_unheard(&mut self, now: Time, peer: PeerId, moved: u64) {
+        let Peer { rails, gone, unheard, .. } = self.t.peers[peer.0 as usize];
+        if !gone || !unheard || rails & moved == 0 {
+            return;
+        }
+        let Some(channel) = self.t.channel_of(peer).or_else(|| self.open_over(now, peer)) else { return };
+        let slot = self.t.channels.at_mut(channel);
+        slot.wanted |= rails & moved & !slot.callers;
+        let timer = Tables::timer(channel, Timer::Connect);
+        self.t.timers.set(timer, now + self.config.connect_timeout);
+        self.activate(channel);
+    }
+
     /// A connection of a peer whose channel is over.
     pub(super) fn late_caller(&mut self, now: Time, channel: u32, rail: RailId) {
         self.stats.stale_dropped += 1;
@@ -93,8 +107,20 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Its connection is gone.
-    pub(super) fn late_caller_gone(&mut self, channel: u32, rail: RailId) {
+    /// Its connection is gone, or could not be had.
+    pub(super) fn late_caller_gone(&mut self, now: Time, channel: u32, rail: RailId) {
+        let is_ours = self.t.sub(channel, rail).link.state() != State::Down;
+        self.forget_late_caller(channel, rail);
+        let slot = self.t.channels.at_mut(channel);
+        let is_owed = is_ours && self.t.peers[slot.peer.0 as usize].unheard && self.moved >> rail.0 & 1 == 1;
+        if is_owed {
+            slot.redials |= 1 << rail.0;
+            self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
+            self.set_redial_timer(channel);
+        }
+    }
+
+    fn forget_late_caller(&mut self, channel: u32, rail: RailId) {
         let slot = self.t.channels.at_mut(channel);
         let bit = 1u64 << rail.0;
         (slot.callers, slot.unsaid, slot.unwanted) = (slot.callers & !bit, slot.unsaid & !bit, slot.unwanted & !bit);
@@ -103,15 +129,20 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Who has called and said nothing is heard no longer.
+    /// Who has called and said nothing is heard no longer, and who can't be told is called no longer.
     pub(super) fn dismiss_late_callers(&mut self, channel: u32) {
-        for rail in rails_of(self.t.channels.at(channel).callers) {
+        let slot = self.t.channels.at_mut(channel);
+        (slot.wanted, slot.redials) = (0, 0);
+        let &Channel { peer, callers, .. } = self.t.channels.at(channel);
+        self.t.peers[peer.0 as usize].unheard = false;
+        for rail in rails_of(callers) {
             self.dismiss(channel, rail);
         }
+        self.activate(channel);
     }
 
     fn dismiss(&mut self, channel: u32, rail: RailId) {
-        self.late_caller_gone(channel, rail);
+        self.forget_late_caller(channel, rail);
         self.t.channels.at_mut(channel).unwanted |= 1 << rail.0;
     }
 
@@ -126,6 +157,8 @@ impl Endpoint<'_> {
                 continue;
             }
             if sub.bye_sent {
+                let peer = self.t.channels.at(channel).peer;
+                self.t.peers[peer.0 as usize].unheard = false;
                 self.dismiss(channel, rail);
             } else if self.send_frame(now, channel, rail, Body::Bye, Span::EMPTY, out) {
                 self.t.sub(channel, rail).bye_sent = true;

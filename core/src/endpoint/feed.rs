@@ -21,7 +21,7 @@ impl Endpoint<'_> {
                 }
                 let Some(channel) = self.t.channel_of(peer) else { return };
                 if self.t.channels.at(channel).is_over() {
-                    self.late_caller_gone(channel, rail);
+                    self.late_caller_gone(now, channel, rail);
                     return;
                 }
                 self.subchannel_down(now, channel, rail, fault);

@@ -35,6 +35,7 @@ impl Endpoint<'_> {
                 let _ = out.push(Action::Disconnect { peer, rail });
             } else if slot.wanted >> index & 1 == 1 {
                 slot.wanted &= !(1 << index);
+                slot.callers |= u64::from(slot.is_over()) << index;
                 let sub = self.t.sub(channel, rail);
                 if sub.link.state() == State::Down {
                     sub.link.dial();

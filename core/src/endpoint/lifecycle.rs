@@ -286,7 +286,8 @@ impl Endpoint<'_> {
     fn free_over_channel_if_idle(&mut self, channel: u32) {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
-        if slot.tell_over || slot.tell_up || slot.unwanted | slot.callers | slot.severed != 0 || slot.messages > 0 {
+        let connections = slot.unwanted | slot.callers | slot.severed | slot.wanted | slot.redials;
+        if slot.tell_over || slot.tell_up || connections != 0 || slot.messages > 0 {
             return;
         }
         debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");

@@ -5,7 +5,7 @@
 //! how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
-use super::channel::{Channel, ChannelState, Ending, Stranded, Timer};
+use super::channel::{Channel, ChannelState, Ending, Stranded, Sub, Timer};
 use super::packets::Actions;
 use super::pump::STEP;
 use super::room::rails_of;
@@ -40,12 +40,15 @@ impl Endpoint<'_> {
             // Everything of ours is acknowledged; the peer was faster in closing.
             self.void_place(channel, rail);
             self.forget_backlog(channel, rail);
-            let was_said = self.t.sub(channel, rail).bye_sent;
-            self.t.channels.at_mut(channel).bye_heard |= was_said;
+            let Sub { bye_sent, frame_posted, .. } = *self.t.sub(channel, rail);
+            self.t.channels.at_mut(channel).bye_heard |= bye_sent;
             self.t.sub(channel, rail).clear();
             self.refresh(channel, rail);
             if self.t.subs_of(channel).iter().all(|sub| !sub.is_up()) {
+                let peer = self.t.channels.at(channel).peer;
                 self.end_channel(channel, Ending::Closed);
+                self.t.peers[peer.0 as usize].unheard = frame_posted;
+                self.call_unheard(now, peer, self.moved);
             }
             return self.activate_if_alive(channel);
         }
@@ -165,7 +168,7 @@ impl Endpoint<'_> {
     /// Subchannels whose pause is over are opened again.
     pub(super) fn redial(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
-        if matches!(slot.state, ChannelState::Leaving | ChannelState::Over(_)) {
+        if slot.state == ChannelState::Leaving {
             return;
         }
         for rail in rails_of(slot.redials) {

@@ -32,6 +32,8 @@ pub(crate) struct Peer {
     /// Its channel, or [`NONE`].
     pub channel: u32,
     pub gone: bool,
+    /// The connection that the last goodbye was on died with it: where a rail moves then, the peer is called (G-10).
+    pub unheard: bool,
 }
 
 /// The most completions of the short way that may wait.
@@ -222,7 +224,7 @@ impl<'m> Tables<'m> {
         let grants = Grants::new(Seq(0), c.unexpected_per_peer, c.blocks_per_peer);
         let blank = Channel::new(PeerId(0), Seq(0), grants, now);
         Ok(Tables {
-            peers: a.take(c.peers_max as usize, Peer { rails: 0, channel: NONE, gone: false })?,
+            peers: a.take(c.peers_max as usize, Peer { channel: NONE, ..Peer::default() })?,
             channels: Slab::carve(a, c.channels_max, blank)?,
             subs: a.take(c.subchannels_max() as usize, Sub { frame_generation: 1, ..Sub::default() })?,
             sent_slots: a.take(channels * 2 * window, NONE)?,

@@ -175,3 +175,71 @@ fn what_a_hostile_peer_tells_leads_nowhere() {
     assert_eq!(lone.endpoint.handle_arrival(Time(0), PeerId(1), RailId(0), &header), Arrival::Close);
     assert!(matches!(lone.offence(), ProtocolError::Wire(error) if error.field == "address.len"));
 }
+
+/// A goodbye that died with its connection, and a rail that is elsewhere since, before or after: nobody calls there in vain.
+/// The peer is called from where the rail is, again and again, hears CONNECT and BYE, and is called no more (G-10).
+#[test]
+fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
+    for (moves_first, heard) in [(false, false), (true, false), (false, true)] {
+        let (mut region, config) = (region(), config());
+        let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+        let moves = |lone: &mut Lone<'_>| lone.endpoint.set_address(RailId(0), b"there:1").unwrap();
+        lone.busy = !heard;
+        lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+        assert_eq!(lone.sent_one().body, Body::Bye);
+        if moves_first {
+            moves(&mut lone);
+        }
+        lone.sent();
+        lone.busy = false;
+        down(&mut lone, 0);
+        let events: Vec<Event> = std::iter::from_fn(|| lone.endpoint.poll_event()).collect();
+        assert_eq!(events, [Event::PeerClosed { peer: PeerId(1) }]);
+        if !moves_first {
+            assert_eq!(dialled(&mut lone), [], "it may call where it knows us");
+            moves(&mut lone);
+        }
+        if heard {
+            assert_eq!(dialled(&mut lone), []);
+            continue;
+        }
+        assert_eq!(dialled(&mut lone), [RailId(0)]);
+        down(&mut lone, 0);
+        assert_eq!(dialled(&mut lone), []);
+        lone.now += config.redial_max.0;
+        assert_eq!(dialled(&mut lone), [RailId(0)]);
+        lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Up { peer: PeerId(1), rail: RailId(0) });
+        assert!(matches!(lone.sent_one().body, Body::Connect(Connect { rail: 0, .. })));
+        lone.feed(Body::Connect(TERMS), 0);
+        assert_eq!(lone.sent_one().body, Body::Bye);
+        lone.sent();
+        assert_eq!(lone.closed, [RailId(0)]);
+        lone.endpoint.set_address(RailId(0), b"there:2").unwrap();
+        assert_eq!(dialled(&mut lone), []);
+        assert!(lone.endpoint.t.channels.is_empty() && lone.endpoint.poll_event().is_none());
+    }
+}
+
+/// G-10: who can't be reached is called for as long as a call may take, and then its channel is free.
+#[test]
+fn a_peer_that_cannot_be_told_is_not_called_for_ever() {
+    let (mut region, config) = (region(), config());
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    lone.busy = true;
+    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    lone.sent();
+    down(&mut lone, 0);
+    lone.endpoint.set_address(RailId(0), b"there:1").unwrap();
+    assert_eq!(dialled(&mut lone), [RailId(0)]);
+    let mut calls = 1;
+    while lone.now <= 2 * config.connect_timeout.0 {
+        down(&mut lone, 0);
+        lone.now += config.redial_max.0;
+        calls += dialled(&mut lone).len() as u64;
+    }
+    let most = config.connect_timeout.0 / config.redial_max.0;
+    assert!((most - 1..=most + 1).contains(&calls), "{calls} calls, {most} would do");
+    while lone.endpoint.poll_event().is_some() {}
+    lone.sent();
+    assert!(lone.endpoint.t.channels.is_empty());
+}
