@@ -397,7 +397,7 @@ impl<'m> World<'m> {
                 self.shorts.0 += 1;
                 return Ok(id);
             }
-            self.nodes[rank].endpoint.unsend_short(send, &short);
+            self.nodes[rank].endpoint.unsend_short(send, short);
             self.shorts.1 += 1;
         }
         self.nodes[rank].endpoint.send(now, send)

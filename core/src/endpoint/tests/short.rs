@@ -64,7 +64,7 @@ fn a_message_that_the_rail_refuses_leaves_no_gap() {
     lone(|lone| {
         let send = Send { peer: PeerId(1), tag: Some(7), segments: &seg(0, 8), ..Send::default() };
         let (_, first, _) = lone.endpoint.send_short(&send, 8).expect("the way is open");
-        lone.endpoint.unsend_short(&send, &first);
+        lone.endpoint.unsend_short(&send, first);
         assert_eq!(lone.endpoint.poll_short(), None);
         let (_, again, _) = lone.endpoint.send_short(&send, 8).expect("open again");
         assert_eq!((first.psn, again.psn), (0, 0));
