@@ -384,7 +384,7 @@ impl<'m> World<'m> {
             _ => None,
         };
         if let Some(seg) = seg
-            && let Some((rail, short, id)) = self.nodes[rank].endpoint.send_short(send, seg.len)
+            && let Some((rail, short, id)) = send_short(&mut self.nodes[rank].endpoint, send, seg.len)
         {
             // Rings are full now and then; what waits for room is not overtaken (L-2).
             let is_full = self.rng.one_in(6);
@@ -606,4 +606,10 @@ impl<'m> World<'m> {
         let soon = Time(self.now + 5_000_000);
         self.links_are_idle() && self.nodes.iter().all(|n| n.endpoint.next_obligation().is_none_or(|at| at > soon))
     }
+}
+
+/// [`Endpoint::send_short`], tried once more where the way can be opened.
+pub(super) fn send_short(endpoint: &mut Endpoint<'_>, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
+    let sent = endpoint.send_short(send, len);
+    if sent.is_none() && endpoint.open_short(send.peer) { endpoint.send_short(send, len) } else { sent }
 }
