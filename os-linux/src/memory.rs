@@ -262,10 +262,10 @@ impl Memory {
     }
 
     /// As [`start_of`](Self::start_of), of a piece that the core names in a posted receive: it was checked when that was
-    /// posted, and [`remove`](Self::remove) is not called for a region that is named.
+    /// posted, and [`remove`](Self::remove) is not called for a region that is named. `None`: it lies in the pool.
     #[inline(always)]
     pub(crate) fn start_of_named(&self, seg: &Seg) -> Option<*mut u8> {
-        debug_assert!(self.start_of(seg).is_some(), "the core named memory that does not exist: {seg:?}");
+        debug_assert!(self.resolve(seg).is_ok(), "the core named memory that does not exist: {seg:?}");
         let region = self.slots.get((seg.at.region.0 & REGIONS_MAX as u32) as usize)?;
         Some(region.start.wrapping_add(seg.at.offset as usize))
     }

@@ -160,7 +160,7 @@ impl Endpoint<'_> {
         let Short { tag, immediate, len, flags, .. } = short;
         let is_tagged = flags & Short::TAGGED != 0;
         let Some(taken) = self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) else {
-            return ShortArrival::Slow;
+            return self.keep_short(channel, rail, peer, &short).unwrap_or(ShortArrival::Slow);
         };
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();

@@ -230,6 +230,18 @@ impl Line {
         self.announce_in == 0 || self.announce_blocks_in <= 0 || self.credits == 0
     }
 
+    /// The message that is expected is counted in the tables.
+    pub(crate) const fn skip(&mut self) {
+        self.expected = self.expected.wrapping_add(1);
+        self.expected_folded = self.expected_folded.wrapping_add(1);
+    }
+
+    /// What was received before needs no room any more.
+    pub(crate) const fn grant(&mut self, messages: u16, blocks: u16) {
+        self.message_limit = self.message_limit.wrapping_add(messages);
+        self.block_limit = self.block_limit.wrapping_add(blocks);
+    }
+
     /// Whether our limits must be announced to the peer.
     pub(crate) const fn must_announce(&self) -> bool {
         self.announce_in == 0 || self.announce_blocks_in <= 0

@@ -408,14 +408,21 @@ unsafe impl Sink for CoreSink<'_> {
     }
 }
 
+/// A message that waits for its receive stands in the pool.
+#[cold]
+#[inline(never)]
+fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
+    memory.resolve(seg).map(|piece| piece.start).ok()
+}
+
 /// Where a short message goes.
 #[inline(always)]
 fn place_short(core: &mut Core, memory: &Memory, peer: PeerId, rail: RailId, short: &Short) -> ShortPlace {
     match core.arrive_short(peer, rail, short) {
-        ShortArrival::At(at) => match memory.start_of_named(&Seg { at, len: short.len.into() }) {
-            Some(start) => ShortPlace::Copy(start),
-            None => ShortPlace::Done,
-        },
+        ShortArrival::At(at) => {
+            let seg = Seg { at, len: short.len.into() };
+            memory.start_of_named(&seg).or_else(|| start_in_pool(memory, &seg)).map_or(ShortPlace::Done, ShortPlace::Copy)
+        }
         ShortArrival::Done => ShortPlace::Done,
         ShortArrival::Slow => ShortPlace::Packet,
     }

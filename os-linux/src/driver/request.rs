@@ -6,7 +6,8 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
+    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, ShortReceived, Stats,
+    Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
@@ -16,7 +17,7 @@ use rerail_core::wire::Short;
 use super::drive::resolve;
 use super::engine::AnyRail;
 use super::{Engine, MemoryError, RequestError, WindowError};
-use crate::rail::Rail;
+use crate::rail::{Piece, Rail};
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
 /// the type's alignment, and this makes the addresses follow.
@@ -155,8 +156,20 @@ impl Engine {
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
-        self.memory.start_of(seg)?;
-        self.core.recv_short(recv)
+        let to = self.memory.start_of(seg)?;
+        self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, to))
+    }
+
+    /// Its message may be here.
+    #[inline(never)]
+    fn recv_waiting(&mut self, recv: &Recv<'_>, to: *mut u8) -> Option<OpId> {
+        let ShortReceived { operation, from } = self.core.recv_waiting(recv)?;
+        let len = from.len as usize;
+        if let Ok(from) = self.memory.resolve(&from) {
+            let copied = self.memory.copy(&[from], &[Piece { start: to, len }]);
+            debug_assert_eq!(copied, len, "the core named memory that does not exist");
+        }
+        Some(operation)
     }
 
     /// Sends `payload` as a message, copied at once: the caller's buffer is free when this returns. At most
