@@ -1,7 +1,7 @@
 #!/bin/sh
 # Counts the instructions of a small message over shared memory with callgrind: everything that a process spends on one
 # round trip (post, send, take, completion, a round that finds nothing, its share of whole rounds), driver, core, rail and
-# ring, bodies of memcpy included (os-linux/examples/short_cost.rs).
+# ring, bodies of memcpy left out (os-linux/examples/short_cost.rs).
 #
 #   short.sh [-j] [-w]
 #
@@ -50,7 +50,8 @@ program=${CARGO_TARGET_DIR:-$root/target}/release/examples/short_cost
 count() {
     more=$(profile "$scratch/more" 'short_cost::counted_*' "$program" "$2" "$count")
     none=$(profile "$scratch/none" 'short_cost::counted_*' "$program" "$2" "$3")
-    echo "$1 $(((more - none) / (count - $3)))" >> "$scratch/counted"
+    copies=$(($(copied "$scratch/more") - $(copied "$scratch/none")))
+    echo "$1 $(((more - none - copies) / (count - $3)))" >> "$scratch/counted"
 }
 for bytes in 8 168 1024 8192; do count "round_trip_$bytes" "$bytes" 0; done
 count round_trip_8_mpi mpi 0

@@ -19,6 +19,26 @@ profile() {
     echo "$collected"
 }
 
+# Of a profile, the instructions in the bodies of memcpy and memmove: FILE.
+copied() {
+    awk '
+        /^fn=/ {
+            id = name = substr($0, 4)
+            sub(/\).*/, ")", id)
+            if (sub(/^\([0-9]+\) /, "", name)) is_copy[id] = name ~ /mem(cpy|move)/
+            copies = is_copy[id]
+        }
+        /^cfn=/ {
+            id = name = substr($0, 5)
+            sub(/\).*/, ")", id)
+            if (sub(/^\([0-9]+\) /, "", name)) is_copy[id] = name ~ /mem(cpy|move)/
+        }
+        /^calls=/ { called = 1; next }
+        /^[-+*0-9]/ { if (copies && !called) sum += $2; called = 0 }
+        END { print sum + 0 }
+    ' "$1"
+}
+
 # Says by what and when numbers were written, as the baseline's second line: SCRIPT.
 written_by() {
     echo "# Written by: conformance/scripts/$1 -w   ($(uname -m), $(rustc --version | cut -d' ' -f1,2))"

@@ -66,7 +66,7 @@ impl Pattern {
     }
 
     #[cfg(test)]
-    pub(super) const fn shape(&self) -> Shape {
+    pub(super) fn shape(&self) -> Shape {
         Shape::of(if self.tagged { Some(self.ignore) } else { None }, self.exact)
     }
 }
