@@ -73,3 +73,52 @@ fn a_message_that_the_rail_refuses_leaves_no_gap() {
         assert_eq!(lone.endpoint.stats().short_sent, 2);
     });
 }
+
+/// M-1: of receives of several shapes the oldest gets the message, whichever shape is looked at first.
+#[test]
+fn the_oldest_receive_of_any_shape_gets_a_short_message() {
+    lone(|lone| {
+        let named = Selector { source: Some(PeerId(1)), ..tagged(None, 7) };
+        for (cookie, from) in [(1, named), (2, tagged(None, 7)), (3, named), (4, tagged(None, 7))] {
+            let recv = Recv { from, segments: &seg(0, 8), cookie: Cookie(cookie), ..Recv::default() };
+            lone.endpoint.recv_short(&recv).expect("nothing is special about it");
+        }
+        for psn in 0..4 {
+            assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(0), &short(psn)), ShortArrival::At(_)));
+        }
+        let done: Vec<_> = core::iter::from_fn(|| lone.endpoint.poll_short().map(|done| done.cookie.0)).collect();
+        assert_eq!(done, [1, 2, 3, 4]);
+    });
+}
+
+/// M-5, C-4: a short message without a receive waits whole in a block of its sender's grant, which is its sender's again when
+/// a receive has taken it.
+#[test]
+fn a_short_message_waits_for_its_receive() {
+    lone(|lone| {
+        let limits = |lone: &Lone<'_>| {
+            let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
+            lone.endpoint.t.channels.at(channel).grants.limits()
+        };
+        let before = limits(lone);
+        let Short { tag, .. } = short(0);
+        let ShortArrival::At(first) = lone.endpoint.arrive_short(PeerId(1), RailId(0), &short(0)) else { panic!() };
+        let ShortArrival::At(other) = lone.endpoint.arrive_short(PeerId(1), RailId(0), &short(1)) else { panic!() };
+        assert!(first.region == RegionId::POOL && other.region == RegionId::POOL && first != other);
+        assert_eq!(lone.endpoint.probe(&tagged(None, tag)).map(|found| found.bytes), Some(8));
+        assert_eq!((lone.endpoint.stats().unexpected, limits(lone)), (2, before));
+        for (cookie, from) in [(1, first), (2, other)] {
+            let recv =
+                Recv { from: tagged(None, tag), segments: &seg(0, 8), cookie: Cookie(cookie), ..Recv::default() };
+            assert_eq!(lone.endpoint.recv_short(&recv), None);
+            let received = lone.endpoint.recv_waiting(&recv).unwrap();
+            assert_eq!(received.from, Seg { at: from, len: 8 });
+            let done = *lone.endpoint.poll_short().unwrap();
+            assert_eq!((done.cookie, done.operation, done.bytes), (Cookie(cookie), received.operation, 8));
+        }
+        let recv = Recv { from: tagged(None, tag), segments: &seg(0, 8), ..Recv::default() };
+        assert_eq!(lone.endpoint.recv_waiting(&recv), None);
+        assert!(lone.endpoint.t.messages.is_empty());
+        assert_eq!(limits(lone), (before.0 + 2, before.1 + 2));
+    });
+}
