@@ -18,6 +18,7 @@ mod balanced;
 mod corners;
 mod counts;
 mod deadlines;
+mod details;
 mod given_up;
 mod hostile;
 mod keys;

@@ -6,6 +6,8 @@
 //! before anybody else looks at these. `endpoint/express.rs` is the only user: it says when a line may be opened.
 
 mod ring;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ring::Completions;
 
