@@ -213,7 +213,10 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: short.tag(), immediate: short.immediate(), want_placed: false, operation: 0 };
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
-                self.take_limits(channel, (short.message_limit, short.block_limit));
+                let has_grown = self.take_limits(channel, (short.message_limit, short.block_limit));
+                if has_grown && self.t.channels.at(channel).wants_room() {
+                    self.activate(channel);
+                }
                 self.arrive_message(now, channel, rail, &common, &head, None)
             }
             Some(_) => Err(ProtocolError::NotConnected), // G-1
@@ -258,9 +261,6 @@ impl Endpoint<'_> {
     /// Opens a channel's line to send on, if nothing stands against it: says whether.
     #[cold]
     fn open_sending(&mut self, channel: u32) -> bool {
-        if self.t.channels.key_at(channel).is_none() {
-            return false;
-        }
         self.fold_line(channel);
         let Some(rail) = self.lone_rail(channel) else { return false };
         let slot = self.t.channels.at(channel);
@@ -292,7 +292,7 @@ impl Endpoint<'_> {
     /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects `short`.
     #[cold]
     fn open_receiving(&mut self, channel: u32, rail: RailId, short: &Short) -> bool {
-        if self.t.lines[channel as usize].receives || self.t.channels.key_at(channel).is_none() {
+        if self.t.lines[channel as usize].receives {
             // Open, and something else is expected.
             return false;
         }
@@ -405,33 +405,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What the peer grants, on a rail that keeps the order (C-6).
-    fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) {
-        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks);
-    }
-
-    /// What an open line must agree with, for debug builds: everything is asked again.
-    fn line_is_right(&self, channel: u32) -> bool {
-        let line = &self.t.lines[channel as usize];
-        if self.t.channels.key_at(channel).is_none() {
-            return line.credits == 0 && !line.receives;
-        }
-        let slot = self.t.channels.at(channel);
-        let sends = line.credits == 0
-            || (line.next == slot.sent[ORDERED].next().0
-                && slot.sent[ORDERED].is_empty()
-                && slot.ordered.is_empty()
-                && slot.state == ChannelState::Open
-                && line.credits <= slot.allowance.messages_left()
-                && line.blocks <= slot.allowance.blocks_left()
-                && self.lone_rail(channel) == Some(RailId(line.rail)));
-        let receives = !line.receives
-            || (line.expected == slot.received[ORDERED].expected().0
-                && line.expected == slot.reorder.esn().0
-                && slot.reorder.is_empty()
-                && !slot.is_over()
-                && self.lone_rail(channel) == Some(RailId(line.rail)));
-        sends && receives
+    /// What the peer grants, on a rail that keeps the order (C-6); says whether that is more than before.
+    fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) -> bool {
+        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
     }
 
     // ---- receives without an operation

@@ -403,6 +403,17 @@ impl<'m> World<'m> {
         self.nodes[rank].endpoint.send(now, send)
     }
 
+    /// Posts a receive; half of those that could do without an operation do.
+    pub fn recv(&mut self, rank: usize, recv: &Recv<'_>) -> Result<OpId, SubmitError> {
+        let endpoint = &mut self.nodes[rank].endpoint;
+        if self.rng.one_in(2)
+            && let Some(id) = endpoint.recv_short(recv)
+        {
+            return Ok(id);
+        }
+        endpoint.recv(Time(self.now), recv)
+    }
+
     /// Takes a subchannel down; `tell` the near end too.
     pub fn cut(&mut self, near: usize, far: usize, rail: RailId, fault: RailFault, tell: bool) {
         let now = Time(self.now);
