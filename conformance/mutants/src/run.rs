@@ -164,8 +164,8 @@ pub fn run(options: &Options) -> Result<bool, String> {
     say(&format!("{} mutants, {} of them chosen", all.mutants.len(), chosen.len()));
     // A sample is built alone, which takes less; else all are, so that the next run finds them built.
     let woven: Vec<Mutant> = match options.sample {
-        Some(_) => chosen.iter().map(|mutant| (*mutant).clone()).collect(),
-        None => all.mutants.clone(),
+        Some(_) if !options.whole => chosen.iter().map(|mutant| (*mutant).clone()).collect(),
+        _ => all.mutants.clone(),
     };
     let built = compile::build(&places, &all.sources, &woven, &say)?;
     say("tests and simulations without a mutant");

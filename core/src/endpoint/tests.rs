@@ -26,6 +26,7 @@ mod lanes;
 mod leftovers;
 mod limits;
 mod lone;
+mod news;
 mod one_sided;
 mod parcels;
 mod peers;
