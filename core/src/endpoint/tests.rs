@@ -23,6 +23,7 @@ mod given_up;
 mod hostile;
 mod keys;
 mod lanes;
+mod late_callers;
 mod leftovers;
 mod limits;
 mod lone;
