@@ -116,3 +116,101 @@ fn memory_of_a_direct_receive_is_in_use() {
     lone.endpoint.cancel(Time(0), id).unwrap();
     assert!(!lone.endpoint.uses_region(HEAP));
 }
+
+/// F-9, G-4: a rail that is not whom it should be is not tried again, and the others go on being tried.
+#[test]
+fn one_rail_without_a_listener_leaves_the_others_their_turn() {
+    let config = small();
+    let mut own = Region::of(&config);
+    let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.for_test(&config), Time(0)).unwrap();
+    endpoint.add_peer(PeerId(1), 3).unwrap();
+    endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+    let dialled = |endpoint: &mut Endpoint<'_>, now| {
+        let mut actions = heapless::Vec::new();
+        endpoint.handle_timeout(Time(now));
+        endpoint.poll_actions(Time(now), &mut actions);
+        let rail = |action: &Action| if let Action::Connect { rail, .. } = action { rail.0 } else { u8::MAX };
+        actions.iter().map(rail).collect::<Vec<_>>()
+    };
+    let down = |endpoint: &mut Endpoint<'_>, rail, fault| {
+        endpoint.handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault });
+    };
+    assert_eq!(dialled(&mut endpoint, 0), [0, 1]);
+    down(&mut endpoint, 1, RailFault::TimedOut);
+    assert_eq!(dialled(&mut endpoint, 0), [1]);
+    down(&mut endpoint, 1, RailFault::TimedOut);
+    down(&mut endpoint, 0, RailFault::Gone);
+    assert_eq!((dialled(&mut endpoint, 0), endpoint.poll_event()), (vec![], None));
+    assert_eq!(dialled(&mut endpoint, config.redial_min.0), [1]);
+    down(&mut endpoint, 1, RailFault::Gone);
+    assert!(matches!(endpoint.poll_event(), Some(Event::PeerLost { .. } | Event::Completed(_))));
+}
+
+/// A late answer names no rail that there is: dropped, whatever its number.
+#[test]
+fn registrations_of_rails_that_do_not_exist_are_dropped() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[PUT]);
+    lone.slow = true;
+    lone.recv(1, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    lone.sent();
+    let (operation, rail) = lone.asked[0];
+    for rail in [1, 63, 64, u8::MAX] {
+        let before = lone.endpoint.stats().stale_dropped;
+        lone.endpoint.handle_registered(Time(0), operation, RailId(rail), Err(RailFault::TimedOut));
+        assert_eq!(lone.endpoint.stats().stale_dropped, before + 1, "{rail}");
+    }
+    lone.endpoint.handle_registered(Time(0), operation, rail, Err(RailFault::TimedOut));
+    assert!(matches!(lone.sent_one().body, Body::Cts(_)));
+}
+
+/// X-3, P-2: a receiver that wants no more frees what a transfer over several rails holds, before anybody asks for events.
+#[test]
+fn a_transfer_that_is_ended_early_holds_no_stripes() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[TCP, TCP]);
+    lone.send(1, 100_000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.acks[0] = 1;
+    lone.busy = true;
+    let operation = rts.head.operation;
+    lone.feed(Body::Cts(crate::wire::Cts { operation, target: 88, granted_bytes: 100_000, ..Default::default() }), 0);
+    assert!(!lone.sent().is_empty());
+    assert_eq!(lone.endpoint.usage().stripe_sets.used, 1);
+    lone.feed(Body::Fin(crate::wire::Fin { operation, count: 1, placed_bytes: 0, ..Default::default() }), 0);
+    assert_eq!(lone.endpoint.usage().stripe_sets.used, 0);
+}
+
+/// a read that fails with its rail says nothing of its key: the rail's end is waited for, and nothing is asked anew.
+#[test]
+fn a_read_that_fails_keeps_its_key() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[GET]);
+    lone.recv(1, 3000);
+    let key = RemoteKey { rail: super::lone::PEER_RAIL, connection: 1, key: 7, address: 0 };
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.busy = true;
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys: [key].into_iter().collect() }), 0);
+    lone.sent();
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(0), id, PostStatus::Failed);
+    }
+    lone.busy = false;
+    assert_eq!(lone.sent(), []);
+    assert_eq!(lone.endpoint.usage().key_sets.used, 1);
+}
+
+/// F-3: what the peer says of a connection that is not made yet is no news, however far ahead its number is.
+#[test]
+fn connections_of_the_future_are_no_news() {
+    use crate::rel::link::{Link, Pair, Verdict};
+    let mut link = Link::default();
+    link.up();
+    link.connect(3);
+    for mine in [2, 0x5000_0000, 0x6000_0000, 1 << 31] {
+        assert_eq!(link.fence(Pair { mine, yours: 3 }), Verdict::default(), "{mine:x}");
+    }
+    assert_eq!(link.fence(Pair { mine: (1 << 31) + 2, yours: 3 }), Verdict { answer: true, ..Verdict::default() });
+}

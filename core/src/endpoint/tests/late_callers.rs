@@ -242,3 +242,19 @@ fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
         assert!(closed.zip(within).is_none_or(|(at, within)| within.contains(&at)), "{rails} rails: {closed:?}");
     }
 }
+
+/// G-1, G-10: a caller whose next connection is reported before the end of the one before hears CONNECT and BYE on that, too.
+#[test]
+fn a_caller_that_calls_again_at_once_hears_it_again() {
+    let mut own = Region::of(&config());
+    let mut lone = unheard(&mut own, 1);
+    lone.busy = true;
+    for _ in 0..2 {
+        up(&mut lone, 0);
+        lone.busy = false;
+        assert_eq!(said(&mut lone).0.len(), 1);
+        lone.busy = true;
+        lone.feed(connect(0), 0);
+        assert_eq!(said(&mut lone).1, [0]);
+    }
+}

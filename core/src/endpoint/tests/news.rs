@@ -184,7 +184,7 @@ fn packets_of_a_connection_that_is_refused_are_dropped() {
     let mut region = region();
     let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
     lone.endpoint.handle_rail_event(Time(0), RailEvent::Up { peer: PeerId(2), rail: RailId(1) });
-    let mut arrive = |lone: &mut Lone<'_>, peer, rail| {
+    let arrive = |lone: &mut Lone<'_>, peer, rail| {
         let common = Common { source: peer, ..Common::default() };
         let header = Repr { common, body: Body::Credit }.emit_vec().unwrap();
         lone.endpoint.handle_arrival(Time(0), PeerId(peer), RailId(rail), &header)
@@ -234,4 +234,38 @@ fn unordered_packets_leave_the_short_way_open() {
         }
     }
     assert_eq!(lone.sent_one().common.message_limit, 40);
+}
+
+/// what has no payload brings no bytes nearer to an acknowledgment.
+#[test]
+fn empty_packets_count_no_bytes() {
+    let config = Config { ack_bytes: 1, ..small() };
+    let mut own = Region::of(&config);
+    let mut lone = Lone::connected(&mut own, &config, &[TCP]);
+    lone.feed(Body::Fin(Fin { operation: 99, count: 1, ..Fin::default() }), 0);
+    assert_eq!(lone.sent(), []);
+    lone.recv(1, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    let Body::Cts(cts) = lone.sent_one().body else { panic!("no CTS") };
+    assert_eq!(lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 0), Arrival::Done);
+    assert_eq!(lone.sent(), []);
+    let arrival = lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 1);
+    lone.place(arrival);
+    assert_eq!(lone.sent_one().common.ack_unordered, 3);
+}
+
+/// G-9: a peer that owes an acknowledgment is watched where one of both times is set, whichever.
+#[test]
+fn silence_is_watched_by_either_time() {
+    for (probe_after, silence_max, is_watched) in [(0, 0, false), (5_000, 0, true), (0, 5_000, true)] {
+        let (probe_after, silence_max) = (Nanos(probe_after), Nanos(silence_max));
+        let config = Config { probe_after, silence_max, stall_max: Nanos(0), stall_lone: Nanos(0), ..small() };
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[TCP]);
+        lone.send(1, 8);
+        lone.sent();
+        let timer = super::super::tables::Tables::timer(0, super::super::channel::Timer::Silence);
+        assert_eq!(lone.endpoint.t.timers.is_set(timer), is_watched, "{config:?}");
+    }
 }
