@@ -109,6 +109,9 @@ impl Endpoint<'_> {
                 && slot.reorder.is_empty()
                 && !slot.is_over()
                 && self.lone_rail(channel) == Some(RailId(line.rail)));
-        sends && receives
+        // Right after a fold.
+        let grants =
+            line.credits == 0 && !line.receives || (line.message_limit, line.block_limit) == slot.grants.limits();
+        sends && receives && grants
     }
 }

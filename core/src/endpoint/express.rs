@@ -374,12 +374,29 @@ impl Endpoint<'_> {
         );
     }
 
+    /// Room for messages of the peer is about to come free in the tables: messages grant it from now on, and those that went
+    /// out before have not (C-4).
+    pub(super) fn grant_on_line(&mut self, channel: u32, messages: u16, blocks: u32) {
+        if !self.has_short_rail {
+            return;
+        }
+        let line = &self.t.lines[channel as usize];
+        if line.sent | line.received != 0 {
+            self.fold_counts(channel);
+        }
+        let line = &mut self.t.lines[channel as usize];
+        line.message_limit = line.message_limit.wrapping_add(messages);
+        line.block_limit = line.block_limit.wrapping_add(blocks as u16);
+    }
+
     fn fold_counts(&mut self, channel: u32) {
         let line = &mut self.t.lines[channel as usize];
         let (sent, blocks_sent) = line.fold_sent();
         let (received, blocks_received) = line.fold_received();
         let limits = core::mem::take(&mut line.has_limits).then_some(line.peer_limits);
-        let (is_announced, rail, latest) = (line.unannounced == 0, RailId(line.rail), self.latest);
+        // A message went out, and none came after it: it has told the limits.
+        let is_announced = sent > 0 && line.unannounced == 0;
+        let (rail, latest) = (RailId(line.rail), self.latest);
         let slot = self.t.channels.at_mut(channel);
         if sent > 0 {
             slot.sent[ORDERED].skip(sent);

@@ -244,6 +244,7 @@ impl Endpoint<'_> {
 
     /// Messages of the peer, and blocks, need no room here any more.
     pub(super) fn grant(&mut self, channel: u32, messages: u16, blocks: u32) {
+        self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
         if slot.grants.worth_telling() && !slot.is_over() {

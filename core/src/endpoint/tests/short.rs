@@ -517,3 +517,55 @@ fn the_tables_learn_what_went_the_short_way() {
         });
     }
 }
+
+/// C-4: room that comes free in the tables, while the way out is open, is told by every message that goes out from then on; and
+/// where none goes out, by a packet.
+#[test]
+fn what_the_tables_grant_is_told_the_short_way_too() {
+    let send = Send { peer: PeerId(1), segments: &seg(0, 8), notify: Notify::Silent, ..Send::default() };
+    let full = |lone: &mut Lone<'_>| {
+        assert!(lone.endpoint.send_short(&send, 8).is_some());
+        for psn in 0..32 {
+            let placed = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &short(psn));
+            lone.place(placed);
+        }
+        lone.sent();
+    };
+    let take = |lone: &mut Lone<'_>| {
+        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
+        lone.endpoint.recv(Time(0), &recv).unwrap();
+        // The copy out of the blocks.
+        lone.sent()
+    };
+    lone(|lone| {
+        full(lone);
+        for taken in 1..=20 {
+            take(lone);
+            let (_, sent, _) = lone.endpoint.send_short(&send, 8).expect("the way is open");
+            assert_eq!((sent.message_limit, sent.block_limit), (32 + taken, 64 + taken));
+        }
+    });
+    // A message that went out before does not tell what comes free after it.
+    lone(|lone| {
+        full(lone);
+        let mut limit = 0;
+        for _ in 0..8 {
+            let sent = take(lone);
+            limit = sent.iter().map(|packet| packet.common.message_limit).max().unwrap_or(limit);
+        }
+        assert_eq!(limit, 40);
+    });
+}
+
+/// C-4: a rail of a channel that goes down tells nobody of limits.
+#[test]
+fn a_change_of_rails_announces_nothing() {
+    let config = small();
+    let mut own = Region::of(&config);
+    let mut lone = met(&mut own, &config, &[TCP, TCP, SHM], 0b11);
+    lone.endpoint.t.channels.at_mut(0).grants.passed(7, 7);
+    lone.endpoint
+        .handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::TimedOut });
+    lone.endpoint.t.channels.at_mut(0).grants.passed(1, 1);
+    assert!(lone.endpoint.t.channels.at(0).grants.worth_telling());
+}
