@@ -343,7 +343,7 @@ fn limits_are_announced_by_quarters() {
                 lone.endpoint.recv_short(&recv).expect("nothing is special about it");
                 assert!(matches!(arrive(lone, &Short { len, ..short(psn) }), ShortArrival::At(_)));
                 let received = psn as u16 + 1;
-                let expected = (received % every as u16 == 0).then_some((32 + received, 64 + received * blocks));
+                let expected = received.is_multiple_of(every as u16).then_some((32 + received, 64 + received * blocks));
                 assert_eq!(told(lone), Vec::from_iter(expected), "{len} bytes, {received}");
                 lone.endpoint.poll_short();
                 if psn == 1 {
