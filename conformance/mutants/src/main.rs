@@ -63,6 +63,9 @@ pub struct Options {
     /// Which the sample has
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Build all mutants and judge the sample: the next run needs no new build
+    #[arg(long)]
+    whole: bool,
     /// Those that survived the last run
     #[arg(long)]
     again: bool,

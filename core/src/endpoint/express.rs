@@ -227,7 +227,10 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: short.tag(), immediate: short.immediate(), want_placed: false, operation: 0 };
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
-                self.take_limits(channel, (short.message_limit, short.block_limit));
+                let has_grown = self.take_limits(channel, (short.message_limit, short.block_limit));
+                if has_grown && self.t.channels.at(channel).wants_room() {
+                    self.activate(channel);
+                }
                 self.arrive_message(now, channel, rail, &common, &head, None)
             }
             Some(_) => Err(ProtocolError::NotConnected), // G-1
@@ -272,9 +275,6 @@ impl Endpoint<'_> {
     /// Opens a channel's line to send on, if nothing stands against it: says whether.
     #[cold]
     fn open_sending(&mut self, channel: u32) -> bool {
-        if self.t.channels.key_at(channel).is_none() {
-            return false;
-        }
         self.fold_line(channel);
         let Some(rail) = self.lone_rail(channel) else { return false };
         let slot = self.t.channels.at(channel);
@@ -306,7 +306,7 @@ impl Endpoint<'_> {
     #[cold]
     #[inline(never)]
     fn open_receiving(&mut self, channel: u32, rail: RailId, psn: u32) -> bool {
-        if self.t.lines[channel as usize].receives_on().is_some() || self.t.channels.key_at(channel).is_none() {
+        if self.t.lines[channel as usize].receives_on().is_some() {
             // Open, and something else is expected.
             return false;
         }
@@ -381,6 +381,18 @@ impl Endpoint<'_> {
         );
     }
 
+    /// Room for messages of the peer is about to come free in the tables: messages grant it from now on, and those that went
+    /// out before have not (C-4).
+    pub(super) fn grant_on_line(&mut self, channel: u32, messages: u16, blocks: u32) {
+        if !self.has_short_rail {
+            return;
+        }
+        if self.t.lines[channel as usize].is_ahead() {
+            self.fold_counts(channel);
+        }
+        self.t.lines[channel as usize].grant(messages, blocks as u16);
+    }
+
     fn fold_counts(&mut self, channel: u32) {
         let fold = self.t.lines[channel as usize].fold();
         let latest = self.latest;
@@ -407,33 +419,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What the peer grants, on a rail that keeps the order (C-6).
-    fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) {
-        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks);
-    }
-
-    /// What an open line must agree with, for debug builds: everything is asked again.
-    fn line_is_right(&self, channel: u32) -> bool {
-        let line = &self.t.lines[channel as usize];
-        if self.t.channels.key_at(channel).is_none() {
-            return line.credits == 0 && line.receives_on().is_none();
-        }
-        let slot = self.t.channels.at(channel);
-        let sends = line.credits == 0
-            || (line.next == slot.sent[ORDERED].next().0
-                && slot.sent[ORDERED].is_empty()
-                && slot.ordered.is_empty()
-                && slot.state == ChannelState::Open
-                && line.credits <= slot.allowance.messages_left()
-                && line.blocks <= slot.allowance.blocks_left()
-                && self.lone_rail(channel) == Some(RailId(line.rail)));
-        let receives = line.receives_on().is_none()
-            || (line.expected == slot.received[ORDERED].expected().0
-                && line.expected == slot.reorder.esn().0
-                && slot.reorder.is_empty()
-                && !slot.is_over()
-                && self.lone_rail(channel) == line.receives_on());
-        sends && receives
+    /// What the peer grants, on a rail that keeps the order (C-6); says whether that is more than before.
+    fn take_limits(&mut self, channel: u32, (messages, blocks): (u16, u16)) -> bool {
+        self.t.channels.at_mut(channel).allowance.update_in_order(messages, blocks)
     }
 
     // ---- receives without an operation

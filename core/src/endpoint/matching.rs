@@ -244,9 +244,9 @@ impl Endpoint<'_> {
 
     /// Messages of the peer, and blocks, need no room here any more.
     pub(super) fn grant(&mut self, channel: u32, messages: u16, blocks: u32) {
+        self.grant_on_line(channel, messages, blocks);
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
-        self.t.lines[channel as usize].grant(messages, blocks as u16);
         if slot.grants.worth_telling() && !slot.is_over() {
             slot.ack.make_due();
             self.activate(channel);

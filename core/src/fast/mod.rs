@@ -6,6 +6,8 @@
 //! before anybody else looks at these. `endpoint/express.rs` is the only user: it says when a line may be opened.
 
 mod ring;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use ring::Completions;
 
@@ -242,6 +244,11 @@ impl Line {
         self.block_limit = self.block_limit.wrapping_add(blocks);
     }
 
+    /// What messages grant.
+    pub(crate) const fn limits(&self) -> (u16, u16) {
+        (self.message_limit, self.block_limit)
+    }
+
     /// Whether our limits must be announced to the peer.
     pub(crate) const fn must_announce(&self) -> bool {
         self.announce_in == 0 || self.announce_blocks_in <= 0
@@ -270,7 +277,8 @@ impl Line {
             received: self.expected.wrapping_sub(self.expected_folded),
             blocks_received: core::mem::take(&mut self.blocks_received),
             peer_limits: self.peer_limits.into(),
-            is_announced: self.announce_in == self.announce_after,
+            // A message went out, and none came after it: it has told the limits.
+            is_announced: self.next != self.next_folded && self.announce_in == self.announce_after,
             rail: RailId(self.receives_on),
         };
         (self.next_folded, self.expected_folded) = (self.next, self.expected);

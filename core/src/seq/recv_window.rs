@@ -46,12 +46,6 @@ impl RecvWindow {
         RecvWindow { expected: first }
     }
 
-    /// Starts anew at `first`, all storage zeroed.
-    pub fn reset(&mut self, bits: &mut [u64], first: Seq) {
-        bits.fill(0);
-        self.expected = first;
-    }
-
     /// The cumulative acknowledgment: the first number that is not received.
     pub const fn expected(&self) -> Seq {
         self.expected

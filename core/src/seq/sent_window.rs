@@ -158,7 +158,6 @@ impl SentWindow {
         }
     }
 
-    /// Whether `seq` takes up room.
     /// So many packets went out and count as acknowledged, on a rail that loses nothing. The window is empty.
     pub fn skip(&mut self, packets: u32) {
         debug_assert!(self.is_empty(), "{} packets are not acknowledged", self.len());
@@ -166,6 +165,7 @@ impl SentWindow {
         (self.acked, self.oldest) = (self.next, self.next);
     }
 
+    /// Whether `seq` takes up room.
     const fn holds(&self, seq: Seq) -> bool {
         seq.distance_from(self.oldest) < self.len()
     }

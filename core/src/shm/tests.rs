@@ -462,7 +462,7 @@ fn a_sleeper_makes_the_heavy_fence() {
 /// Two threads, all sizes, both sides sleeping on real wake-ups now and then would need a clock; here both poll.
 #[test]
 fn two_threads_exchange_every_byte() {
-    const MESSAGES: u32 = 20_000;
+    const MESSAGES: u32 = if cfg!(miri) { 40 } else { 20_000 };
     let config = RingConfig { cells: 8, slots: 5, slot_bytes: 1024 };
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));

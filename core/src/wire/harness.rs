@@ -12,7 +12,7 @@ use super::stream::{header_len, payload_len};
 use super::*;
 
 /// Every name that a [`WireError`] may carry.
-pub const FIELDS: [&str; 41] = [
+pub const FIELDS: [&str; 42] = [
     "header",
     "version",
     "kind",
@@ -48,6 +48,7 @@ pub const FIELDS: [&str; 41] = [
     "hello.version",
     "hello.transport",
     "hello.reserved",
+    "hello.attempt",
     "challenge.magic",
     "challenge.version",
     "challenge.reserved",

@@ -1,9 +1,10 @@
 //! The short way at one end: numbers, limits, and a rail that refuses (W-29).
 
-use super::lone::Lone;
+use super::super::channel::ChannelState;
+use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::region;
 use super::*;
-use crate::wire::Short;
+use crate::wire::{Body, Common, Connect, MessageHead, Repr, Short};
 
 fn lone(course: impl FnOnce(&mut Lone<'_>)) {
     let mut region = region();
@@ -121,4 +122,495 @@ fn a_short_message_waits_for_its_receive() {
         assert!(lone.endpoint.t.messages.is_empty());
         assert_eq!(limits(lone), (before.0 + 2, before.1 + 2));
     });
+}
+/// The peer, met over the rails of `mask`.
+fn met<'m>(region: &'m mut Region, config: &Config, rails: &[RailFacts], mask: u64) -> Lone<'m> {
+    let mut lone = Lone::over(region, config, rails, mask);
+    for rail in (0..rails.len() as u8).filter(|rail| mask >> rail & 1 == 1) {
+        let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS });
+        assert_eq!(lone.feed_on(rail, connect, 0, |_| {}), Arrival::Done);
+    }
+    lone.sent();
+    while lone.endpoint.poll_event().is_some() {}
+    lone
+}
+
+fn can_send(lone: &mut Lone<'_>, len: u64) -> bool {
+    let send = Send { peer: PeerId(1), segments: &seg(0, len), notify: Notify::Silent, ..Send::default() };
+    match send_short(&mut lone.endpoint, &send, len) {
+        None => false,
+        Some((_, short, _)) => {
+            lone.endpoint.unsend_short(&send, short);
+            true
+        }
+    }
+}
+
+fn arrive(lone: &mut Lone<'_>, short: &Short) -> ShortArrival {
+    lone.endpoint.arrive_short(PeerId(1), RailId(0), short)
+}
+
+/// The limits that packets tell now.
+fn told(lone: &mut Lone<'_>) -> Vec<(u16, u16)> {
+    lone.sent().iter().map(|packet| (packet.common.message_limit, packet.common.block_limit)).collect()
+}
+
+/// A send is numbered by its count, apart from operations and receives, and numbers don't meet again soon.
+#[test]
+fn ids_of_sends_are_their_count() {
+    lone(|lone| {
+        let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+        for (before, generation) in [(5, 6), (u64::from(u32::MAX), 0), (7 << 32 | 3, 4)] {
+            lone.endpoint.stats.short_sent = before;
+            let (_, _, id) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+            assert_eq!(id, OpId(Key { index: 1 << 30, generation }));
+        }
+    });
+}
+
+/// Where no completion could be reported nothing goes the short way; a silent send needs no room.
+#[test]
+fn unread_completions_close_the_short_way() {
+    let config = Config { operations_max: 2, ..small() };
+    let mut region = Region::of(&config);
+    let lone = &mut Lone::connected(&mut region, &config, &[SHM]);
+    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    post(lone, 1);
+    (0..2).for_each(|_| assert!(send_short(&mut lone.endpoint, &send, 8).is_some()));
+    assert!(send_short(&mut lone.endpoint, &send, 8).is_none());
+    assert_eq!(arrive(lone, &short(0)), ShortArrival::Slow);
+    assert!(send_short(&mut lone.endpoint, &Send { notify: Notify::Silent, ..send }, 8).is_some());
+    assert!(lone.endpoint.poll_short().is_some());
+    assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+}
+
+/// A silent send that the rail refuses takes nobody else's completion along.
+#[test]
+fn a_refused_silent_send_takes_no_completion_back() {
+    lone(|lone| {
+        let send = Send { peer: PeerId(1), segments: &seg(0, 8), cookie: Cookie(4), ..Send::default() };
+        send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+        assert!(can_send(lone, 8));
+        assert_eq!(lone.endpoint.poll_short().map(|done| done.cookie), Some(Cookie(4)));
+        assert_eq!(lone.endpoint.poll_short(), None);
+    });
+}
+
+/// Tag and immediate data are reported where there are some, zeros among them.
+#[test]
+fn completions_say_what_the_message_had() {
+    lone(|lone| {
+        for (tag, immediate) in [(None, None), (Some(0), None), (None, Some(0)), (Some(3), Some(4))] {
+            let send = Send { peer: PeerId(1), tag, immediate, segments: &seg(0, 8), ..Send::default() };
+            send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+            let Some(Event::Completed(Completion { result, index, last, .. })) = lone.endpoint.poll_event() else {
+                panic!("it is complete")
+            };
+            let done = result.unwrap();
+            assert_eq!((done.tag, done.immediate, done.bytes, index, last), (tag, immediate, 8, 0, true));
+        }
+    });
+}
+
+/// A receive does without an operation only where there is nothing more to ask: its peer is there, and no message that it
+/// would take waits.
+#[test]
+fn receives_that_something_is_special_about_need_an_operation() {
+    lone(|lone| {
+        let of = |tag, source| Recv {
+            from: tagged(source, tag),
+            segments: &[Seg { at: MemRef { region: HEAP, offset: 0 }, len: 8 }],
+            ..Recv::default()
+        };
+        let waits = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });
+        lone.place(waits);
+        assert!(lone.endpoint.recv_short(&of(9, None)).is_none(), "a message waits for it");
+        assert!(lone.endpoint.recv_short(&of(7, None)).is_some(), "none does");
+        assert!(lone.endpoint.recv_short(&of(7, Some(1))).is_some());
+        lone.endpoint.add_peer(PeerId(2), 1).unwrap();
+        assert!(lone.endpoint.recv_short(&of(7, Some(2))).is_none(), "not connected");
+        lone.endpoint.t.peers[1].gone = true;
+        assert!(lone.endpoint.recv_short(&of(7, Some(1))).is_none(), "gone");
+        lone.endpoint.parts_starved = true;
+        assert!(lone.endpoint.recv_short(&of(7, None)).is_none(), "a multi-receive comes first");
+        assert_eq!(arrive(lone, &short(1)), ShortArrival::Slow, "and its messages do");
+    });
+}
+
+/// W-29: flags that no message has don't go the short way; an empty message has nothing to copy.
+#[test]
+fn what_arrives_is_looked_at() {
+    lone(|lone| {
+        (1..4).for_each(|n| post(lone, n));
+        assert_eq!(arrive(lone, &Short { flags: 4 | Short::TAGGED, ..short(0) }), ShortArrival::Slow);
+        assert_eq!(lone.endpoint.arrive_short(PeerId(1), RailId(1), &short(0)), ShortArrival::Slow);
+        assert_eq!(arrive(lone, &Short { len: 0, ..short(0) }), ShortArrival::Done);
+        assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
+        assert_eq!(lone.endpoint.stats().short_received, 2);
+    });
+}
+
+/// Each of these keeps a message from going the short way out, and nothing else does.
+#[test]
+fn every_reason_closes_the_way_out() {
+    let closes = |why: &str, change: &dyn Fn(&mut Lone<'_>)| {
+        lone(|lone| {
+            assert!(can_send(lone, 8));
+            // Closed for now, as after each turn.
+            lone.endpoint.close_line(0);
+            change(lone);
+            assert!(!can_send(lone, 8), "{why}");
+        });
+    };
+    closes("state", &|lone| lone.endpoint.t.channels.at_mut(0).state = ChannelState::Closing);
+    closes("something was queued before", &|lone| {
+        (0..40).for_each(|n| lone.send(n, 8));
+        lone.sent();
+        let channel = lone.endpoint.t.channels.at(0);
+        assert!(!channel.ordered.is_empty(), "{:?}", lone.endpoint);
+        // All that went out is acknowledged.
+        lone.acks[0] = channel.sent[0].next().0;
+        lone.limits.0 = lone.acks[0] as u16;
+        lone.feed(Body::Credit, 0);
+        assert!(lone.endpoint.t.channels.at(0).sent[0].is_empty());
+    });
+    closes("something is not acknowledged", &|lone| {
+        lone.send(1, 8);
+        lone.sent();
+    });
+    closes("room", &|lone| lone.endpoint.t.channels.at_mut(0).rooms.room = 0);
+    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).voids = 1);
+    closes("replay", &|lone| lone.endpoint.t.channels.at_mut(0).replaying = 1);
+    closes("fences", &|lone| lone.endpoint.t.channels.at_mut(0).fences = 1);
+    closes("no rail is ready", &|lone| lone.endpoint.t.channels.at_mut(0).rooms.ready = 0);
+    closes("aggregates", &|lone| {
+        let gather = Policy::named("aggregate").unwrap();
+        lone.endpoint.set_policy(MessageClass::Small, gather);
+    });
+}
+
+/// The rail must lose nothing, carry short messages, and be the only one to the peer.
+#[test]
+fn only_a_lone_rail_that_loses_nothing_carries_short_messages() {
+    let tiny = RailFacts { short_bytes_max: 1, ..SHM };
+    let none = RailFacts { short_bytes_max: 0, ..SHM };
+    let lossy = RailFacts { short_bytes_max: 900, ..TCP };
+    let config = small();
+    for (rails, mask, len, expected) in [
+        (&[TCP, SHM][..], 0b10, 8, true),
+        (&[SHM, SHM], 0b11, 8, false),
+        (&[SHM, TCP], 0b11, 8, false),
+        (&[none, SHM], 0b01, 8, false),
+        (&[lossy, SHM], 0b01, 8, false),
+        (&[tiny], 0b01, 1, true),
+        (&[tiny], 0b01, 2, false),
+        (&[SHM], 0b01, 900, true),
+        (&[SHM], 0b01, 901, false),
+        (&[RailFacts { eager_bytes_max: 300, ..SHM }], 0b01, 300, true),
+        (&[RailFacts { eager_bytes_max: 300, ..SHM }], 0b01, 301, false),
+    ] {
+        let mut region = Region::of(&config);
+        let mut lone = met(&mut region, &config, rails, mask);
+        assert_eq!(can_send(&mut lone, len), expected, "{mask:b}, {len} bytes");
+    }
+    let off = Config { express: false, ..config };
+    let mut region = Region::of(&off);
+    assert!(!can_send(&mut met(&mut region, &off, &[SHM], 1), 8));
+}
+
+/// A rail without room carries nothing, whichever it is.
+#[test]
+fn room_is_asked_of_the_rail_itself() {
+    let config = small();
+    let mut region = Region::of(&config);
+    let mut lone = met(&mut region, &config, &[TCP, SHM], 0b10);
+    for (room, expected) in [(0b01, false), (0b10, true), (0b11, true), (0, false)] {
+        lone.endpoint.close_line(0);
+        lone.endpoint.t.channels.at_mut(0).rooms.room = room;
+        assert_eq!(can_send(&mut lone, 8), expected, "{room:b}");
+    }
+}
+
+/// C-1, C-2: the last message and the last blocks of a grant are used, and no more.
+#[test]
+fn a_grant_is_used_to_its_end() {
+    for (limits, len, count) in
+        [((3, 64), 8, 3), ((1, 64), 8, 1), ((32, 4), 100, 2), ((32, 3), 100, 1), ((0, 64), 0, 0)]
+    {
+        let mut region = region();
+        let mut lone = Lone::over(&mut region, &small(), &[SHM], 1);
+        lone.limits = limits;
+        lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+        lone.sent();
+        let send = Send { peer: PeerId(1), segments: &seg(0, len), ..Send::default() };
+        let sent = (0..10).take_while(|_| send_short(&mut lone.endpoint, &send, len).is_some()).count();
+        assert_eq!(sent, count, "{limits:?}");
+    }
+}
+
+/// Each of these keeps a message that arrives from the short way in, and it goes the long one.
+#[test]
+fn every_reason_closes_the_way_in() {
+    let closes = |why: &str, change: &dyn Fn(&mut Lone<'_>)| {
+        lone(|lone| {
+            post(lone, 1);
+            change(lone);
+            assert_eq!(arrive(lone, &short(0)), ShortArrival::Slow, "{why}");
+            assert!(lone.endpoint.t.lines[0].receives_on().is_none(), "{why}");
+        });
+    };
+    closes("goodbye", &|lone| lone.endpoint.t.channels.at_mut(0).state = ChannelState::Leaving);
+    closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
+    closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).voids = 1);
+    closes("a payload is on its way", &|lone| {
+        let half = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &Short { tag: 9, ..short(0) });
+        assert!(matches!(half, Arrival::Place { .. }));
+        // Nothing else is unusual.
+        let channel = lone.endpoint.t.channels.at_mut(0);
+        channel.received[0] = crate::seq::RecvWindow::starting_at(channel.reorder.esn());
+    });
+    closes("a number is missing", &|lone| {
+        let slot = lone.endpoint.t.channels.at_mut(0);
+        slot.received[0].skip(1);
+    });
+}
+
+/// C-4: limits are announced once a quarter of the messages, or of the blocks, is received, and then again after another.
+#[test]
+fn limits_are_announced_by_quarters() {
+    // 32 messages and 64 blocks of 64 bytes are granted.
+    for (len, every, blocks) in [(8, 8, 1), (200, 4, 4), (129, 6, 3)] {
+        lone(|lone| {
+            can_send(lone, 8);
+            lone.sent();
+            for psn in 0..3 * every {
+                let recv = Recv { from: tagged(None, 7), segments: &seg(0, 300), ..Recv::default() };
+                lone.endpoint.recv_short(&recv).expect("nothing is special about it");
+                assert!(matches!(arrive(lone, &Short { len, ..short(psn) }), ShortArrival::At(_)));
+                let received = psn as u16 + 1;
+                let expected = received.is_multiple_of(every as u16).then_some((32 + received, 64 + received * blocks));
+                assert_eq!(told(lone), Vec::from_iter(expected), "{len} bytes, {received}");
+                lone.endpoint.poll_short();
+                if psn == 1 {
+                    // Out of turn: changes nothing.
+                    assert_eq!(arrive(lone, &short(77)), ShortArrival::Slow);
+                }
+            }
+            // The next message tells them, too.
+            let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+            let (_, sent, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+            let count = 3 * every as u16;
+            assert_eq!((sent.message_limit, sent.block_limit), (32 + count, 64 + count * blocks));
+        });
+    }
+    // Of a grant of less than four every message is announced.
+    let config = Config { unexpected_per_peer: 3, ..small() };
+    let mut own = Region::of(&config);
+    let lone = &mut Lone::connected(&mut own, &config, &[SHM]);
+    can_send(lone, 8);
+    lone.sent();
+    for psn in 0..4 {
+        post(lone, 1);
+        assert!(matches!(arrive(lone, &short(psn)), ShortArrival::At(_)));
+        assert_eq!(told(lone).len(), 1);
+        lone.endpoint.poll_short();
+    }
+}
+
+/// C-1: what a short message grants lets go what waits for it, whichever way the short message takes.
+#[test]
+fn a_short_message_lets_waiting_messages_go() {
+    for is_slow in [false, true] {
+        let mut own = region();
+        let lone = &mut Lone::over(&mut own, &small(), &[SHM], 1);
+        lone.limits = (0, 64);
+        lone.feed(Body::Connect(Connect { rail: PEER_RAIL, ..TERMS }), 0);
+        lone.sent();
+        lone.send(1, 8);
+        assert_eq!(lone.sent(), []);
+        let grant = Short { message_limit: 1, ..short(0) };
+        if is_slow {
+            let placed = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &grant);
+            lone.place(placed);
+        } else {
+            post(lone, 2);
+            assert!(matches!(arrive(lone, &grant), ShortArrival::At(_)));
+        }
+        let sent = lone.sent();
+        assert!(matches!(sent[..], [Repr { body: Body::Eager(_), .. }]), "by packet: {is_slow}, {sent:?}");
+    }
+    // With nothing that waits there is nothing to do.
+    lone(|lone| {
+        post(lone, 2);
+        assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)));
+        assert!(!lone.endpoint.is_active());
+    });
+}
+
+/// G-8: what breaks a rule costs the peer its channel on this way, too.
+#[test]
+fn offences_count_on_the_short_way() {
+    let by = |lone: &mut Lone<'_>, short: &Short| lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), short);
+    lone(|lone| {
+        for psn in 0..32 {
+            let placed = by(lone, &Short { len: 0, ..short(psn) });
+            assert_eq!(placed, Arrival::Done);
+        }
+        assert_eq!(by(lone, &Short { len: 0, ..short(32) }), Arrival::Close);
+        assert_eq!(lone.offence(), ProtocolError::Credit);
+    });
+    let mut own = region();
+    let lone = &mut Lone::over(&mut own, &small(), &[SHM], 1);
+    assert_eq!(by(lone, &short(0)), Arrival::Close);
+    assert_eq!(lone.offence(), ProtocolError::NotConnected);
+}
+
+/// W-29: on the long way it is the packet that it stands for: nothing is acknowledged by it, or asked for.
+#[test]
+fn a_short_message_stands_for_a_packet() {
+    let config = small();
+    let outcome = |is_short: bool| {
+        let mut own = Region::of(&config);
+        let mut lone = Lone::connected(&mut own, &config, &[SHM]);
+        lone.send(5, 8);
+        lone.sent();
+        let arrival = if is_short {
+            let short = Short { immediate: 3, flags: Short::TAGGED | Short::IMMEDIATE, ..short(0) };
+            lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &short)
+        } else {
+            let head = MessageHead { tag: Some(7), immediate: Some(3), ..MessageHead::default() };
+            lone.feed_on(0, Body::Eager(head), 8, |common: &mut Common| common.message_limit = 32)
+        };
+        lone.place(arrival);
+        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), cookie: Cookie(1), ..Recv::default() };
+        lone.endpoint.recv(Time(0), &recv).unwrap();
+        let sent = lone.sent();
+        let usage = lone.endpoint.usage();
+        let done = lone.completed();
+        let channel = lone.endpoint.t.channels.at(0);
+        (sent, done, usage, channel.in_doubt, channel.allowance.messages_left())
+    };
+    assert_eq!(std::format!("{:?}", outcome(true)), std::format!("{:?}", outcome(false)));
+}
+
+/// A channel that is over leaves no open way to the next peer that has its place.
+#[test]
+fn a_line_ends_with_its_channel() {
+    let mut own = region();
+    let lone = &mut Lone::connected(&mut own, &small(), &[SHM]);
+    post(lone, 1);
+    assert!(matches!(arrive(lone, &short(0)), ShortArrival::At(_)) && can_send(lone, 8));
+    let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
+    send_short(&mut lone.endpoint, &send, 8).expect("open");
+    let fault = RailFault::Closed;
+    lone.endpoint.handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(0), fault });
+    let line = lone.endpoint.t.lines[0];
+    assert!(line.credits == 0 && line.receives_on().is_none() && !line.is_ahead(), "{line:?}");
+}
+
+/// What the tables learn when a line is folded: numbers, credits and grants as if packets had gone, and when the peer was
+/// last received from.
+#[test]
+fn the_tables_learn_what_went_the_short_way() {
+    let send = Send { peer: PeerId(1), segments: &seg(0, 100), notify: Notify::Silent, ..Send::default() };
+    lone(|lone| {
+        lone.now = 77;
+        lone.sent();
+        lone.endpoint.latest = Time(77);
+        let before = lone.endpoint.t.channels.at(0).allowance;
+        let heard = lone.endpoint.t.channels.at(0).heard;
+        (0..2).for_each(|_| assert!(send_short(&mut lone.endpoint, &send, 100).is_some()));
+        lone.endpoint.fold_line(0);
+        let slot = lone.endpoint.t.channels.at(0);
+        let mut expected = before;
+        expected.use_messages(2);
+        expected.use_blocks(4);
+        expected.acked(2);
+        assert_eq!(std::format!("{:?}", slot.allowance), std::format!("{expected:?}"));
+        assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.heard), (2, true, heard));
+        assert!(heard < Time(77));
+        post(lone, 1);
+        assert!(matches!(arrive(lone, &Short { message_limit: 40, block_limit: 90, ..short(0) }), ShortArrival::At(_)));
+        lone.endpoint.fold_line(0);
+        let slot = lone.endpoint.t.channels.at(0);
+        assert_eq!((slot.received[0].expected().0, slot.reorder.esn().0, slot.heard), (1, 1, Time(77)));
+        assert_eq!((slot.allowance.messages_left(), slot.allowance.blocks_left()), (38, 86));
+        assert_eq!(slot.grants.limits(), (33, 65));
+        assert_eq!(lone.endpoint.t.sub(0, RailId(0)).heard, Time(77));
+        // The clock of the last batch is behind that of the last arrival.
+        lone.endpoint.t.channels.at_mut(0).heard = Time(100);
+        lone.endpoint.t.sub(0, RailId(0)).heard = Time(100);
+        post(lone, 2);
+        assert!(matches!(arrive(lone, &short(1)), ShortArrival::At(_)));
+        lone.endpoint.fold_line(0);
+        assert_eq!(lone.endpoint.t.channels.at(0).heard, Time(100));
+        assert_eq!(lone.endpoint.t.sub(0, RailId(0)).heard, Time(100));
+    });
+    // Limits that a short message has told need no packet: of those received before it, not behind.
+    for tells in [false, true] {
+        lone(|lone| {
+            for psn in 0..7 {
+                post(lone, psn.into());
+                assert!(matches!(arrive(lone, &short(psn)), ShortArrival::At(_)));
+            }
+            if tells {
+                assert!(send_short(&mut lone.endpoint, &send, 100).is_some());
+            }
+            lone.endpoint.fold_line(0);
+            lone.endpoint.t.channels.at_mut(0).grants.passed(1, 1);
+            assert_eq!(lone.endpoint.t.channels.at(0).grants.worth_telling(), !tells);
+        });
+    }
+}
+
+/// C-4: room that comes free in the tables, while the way out is open, is told by every message that goes out from then on; and
+/// where none goes out, by a packet.
+#[test]
+fn what_the_tables_grant_is_told_the_short_way_too() {
+    let send = Send { peer: PeerId(1), segments: &seg(0, 8), notify: Notify::Silent, ..Send::default() };
+    let full = |lone: &mut Lone<'_>| {
+        assert!(send_short(&mut lone.endpoint, &send, 8).is_some());
+        for psn in 0..32 {
+            let placed = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &short(psn));
+            lone.place(placed);
+        }
+        lone.sent();
+    };
+    let take = |lone: &mut Lone<'_>| {
+        let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
+        lone.endpoint.recv(Time(0), &recv).unwrap();
+        // The copy out of the blocks.
+        lone.sent()
+    };
+    lone(|lone| {
+        full(lone);
+        for taken in 1..=20 {
+            take(lone);
+            let (_, sent, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+            assert_eq!((sent.message_limit, sent.block_limit), (32 + taken, 64 + taken));
+        }
+    });
+    // A message that went out before does not tell what comes free after it.
+    lone(|lone| {
+        full(lone);
+        let mut limit = 0;
+        for _ in 0..8 {
+            let sent = take(lone);
+            limit = sent.iter().map(|packet| packet.common.message_limit).max().unwrap_or(limit);
+        }
+        assert_eq!(limit, 40);
+    });
+}
+
+/// C-4: a rail of a channel that goes down tells nobody of limits.
+#[test]
+fn a_change_of_rails_announces_nothing() {
+    let config = small();
+    let mut own = Region::of(&config);
+    let mut lone = met(&mut own, &config, &[TCP, TCP, SHM], 0b11);
+    lone.endpoint.t.channels.at_mut(0).grants.passed(7, 7);
+    lone.endpoint
+        .handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(1), fault: RailFault::TimedOut });
+    lone.endpoint.t.channels.at_mut(0).grants.passed(1, 1);
+    assert!(lone.endpoint.t.channels.at(0).grants.worth_telling());
 }

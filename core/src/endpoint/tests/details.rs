@@ -1,0 +1,216 @@
+//! Rules that only rare circumstances show: a batch of actions that is full in the middle, a request that ends while it
+//! waits, a rail that is reported back without having been away. Each test fails if one line is not as it is.
+
+use super::lone::Lone;
+use super::parcels::gathering;
+use super::recovery::{down, region};
+use super::*;
+use crate::wire::{Body, MessageHead, RemoteKey, Rts};
+
+fn eager() -> Body {
+    Body::Eager(MessageHead { operation: 77, ..MessageHead::default() })
+}
+
+/// G-7: BYE goes over every rail, though a batch of actions has not room for all of them, and though no rail is through
+/// with any.
+#[test]
+fn more_goodbyes_than_a_batch_holds_all_go_out() {
+    const RAILS: u8 = 20;
+    let config = Config { rails_max: RAILS, ..small() };
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP; RAILS as usize]);
+    lone.busy = true;
+    lone.rails.clear();
+    lone.endpoint.close_peer(Time(0), PeerId(1)).unwrap();
+    let sent = lone.sent();
+    assert!(sent.iter().all(|packet| packet.body == Body::Bye), "{sent:?}");
+    let rails: Vec<u8> = lone.rails.iter().map(|rail| rail.0).collect();
+    assert_eq!(rails, (0..RAILS).collect::<Vec<_>>());
+}
+
+/// M-9: a multi-receive with less room left than it must have takes no message more, though one that waits would fit; and
+/// it can't be cancelled any more.
+#[test]
+fn a_closed_multi_receive_takes_nothing_and_can_not_be_cancelled() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP]);
+    for bytes in [60, 10] {
+        let arrival = lone.feed(eager(), bytes);
+        lone.place(arrival);
+    }
+    let recv = Recv { segments: &seg(0, 100), multi: Some(50), cookie: Cookie(1), ..Recv::default() };
+    let id = lone.endpoint.recv(Time(0), &recv).unwrap();
+    assert_eq!(lone.endpoint.cancel(Time(0), id), Err(CancelError::TooLate));
+    lone.sent();
+    let done = lone.completed()[&1].unwrap();
+    assert_eq!((done.bytes, done.released), (60, true));
+    assert_eq!(lone.endpoint.usage().unexpected.used, 1, "the second one waits");
+}
+
+/// W-11: what stands behind a message that is being registered is not packed before it.
+#[test]
+fn nothing_is_packed_past_a_message_that_can_not_be() {
+    let config = gathering();
+    let mut region = Region::of(&config);
+    let mut lone = Lone::connected(&mut region, &config, &[TCP]);
+    (0..3).for_each(|n| lone.send(n, 10));
+    let channel = lone.endpoint.t.channel_of(PeerId(1)).unwrap();
+    let front = |lone: &mut Lone<'_>| lone.endpoint.front(channel, RailId(0), 1000, &heapless::Vec::new()).len();
+    assert_eq!(front(&mut lone), 3);
+    let first = lone.endpoint.t.channels.at(channel).ordered.head();
+    let second = lone.endpoint.t.ops.at(first).queue.next();
+    lone.endpoint.t.ops.at_mut(second).phase = super::super::op::Phase::Registering;
+    assert_eq!(front(&mut lone), 1);
+}
+
+/// F-8: a rail that is reported back while it stands has not used up that a report is believed.
+#[test]
+fn a_rail_that_was_not_away_keeps_its_word() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[TCP, TCP]);
+    let back = |lone: &mut Lone<'_>| {
+        lone.endpoint.handle_rail_event(Time(lone.now), RailEvent::Back { rail: RailId(1) });
+        lone.sent();
+    };
+    let state = |lone: &Lone<'_>| lone.endpoint.rail_health(PeerId(1), RailId(1)).unwrap().state;
+    lone.now = 1;
+    back(&mut lone);
+    // The first is dialled at once (it may have been a blink), and fails.
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    down(&mut lone, 1, RailFault::TimedOut);
+    lone.sent();
+    assert!(matches!(state(&lone), RailState::Down { .. }), "{:?}", state(&lone));
+    back(&mut lone);
+    assert_eq!(state(&lone), RailState::Opening);
+}
+
+/// keys of the sender's memory that no read is going to use are given up at once: the receive has no room, or
+/// its bytes come as packets.
+#[test]
+fn keys_that_nothing_reads_by_are_given_up() {
+    let key = RemoteKey { rail: super::lone::PEER_RAIL, connection: 1, key: 9, address: 64 };
+    for (rails, len) in [(&[GET, TCP][..], 0), (&[TCP, TCP][..], 3000), (&[GET, TCP][..], 3000)] {
+        let mut region = region();
+        let mut lone = Lone::connected(&mut region, &small(), rails);
+        lone.busy = true;
+        lone.recv(1, len);
+        let head = MessageHead { operation: 77, ..MessageHead::default() };
+        let rts = Rts { head, message_bytes: 3000, keys: core::iter::once(key).collect() };
+        lone.feed_on(1, Body::Rts(rts), 0, |_| {});
+        lone.sent();
+        let reads = u32::from(rails[0].caps.read && len > 0);
+        assert_eq!((lone.transfers, lone.endpoint.usage().key_sets.used), (reads, reads), "{len}");
+    }
+}
+
+/// A region is in use while a receive that stands for itself names it, and no longer.
+#[test]
+fn memory_of_a_direct_receive_is_in_use() {
+    let mut region = region();
+    let mut lone = Lone::connected(&mut region, &small(), &[SHM]);
+    let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
+    assert!(!lone.endpoint.uses_region(HEAP));
+    let id = lone.endpoint.recv_short(&recv).expect("nothing is special about it");
+    assert!(lone.endpoint.uses_region(HEAP) && !lone.endpoint.uses_region(RegionId(1)));
+    lone.endpoint.cancel(Time(0), id).unwrap();
+    assert!(!lone.endpoint.uses_region(HEAP));
+}
+
+/// F-9, G-4: a rail that is not whom it should be is not tried again, and the others go on being tried.
+#[test]
+fn one_rail_without_a_listener_leaves_the_others_their_turn() {
+    let config = small();
+    let mut own = Region::of(&config);
+    let mut endpoint = Endpoint::new(config, &[TCP, TCP], own.for_test(&config), Time(0)).unwrap();
+    endpoint.add_peer(PeerId(1), 3).unwrap();
+    endpoint.send(Time(0), &Send { peer: PeerId(1), ..Send::default() }).unwrap();
+    let dialled = |endpoint: &mut Endpoint<'_>, now| {
+        let mut actions = heapless::Vec::new();
+        endpoint.handle_timeout(Time(now));
+        endpoint.poll_actions(Time(now), &mut actions);
+        let rail = |action: &Action| if let Action::Connect { rail, .. } = action { rail.0 } else { u8::MAX };
+        actions.iter().map(rail).collect::<Vec<_>>()
+    };
+    let down = |endpoint: &mut Endpoint<'_>, rail, fault| {
+        endpoint.handle_rail_event(Time(0), RailEvent::Down { peer: PeerId(1), rail: RailId(rail), fault });
+    };
+    assert_eq!(dialled(&mut endpoint, 0), [0, 1]);
+    down(&mut endpoint, 1, RailFault::TimedOut);
+    assert_eq!(dialled(&mut endpoint, 0), [1]);
+    down(&mut endpoint, 1, RailFault::TimedOut);
+    down(&mut endpoint, 0, RailFault::Gone);
+    assert_eq!((dialled(&mut endpoint, 0), endpoint.poll_event()), (vec![], None));
+    assert_eq!(dialled(&mut endpoint, config.redial_min.0), [1]);
+    down(&mut endpoint, 1, RailFault::Gone);
+    assert!(matches!(endpoint.poll_event(), Some(Event::PeerLost { .. } | Event::Completed(_))));
+}
+
+/// A late answer names no rail that there is: dropped, whatever its number.
+#[test]
+fn registrations_of_rails_that_do_not_exist_are_dropped() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[PUT]);
+    lone.slow = true;
+    lone.recv(1, 3000);
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, ..Rts::default() }), 0);
+    lone.sent();
+    let (operation, rail) = lone.asked[0];
+    for rail in [1, 63, 64, u8::MAX] {
+        let before = lone.endpoint.stats().stale_dropped;
+        lone.endpoint.handle_registered(Time(0), operation, RailId(rail), Err(RailFault::TimedOut));
+        assert_eq!(lone.endpoint.stats().stale_dropped, before + 1, "{rail}");
+    }
+    lone.endpoint.handle_registered(Time(0), operation, rail, Err(RailFault::TimedOut));
+    assert!(matches!(lone.sent_one().body, Body::Cts(_)));
+}
+
+/// X-3, P-2: a receiver that wants no more frees what a transfer over several rails holds, before anybody asks for events.
+#[test]
+fn a_transfer_that_is_ended_early_holds_no_stripes() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[TCP, TCP]);
+    lone.send(1, 100_000);
+    let Body::Rts(rts) = lone.sent_one().body else { panic!("no RTS") };
+    lone.acks[0] = 1;
+    lone.busy = true;
+    let operation = rts.head.operation;
+    lone.feed(Body::Cts(crate::wire::Cts { operation, target: 88, granted_bytes: 100_000, ..Default::default() }), 0);
+    assert!(!lone.sent().is_empty());
+    assert_eq!(lone.endpoint.usage().stripe_sets.used, 1);
+    lone.feed(Body::Fin(crate::wire::Fin { operation, count: 1, placed_bytes: 0, ..Default::default() }), 0);
+    assert_eq!(lone.endpoint.usage().stripe_sets.used, 0);
+}
+
+/// a read that fails with its rail says nothing of its key: the rail's end is waited for, and nothing is asked anew.
+#[test]
+fn a_read_that_fails_keeps_its_key() {
+    let mut own = region();
+    let mut lone = Lone::connected(&mut own, &small(), &[GET]);
+    lone.recv(1, 3000);
+    let key = RemoteKey { rail: super::lone::PEER_RAIL, connection: 1, key: 7, address: 0 };
+    let head = MessageHead { operation: 77, ..MessageHead::default() };
+    lone.busy = true;
+    lone.feed(Body::Rts(Rts { head, message_bytes: 3000, keys: [key].into_iter().collect() }), 0);
+    lone.sent();
+    for id in core::mem::take(&mut lone.held) {
+        lone.endpoint.handle_completion(Time(0), id, PostStatus::Failed);
+    }
+    lone.busy = false;
+    assert_eq!(lone.sent(), []);
+    assert_eq!(lone.endpoint.usage().key_sets.used, 1);
+}
+
+/// F-3: what the peer says of a connection that is not made yet is no news, however far ahead its number is.
+#[test]
+fn connections_of_the_future_are_no_news() {
+    use crate::rel::link::{Link, Pair, Verdict};
+    let mut link = Link::default();
+    link.up();
+    link.connect(3);
+    for mine in [2, 0x5000_0000, 0x6000_0000, 1 << 31] {
+        assert_eq!(link.fence(Pair { mine, yours: 3 }), Verdict::default(), "{mine:x}");
+    }
+    assert_eq!(link.fence(Pair { mine: (1 << 31) + 2, yours: 3 }), Verdict { answer: true, ..Verdict::default() });
+}
