@@ -146,20 +146,22 @@ enum Origin {
     Adopted,
 }
 
+/// A region, or the place of one; a line of its own, as it is looked at for every message.
+#[repr(align(64))]
 struct Region {
     start: *mut u8,
     len: usize,
-    origin: Origin,
+    /// How often the place was used, with [`UNUSED`] while it is not.
+    generation: u32,
+    origin: Option<Origin>,
 }
 
-struct Slot {
-    generation: u32,
-    region: Option<Region>,
-}
+/// No id has this bit in its generation.
+const UNUSED: u32 = 1 << GENERATION_BITS;
 
 /// All memory that the core may name: the regions and the payload pool.
 pub(crate) struct Memory {
-    slots: Vec<Slot>,
+    slots: Vec<Region>,
     free: Vec<u32>,
     pool: Region,
 }
@@ -168,7 +170,12 @@ impl Memory {
     /// No regions, and a pool of so many bytes.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self, MemoryError> {
         let mapping = Mapping::new(pool_bytes)?;
-        let pool = Region { start: mapping.start.as_ptr(), len: pool_bytes, origin: Origin::Owned(mapping) };
+        let pool = Region {
+            start: mapping.start.as_ptr(),
+            len: pool_bytes,
+            generation: 0,
+            origin: Some(Origin::Owned(mapping)),
+        };
         Ok(Memory { slots: Vec::new(), free: Vec::new(), pool })
     }
 
@@ -178,7 +185,7 @@ impl Memory {
             return Err(MemoryError::BadLength { bytes });
         }
         let mapping = Mapping::new(bytes)?;
-        self.insert(Region { start: mapping.start.as_ptr(), len: bytes, origin: Origin::Owned(mapping) })
+        self.insert(mapping.start.as_ptr(), bytes, Origin::Owned(mapping))
     }
 
     /// Takes the caller's memory as a region.
@@ -190,21 +197,22 @@ impl Memory {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });
         }
-        self.insert(Region { start, len, origin: Origin::Adopted })
+        self.insert(start, len, Origin::Adopted)
     }
 
-    fn insert(&mut self, region: Region) -> Result<RegionId, MemoryError> {
+    fn insert(&mut self, start: *mut u8, len: usize, origin: Origin) -> Result<RegionId, MemoryError> {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() < REGIONS_MAX => {
-                self.slots.push(Slot { generation: 0, region: None });
+                self.slots.push(Region { start, len: 0, generation: UNUSED, origin: None });
                 (self.slots.len() - 1) as u32
             }
             None => return Err(MemoryError::TooManyRegions { max: REGIONS_MAX }),
         };
         let slot = &mut self.slots[index as usize];
-        slot.region = Some(region);
-        Ok(RegionId(slot.generation << INDEX_BITS | index))
+        let generation = slot.generation & !UNUSED;
+        *slot = Region { start, len, generation, origin: Some(origin) };
+        Ok(RegionId(generation << INDEX_BITS | index))
     }
 
     /// Forgets a region; an owned one is unmapped. The caller has made sure that the core names it nowhere.
@@ -212,8 +220,8 @@ impl Memory {
         self.region(id)?;
         let index = id.0 & REGIONS_MAX as u32;
         let slot = &mut self.slots[index as usize];
-        slot.region = None;
-        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        (slot.len, slot.origin) = (0, None);
+        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1) | UNUSED;
         self.free.push(index);
         Ok(())
     }
@@ -224,9 +232,7 @@ impl Memory {
             return Ok(&self.pool);
         }
         let slot = self.slots.get((id.0 & REGIONS_MAX as u32) as usize);
-        slot.filter(|slot| slot.generation == id.0 >> INDEX_BITS)
-            .and_then(|slot| slot.region.as_ref())
-            .ok_or(MemoryError::Unknown(id))
+        slot.filter(|slot| slot.generation == id.0 >> INDEX_BITS).ok_or(MemoryError::Unknown(id))
     }
 
     /// All of a region.
@@ -247,12 +253,20 @@ impl Memory {
     #[inline(always)]
     pub(crate) fn start_of(&self, seg: &Seg) -> Option<*mut u8> {
         let RegionId(id) = seg.at.region;
-        let slot = self.slots.get((id & REGIONS_MAX as u32) as usize)?;
-        let region = slot.region.as_ref()?;
+        let region = self.slots.get((id & REGIONS_MAX as u32) as usize)?;
         let end = seg.at.offset.checked_add(seg.len)?;
-        if slot.generation != id >> INDEX_BITS || end > region.len as u64 {
+        if region.generation != id >> INDEX_BITS || end > region.len as u64 {
             return None;
         }
+        Some(region.start.wrapping_add(seg.at.offset as usize))
+    }
+
+    /// As [`start_of`](Self::start_of), of a piece that the core names in a posted receive: it was checked when that was
+    /// posted, and [`remove`](Self::remove) is not called for a region that is named. `None`: it lies in the pool.
+    #[inline(always)]
+    pub(crate) fn start_of_named(&self, seg: &Seg) -> Option<*mut u8> {
+        debug_assert!(self.resolve(seg).is_ok(), "the core named memory that does not exist: {seg:?}");
+        let region = self.slots.get((seg.at.region.0 & REGIONS_MAX as u32) as usize)?;
         Some(region.start.wrapping_add(seg.at.offset as usize))
     }
 
@@ -304,7 +318,7 @@ impl Memory {
 
     fn owned(&self, id: RegionId) -> Option<&Region> {
         let region = self.region(id).ok()?;
-        (id != RegionId::POOL && matches!(region.origin, Origin::Owned(_))).then_some(region)
+        (id != RegionId::POOL && matches!(region.origin, Some(Origin::Owned(_)))).then_some(region)
     }
 
     /// Copies between two lists of pieces of this memory, as many bytes as both have. Returns how many.

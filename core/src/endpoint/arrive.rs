@@ -311,7 +311,7 @@ impl Endpoint<'_> {
     pub(super) fn claim_psn(&mut self, now: Time, channel: u32, lane: usize, psn: Seq) -> Result<bool, ProtocolError> {
         let window = self.config.window;
         if lane == ORDERED {
-            self.t.lines[channel as usize].receives = false;
+            self.t.lines[channel as usize].close_receiving();
         }
         let (slot, bits) = self.t.received(channel, lane);
         match slot.received[lane].claim(bits, window, psn) {

@@ -40,7 +40,8 @@ pub enum ShortArrival {
 impl Endpoint<'_> {
     /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put in front of
     /// the payload there, and the request's id, whose completion is reported already. If the rail does not take it after
-    /// all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened, use [`send`](Self::send).
+    /// all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened; ask [`open_short`](Self::open_short),
+    /// else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
@@ -53,14 +54,10 @@ impl Endpoint<'_> {
         };
         let channel = self.t.peers.get(send.peer.0 as usize)?.channel;
         let line = self.t.lines.get_mut(channel as usize)?;
-        let (short, rail) = match line.send(send.tag, send.immediate, len) {
-            Some(short) => (short, RailId(line.rail)),
-            None => self.send_on_new_line(channel, send, len)?,
-        };
-        let count = self.stats.short_sent;
+        let short = line.send(send.tag, send.immediate, len)?;
+        let rail = RailId(line.rail);
         self.stats.short_sent += 1;
-        let key = Key { index: SENT | count as u32 & (SENT - 1), generation: (count >> 30) as u32 };
-        let operation = OpId(key);
+        let operation = OpId(Key { index: SENT, generation: self.stats.short_sent as u32 });
         if is_reported {
             let Send { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
@@ -70,23 +67,18 @@ impl Endpoint<'_> {
         Some((rail, short, operation))
     }
 
-    /// The line is closed, or out of credits: perhaps only for now.
+    /// Opens the short way to a peer, if nothing stands against it: says whether
+    /// [`send_short`](Self::send_short) is worth another try.
     #[cold]
-    #[inline(never)]
-    fn send_on_new_line(&mut self, channel: u32, send: &Send<'_>, len: u64) -> Option<(Short, RailId)> {
-        if !self.open_sending(channel) {
-            return None;
-        }
-        let line = self.t.lines.get_mut(channel as usize)?;
-        let short = line.send(send.tag, send.immediate, len)?;
-        Some((short, RailId(line.rail)))
+    pub fn open_short(&mut self, peer: PeerId) -> bool {
+        self.has_short_rail && self.t.channel_of(peer).is_some_and(|channel| self.open_sending(channel))
     }
 
     /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with its completion.
     #[cold]
-    pub fn unsend_short(&mut self, send: &Send<'_>, short: &Short) {
+    pub fn unsend_short(&mut self, send: &Send<'_>, short: Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
-        self.t.lines[channel as usize].unsend(short);
+        self.t.lines[channel as usize].unsend(&short);
         self.stats.short_sent -= 1;
         if send.notify == Notify::Event {
             self.t.short_done.unpush();
@@ -104,7 +96,7 @@ impl Endpoint<'_> {
         if recv.multi.is_some() || recv.notify != Notify::Event || self.parts_starved {
             return None;
         }
-        if self.open_requests() >= self.config.operations_max || to.at.offset.checked_add(to.len).is_none() {
+        if self.open_requests() >= self.config.operations_max {
             return None;
         }
         if let Some(source) = recv.from.source {
@@ -125,49 +117,71 @@ impl Endpoint<'_> {
     /// before it does anything else.
     #[inline(always)]
     pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
+        self.arrive_next(peer, rail, short).unwrap_or_else(|| self.arrive_otherwise(peer, rail, *short))
+    }
+
+    /// The way of nearly all of them, without a call: the next message of an open line, for the oldest receive of the only
+    /// shape. `None`: nothing has happened.
+    #[inline(always)]
+    fn arrive_next(&mut self, peer: PeerId, rail: RailId, short: &Short) -> Option<ShortArrival> {
+        let channel = self.t.peers.get(peer.0 as usize)?.channel;
+        let line = self.t.lines.get_mut(channel as usize)?;
+        if !line.expects(rail, short.psn) || self.parts_starved || short.flags & !Short::FLAGS != 0 {
+            return None;
+        }
+        // Written before it is known whether it counts: so the values are not kept meanwhile.
+        let &Short { tag, immediate, len, flags, .. } = short;
+        let done = self.t.short_done.next()?;
+        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
+        let taken = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
+        (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
+        let at = taken.at();
+        self.t.short_done.commit();
+        self.stats.short_received += 1;
+        if line.receive(short) {
+            self.short_received(channel);
+        }
+        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) })
+    }
+
+    /// Any other: the line is to be opened, or the matcher has more to do, or the message does not go the short way.
+    #[cold]
+    #[inline(never)]
+    fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
         let Some(line) = self.t.lines.get(channel as usize) else { return ShortArrival::Slow };
-        if !line.expects(rail, short) && !self.open_receiving(channel, rail, short) {
+        if !line.expects(rail, short.psn) && !self.open_receiving(channel, rail, short.psn) {
             return ShortArrival::Slow;
         }
         if self.parts_starved || self.t.short_done.is_full() || short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
-        let Some((key, direct)) = self.t.matcher.take_direct(peer, short.tag(), short.len.into()) else {
-            return ShortArrival::Slow;
+        let Short { tag, immediate, len, flags, .. } = short;
+        let is_tagged = flags & Short::TAGGED != 0;
+        let Some(taken) = self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) else {
+            return self.keep_short(channel, rail, peer, &short).unwrap_or(ShortArrival::Slow);
         };
+        let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
+        let bytes = len.into();
+        *self.t.short_done.push() = ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags };
         self.stats.short_received += 1;
-        let &Short { tag, immediate, len, flags, .. } = short;
-        *self.t.short_done.push() = ShortCompletion {
-            cookie: direct.cookie,
-            operation: direct_id(key),
-            tag,
-            immediate,
-            peer,
-            bytes: len.into(),
-            flags,
-        };
-        if let Some(line) = self.t.lines.get_mut(channel as usize)
-            && (line.receive(short) | (line.credits == 0))
-        {
+        if self.t.lines[channel as usize].receive(&short) {
             self.short_received(channel);
         }
-        if len == 0 { ShortArrival::Done } else { ShortArrival::At(direct.to.at) }
+        if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
     }
 
     /// The peer needs our limits, or its grants let a waiting request go on.
     #[cold]
+    #[inline(never)]
     fn short_received(&mut self, channel: u32) {
-        let line = &self.t.lines[channel as usize];
-        let blocks = line.block_limit.wrapping_sub(line.block_limit_announced);
-        if line.unannounced >= line.announce_after || blocks >= line.announce_blocks {
+        if self.t.lines[channel as usize].must_announce() {
             self.fold_line(channel);
             self.t.channels.at_mut(channel).ack.make_due();
             self.activate(channel);
             // They go with that acknowledgment.
-            let line = &mut self.t.lines[channel as usize];
-            (line.unannounced, line.block_limit_announced) = (0, line.block_limit);
+            self.t.lines[channel as usize].announced();
         } else if self.t.channels.at(channel).wants_room() {
             self.fold_line(channel);
             self.activate(channel);
@@ -279,20 +293,20 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = slot.grants.limits();
         let line = &mut self.t.lines[channel as usize];
+        line.open_sending(slot.sent[ORDERED].next().0, (message_limit, block_limit));
         line.credits = slot.allowance.messages_left().min(TURN);
         line.blocks = slot.allowance.blocks_left();
-        line.next = slot.sent[ORDERED].next().0;
         line.bytes_max = bytes_max.min(u16::MAX.into());
         line.block_bytes = terms.block_bytes;
         line.rail = rail.0;
-        (line.message_limit, line.block_limit) = (message_limit, block_limit);
         line.credits > 0
     }
 
-    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects `short`.
+    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects `psn`.
     #[cold]
-    fn open_receiving(&mut self, channel: u32, rail: RailId, short: &Short) -> bool {
-        if self.t.lines[channel as usize].receives || self.t.channels.key_at(channel).is_none() {
+    #[inline(never)]
+    fn open_receiving(&mut self, channel: u32, rail: RailId, psn: u32) -> bool {
+        if self.t.lines[channel as usize].receives() || self.t.channels.key_at(channel).is_none() {
             // Open, and something else is expected.
             return false;
         }
@@ -308,18 +322,12 @@ impl Endpoint<'_> {
         {
             return false;
         }
-        let (message_limit, block_limit) = slot.grants.limits();
         let line = &mut self.t.lines[channel as usize];
-        line.expected = slot.received[ORDERED].expected().0;
-        line.own_block_bytes = self.config.block_bytes;
-        line.rail = rail.0;
-        line.receives = true;
-        line.unannounced = 0;
+        let expected = slot.received[ORDERED].expected().0;
+        line.open_receiving(rail, expected, slot.grants.limits(), self.config.block_bytes);
         let quarter = |max: u16| (max / 4).max(1);
-        line.announce_after = quarter(self.config.unexpected_per_peer);
-        line.announce_blocks = quarter(self.config.blocks_per_peer);
-        (line.message_limit, line.block_limit, line.block_limit_announced) = (message_limit, block_limit, block_limit);
-        line.expects(rail, short)
+        line.announce_after(quarter(self.config.unexpected_per_peer), quarter(self.config.blocks_per_peer));
+        line.expects(rail, psn)
     }
 
     /// Something unusual is about to happen to a channel: nothing goes the short way until the tables have been looked at
@@ -332,7 +340,7 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let line = &mut self.t.lines[channel as usize];
         line.credits = 0;
-        line.receives = false;
+        line.close_receiving();
     }
 
     /// The rails of a channel that are ready are others than before.
@@ -344,7 +352,7 @@ impl Endpoint<'_> {
         self.fold_counts(channel);
         let line = &mut self.t.lines[channel as usize];
         line.credits = 0;
-        line.receives = false;
+        line.close_receiving();
     }
 
     /// Nothing may be sent the short way for now: something is queued before it.
@@ -363,8 +371,7 @@ impl Endpoint<'_> {
         if !self.has_short_rail {
             return;
         }
-        let line = &self.t.lines[channel as usize];
-        if line.sent | line.received != 0 || line.has_limits {
+        if self.t.lines[channel as usize].is_ahead() {
             self.fold_counts(channel);
         }
         debug_assert!(
@@ -375,33 +382,28 @@ impl Endpoint<'_> {
     }
 
     fn fold_counts(&mut self, channel: u32) {
-        let line = &mut self.t.lines[channel as usize];
-        let (sent, blocks_sent) = line.fold_sent();
-        let (received, blocks_received) = line.fold_received();
-        let limits = core::mem::take(&mut line.has_limits).then_some(line.peer_limits);
-        let (is_announced, rail, latest) = (line.unannounced == 0, RailId(line.rail), self.latest);
+        let fold = self.t.lines[channel as usize].fold();
+        let latest = self.latest;
         let slot = self.t.channels.at_mut(channel);
-        if sent > 0 {
-            slot.sent[ORDERED].skip(sent);
-            slot.allowance.use_messages(sent);
-            slot.allowance.use_blocks(blocks_sent);
-            slot.allowance.acked(sent);
+        if fold.sent > 0 {
+            slot.sent[ORDERED].skip(fold.sent);
+            slot.allowance.use_messages(fold.sent);
+            slot.allowance.use_blocks(fold.blocks_sent);
+            slot.allowance.acked(fold.sent);
         }
-        if received > 0 {
-            slot.received[ORDERED].skip(received);
-            slot.reorder.skip(received);
-            slot.grants.passed(received, blocks_received);
+        if fold.received > 0 {
+            slot.received[ORDERED].skip(fold.received);
+            slot.reorder.skip(fold.received);
+            slot.grants.passed(fold.received, fold.blocks_received);
         }
-        if is_announced {
+        if fold.is_announced {
             slot.grants.told();
         }
-        if received > 0 {
+        if fold.received > 0 {
             slot.heard = slot.heard.max(latest);
-            let sub = self.t.sub(channel, rail);
+            let sub = self.t.sub(channel, fold.rail);
             sub.heard = sub.heard.max(latest);
-        }
-        if let Some(limits) = limits {
-            self.take_limits(channel, limits);
+            self.take_limits(channel, fold.peer_limits);
         }
     }
 
@@ -414,7 +416,7 @@ impl Endpoint<'_> {
     fn line_is_right(&self, channel: u32) -> bool {
         let line = &self.t.lines[channel as usize];
         if self.t.channels.key_at(channel).is_none() {
-            return line.credits == 0 && !line.receives;
+            return line.credits == 0 && !line.receives();
         }
         let slot = self.t.channels.at(channel);
         let sends = line.credits == 0
@@ -425,7 +427,7 @@ impl Endpoint<'_> {
                 && line.credits <= slot.allowance.messages_left()
                 && line.blocks <= slot.allowance.blocks_left()
                 && self.lone_rail(channel) == Some(RailId(line.rail)));
-        let receives = !line.receives
+        let receives = !line.receives()
             || (line.expected == slot.received[ORDERED].expected().0
                 && line.expected == slot.reorder.esn().0
                 && slot.reorder.is_empty()

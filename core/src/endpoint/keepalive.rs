@@ -88,17 +88,19 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Calls the peers for whose messages receives wait and that have not called themselves: a few at a time, and half of the
-    /// channels are left for those that do call, and for sends. Says whether some are left.
+    /// Calls the peers for whose messages receives wait and that have not called themselves: a few at a time, and where peers
+    /// outnumber channels half of these are left for those that do call, and for sends. Says whether some are left.
     fn call_sources(&mut self, now: Time) -> bool {
         let mut calls = CALLS_TOGETHER;
+        let channels = self.t.channels.capacity();
+        let left_free = if channels as usize >= self.t.peers.len() { 0 } else { channels / 2 };
         let mut walk = self.t.matcher.posted_walk();
         while let Some(source) = self.t.matcher.next_source(&mut walk) {
             let is_known = self.t.peers.get(source.0 as usize).is_some_and(|peer| peer.channel != NONE || peer.gone);
             if is_known {
                 continue;
             }
-            let is_room = self.t.channels.room() > self.t.channels.capacity() / 2;
+            let is_room = self.t.channels.room() > left_free;
             if calls == 0 || !is_room || self.open_channel(now, source).is_none() {
                 return true;
             }

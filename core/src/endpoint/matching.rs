@@ -246,6 +246,7 @@ impl Endpoint<'_> {
     pub(super) fn grant(&mut self, channel: u32, messages: u16, blocks: u32) {
         let slot = self.t.channels.at_mut(channel);
         slot.grants.released(messages, blocks);
+        self.t.lines[channel as usize].grant(messages, blocks as u16);
         if slot.grants.worth_telling() && !slot.is_over() {
             slot.ack.make_due();
             self.activate(channel);

@@ -55,6 +55,7 @@ mod submit;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unexpected;
 mod usage;
 mod words;
 
@@ -67,6 +68,7 @@ pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
 pub use express::ShortArrival;
+pub use unexpected::ShortReceived;
 pub use health::{RailHealth, RailState};
 pub use measure::{Change, RailStats, Why};
 pub use policy::{ClassPolicy, MessageClass, Policy};
@@ -318,6 +320,8 @@ pub struct Endpoint<'m> {
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
     parts_starved: bool,
+    /// Receives that found their message here and were over at once: it names them.
+    waited: u32,
     /// Operations of the caller; the others serve peers.
     caller_ops: u32,
     /// Refusals of puts that have slots.
@@ -386,6 +390,7 @@ impl<'m> Endpoint<'m> {
             late_keys: heapless::Deque::new(),
             refused: heapless::Deque::new(),
             parts_starved: false,
+            waited: 0,
             caller_ops: 0,
             refusals: 0,
             stats: Stats::default(),

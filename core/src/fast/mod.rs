@@ -45,40 +45,61 @@ pub(crate) struct Line {
     pub credits: u32,
     /// Blocks that the peer still grants.
     pub blocks: u32,
-    /// The next PSN.
-    pub next: u32,
-    /// Messages sent since the last fold, and blocks that they use.
-    pub sent: u32,
-    pub blocks_sent: u32,
     /// The longest message in bytes, and the bytes of one block at the peer.
     pub bytes_max: u32,
     pub block_bytes: u32,
-    /// The next PSN of the peer.
+    /// The next PSN, and what it was at the last fold.
+    pub next: u32,
+    next_folded: u32,
+    /// Blocks used by what was sent since.
+    blocks_sent: u32,
+    /// The next PSN of the peer, and what it was at the last fold.
     pub expected: u32,
-    /// Messages received since the last fold, and blocks that they would have used.
-    pub received: u32,
-    pub blocks_received: u32,
-    /// What we grant: limits of messages and blocks.
-    pub message_limit: u16,
-    pub block_limit: u16,
-    /// What the peer grants, as last received.
-    pub peer_limits: (u16, u16),
-    /// Messages received since a limit went to the peer, and after how many one must.
-    pub unannounced: u16,
-    pub announce_after: u16,
-    /// The limit of blocks that went to the peer last, and after how many more one must.
-    pub block_limit_announced: u16,
-    pub announce_blocks: u16,
+    expected_folded: u32,
+    /// Blocks that would have been used by what was received since.
+    blocks_received: u32,
     /// Bytes of one block here.
-    pub own_block_bytes: u32,
+    own_block_bytes: u32,
+    /// What the peer grants, as last received.
+    peer_limits: [u16; 2],
+    // What changes together stands apart from here on: of neighbours the compiler makes a vector, with more instructions.
+    /// Messages that we grant.
+    message_limit: u16,
+    announce_after: u16,
+    /// Blocks that we grant.
+    block_limit: u16,
+    announce_blocks_after: i16,
+    /// How many messages may be received before limits must go to the peer: `announce_after` when they went last.
+    announce_in: u16,
+    /// The rail to send on.
     pub rail: u8,
-    /// Whether messages may be received.
-    pub receives: bool,
-    /// `peer_limits` is new to the tables.
-    pub has_limits: bool,
+    /// The rail on which messages may be received, or [`CLOSED`].
+    receives_on: u8,
+    /// As `announce_in`, of blocks.
+    announce_blocks_in: i16,
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
+
+/// No rail: rails are fewer than 64.
+const CLOSED: u8 = u8::MAX;
+
+/// What is counted in a [`Line`] and not yet in the tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fold {
+    /// Messages sent, and the blocks that they use.
+    pub sent: u32,
+    pub blocks_sent: u32,
+    /// Messages received, and the blocks that they would have used.
+    pub received: u32,
+    pub blocks_received: u32,
+    /// What the peer grants by the last of them.
+    pub peer_limits: (u16, u16),
+    /// The peer knows our limits.
+    pub is_announced: bool,
+    /// Where they were received.
+    pub rail: RailId,
+}
 
 /// Blocks that a message of `len` bytes takes where a block has `block_bytes`.
 #[inline(always)]
@@ -97,26 +118,33 @@ impl Line {
     pub(crate) const CLOSED: Line = Line {
         credits: 0,
         blocks: 0,
-        next: 0,
-        sent: 0,
-        blocks_sent: 0,
         bytes_max: 0,
         block_bytes: 1,
+        next: 0,
+        next_folded: 0,
+        blocks_sent: 0,
         expected: 0,
-        received: 0,
+        expected_folded: 0,
         blocks_received: 0,
-        message_limit: 0,
-        block_limit: 0,
-        peer_limits: (0, 0),
-        unannounced: 0,
-        announce_after: 1,
-        block_limit_announced: 0,
-        announce_blocks: 1,
         own_block_bytes: 1,
+        message_limit: 0,
+        announce_in: 1,
+        block_limit: 0,
+        announce_blocks_in: 1,
+        peer_limits: [0; 2],
+        announce_after: 1,
+        announce_blocks_after: 1,
         rail: 0,
-        receives: false,
-        has_limits: false,
+        receives_on: CLOSED,
     };
+
+    // ---- sending
+
+    /// Opens it for messages from PSN `next` on; the caller sets the rest.
+    pub(crate) fn open_sending(&mut self, next: u32, limits: (u16, u16)) {
+        (self.next, self.next_folded) = (next, next);
+        (self.message_limit, self.block_limit) = limits;
+    }
 
     /// The header of a message that may go now. `None`: nothing has happened.
     #[inline(always)]
@@ -131,9 +159,7 @@ impl Line {
         self.credits -= 1;
         self.blocks -= blocks;
         self.blocks_sent += blocks;
-        self.sent += 1;
-        self.unannounced = 0;
-        self.block_limit_announced = self.block_limit;
+        self.announced();
         let psn = self.next;
         self.next = psn.wrapping_add(1);
         let (tag, tagged) = match tag {
@@ -144,49 +170,110 @@ impl Line {
             Some(immediate) => (immediate, Short::IMMEDIATE),
             None => (0, 0),
         };
-        let flags = tagged | has_immediate;
         let Line { message_limit, block_limit, .. } = *self;
+        let flags = tagged | has_immediate;
         Some(Short { psn, message_limit, block_limit, tag, immediate, len: len as u16, flags })
     }
 
     /// The rail did not take the message after all. What is not counted here, the next opening sets anew.
     #[cold]
     pub(crate) fn unsend(&mut self, short: &Short) {
-        let blocks = blocks_of(short.len.into(), self.block_bytes);
-        self.sent -= 1;
-        self.blocks_sent -= blocks;
+        self.next = self.next.wrapping_sub(1);
+        self.blocks_sent -= blocks_of(short.len.into(), self.block_bytes);
         self.credits = 0;
+    }
+
+    // ---- receiving
+
+    /// Opens it for messages from PSN `expected` on.
+    pub(crate) fn open_receiving(&mut self, rail: RailId, expected: u32, limits: (u16, u16), own_block_bytes: u32) {
+        (self.expected, self.expected_folded) = (expected, expected);
+        (self.own_block_bytes, self.receives_on) = (own_block_bytes, rail.0);
+        (self.message_limit, self.block_limit) = limits;
+    }
+
+    /// Limits go to the peer after so many messages or blocks at the latest.
+    pub(crate) fn announce_after(&mut self, messages: u16, blocks: u16) {
+        self.announce_after = messages;
+        self.announce_blocks_after = i16::try_from(blocks).unwrap_or(i16::MAX);
+        self.announced();
+    }
+
+    /// Whether messages may be received.
+    pub(crate) const fn receives(&self) -> bool {
+        self.receives_on != CLOSED
+    }
+
+    pub(crate) const fn close_receiving(&mut self) {
+        self.receives_on = CLOSED;
     }
 
     /// Whether a message is the one that is expected, by a line that is open.
     #[inline(always)]
-    pub(crate) fn expects(&self, rail: RailId, short: &Short) -> bool {
-        self.receives & (self.expected == short.psn) & (self.rail == rail.0)
+    pub(crate) fn expects(&self, rail: RailId, psn: u32) -> bool {
+        (self.receives_on == rail.0) & (self.expected == psn)
     }
 
-    /// A message has its buffer. Says whether our limits must be announced to the peer.
+    /// A message has its buffer. Says whether something is to be done: our limits must be announced to the peer, or its
+    /// may let a waiting request go on.
     #[inline(always)]
     pub(crate) fn receive(&mut self, short: &Short) -> bool {
         let blocks = blocks_of(short.len.into(), self.own_block_bytes);
-        self.expected = short.psn.wrapping_add(1);
-        self.received += 1;
+        self.expected = self.expected.wrapping_add(1);
         self.blocks_received += blocks;
         self.message_limit = self.message_limit.wrapping_add(1);
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
-        self.peer_limits = (short.message_limit, short.block_limit);
-        self.has_limits = true;
-        self.unannounced += 1;
-        (self.unannounced >= self.announce_after)
-            | (self.block_limit.wrapping_sub(self.block_limit_announced) >= self.announce_blocks)
+        self.peer_limits = [short.message_limit, short.block_limit];
+        self.announce_in = self.announce_in.wrapping_sub(1);
+        // Of more blocks than that an announcement comes late: no honest peer sends a message of so many.
+        self.announce_blocks_in = self.announce_blocks_in.wrapping_sub(blocks as i16);
+        self.announce_in == 0 || self.announce_blocks_in <= 0 || self.credits == 0
     }
 
-    /// Messages and blocks sent since the last time.
-    pub(crate) fn fold_sent(&mut self) -> (u32, u32) {
-        (core::mem::take(&mut self.sent), core::mem::take(&mut self.blocks_sent))
+    /// The message that is expected is counted in the tables.
+    pub(crate) const fn skip(&mut self) {
+        self.expected = self.expected.wrapping_add(1);
+        self.expected_folded = self.expected_folded.wrapping_add(1);
     }
 
-    /// Messages and blocks received since the last time.
-    pub(crate) fn fold_received(&mut self) -> (u32, u32) {
-        (core::mem::take(&mut self.received), core::mem::take(&mut self.blocks_received))
+    /// What was received before needs no room any more.
+    pub(crate) const fn grant(&mut self, messages: u16, blocks: u16) {
+        self.message_limit = self.message_limit.wrapping_add(messages);
+        self.block_limit = self.block_limit.wrapping_add(blocks);
+    }
+
+    /// Whether our limits must be announced to the peer.
+    pub(crate) const fn must_announce(&self) -> bool {
+        self.announce_in == 0 || self.announce_blocks_in <= 0
+    }
+
+    /// They go to the peer.
+    #[inline(always)]
+    pub(crate) const fn announced(&mut self) {
+        self.announce_in = self.announce_after;
+        self.announce_blocks_in = self.announce_blocks_after;
+    }
+
+    // ---- both
+
+    /// Whether something is counted here that is not in the tables.
+    #[inline(always)]
+    pub(crate) const fn is_ahead(&self) -> bool {
+        (self.next != self.next_folded) | (self.expected != self.expected_folded)
+    }
+
+    /// What was counted since the last time.
+    pub(crate) fn fold(&mut self) -> Fold {
+        let fold = Fold {
+            sent: self.next.wrapping_sub(self.next_folded),
+            blocks_sent: core::mem::take(&mut self.blocks_sent),
+            received: self.expected.wrapping_sub(self.expected_folded),
+            blocks_received: core::mem::take(&mut self.blocks_received),
+            peer_limits: self.peer_limits.into(),
+            is_announced: self.announce_in == self.announce_after,
+            rail: RailId(self.receives_on),
+        };
+        (self.next_folded, self.expected_folded) = (self.next, self.expected);
+        fold
     }
 }

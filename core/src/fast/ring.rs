@@ -36,6 +36,20 @@ impl<'m> Completions<'m> {
         self.tail.wrapping_sub(self.head) as usize >= self.places.len()
     }
 
+    /// The place that the next completion gets, which nobody sees until [`commit`](Self::commit). `None`: full.
+    #[inline(always)]
+    pub(crate) fn next(&mut self) -> Option<&mut ShortCompletion> {
+        let at = self.tail as usize & (self.places.len() - 1);
+        if self.is_full() { None } else { self.places.get_mut(at) }
+    }
+
+    /// The place at the end is filled.
+    #[inline(always)]
+    pub(crate) fn commit(&mut self) {
+        debug_assert!(!self.is_full(), "a place was given");
+        self.tail = self.tail.wrapping_add(1);
+    }
+
     /// A new place at the end. The caller has asked whether there is one.
     #[inline(always)]
     pub(crate) fn push(&mut self) -> &mut ShortCompletion {

@@ -25,6 +25,8 @@ pub struct Consumer<C: Cells> {
     no_slot: bool,
     /// [`RingConfig::publish_period`], less 1.
     publish_mask: u32,
+    /// The smaller of both: in between nothing happens but that the next cell is due.
+    edge_mask: u32,
     /// Where the next message comes.
     cell: C::Cell,
     /// The turn number that it will have: messages released, and 1, modulo 2^32.
@@ -59,6 +61,7 @@ impl<C: Cells> Consumer<C> {
             blind: false,
             no_slot: false,
             publish_mask: config.publish_period() - 1,
+            edge_mask: 0,
             due: 1,
             slot: 0,
             annex_head: 0,
@@ -77,6 +80,7 @@ impl<C: Cells> Consumer<C> {
     pub(super) fn begin(&mut self) {
         let whole = self.cells.is_whole();
         self.mask = if whole { self.config.cells } else { self.config.populated_cells() } - 1;
+        self.edge_mask = self.mask & self.publish_mask;
         self.slots_ready = if whole { self.config.slots } else { 0 };
     }
 
@@ -103,11 +107,67 @@ impl<C: Cells> Consumer<C> {
         self.cells.word(self.cell, 0).load(Relaxed) as u32 == self.due
     }
 
+    /// The first word of the message that is due, if one is there or the ring is dead: for
+    /// [`front_quick`](Self::front_quick).
+    #[inline(always)]
+    pub fn news(&self) -> Option<u64> {
+        let first = self.cells.word(self.cell, 0).load(Acquire);
+        (first as u32 == self.due).then_some(first)
+    }
+
+    /// As [`front_short`](Self::front_short) in few instructions, where [`news`](Self::news) has just given `first`.
+    #[inline(always)]
+    pub fn front_quick(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        let cell = self.cell;
+        if self.dead.is_some() || !First::is_short(first) {
+            return None;
+        }
+        let First { len, flags, .. } = First::of(first);
+        let limits = self.cells.word(cell, 1).load(Relaxed);
+        let tag = self.cells.word(cell, 2).load(Relaxed);
+        let has_immediate = flags & Short::IMMEDIATE != 0;
+        let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
+        if tag != 0 && flags & Short::TAGGED == 0 {
+            return None;
+        }
+        let payload = match inline_at(len, flags) {
+            Some(at) => self.cells.bytes(self.cells.inline(cell, at)),
+            None => self.annex_bytes(len)?,
+        };
+        let (psn, message_limit, block_limit) = (limits as u32, (limits >> 32) as u16, (limits >> 48) as u16);
+        Some((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, payload))
+    }
+
+    #[inline(never)]
+    fn annex_bytes(&mut self, len: u16) -> Option<*const u8> {
+        if len > self.short_bytes_max {
+            return None;
+        }
+        let place = self.annex().ok()?;
+        Some(self.cells.bytes(place))
+    }
+
+    /// As [`release_short`](Self::release_short), of the message that [`front_quick`](Self::front_quick) has found.
+    /// `true`: cells were perhaps given back, so ask [`must_ring`](Self::must_ring).
+    #[inline(always)]
+    pub fn release_quick(&mut self, short: &Short) -> bool {
+        let head = self.due;
+        let is_inline = inline_at(short.len, short.flags).is_some();
+        if head & self.edge_mask == 0 || !is_inline {
+            self.in_annex = !is_inline;
+            self.release_short();
+            return true;
+        }
+        self.due = head.wrapping_add(1);
+        self.cell = self.cells.next(self.cell);
+        false
+    }
+
     /// The oldest message, if it is a short one: its header, and where its payload is until it is released. `None`:
     /// there is none, it is no short one, or something is wrong, and [`front`](Self::front) says what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
-    #[inline(always)]
+    #[inline]
     pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
         let cell = self.cell;
         let first = self.cells.word(cell, 0).load(Acquire);
@@ -121,14 +181,14 @@ impl<C: Cells> Consumer<C> {
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the producer,
     /// now or, as freed cells are published by the dozen, soon. Then, at the latest before sleeping, ask
     /// [`must_ring`](Self::must_ring).
-    #[inline(always)]
+    #[inline(never)]
     pub fn release_short(&mut self) {
         self.release();
     }
 
     /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is loaded once,
     /// and its value checked before it is used (L-12); from there on only the private copies count.
-    #[inline(always)]
+    #[inline]
     fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
         let First { len, kind, flags, .. } = first;
         if kind != SHORT {
@@ -147,16 +207,14 @@ impl<C: Cells> Consumer<C> {
         }
         let has_immediate = flags & Short::IMMEDIATE != 0;
         let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
-        let extra = short_extra(flags);
-        let place = if u32::from(len) + extra <= SHORT_INLINE_BYTES {
-            self.in_annex = false;
-            self.cells.inline(cell, SHORT_AT + extra)
-        } else {
-            if len > self.short_bytes_max {
+        let at = inline_at(len, flags);
+        self.in_annex = at.is_none();
+        let place = match at {
+            Some(at) => self.cells.inline(cell, at),
+            None if len > self.short_bytes_max => {
                 return Err(Wrong::Ring(RingError { field: "short_bytes", value: len.into() }));
             }
-            self.in_annex = true;
-            self.annex()?
+            None => self.annex()?,
         };
         let (psn, message_limit, block_limit) = (limits as u32, (limits >> 32) as u16, (limits >> 48) as u16);
         Ok((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, place))
@@ -304,6 +362,7 @@ impl<C: Cells> Consumer<C> {
         if index == 0 {
             // The first lap is over, at the latest.
             self.mask = self.config.cells - 1;
+            self.edge_mask = self.mask & self.publish_mask;
         }
         let count = self.config.populated_cells().min(self.config.cells - index);
         self.blind = index != 0 && !self.cells.populate_cells(index, count);
@@ -330,6 +389,13 @@ impl<C: Cells> Consumer<C> {
             self.cells.head().store(u64::from(heads.0) | u64::from(heads.1) << 32, Release);
         }
     }
+}
+
+/// Where in its cell the payload of a short message starts; `None`: it lies in the annex.
+#[inline(always)]
+const fn inline_at(len: u16, flags: u8) -> Option<u32> {
+    let extra = short_extra(flags);
+    if len as u32 + extra <= SHORT_INLINE_BYTES { Some(SHORT_AT + extra) } else { None }
 }
 
 /// Why a message can't be taken.

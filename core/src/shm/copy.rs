@@ -13,7 +13,9 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: each arm copies bytes below `len` only; where two words overlap, the second writes the same bytes again.
     // An array of bytes has no alignment.
     unsafe {
-        if len <= 16 {
+        if len == 8 {
+            to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read());
+        } else if len <= 16 {
             if len >= 8 {
                 ends::<8>(from, to, len);
             } else if len >= 4 {

@@ -272,7 +272,7 @@ impl<C: Cells> Producer<C> {
             unsafe { self.put_short(short, from) }
         } else {
             // SAFETY: as above.
-            unsafe { self.push_long(short, from) }
+            unsafe { self.push_long(*short, from) }
         }
     }
 
@@ -281,10 +281,10 @@ impl<C: Cells> Producer<C> {
     /// # Safety
     /// As there.
     #[inline(never)]
-    unsafe fn push_long(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+    unsafe fn push_long(&mut self, short: Short, from: *const u8) -> Result<bool, PushError> {
         self.claim()?;
         // SAFETY: the caller's promise is the same.
-        unsafe { self.put_short(short, from) }
+        unsafe { self.put_short(&short, from) }
     }
 
     /// Writes a short message to the due cell, which is free.

@@ -3,7 +3,7 @@
 //! Grouping keeps a chain as long as there are different patterns in its bucket: a thousand receives for one tag cost a
 //! lookup of another tag one step. Invariants: a group is never empty; a pattern has at most one group. There are as many groups as entries, so that a group can be had whenever an entry can.
 
-use super::pattern::Pattern;
+use super::pattern::{HASH_BITS, Pattern, hash};
 use crate::store::list::By;
 use crate::store::{Arena, ArenaError, Link, Links, List, NONE, Sizer, Slab};
 
@@ -113,7 +113,7 @@ impl<'m> Fifos<'m> {
     /// Where groups of a pattern are.
     #[inline]
     pub(super) fn bucket(&self, pattern: &Pattern) -> usize {
-        pattern.hash() as usize & (self.buckets.len() - 1)
+        (hash(pattern.tag, pattern.source) >> (HASH_BITS - self.buckets.len().trailing_zeros())) as usize
     }
 
     /// The groups of one chain.
@@ -139,6 +139,8 @@ fn chain_link<'g>(groups: &'g mut Slab<'_, Group>, index: u32) -> &'g mut Link {
 /// A power of two, so that a mask finds the bucket.
 pub(super) const fn bucket_count(buckets: u32) -> usize {
     match buckets.checked_next_power_of_two() {
+        // A number of no bits can't be cut out of a hash.
+        Some(..2) => 2,
         Some(count) => count as usize,
         None => 1 << 31,
     }

@@ -38,7 +38,7 @@ use crate::endpoint::request::Selector;
 use crate::ids::{Key, PeerId};
 use crate::store::{Arena, ArenaError, Sizer};
 
-pub use self::posted::{Direct, PostedWalk};
+pub use self::posted::{Direct, PostedWalk, Taken};
 pub use self::shapes::SHAPES_MAX;
 
 /// Sizes of a [`Matcher`].
@@ -142,10 +142,15 @@ impl<'m> Matcher<'m> {
     }
 
     /// Takes the oldest posted receive that takes a message of `len` bytes out, where that is a direct one with room for
-    /// all of it. `None`: nothing has happened.
+    /// all of it; `tag` is 0 where it has none. `None`: nothing has happened.
+    pub fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        self.posted.take_direct(source, tag, tagged, len)
+    }
+
+    /// As [`take_direct`](Self::take_direct), in few instructions or not at all.
     #[inline(always)]
-    pub fn take_direct(&mut self, source: PeerId, tag: Option<u64>, len: u32) -> Option<(Key, Direct)> {
-        self.posted.take_direct(source, tag, len)
+    pub fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        self.posted.take_next(source, tag, tagged, len)
     }
 
     /// Takes a direct receive out of matching; its key stands for operation `op` from now on.

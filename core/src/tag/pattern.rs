@@ -24,10 +24,12 @@ pub(super) struct Pattern {
 pub(super) struct Shape {
     /// The bits of a tag that matter.
     keep: u64,
-    /// All bits of a source, or none.
-    sources: u32,
-    tagged: bool,
+    /// All bits of a source, or none; and [`TAGGED`].
+    kind: u64,
 }
+
+/// The bit of [`Shape::kind`] for the domain.
+const TAGGED: u64 = 1 << 32;
 
 impl Pattern {
     /// What `selector` takes.
@@ -63,57 +65,67 @@ impl Pattern {
             && (!self.exact || self.source == message.source)
     }
 
-    #[inline(always)]
+    #[cfg(test)]
     pub(super) const fn shape(&self) -> Shape {
-        let sources = if self.exact { u32::MAX } else { 0 };
-        // Untagged messages have no tag to look at.
-        Shape { keep: if self.tagged { !self.ignore } else { 0 }, sources, tagged: self.tagged }
-    }
-
-    /// See [`hash`].
-    #[inline(always)]
-    pub(super) const fn hash(&self) -> u32 {
-        hash(self.tag, self.source, self.shape().kind())
+        Shape::of(if self.tagged { Some(self.ignore) } else { None }, self.exact)
     }
 }
 
-/// A number whose low bits are spread evenly, for tags and ranks that are counted up, shifted or strided as programs do:
-/// products by odd constants carry each input to the high bits, and a last multiplication between two xor-shifts folds
-/// the high bits over the low ones.
+/// Bits of a [`hash`].
+pub(super) const HASH_BITS: u32 = u64::BITS;
+
+/// A number whose high bits are spread evenly, for tags and ranks that are counted up, shifted or strided as programs do:
+/// products by odd constants carry each input there.
 #[inline(always)]
-pub(super) const fn hash(tag: u64, source: u32, kind: u64) -> u32 {
-    let sum = tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (source as u64 | kind).wrapping_mul(0xd6e8_feb8_6659_fd93);
-    let folded = (sum ^ (sum >> 32)).wrapping_mul(0xff51_afd7_ed55_8ccd);
-    (folded ^ (folded >> 32)) as u32
+pub(super) const fn hash(tag: u64, source: u32) -> u64 {
+    tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add((source as u64).wrapping_mul(0xd6e8_feb8_6659_fd93))
 }
 
 impl Shape {
     /// No shape in use; fills places of the table.
-    pub(super) const BLANK: Shape = Shape { keep: 0, sources: 0, tagged: false };
+    pub(super) const BLANK: Shape = Shape { keep: 0, kind: 0 };
+
+    /// Of receives that ignore these bits of a tag (`None`: untagged).
+    #[inline(always)]
+    const fn of(ignore: Option<u64>, exact: bool) -> Shape {
+        let sources = if exact { u32::MAX as u64 } else { 0 };
+        match ignore {
+            Some(ignore) => Shape { keep: !ignore, kind: sources | TAGGED },
+            // Untagged messages have no tag to look at.
+            None => Shape { keep: 0, kind: sources },
+        }
+    }
+
+    /// What `selector` takes: the bits of a tag and the source that matter, else 0, and which those are.
+    #[inline(always)]
+    pub(super) const fn split(selector: &Selector) -> (u64, u32, Shape) {
+        let (source, exact) = match selector.source {
+            Some(PeerId(source)) => (source, true),
+            None => (0, false),
+        };
+        match selector.tag {
+            TagMatch::Untagged => (0, source, Shape::of(None, exact)),
+            TagMatch::Tagged { tag, ignore } => (tag & !ignore, source, Shape::of(Some(ignore), exact)),
+        }
+    }
 
     /// The pattern of this shape for a source and the bits of a tag that matter.
     #[inline]
     pub(super) const fn pattern(&self, tag: u64, source: u32) -> Pattern {
-        let Shape { keep, sources, tagged } = *self;
-        Pattern { tag, ignore: if tagged { !keep } else { 0 }, source, exact: sources != 0, tagged }
+        let tagged = self.tagged();
+        Pattern { tag, ignore: if tagged { !self.keep } else { 0 }, source, exact: self.kind as u32 != 0, tagged }
     }
 
     /// Tag and source of the pattern of this shape that takes a message, if it is of the same domain.
     #[inline(always)]
     pub(super) const fn project(&self, source: PeerId, tag: u64) -> (u64, u32) {
-        (tag & self.keep, source.0 & self.sources)
+        (tag & self.keep, source.0 & self.kind as u32)
     }
 
     /// The domain.
     #[inline(always)]
     pub(super) const fn tagged(&self) -> bool {
-        self.tagged
-    }
-
-    /// The shape's part of a [`hash`].
-    #[inline(always)]
-    pub(super) const fn kind(&self) -> u64 {
-        (self.sources as u64 & 1) << 32 | (self.tagged as u64) << 33
+        self.kind & TAGGED != 0
     }
 }
 
@@ -126,7 +138,8 @@ mod tests {
     fn fullest(pattern: impl Fn(u64) -> Pattern) -> u32 {
         let mut load = vec![0; 1024];
         for number in 0..4096 {
-            load[pattern(number).hash() as usize % 1024] += 1;
+            let Pattern { tag, source, .. } = pattern(number);
+            load[(hash(tag, source) >> (HASH_BITS - 10)) as usize] += 1;
         }
         load.into_iter().max().unwrap()
     }

@@ -14,7 +14,7 @@
 //! Invariant: in a group, entries stand in the order of their numbers.
 
 use super::MatchFull;
-use super::pattern::Pattern;
+use super::pattern::{Pattern, Shape, hash};
 use super::shapes::{SHAPES_MAX, Shapes};
 use crate::endpoint::request::{Selector, TagMatch};
 use crate::ids::{Cookie, Key, PeerId};
@@ -115,13 +115,19 @@ impl Entry {
         Direct { to: Seg { at, len: self.len.into() }, cookie: self.cookie }
     }
 
-    /// Puts it at the beginning of the list of free entries.
+    /// Puts it at the beginning of the list of free entries. What it was stands there until it is used again.
     #[inline(always)]
     fn free(&mut self, first: &mut u32, index: u32) {
         self.state = State::Free;
-        // Zero is never used, so an all-zero id from outside names nothing.
-        self.generation = self.generation.wrapping_add(1).max(1);
         self.next = core::mem::replace(first, index);
+    }
+
+    /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from outside names
+    /// nothing.
+    #[inline(always)]
+    fn name(&mut self, index: u32) -> Key {
+        self.generation = self.generation.wrapping_add(2);
+        Key { index, generation: self.generation }
     }
 
     /// What stands for a posted receive outside.
@@ -138,6 +144,8 @@ pub(super) struct Posted<'m> {
     ignores: &'m mut [u64],
     /// The first group of each bucket.
     buckets: &'m mut [u32],
+    /// A hash shifted right by this is a bucket.
+    shift: u32,
     free: u32,
     /// Posted receives that name an operation, and direct ones.
     named: u32,
@@ -152,6 +160,33 @@ pub(super) struct Posted<'m> {
     /// Entries looked at.
     #[cfg(test)]
     steps: core::cell::Cell<u64>,
+}
+
+/// A direct receive that was taken, and is posted no more.
+#[derive(Debug)]
+pub struct Taken<'a> {
+    entry: &'a Entry,
+    index: u32,
+}
+
+impl Taken<'_> {
+    /// What named it.
+    #[inline(always)]
+    pub fn key(&self) -> Key {
+        Key { index: self.index, generation: self.entry.generation }
+    }
+
+    /// Where the payload goes.
+    #[inline(always)]
+    pub fn at(&self) -> MemRef {
+        MemRef { region: self.entry.region, offset: self.entry.offset() }
+    }
+
+    /// What comes back in the completion.
+    #[inline(always)]
+    pub fn cookie(&self) -> Cookie {
+        self.entry.cookie
+    }
 }
 
 /// A walk over the posted receives.
@@ -173,10 +208,13 @@ impl<'m> Posted<'m> {
             next: if i + 1 == posted_max { NONE } else { i + 1 },
             ..Entry::BLANK
         })?;
+        let ignores = arena.take(posted_max as usize, 0)?;
+        let buckets = arena.take(super::fifos::bucket_count(buckets), NONE)?;
         Ok(Posted {
             entries,
-            ignores: arena.take(posted_max as usize, 0)?,
-            buckets: arena.take(super::fifos::bucket_count(buckets), NONE)?,
+            ignores,
+            shift: super::pattern::HASH_BITS - buckets.len().trailing_zeros(),
+            buckets,
             free: if posted_max == 0 { NONE } else { 0 },
             named: 0,
             directs: 0,
@@ -217,52 +255,53 @@ impl<'m> Posted<'m> {
     fn insert(&mut self, selector: &Selector, state: State, fill: impl FnOnce(&mut Entry)) -> Option<Key> {
         let index = self.free;
         let entry = self.entries.get_mut(index as usize)?;
-        let pattern = Pattern::of_selector(selector);
-        let key = Key { index, generation: entry.generation };
+        let (tag, source, shape) = Shape::split(selector);
         fill(entry);
         self.free = entry.next;
         entry.state = state;
-        (entry.tag, entry.source, entry.order) = (pattern.tag, pattern.source, self.posts);
-        (entry.next, entry.prev) = (NONE, NONE);
+        (entry.tag, entry.source, entry.order) = (tag, source, self.posts);
+        (entry.next, entry.prev, entry.chain, entry.tail) = (NONE, NONE, NONE, index);
         self.posts += 1;
-        let Some(place) = self.shapes.place_for(pattern.shape()) else {
-            self.put_aside(index, &pattern);
-            return Some(key);
-        };
-        entry.shape = place;
-        let bucket = pattern.hash() as usize & (self.buckets.len() - 1);
-        let first = self.buckets.get_mut(bucket)?;
-        if *first == NONE {
-            *first = index;
-            (entry.tail, entry.chain) = (index, NONE);
-            self.shapes.hold(place, pattern.shape());
-        } else {
-            self.join(index, bucket, &pattern);
+        let key = entry.name(index);
+        let place = self.shapes.find(&shape);
+        let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
+        match (place, bucket) {
+            (Some(place), Some(first)) if *first == NONE => {
+                *first = index;
+                entry.shape = place;
+                self.shapes.hold(place);
+            }
+            _ => self.join(index, shape),
         }
         Some(key)
     }
 
-    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain.
+    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain; or aside, if there are too many shapes.
     #[inline(never)]
-    fn join(&mut self, index: u32, bucket: usize, pattern: &Pattern) {
-        let shape = self.entries[index as usize].shape;
-        let head = self.find_group(bucket, pattern.tag, pattern.source, shape);
+    fn join(&mut self, index: u32, shape: Shape) {
+        let Some(place) = self.shapes.place_for(shape) else { return self.put_aside(index, shape) };
+        let Entry { tag, source, .. } = self.entries[index as usize];
+        let bucket = self.bucket(tag, source);
+        self.entries[index as usize].shape = place;
+        let head = self.find_group(bucket, tag, source, place);
         if head == NONE {
-            self.shapes.hold(shape, pattern.shape());
+            self.shapes.hold(place);
             let first = core::mem::replace(&mut self.buckets[bucket], index);
-            self.entries[first as usize].prev = index;
-            let entry = &mut self.entries[index as usize];
-            (entry.tail, entry.chain) = (index, first);
+            if first != NONE {
+                self.entries[first as usize].prev = index;
+            }
+            self.entries[index as usize].chain = first;
         } else {
             let last = core::mem::replace(&mut self.entries[head as usize].tail, index);
             self.entries[last as usize].next = index;
             let entry = &mut self.entries[index as usize];
-            (entry.prev, entry.tail, entry.chain) = (last, NONE, NONE);
+            (entry.prev, entry.tail) = (last, NONE);
         }
     }
 
     #[cold]
-    fn put_aside(&mut self, index: u32, pattern: &Pattern) {
+    fn put_aside(&mut self, index: u32, shape: Shape) {
+        let pattern = shape.pattern(0, 0);
         let slot = &mut self.entries[index as usize];
         // The shape's other facts: whether the source is named, and the domain.
         slot.shape = ASIDE | u8::from(pattern.exact) << 6 | u8::from(pattern.tagged) << 7;
@@ -286,8 +325,8 @@ impl<'m> Posted<'m> {
     }
 
     #[inline(always)]
-    fn bucket(&self, pattern: &Pattern) -> usize {
-        pattern.hash() as usize & (self.buckets.len() - 1)
+    fn bucket(&self, tag: u64, source: u32) -> usize {
+        (hash(tag, source) >> self.shift) as usize
     }
 
     /// The head of the group of a pattern, or [`NONE`].
@@ -360,7 +399,7 @@ impl<'m> Posted<'m> {
             self.take_out_aside(prev, next);
             return;
         }
-        let bucket = self.bucket(&self.shapes.at(shape).pattern(tag, source));
+        let bucket = self.bucket(tag, source);
         if tail == NONE {
             // Not the oldest of its group.
             self.entries[prev as usize].next = next;
@@ -404,35 +443,34 @@ impl<'m> Posted<'m> {
 
     /// The oldest receive that takes a message, and the bucket that it stands in, if any.
     #[inline(always)]
-    fn find_index(&self, source: PeerId, tag: Option<u64>) -> (u32, usize) {
-        let used = self.shapes.used();
+    fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
+        let used = self.shapes.used(tagged);
         if used & used.wrapping_sub(1) == 0 && self.aside.0 == NONE {
             // As programs are: one shape of receive at a time.
             return self.find_in(used.trailing_zeros() as u8, source, tag);
         }
-        self.find_in_all(source, tag)
+        self.find_in_all(source, tag, tagged)
     }
 
     /// The oldest receive of one shape that takes a message.
     #[inline(always)]
-    fn find_in(&self, place: u8, source: PeerId, tag: Option<u64>) -> (u32, usize) {
+    fn find_in(&self, place: u8, source: PeerId, tag: u64) -> (u32, usize) {
         let shape = self.shapes.at(place);
-        let tagged = tag.is_some();
-        let (tag, source) = shape.project(source, tag.unwrap_or(0));
-        if shape.tagged() != tagged {
-            return (NONE, 0);
-        }
-        let bucket = super::pattern::hash(tag, source, shape.kind()) as usize & (self.buckets.len() - 1);
+        let (tag, source) = shape.project(source, tag);
+        let bucket = self.bucket(tag, source);
         (self.find_group(bucket, tag, source, place), bucket)
     }
 
     #[inline(never)]
-    fn find_in_all(&self, source: PeerId, tag: Option<u64>) -> (u32, usize) {
+    fn find_in_all(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
         let (mut first, mut oldest) = (u64::MAX, (NONE, 0));
-        let mut used = self.shapes.used();
+        let mut used = self.shapes.used(tagged);
         while used != 0 {
             let place = used.trailing_zeros() as u8;
             used &= used - 1;
+            if self.shapes.is_idle(place) {
+                continue;
+            }
             let found = self.find_in(place, source, tag);
             if let Some(entry) = self.entries.get(found.0 as usize)
                 && entry.order < first
@@ -440,10 +478,11 @@ impl<'m> Posted<'m> {
                 (first, oldest) = (entry.order, found);
             }
         }
-        match self.aside.0 {
-            NONE => oldest,
-            _ => (self.find_aside(&Pattern::of_message(source, tag), first, oldest.0), oldest.1),
+        if self.aside.0 == NONE {
+            return oldest;
         }
+        let message = Pattern::of_message(source, tagged.then_some(tag));
+        (self.find_aside(&message, first, oldest.0), oldest.1)
     }
 
     #[cold]
@@ -464,31 +503,54 @@ impl<'m> Posted<'m> {
         if self.count() == 0 {
             return None;
         }
-        let (index, _) = self.find_index(source, tag);
+        let (index, _) = self.find_index(source, tag.unwrap_or(0), tag.is_some());
         let entry = self.entries.get(index as usize)?;
         Some((Key { index, generation: entry.generation }, entry.recv()))
     }
 
-    /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of them.
-    #[inline(always)]
-    pub(super) fn take_direct(&mut self, source: PeerId, tag: Option<u64>, len: u32) -> Option<(Key, Direct)> {
-        let (index, bucket) = self.find_index(source, tag);
-        let entry = self.entries.get_mut(index as usize)?;
+    /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of them. The tag is
+    /// 0 where there is none.
+    pub(super) fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        let (index, _) = self.find_index(source, tag, tagged);
+        let entry = self.entries.get(index as usize)?;
         if entry.state != State::Direct || entry.len < len {
             return None;
         }
-        let found = (Key { index, generation: entry.generation }, entry.direct());
-        if (entry.next & entry.prev & entry.chain) == NONE && entry.tail == index {
-            // Alone in its bucket.
-            self.buckets[bucket] = NONE;
-            self.shapes.release(entry.shape);
-            self.directs -= 1;
-            entry.free(&mut self.free, index);
-        } else {
-            self.take_out(index);
-            self.free_entry(index);
+        self.take_out(index);
+        self.free_entry(index);
+        Some(Taken { entry: &self.entries[index as usize], index })
+    }
+
+    /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look at one shape and
+    /// one bucket: without a call, so that few instructions do it.
+    #[inline(always)]
+    pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
+        let used = self.shapes.used(tagged);
+        if used & used.wrapping_sub(1) != 0 || self.aside.0 != NONE {
+            return None;
         }
-        Some(found)
+        let place = used.trailing_zeros() as u8;
+        let (tag, source) = self.shapes.at(place).project(source, tag);
+        let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
+        let index = *first;
+        let entry = self.entries.get_mut(index as usize)?;
+        #[cfg(test)]
+        self.steps.set(self.steps.get() + 1);
+        let is_it = entry.tag == tag && entry.source == source && entry.shape == place && entry.state == State::Direct;
+        if !is_it || entry.len < len || entry.chain != NONE {
+            return None;
+        }
+        let (next, tail) = (entry.next, entry.tail);
+        entry.free(&mut self.free, index);
+        self.directs -= 1;
+        *first = next;
+        if next == NONE {
+            self.shapes.release(place);
+        } else {
+            let head = self.entries.get_mut(next as usize)?;
+            (head.prev, head.tail) = (NONE, tail);
+        }
+        Some(Taken { entry: self.entries.get(index as usize)?, index })
     }
 
     /// The direct receive that a key names, if it is posted.

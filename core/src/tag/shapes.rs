@@ -8,64 +8,94 @@ use super::pattern::Shape;
 /// Shapes of selector that are looked up by hash at once. Receives of further shapes are matched one selector at a time.
 pub const SHAPES_MAX: usize = 16;
 
+/// So many shapes that no receive has any more are remembered at least: programs come back to them.
+const WARM: u32 = 4;
+
 /// Which shapes are in use, and by how many groups.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shapes {
     shapes: [Shape; SHAPES_MAX],
-    /// Groups of each shape; 0: the place is free.
+    /// Groups of each shape.
     users: [u32; SHAPES_MAX],
-    /// The places with users: bit per place, so that those without cost nothing.
-    used: u16,
+    /// The places that have a shape, untagged and tagged: bit per place, all with users among them.
+    used: [u16; 2],
 }
 
 const _: () = assert!(SHAPES_MAX == u16::BITS as usize);
 
 impl Shapes {
     pub(super) const fn new() -> Self {
-        Shapes { shapes: [Shape::BLANK; SHAPES_MAX], users: [0; SHAPES_MAX], used: 0 }
+        Shapes { shapes: [Shape::BLANK; SHAPES_MAX], users: [0; SHAPES_MAX], used: [0; 2] }
     }
 
-    /// The place that the shape has, or could be given.
-    #[inline]
-    pub(super) fn place_for(&self, shape: Shape) -> Option<u8> {
-        let mut used = self.used;
+    /// The place that the shape has.
+    #[inline(always)]
+    pub(super) fn find(&self, shape: &Shape) -> Option<u8> {
+        let mut used = self.used(shape.tagged());
         while used != 0 {
             let place = used.trailing_zeros() as u8;
-            if self.shapes[usize::from(place) % SHAPES_MAX] == shape {
+            if self.at(place) == shape {
                 return Some(place);
             }
             used &= used - 1;
         }
-        (self.used != u16::MAX).then(|| self.used.trailing_ones() as u8)
+        None
     }
 
-    /// One more group of the shape, at the place that was named for it.
-    pub(super) fn hold(&mut self, place: u8, shape: Shape) {
-        let index = usize::from(place);
-        debug_assert!(self.users[index] == 0 || self.shapes[index] == shape);
-        self.shapes[index] = shape;
-        self.users[index] += 1;
-        self.used |= 1 << place;
+    /// The place that the shape has, or is given now. `None`: all are taken.
+    pub(super) fn place_for(&mut self, shape: Shape) -> Option<u8> {
+        let known = self.find(&shape);
+        if known.is_some() {
+            return known;
+        }
+        if self.all().count_ones() >= WARM {
+            self.sweep();
+        }
+        let place = self.all().trailing_ones() as u8;
+        *self.shapes.get_mut(usize::from(place))? = shape;
+        self.used[usize::from(shape.tagged())] |= 1 << place;
+        Some(place)
     }
 
-    /// One group less.
+    /// One more group of the shape at a place.
+    #[inline(always)]
+    pub(super) fn hold(&mut self, place: u8) {
+        self.users[usize::from(place) % SHAPES_MAX] += 1;
+    }
+
+    /// One group less. A place without any keeps its shape for a while, as the next receive is mostly of the same one.
+    #[inline(always)]
     pub(super) fn release(&mut self, place: u8) {
-        let users = &mut self.users[usize::from(place)];
-        *users -= 1;
-        if *users == 0 {
-            self.used &= !(1 << place);
+        self.users[usize::from(place) % SHAPES_MAX] -= 1;
+    }
+
+    /// Frees the places that have no group, so that no message is looked for there.
+    fn sweep(&mut self) {
+        for place in 0..SHAPES_MAX as u8 {
+            if self.is_idle(place) {
+                self.used = self.used.map(|used| used & !(1 << place));
+            }
         }
     }
 
-    /// The shape at a place in use.
+    /// Whether a place has no group.
+    pub(super) fn is_idle(&self, place: u8) -> bool {
+        self.users[usize::from(place) % SHAPES_MAX] == 0
+    }
+
+    /// The shape at a place.
     #[inline(always)]
     pub(super) fn at(&self, place: u8) -> &Shape {
         &self.shapes[usize::from(place) % SHAPES_MAX]
     }
 
-    /// The places in use: bit per place.
+    /// The places that have a shape of a domain: bit per place.
     #[inline(always)]
-    pub(super) const fn used(&self) -> u16 {
-        self.used
+    pub(super) const fn used(&self, tagged: bool) -> u16 {
+        self.used[tagged as usize]
+    }
+
+    const fn all(&self) -> u16 {
+        self.used[0] | self.used[1]
     }
 }

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::engine::AnyRail;
 use super::{Engine, Slot};
 use crate::memory::{Core, Memory};
-use crate::rail::{MemoryKey, Outgoing, Piece, ShortPlace, Sink};
+use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
 const BATCH: usize = 16;
@@ -58,8 +58,7 @@ impl Engine {
         for slot in &mut *rails {
             let Slot { id, rail, registrations, .. } = slot;
             let whereabouts = &mut scratch.whereabouts;
-            let mut sink =
-                CoreSink { core, memory, rail: *id, registrations, now, moved: false, only_shorts: true, whereabouts };
+            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
             let count = rail.poll(now, &mut sink);
             done += count;
             *others_moved |= count > 0 && *quick_rails >> id.0 & 1 == 0;
@@ -80,46 +79,45 @@ impl Engine {
         done + self.carry_out(now)
     }
 
-    /// Takes what has come over rails that say so for a few instructions (shared memory, loopback), and carries out what
-    /// follows; returns how many things happened. A [`round`](Self::round) in between looks at all the rest: other rails,
-    /// connections, timers. `now` may be the time of the last of these.
+    /// Takes what has come over shared memory, which says so for a few instructions, and carries out what follows; returns
+    /// how many things happened. A [`round`](Self::round) in between looks at all the rest: other rails, connections,
+    /// timers. `now` may be the time of the last of these.
     #[inline]
     pub fn news(&mut self, now: Time) -> usize {
-        let mut rails = self.quick_rails;
-        let mut done = 0;
-        while rails != 0 {
-            let index = rails.trailing_zeros() as usize;
-            rails &= rails - 1;
-            let has_news = match &self.rails[index].rail {
-                AnyRail::Shm(rail) => rail.has_news(),
-                AnyRail::Other(_) => false,
-            };
-            if has_news {
-                done += self.take_news(now, index);
-            }
+        match self.rails.get(self.rings) {
+            Some(Slot { rail: AnyRail::Shm(rail), .. }) => match rail.first_news() {
+                Some(link) => self.take_news(now, link),
+                None if rail.has_chores() => self.take_rest(now),
+                None => 0,
+            },
+            _ => 0,
         }
-        done
     }
 
     #[inline(never)]
-    fn take_news(&mut self, now: Time, index: usize) -> usize {
-        let Engine { rails, core, memory, scratch, .. } = self;
-        let Slot { id, rail, registrations, .. } = &mut rails[index];
-        let whereabouts = &mut scratch.whereabouts;
-        let mut sink =
-            CoreSink { core, memory, rail: *id, registrations, now, moved: false, only_shorts: true, whereabouts };
-        let done = match rail {
-            AnyRail::Shm(rail) => rail.take_news(now, &mut sink),
-            AnyRail::Other(rail) => rail.poll(now, &mut sink),
-        };
-        debug_assert!(!sink.moved, "a rail that loses nothing has moved");
-        let is_over = sink.only_shorts && !self.core.is_active();
-        if is_over { done } else { done + self.after_news(now) }
+    fn take_news(&mut self, now: Time, link: usize) -> usize {
+        let Engine { rails, core, memory, rings, .. } = self;
+        let Some(Slot { id, rail: AnyRail::Shm(rail), .. }) = rails.get_mut(*rings) else { return 0 };
+        let count = usize::from(rail.take_one(link, |peer, short| place_short(core, memory, peer, *id, short)));
+        if rail.has_news() | core.is_active() { count + self.take_rest(now) } else { count }
+    }
+
+    /// More messages, what does not go the short way, and what follows.
+    #[inline(never)]
+    fn take_rest(&mut self, now: Time) -> usize {
+        let Engine { rails, core, memory, scratch, rings, .. } = self;
+        let Some(Slot { id, rail: AnyRail::Shm(rail), registrations, .. }) = rails.get_mut(*rings) else { return 0 };
+        let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, *id, short));
+        if rail.has_chores() {
+            let whereabouts = &mut scratch.whereabouts;
+            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
+            done += rail.poll(now, &mut sink);
+            debug_assert!(!sink.moved, "a rail that loses nothing has moved");
+        }
+        if self.core.is_active() || !self.scratch.whereabouts.is_empty() { done + self.after_news(now) } else { done }
     }
 
     /// What follows from news, and seldom anything does.
-    #[cold]
-    #[inline(never)]
     fn after_news(&mut self, now: Time) -> usize {
         if self.scratch.whereabouts.is_empty() { self.carry_out(now) } else { self.round(now) }
     }
@@ -332,8 +330,6 @@ struct CoreSink<'a> {
     now: Time,
     /// The rail's address has changed.
     moved: bool,
-    /// Nothing but short messages have come, and these went the short way.
-    only_shorts: bool,
     whereabouts: &'a mut Vec<Whereabouts>,
 }
 
@@ -341,7 +337,6 @@ struct CoreSink<'a> {
 // region; it stays mapped while the core names it, and nobody refers to its bytes while the transport is driven.
 unsafe impl Sink for CoreSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
-        self.only_shorts = false;
         let arrival = self.core.handle_arrival(self.now, peer, self.rail, header);
         if let Arrival::Address { rail } = arrival
             && let Some(Address { text, .. }) = Address::in_header(header)
@@ -371,28 +366,15 @@ unsafe impl Sink for CoreSink<'_> {
         });
     }
 
-    #[inline(always)]
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
-        match self.core.arrive_short(peer, self.rail, short) {
-            ShortArrival::At(at) => match self.memory.start_of(&Seg { at, len: short.len.into() }) {
-                Some(start) => ShortPlace::Copy(start),
-                None => {
-                    debug_assert!(false, "the core named memory that does not exist: {at:?}");
-                    ShortPlace::Done
-                }
-            },
-            ShortArrival::Done => ShortPlace::Done,
-            ShortArrival::Slow => ShortPlace::Packet,
-        }
+        place_short(self.core, self.memory, peer, self.rail, short)
     }
 
     fn short_packet(&mut self, peer: PeerId, short: &Short) -> Arrival {
-        self.only_shorts = false;
         self.core.handle_short(self.now, peer, self.rail, short)
     }
 
     fn completed(&mut self, id: PostId, status: PostStatus) {
-        self.only_shorts = false;
         self.core.handle_completion(self.now, id, status);
     }
 
@@ -423,6 +405,26 @@ unsafe impl Sink for CoreSink<'_> {
 
     fn back(&mut self) {
         self.core.handle_rail_event(self.now, RailEvent::Back { rail: self.rail });
+    }
+}
+
+/// A message that waits for its receive stands in the pool.
+#[cold]
+#[inline(never)]
+fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
+    memory.resolve(seg).map(|piece| piece.start).ok()
+}
+
+/// Where a short message goes.
+#[inline(always)]
+fn place_short(core: &mut Core, memory: &Memory, peer: PeerId, rail: RailId, short: &Short) -> ShortPlace {
+    match core.arrive_short(peer, rail, short) {
+        ShortArrival::At(at) => {
+            let seg = Seg { at, len: short.len.into() };
+            memory.start_of_named(&seg).or_else(|| start_in_pool(memory, &seg)).map_or(ShortPlace::Done, ShortPlace::Copy)
+        }
+        ShortArrival::Done => ShortPlace::Done,
+        ShortArrival::Slow => ShortPlace::Packet,
     }
 }
 

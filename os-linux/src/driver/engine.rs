@@ -54,8 +54,10 @@ use crate::rail::{Rail, RailCounters, RailUsage};
 pub struct Engine {
     // Order matters: rails, which hold addresses of pieces, go before the memory that these point to.
     pub(super) rails: Vec<Slot>,
-    /// Those that [`news`](Self::news) looks at: bit per rail.
+    /// Those that short messages go over: bit per rail.
     pub(super) quick_rails: u64,
+    /// The rail that [`news`](Self::news) looks at, if there is one.
+    pub(super) rings: usize,
     /// Another one had something in the last round.
     pub(super) others_moved: bool,
     pub(super) core: Core,
@@ -307,9 +309,11 @@ impl EngineOpening {
         let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
         let is_quick = |facts: &RailFacts| facts.short_bytes_max > 0;
         let quick_rails = facts.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(is_quick(facts)));
+        let rings = rails.iter().position(|slot| matches!(slot.rail, AnyRail::Shm(_))).unwrap_or(usize::MAX);
         let engine = Engine {
             rails,
             quick_rails,
+            rings,
             others_moved: false,
             core,
             memory,

@@ -6,16 +6,18 @@
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
-    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
+    Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, ShortReceived, Stats,
+    Window,
 };
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
+use rerail_core::wire::Short;
 
 use super::drive::resolve;
 use super::engine::AnyRail;
 use super::{Engine, MemoryError, RequestError, WindowError};
-use crate::rail::Rail;
+use crate::rail::{Piece, Rail};
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
 /// the type's alignment, and this makes the addresses follow.
@@ -116,6 +118,18 @@ impl Engine {
         if self.quick_rails == 0 {
             return None;
         }
+        self.try_short(send).or_else(|| self.open_and_send(send))
+    }
+
+    /// The short way is closed, or was open for long: perhaps only for now.
+    #[cold]
+    #[inline(never)]
+    fn open_and_send(&mut self, send: &Send<'_>) -> Option<OpId> {
+        if self.core.open_short(send.peer) { self.try_short(send) } else { None }
+    }
+
+    #[inline(always)]
+    fn try_short(&mut self, send: &Send<'_>) -> Option<OpId> {
         let (from, len) = match send.segments {
             [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
             [] => (std::ptr::null(), 0),
@@ -128,25 +142,34 @@ impl Engine {
             // SAFETY: as above.
             Some(AnyRail::Shm(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
             // SAFETY: as above.
-            Some(AnyRail::Other(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
+            Some(AnyRail::Other(rail)) => unsafe { post_short(&mut **rail, send.peer, short, from) },
             None => false,
         };
         if is_out {
             return Some(operation);
         }
-        self.core.unsend_short(send, &short);
+        self.core.unsend_short(send, short);
         None
     }
 
     /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
-        if self.quick_rails == 0 {
-            return None;
-        }
         let [seg] = recv.segments else { return None };
-        self.memory.start_of(seg)?;
-        self.core.recv_short(recv)
+        let to = self.memory.start_of(seg)?;
+        self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, to))
+    }
+
+    /// Its message may be here.
+    #[inline(never)]
+    fn recv_waiting(&mut self, recv: &Recv<'_>, to: *mut u8) -> Option<OpId> {
+        let ShortReceived { operation, from } = self.core.recv_waiting(recv)?;
+        let len = from.len as usize;
+        if let Ok(from) = self.memory.resolve(&from) {
+            let copied = self.memory.copy(&[from], &[Piece { start: to, len }]);
+            debug_assert_eq!(copied, len, "the core named memory that does not exist");
+        }
+        Some(operation)
     }
 
     /// Sends `payload` as a message, copied at once: the caller's buffer is free when this returns. At most
@@ -304,4 +327,15 @@ impl Engine {
     fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {
         segments.iter().try_for_each(|seg| self.memory.check(seg))
     }
+}
+
+/// [`Rail::post_short`] of a rail that is not known by its type: simulated shared memory.
+///
+/// # Safety
+/// As there.
+#[cold]
+#[inline(never)]
+unsafe fn post_short(rail: &mut dyn Rail, peer: PeerId, short: Short, payload: *const u8) -> bool {
+    // SAFETY: the caller's promise is the same.
+    unsafe { rail.post_short(peer, &short, payload) }
 }

@@ -211,11 +211,11 @@ pub enum ShortPlace {
 pub struct RailCounters {
     /// Packets handed to the system.
     pub packets_sent: u64,
-    /// Payload and header bytes of them.
-    pub bytes_sent: u64,
     /// Packets taken from the system.
     pub packets_received: u64,
-    /// Payload and header bytes of them.
+    /// Payload and header bytes of those that were handed over.
+    pub bytes_sent: u64,
+    /// Payload and header bytes of those that were taken.
     pub bytes_received: u64,
     /// Connections refused because the other side did not prove that it belongs to the job.
     pub unauthenticated: u64,

@@ -42,7 +42,7 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
         return Verdict::Crash(crash.clone());
     }
     if let Some(liar) = ledger.liar {
-        return judge(&ledger.without(liar), ending, memory);
+        return ledger.as_asked(judge(&ledger.without(liar), ending, memory));
     }
     let mut findings = ledger.findings.clone();
     let ranks = ledger.books.len() as u32;

@@ -6,7 +6,7 @@ use rerail_core::endpoint::{Completion, OpError};
 use rerail_core::time::Time;
 
 use super::ledger::{Ask, Book, Ledger, Request};
-use super::verdict::{Corruption, Verdict};
+use super::verdict::{Corruption, Stuck, Verdict};
 
 impl Ledger {
     /// One rank lies: see [`LiarSpec`](crate::scenario::LiarSpec).
@@ -64,6 +64,17 @@ impl Ledger {
         honest.liar = None;
         honest
     }
+
+    /// A verdict on [`without`](Self::without) that names requests at the liar as what they were.
+    pub(super) fn as_asked(&self, mut verdict: Verdict) -> Verdict {
+        let requests = match &mut verdict {
+            Verdict::Stuck(Stuck::Waiting { requests, .. }) => &mut requests[..],
+            Verdict::Stuck(Stuck::Starved { request, .. }) => std::slice::from_mut(request),
+            _ => &mut [],
+        };
+        requests.iter_mut().for_each(|request| *request = self.facts(request.rank, request.request));
+        verdict
+    }
 }
 
 #[cfg(test)]
@@ -73,7 +84,7 @@ mod tests {
     use rerail_core::time::Nanos;
 
     use super::super::story::{Story, tagged, why};
-    use super::super::{Doubled, Lost};
+    use super::super::{Doubled, Ending, Lost, NoMemory, judge};
     use super::*;
 
     const LIAR: u32 = 2;
@@ -132,5 +143,17 @@ mod tests {
         }
         let verdict = told_twice.verdict();
         assert!(matches!(verdict, Verdict::Doubled(Doubled::Completion { .. })), "{verdict}");
+    }
+    /// A request at the liar that never ends is named as what it is.
+    #[test]
+    fn what_waits_for_a_liar_is_named() {
+        let mut story = story();
+        let request = story.recv(0, tagged(Some(LIAR), 7, 0));
+        let ending = Ending { converged: false, quiet: false, ..story.ending() };
+        let Verdict::Stuck(Stuck::Waiting { requests, count: 1, .. }) = judge(&story.ledger, &ending, &NoMemory) else {
+            panic!("nobody waits");
+        };
+        assert_eq!(requests, [story.ledger.facts(0, request)]);
+        assert_eq!((requests[0].kind, requests[0].peer), ("receive", Some(LIAR)));
     }
 }

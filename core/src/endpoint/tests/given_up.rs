@@ -179,7 +179,7 @@ fn who_was_away_tries_again() {
 }
 
 /// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is gone ends it. Half of the
-/// channels are left for others.
+/// channels are left for others, where others may go without.
 #[test]
 fn who_is_waited_for_is_called_at_last() {
     let keepalive = Nanos(1_000_000);
@@ -211,16 +211,24 @@ fn who_is_waited_for_is_called_at_last() {
     assert_eq!(endpoint.poll_event(), Some(Event::PeerLost { peer: PeerId(1), why }));
     let Some(Event::Completed(completion)) = endpoint.poll_event() else { panic!("the receive waits still") };
     assert_eq!((completion.cookie, completion.result), (Cookie(7), Err(OpError::PeerLost { peer: PeerId(1), why })));
-    // No more than half of the channels are taken; the others are called later.
+    // Where each peer can have a channel, all are called, however many channels there are already.
+    let to = |peer| Action::Connect { peer: PeerId(peer), rail: RailId(0) };
+    let waits_for = |endpoint: &mut Endpoint<'_>, peers: core::ops::Range<u32>| {
+        for peer in peers {
+            endpoint.add_peer(PeerId(peer), 1).unwrap();
+            let recv = Recv { from: tagged(Some(peer), 3), segments: &seg(0, 8), ..Recv::default() };
+            endpoint.recv(Time(0), &recv).unwrap();
+        }
+    };
+    let mut region = Region::of(&config);
+    let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
+    waits_for(&mut endpoint, 1..4);
+    assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2), to(3)]);
+    // Where not, no more than half of the channels are taken; the others are called later.
     let config = Config { channels_max: 4, peers_max: 6, ..config };
     let mut region = Region::of(&config);
     let mut endpoint = Endpoint::new(config, &[TCP], region.for_test(&config), Time(0)).unwrap();
-    for peer in 1..5 {
-        endpoint.add_peer(PeerId(peer), 1).unwrap();
-        let recv = Recv { from: tagged(Some(peer), 3), segments: &seg(0, 8), ..Recv::default() };
-        endpoint.recv(Time(0), &recv).unwrap();
-    }
-    let to = |peer| Action::Connect { peer: PeerId(peer), rail: RailId(0) };
+    waits_for(&mut endpoint, 1..5);
     assert_eq!(dialled(&mut endpoint, keepalive.0), [to(1), to(2)]);
     assert_eq!(dialled(&mut endpoint, 2 * keepalive.0), []);
     endpoint.add_peer(PeerId(5), 1).unwrap();

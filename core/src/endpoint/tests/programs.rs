@@ -380,7 +380,7 @@ fn random_programs_with_faults() {
 /// way, and each road of a short message is taken.
 #[test]
 fn programs_take_the_short_way_and_leave_it() {
-    let [mut sent, mut refused, mut received, mut slow] = [0; 4];
+    let [mut sent, mut refused, mut received, mut slow, mut waited] = [0; 5];
     for seed in 0..cases(150) {
         for express in [true, false] {
             let mut rng = Rng::new(seed ^ 0x5407_0000);
@@ -415,15 +415,16 @@ fn programs_take_the_short_way_and_leave_it() {
             program.finish();
             let stats = program.world.nodes.iter().map(|node| node.endpoint.stats());
             let (out, into) = stats.fold((0, 0), |sum, s| (sum.0 + s.short_sent, sum.1 + s.short_received));
-            assert!(express || (out, into, program.world.shorts) == (0, 0, (0, 0)));
+            assert!(express || (out, into, program.world.shorts, program.world.waited) == (0, 0, (0, 0), 0));
             sent += program.world.shorts.0;
             refused += program.world.shorts.1;
             received += into;
             slow += program.world.shorts.0 - into;
+            waited += program.world.waited;
         }
     }
-    let all = [sent, refused, received, slow];
-    assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet: {all:?}");
+    let all = [sent, refused, received, slow, waited];
+    assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet, found waiting: {all:?}");
 }
 
 /// Usage tells of every table: each is in use at some time (and, by the checks of every program, free in the end).

@@ -45,7 +45,7 @@ fn limits_are_announced_while_nothing_is_sent() {
         lone.sent();
         // The way out is open, so that nothing but the count asks for the announcement.
         let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
-        lone.endpoint.send_short(&send, 8).expect("the way is open");
+        send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
         let quarter = u32::from(small().unexpected_per_peer.min(small().blocks_per_peer) / 4).max(1);
         for psn in 0..quarter {
             post(lone, psn.into());
@@ -63,12 +63,12 @@ fn limits_are_announced_while_nothing_is_sent() {
 fn a_message_that_the_rail_refuses_leaves_no_gap() {
     lone(|lone| {
         let send = Send { peer: PeerId(1), tag: Some(7), segments: &seg(0, 8), ..Send::default() };
-        let (_, first, _) = lone.endpoint.send_short(&send, 8).expect("the way is open");
-        lone.endpoint.unsend_short(&send, &first);
+        let (_, first, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
+        lone.endpoint.unsend_short(&send, first);
         assert_eq!(lone.endpoint.poll_short(), None);
-        let (_, again, _) = lone.endpoint.send_short(&send, 8).expect("open again");
+        let (_, again, _) = send_short(&mut lone.endpoint, &send, 8).expect("open again");
         assert_eq!((first.psn, again.psn), (0, 0));
-        let (_, next, _) = lone.endpoint.send_short(&send, 8).expect("open");
+        let (_, next, _) = send_short(&mut lone.endpoint, &send, 8).expect("open");
         assert_eq!(next.psn, 1);
         assert_eq!(lone.endpoint.stats().short_sent, 2);
     });

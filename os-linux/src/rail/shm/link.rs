@@ -93,9 +93,12 @@ impl Link {
         self.memory.as_mut().map(|(_, reads)| reads).filter(|reads| reads.is_pending())
     }
 
-    /// Whether there is something to do that no doorbell reports: posts that wait for room, or reads.
+    /// Whether there is something to do that no doorbell reports and no message: posts that wait for room, reads, or an end.
     pub fn has_chores(&self) -> bool {
-        self.is_waiting() || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
+        self.is_waiting()
+            || self.gone.is_some()
+            || self.fault.is_some()
+            || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
     }
 
     /// Carries out reads, as long as they fit into `bytes`, which becomes what is left of it; returns how many things
@@ -237,7 +240,6 @@ impl Link {
     }
 
     /// Takes a short message, if that is the oldest one; returns its bytes.
-    #[inline(always)]
     fn receive_short<S: Sink + ?Sized>(
         &mut self,
         sink: &mut S,
@@ -258,38 +260,34 @@ impl Link {
         Ok(Some(short.len.into()))
     }
 
-    /// Takes short messages, up to `burst`, and leaves whatever else there is; returns how many. `None`: there is something
-    /// else.
-    #[inline]
-    pub fn receive_news(
+    /// What [`take_quick`](Self::take_quick) wants to know of the message that is due, if there is one.
+    #[inline(always)]
+    pub fn news(&self) -> Option<u64> {
+        self.inbound.news()
+    }
+
+    /// Takes the message that is due, if it is a short one for which `place` has a place at once. `false`: it is not, or
+    /// something has gone wrong: for [`receive`](Self::receive).
+    #[inline(always)]
+    pub fn take_quick(
         &mut self,
-        burst: u32,
-        sink: &mut impl Sink,
-        pieces: &mut Vec<Piece>,
+        news: u64,
         counters: &mut RailCounters,
-    ) -> Option<usize> {
-        if self.gone.is_some() | self.fault.is_some() {
-            return None;
+        place: &mut impl FnMut(PeerId, &Short) -> ShortPlace,
+    ) -> bool {
+        let Some((short, payload)) = self.inbound.front_quick(news) else { return false };
+        match place(self.peer, &short) {
+            // SAFETY: the payload lies in the ring until the message is released; the place takes all of it.
+            ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
+            ShortPlace::Done => {}
+            ShortPlace::Packet => return false,
         }
-        let (mut taken, mut received) = (0, 0);
-        let is_plain = loop {
-            match self.receive_short(sink, pieces) {
-                Ok(Some(bytes)) => received += bytes,
-                Ok(None) => break false,
-                Err(fault) => {
-                    self.fault = Some(fault);
-                    break false;
-                }
-            }
-            taken += 1;
-            if taken >= burst || !self.inbound.has_news() {
-                break true;
-            }
-        };
-        counters.packets_received += u64::from(taken);
-        counters.bytes_received += received;
-        counters.system_calls += self.answer();
-        is_plain.then_some(taken as usize)
+        counters.packets_received += 1;
+        counters.bytes_received += u64::from(short.len);
+        if self.inbound.release_quick(&short) {
+            counters.system_calls += self.answer();
+        }
+        true
     }
 
     /// Takes up to `burst` messages; returns how many.
@@ -451,7 +449,7 @@ impl Link {
     }
 }
 
-/// Copies the payload of a short message.
+/// Copies the payload of a short message: the smallest ones by a word.
 ///
 /// # Safety
 /// `from` can be read and `to` written for `len` bytes; they don't overlap.

@@ -45,7 +45,7 @@ pub use setup::host_id;
 use self::connect::Opening;
 use self::link::Link;
 use self::setup::{Dial, Peer};
-use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, Sink};
+use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 use crate::auth::JobKey;
 use crate::place::NUMA_LOCAL;
 use crate::random::random;
@@ -158,6 +158,7 @@ impl ShmRail {
         self.links.iter().map(Link::ring_bytes).sum()
     }
 
+    #[inline(always)]
     fn link_index(&self, peer: PeerId) -> Option<usize> {
         self.link_of.get(peer.0 as usize).filter(|&&index| index != NONE).map(|&index| index as usize)
     }
@@ -320,22 +321,51 @@ impl ShmRail {
         self.has_chores || self.links.iter().any(Link::has_news)
     }
 
-    /// Takes short messages out of the rings; where anything else has come or is to be done, polls.
-    #[inline]
-    pub(crate) fn take_news(&mut self, now: Time, sink: &mut impl Sink) -> usize {
-        let Self { links, options, pieces, counters, has_chores, .. } = self;
+    /// Whether the next [`poll`](Rail::poll) has more to do than to look for messages.
+    #[inline(always)]
+    pub(crate) fn has_chores(&self) -> bool {
+        self.has_chores
+    }
+
+    /// A ring in which a message is. Where there are chores, ask [`has_chores`](Self::has_chores) first.
+    #[inline(always)]
+    pub(crate) fn first_news(&self) -> Option<usize> {
+        self.links.iter().position(Link::has_news)
+    }
+
+    /// Takes one message out of a ring, if it is a short one for which `place` has a place at once. Where it is not there are
+    /// chores.
+    #[inline(always)]
+    pub(crate) fn take_one(&mut self, link: usize, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> bool {
+        let Self { links, counters, has_chores, .. } = self;
+        let Some(link) = links.get_mut(link) else { return false };
+        let Some(news) = link.news() else { return false };
+        let is_taken = link.take_quick(news, counters, &mut place);
+        if !is_taken {
+            *has_chores = true;
+        }
+        is_taken
+    }
+
+    /// As [`take_one`](Self::take_one), of each ring as many as a burst has; returns how many.
+    pub(crate) fn take_burst(&mut self, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> usize {
+        let Self { links, options, counters, has_chores, .. } = self;
         let mut count = 0;
-        if !*has_chores {
-            for link in links.iter_mut() {
-                if link.has_news() {
-                    match link.receive_news(options.burst, sink, pieces, counters) {
-                        Some(taken) => count += taken,
-                        None => *has_chores = true,
-                    }
+        for link in links.iter_mut() {
+            let mut left = options.burst;
+            while let Some(news) = link.news() {
+                if !link.take_quick(news, counters, &mut place) {
+                    *has_chores = true;
+                    break;
+                }
+                count += 1;
+                left -= 1;
+                if left == 0 {
+                    break;
                 }
             }
         }
-        if self.has_chores { count + self.poll(now, sink) } else { count }
+        count
     }
 
     fn disarm_all(&mut self) {
@@ -459,8 +489,11 @@ impl Rail for ShmRail {
     #[inline(always)]
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
         let Some(index) = self.link_index(peer) else { return false };
+        let Some(link) = self.links.get_mut(index) else { return false };
         // SAFETY: the caller's promise is the same.
-        unsafe { self.links[index].post_short(short, payload, &mut self.counters) }
+        let is_out = unsafe { link.post_short(short, payload, &mut self.counters) };
+        self.has_chores |= !is_out;
+        is_out
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -138,6 +138,24 @@ impl Inbound {
         self.ring.has_news()
     }
 
+    /// See [`Consumer::news`].
+    #[inline(always)]
+    pub fn news(&self) -> Option<u64> {
+        self.ring.news()
+    }
+
+    /// See [`Consumer::front_quick`].
+    #[inline(always)]
+    pub fn front_quick(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        self.ring.front_quick(first)
+    }
+
+    /// See [`Consumer::release_quick`].
+    #[inline(always)]
+    pub fn release_quick(&mut self, short: &Short) -> bool {
+        self.ring.release_quick(short)
+    }
+
     /// See [`Consumer::front_short`].
     #[inline]
     pub fn front_short(&mut self) -> Option<(Short, *const u8)> {

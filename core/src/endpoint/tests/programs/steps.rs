@@ -161,7 +161,7 @@ impl Program<'_> {
                 let Some(segments) = self.buffer(rank, len, true) else { return Ok(()) };
                 let found = if probe { self.world.nodes[rank].endpoint.probe(&from) } else { None };
                 let recv = Recv { from, segments: &segments, notify, cookie, ..Recv::default() };
-                let id = self.world.nodes[rank].endpoint.recv(now, &recv)?;
+                let id = self.world.recv(rank, &recv)?;
                 let receive = self.post(rank, from, len, false);
                 if let Some(found) = found {
                     // Nothing came in between: the receive gets what was found.
