@@ -6,8 +6,8 @@
 #   short.sh [-j] [-l] [-w]
 #
 #   -j   prints one JSON object with a figure for each case instead of the table
-#   -l   counts the cache lines of an 8 B message, too (cache_lines_8; lackey, a minute): the distinct lines of data that
-#        each side touches, stack and payload included, both sides together, the mean of 128 messages
+#   -l   counts the cache lines of an 8 B message, too (lackey, a minute): cache_lines_8 is the distinct lines of data that
+#        both sides touch, payload and stack included, the mean of 128 messages; cache_lines_8_stack those of the stack
 #   -w   writes the baseline anew instead of comparing
 #
 # Fails where a figure is more than 3 % above the committed one (short.baseline, beside this script). Figures below it by as
@@ -63,8 +63,8 @@ count round_trip_8_unexpected unexpected 0
 count round_trip_8_tcp_beside tcp 0
 count idle_round idle 100
 
-# The data that is touched between entry and return of the functions `counted_*`, from a trace of everything. In a message
-# (post, send, round, completion, round) the sender sends and makes the second round, the receiver does the rest.
+# The data that is touched between entry and return of the functions `counted_*`, from a trace of everything: of a message
+# these are post, send, a round, the completion, and another round.
 cache_lines() {
     valgrind --tool=none "$program" where 0 2> "$scratch/said" > "$scratch/where" || { cat "$scratch/said" >&2; return 1; }
     valgrind --tool=lackey --trace-mem=yes --log-fd=9 "$program" 8 128 9>&1 >/dev/null | awk -v where="$scratch/where" '
@@ -72,7 +72,13 @@ cache_lines() {
             for (at = 1; at <= length(digits); at++) value = 16 * value + index("0123456789abcdef", substr(digits, at, 1)) - 1
             return value
         }
-        function touch(line) { if (!((side, line) in touched)) { touched[side, line] = 1; count++ } }
+        function touch(line) {
+            if (line in touched) return
+            touched[line] = 1
+            count++
+            # Below 0x1fff000000, where Valgrind ends the stack.
+            if (line ~ /^1ff[ef]/) on_stack++
+        }
         BEGIN { while ((getline line < where) > 0) { split(line, words, " "); entry[words[2]] = words[1] } }
         /^I / {
             comma = index($0, ",")
@@ -80,28 +86,29 @@ cache_lines() {
             if (inside) {
                 if (at == back) {
                     inside = 0
-                    if (step == "news" && ++rounds == 2 && messages > 600) { all += count; counted++ }
+                    if (step == "news" && ++rounds == 2 && messages > 600) { all += count; stack += on_stack; counted++ }
                 }
             } else if (at in entry) {
                 step = entry[at]
                 inside = 1
                 back = substr(last, 1, length(last) - 6) sprintf("%06x", hex(substr(last, length(last) - 5)) + size)
-                if (step == "post") { messages++; rounds = 0; count = 0; split("", touched) }
-                side = step == "send" || step == "news" && rounds == 1 ? "sender" : "receiver"
-                if (step == "whole") side = ""
+                if (step == "post") { messages++; rounds = count = on_stack = 0; split("", touched) }
             }
             last = at
             size = substr($0, comma + 1)
             next
         }
-        inside && side && /^ [LSM] / {
+        inside && step != "whole" && /^ [LSM] / {
             comma = index($0, ",")
             at = substr($0, 4, comma - 4)
             offset = hex(substr(at, length(at) - 1))
             page = substr(at, 1, length(at) - 2)
             for (line = int(offset / 64); line <= int((offset + substr($0, comma + 1) - 1) / 64); line++) touch(page " " line)
         }
-        END { if (!counted) exit 1; printf "cache_lines_8 %.0f\n", all / counted }
+        END {
+            if (!counted) exit 1
+            printf "cache_lines_8 %.0f\ncache_lines_8_stack %.0f\n", all / counted, stack / counted
+        }
     ' >> "$scratch/counted"
 }
 [ -z "$lines" ] || cache_lines || { echo "short.sh: no cache lines were counted" >&2; exit 1; }
