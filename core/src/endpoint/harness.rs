@@ -11,7 +11,7 @@ mod registrations;
 mod shorts;
 
 pub use garbage::run;
-pub use shorts::run_shorts;
+pub use shorts::{counting_shorts, run_shorts};
 
 use registrations::Registrations;
 

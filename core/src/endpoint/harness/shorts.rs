@@ -9,6 +9,7 @@ use super::{Flying, Region, SHM, TCP, World};
 use crate::config::{Config, Multiplex};
 use crate::ids::*;
 use crate::mem::{RegionId, Seg};
+use crate::time::Nanos;
 use crate::wire::Short;
 
 /// Bytes that requests name: what lies behind them nobody may write.
@@ -22,6 +23,11 @@ const MEMORY: usize = 20_480;
 /// most of them near to what is due. Nothing may panic, in debug builds lines agree with their tables, memory that no
 /// request names stays as it is, and ranks 0 and 1, which are honest, keep each other, with messages that all arrive.
 pub fn run_shorts(data: &[u8]) {
+    counting_shorts(data);
+}
+
+/// As [`run_shorts`]: hostile headers, short messages from honest ranks, and messages that rank 1 received the short way.
+pub fn counting_shorts(data: &[u8]) -> [u64; 3] {
     let mut input = Input(data);
     let shape = input.byte();
     let config = Config {
@@ -39,15 +45,17 @@ pub fn run_shorts(data: &[u8]) {
         match_buckets: 2,
         windows_max: 0,
         counters_max: 1,
-        ack_packets: 2,
+        ack_packets: 1 + u16::from(shape & 1),
+        ack_delay: Nanos(1_000),
         multiplex: Multiplex::Balanced,
         ..Config::new(PeerId(0), 3)
     };
     let rails = if shape & 128 == 0 { &[SHM][..] } else { &[SHM, TCP][..] };
     let mut regions = [Region::of(&config), Region::of(&config), Region::of(&config)];
     let mut world = World::new(&mut regions, &config, rails, &[MEMORY], 1);
-    world.honest = false;
     let mut due = Due::default();
+    begin(&mut world, &mut due);
+    world.honest = false;
     while !input.0.is_empty() {
         step(&mut world, &mut input, &mut due);
     }
@@ -55,6 +63,7 @@ pub fn run_shorts(data: &[u8]) {
     for node in &world.nodes {
         assert!(node.memory[0][NAMED as usize..].iter().all(|&byte| byte == 0), "written where no request is");
     }
+    [due.hostile, world.shorts.0, world.nodes[1].endpoint.stats().short_received]
 }
 
 struct Input<'a>(&'a [u8]);
@@ -77,6 +86,8 @@ struct Due {
     sent: u64,
     received: u64,
     posted: u64,
+    /// Headers that rank 2's memory held for rank 1.
+    hostile: u64,
     /// Other requests of each rank.
     others: [u32; 3],
 }
@@ -114,8 +125,7 @@ fn step(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
         }
         2 => send_honest(world, due),
         3 => receive_honest(world, due),
-        4 | 5 => hostile(world, input),
-        6 => drop(world.nodes[rank].endpoint.handle_timeout(Time(world.now))),
+        4 | 5 => hostile(world, input, due),
         _ => go_on(world, due),
     }
 }
@@ -144,7 +154,7 @@ fn receive_honest(world: &mut World<'_>, due: &mut Due) {
 }
 
 /// A header that rank 2's memory holds, for rank 1: any bytes, or near to what an honest rank 2 would write.
-fn hostile(world: &mut World<'_>, input: &mut Input<'_>) {
+fn hostile(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
     let sort = input.byte();
     // What the ring lets through: no other flags, and nothing longer than the rail takes.
     let flags = input.byte() & Short::FLAGS;
@@ -170,6 +180,7 @@ fn hostile(world: &mut World<'_>, input: &mut Input<'_>) {
     let flying = Flying { header: vec![], payload, placing: None, skip: false, write: None, short: Some(short) };
     // A rail reports nothing of a connection that does not stand.
     if world.link(1, 2, 0).up {
+        due.hostile += 1;
         super::garbage::hand_in(world, (2, RailId(0)), flying, sort & 64 == 0);
     }
 }
@@ -184,7 +195,11 @@ fn expected(endpoint: &mut Endpoint<'_>, peer: PeerId) -> u32 {
 /// All ranks and links for a while; what came is looked at.
 fn go_on(world: &mut World<'_>, due: &mut Due) {
     for _ in 0..8 {
-        (0..3).for_each(|rank| world.act(rank));
+        world.now += 500;
+        for rank in 0..3 {
+            world.nodes[rank].endpoint.handle_timeout(Time(world.now));
+            world.act(rank);
+        }
         let (from, to) = (world.rng.below(3) as usize, world.rng.below(3) as usize);
         world.step_link(from, to, 0);
         if world.rng.one_in(4) {
@@ -219,6 +234,21 @@ fn look(world: &mut World<'_>, due: &mut Due) {
     }
 }
 
+/// One message each way between 0 and 1, and 2 and 1: connections stand, lines can be opened.
+fn begin(world: &mut World<'_>, due: &mut Due) {
+    send_honest(world, due);
+    receive_honest(world, due);
+    for (from, to) in [(1, 0), (1, 2), (2, 1)] {
+        let segments = [Seg::new(RegionId(0), 0, 8)];
+        let selector = Selector { source: Some(PeerId(from as u32)), tag: TagMatch::Untagged };
+        receive(world, to, &Recv { from: selector, segments: &segments, ..Recv::default() });
+        let send = Send { peer: PeerId(to as u32), segments: &segments, ..Send::default() };
+        world.send(from, &send).expect("room");
+    }
+    world.settle();
+    look(world, due);
+}
+
 /// Whatever rank 2 did: what rank 0 sends to rank 1 arrives.
 fn finish(world: &mut World<'_>, due: &mut Due) {
     for _ in 0..200_000 {
@@ -227,7 +257,6 @@ fn finish(world: &mut World<'_>, due: &mut Due) {
         }
         receive_honest(world, due);
         world.now += 20_000;
-        (0..2).for_each(|rank| world.nodes[rank].endpoint.handle_timeout(Time(world.now)));
         go_on(world, due);
     }
     panic!("{} of {} messages came", due.received, due.sent);
