@@ -1,6 +1,7 @@
-//! Which messages came to which receives, as far as MPI decides it, whatever the timing was: of the messages of one sender
-//! those that receives with the same selector take come to these in the order of sending. Two runs of a programme that
-//! delivers everything must agree in this, however fast what went: with the short way and without.
+//! Which messages came to which receives, as far as MPI decides it, whatever the timing was: of the messages
+//! of one sender those that receives with the same selector take come to these in the order of sending. Two
+//! runs of a programme that delivers everything must agree in this, however fast what went: with the short
+//! way and without.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,8 +108,8 @@ mod tests {
         }
     }
 
-    /// A message that is missing, or of another place in the order, is found on either side; between peers that parted
-    /// only the order counts.
+    /// A message that is missing, or of another place in the order, is found on either side; between peers
+    /// that parted only the order counts.
     #[test]
     fn what_differs_is_found() {
         let whole = deliveries(&[0, 2, 3]);

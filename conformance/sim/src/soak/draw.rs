@@ -12,9 +12,10 @@
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
-//! * the short way: in a third, ranks share hosts, half or more of the messages are such as MPI libraries send, rings have
-//!   2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late in half, and in a fifth other
-//!   rails lead to the same peers; in an eighth no rank takes it (`express`), elsewhere of `uneven` ranks every sixth
+//! * the short way: in a third, ranks share hosts, half or more of the messages are such as MPI libraries send, rings
+//!   have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late in half, and in a
+//!   fifth other rails lead to the same peers; in an eighth no rank takes it (`express`), elsewhere of `uneven` ranks
+//!   every sixth does not
 //!
 //! If both ends of every path move at once, neither can report its new address. So without a stream rail only
 //! the first host draws `renumber`, and, if its ranks share memory or are one, `device-fatal` and

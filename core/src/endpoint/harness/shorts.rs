@@ -1,5 +1,5 @@
-//! The fuzz body of the short way: any header into the express arrival, between real traffic over rails that carry short
-//! messages.
+//! The fuzz body of the short way: any header into the express arrival, between real traffic over rails that
+//! carry short messages.
 
 use std::vec;
 
@@ -19,14 +19,16 @@ const OTHERS_MAX: u32 = 12;
 /// Bytes of the region.
 const MEMORY: usize = 20_480;
 
-/// Fuzz body: three endpoints whose messages go the short way. Rank 1 gets any header from a peer that speaks as rank 2,
-/// most of them near to what is due. Nothing may panic, in debug builds lines agree with their tables, memory that no
-/// request names stays as it is, and ranks 0 and 1, which are honest, keep each other, with messages that all arrive.
+/// Fuzz body: three endpoints whose messages go the short way. Rank 1 gets any header from a peer that speaks
+/// as rank 2, most of them near to what is due. Nothing may panic, in debug builds lines agree with their
+/// tables, memory that no request names stays as it is, and ranks 0 and 1, which are honest, keep each other,
+/// with messages that all arrive.
 pub fn run_shorts(data: &[u8]) {
     counting_shorts(data);
 }
 
-/// As [`run_shorts`]: hostile headers, short messages from honest ranks, and messages that rank 1 received the short way.
+/// As [`run_shorts`]: hostile headers, short messages from honest ranks, and messages that rank 1 received
+/// the short way.
 pub fn counting_shorts(data: &[u8]) -> [u64; 3] {
     let mut input = Input(data);
     let shape = input.byte();

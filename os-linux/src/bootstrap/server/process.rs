@@ -1,7 +1,9 @@
-//! A rank's process as the launcher sees it: whether it has ended, by a descriptor to poll, and signals to it.
+//! A rank's process as the launcher sees it: whether it has ended, by a descriptor to poll, and signals to
+//! it.
 //!
-//! Process descriptors do both. Where the system has none (before Linux 5.3, in some sandboxes, under Valgrind), a thread
-//! waits for the process without reaping it and closes a pipe; signals go by number, and only before that.
+//! Process descriptors do both. Where the system has none (before Linux 5.3, in some sandboxes, under
+//! Valgrind), a thread waits for the process without reaping it and closes a pipe; signals go by number, and
+//! only before that.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -73,7 +75,8 @@ mod tests {
 
     use super::*;
 
-    /// By descriptor and by number: it is there until a signal ends it, its end can be polled, and no signal goes after.
+    /// By descriptor and by number: it is there until a signal ends it, its end can be polled, and no signal
+    /// goes after.
     #[test]
     fn an_end_shows_and_nothing_is_signalled_after_it() {
         for by in [Process::of, Process::by_number] {
