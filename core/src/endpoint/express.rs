@@ -306,7 +306,7 @@ impl Endpoint<'_> {
     #[cold]
     #[inline(never)]
     fn open_receiving(&mut self, channel: u32, rail: RailId, psn: u32) -> bool {
-        if self.t.lines[channel as usize].receives() || self.t.channels.key_at(channel).is_none() {
+        if self.t.lines[channel as usize].receives_on().is_some() || self.t.channels.key_at(channel).is_none() {
             // Open, and something else is expected.
             return false;
         }
@@ -416,7 +416,7 @@ impl Endpoint<'_> {
     fn line_is_right(&self, channel: u32) -> bool {
         let line = &self.t.lines[channel as usize];
         if self.t.channels.key_at(channel).is_none() {
-            return line.credits == 0 && !line.receives();
+            return line.credits == 0 && line.receives_on().is_none();
         }
         let slot = self.t.channels.at(channel);
         let sends = line.credits == 0
@@ -427,12 +427,12 @@ impl Endpoint<'_> {
                 && line.credits <= slot.allowance.messages_left()
                 && line.blocks <= slot.allowance.blocks_left()
                 && self.lone_rail(channel) == Some(RailId(line.rail)));
-        let receives = !line.receives()
+        let receives = line.receives_on().is_none()
             || (line.expected == slot.received[ORDERED].expected().0
                 && line.expected == slot.reorder.esn().0
                 && slot.reorder.is_empty()
                 && !slot.is_over()
-                && self.lone_rail(channel) == Some(RailId(line.rail)));
+                && self.lone_rail(channel) == line.receives_on());
         sends && receives
     }
 

@@ -68,7 +68,6 @@ pub use error::*;
 pub use event::*;
 pub use explain::{Explanation, Share, Verdict, Way};
 pub use express::ShortArrival;
-pub use unexpected::ShortReceived;
 pub use health::{RailHealth, RailState};
 pub use measure::{Change, RailStats, Why};
 pub use policy::{ClassPolicy, MessageClass, Policy};
@@ -76,6 +75,7 @@ pub use registering::{Registration, RegistrationCost};
 pub use request::*;
 pub use sample::Sampled;
 pub use tables::{Sizes, sizes};
+pub use unexpected::ShortReceived;
 pub use usage::{InUse, Usage};
 
 use crate::config::{Config, RAILS_MAX};

@@ -26,7 +26,13 @@ pub struct ShortReceived {
 impl Endpoint<'_> {
     /// The next short message of an open line, for which no direct receive is posted, waits in a block. `None`: nothing has
     /// happened; it can't, or another receive takes it.
-    pub(super) fn keep_short(&mut self, channel: u32, rail: RailId, peer: PeerId, short: &Short) -> Option<ShortArrival> {
+    pub(super) fn keep_short(
+        &mut self,
+        channel: u32,
+        rail: RailId,
+        peer: PeerId,
+        short: &Short,
+    ) -> Option<ShortArrival> {
         let len = u32::from(short.len);
         let blocks = u32::from(len > 0);
         let is_room = self.t.messages.room() > 0 && self.t.blocks.free_len() >= blocks;

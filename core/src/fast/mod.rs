@@ -199,9 +199,9 @@ impl Line {
         self.announced();
     }
 
-    /// Whether messages may be received.
-    pub(crate) const fn receives(&self) -> bool {
-        self.receives_on != CLOSED
+    /// The rail on which messages may be received.
+    pub(crate) const fn receives_on(&self) -> Option<RailId> {
+        if self.receives_on == CLOSED { None } else { Some(RailId(self.receives_on)) }
     }
 
     pub(crate) const fn close_receiving(&mut self) {

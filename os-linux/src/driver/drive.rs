@@ -421,7 +421,10 @@ fn place_short(core: &mut Core, memory: &Memory, peer: PeerId, rail: RailId, sho
     match core.arrive_short(peer, rail, short) {
         ShortArrival::At(at) => {
             let seg = Seg { at, len: short.len.into() };
-            memory.start_of_named(&seg).or_else(|| start_in_pool(memory, &seg)).map_or(ShortPlace::Done, ShortPlace::Copy)
+            memory
+                .start_of_named(&seg)
+                .or_else(|| start_in_pool(memory, &seg))
+                .map_or(ShortPlace::Done, ShortPlace::Copy)
         }
         ShortArrival::Done => ShortPlace::Done,
         ShortArrival::Slow => ShortPlace::Packet,
