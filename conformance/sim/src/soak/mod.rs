@@ -171,10 +171,7 @@ mod tests {
             messages += deliveries.len();
         }
         let counts = [took, left, full, messages as u64];
-        assert!(
-            took > 200 && left > 20 && full > 10 && messages > 4_000,
-            "took it, left it, no room, all: {counts:?}"
-        );
+        assert!(took > 200 && left > 20 && full > 10 && messages > 4_000, "took it, left it, no room, all: {counts:?}");
     }
 
     /// Of the worlds that soaks draw, every tenth and more takes the short way.
