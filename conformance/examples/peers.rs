@@ -27,8 +27,11 @@ struct Args {
     /// Rounds; in each, every program measures every case once.
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     rounds: u32,
-    /// The two processors.
-    #[arg(long, default_value = "0,1", value_delimiter = ',', num_args = 1)]
+    /// So many pairs of processes at once (rerail and MPI).
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pairs: u32,
+    /// The processors, those of all senders first; without it: 0, 1, and so on.
+    #[arg(long, value_delimiter = ',', num_args = 1)]
     pin: Vec<usize>,
     /// Only cases whose names contain one of these.
     #[arg(long, value_delimiter = ',', value_name = "PARTS")]
@@ -137,7 +140,8 @@ impl Peer {
     fn measure(self, args: &Args, case: &Case) -> Outcome<Option<f64>> {
         let rounds = (case.batch * BATCHES, case.batch * WARMUP);
         let pins = (args.pin[0].to_string(), args.pin[1].to_string());
-        let pair = format!("{},{}", pins.0, pins.1);
+        let (ranks, pair) =
+            ((2 * args.pairs).to_string(), args.pin.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         let bench = |command: &mut Command, program: PathBuf| {
             let kind = if case.measure == Measure::Latency { "latency" } else { "rate" };
             command.arg(program).args([kind, &case.bytes.to_string(), &case.batch.to_string()]);
@@ -150,15 +154,30 @@ impl Peer {
             Peer::Rerail => {
                 let mut command = Command::new(&args.rerail);
                 command.args(["perf", if case.measure == Measure::Latency { "latency" } else { "rate" }, "--json"]);
-                command.args(["--pin", &pair, "--sizes", &case.bytes.to_string(), "--batch", &case.batch.to_string()]);
+                command.args([
+                    "--pairs",
+                    &args.pairs.to_string(),
+                    "--pin",
+                    &pair,
+                    "--sizes",
+                    &case.bytes.to_string(),
+                    "--batch",
+                    &case.batch.to_string(),
+                ]);
                 command.args(["--iterations", &BATCHES.to_string(), "--warmup", &WARMUP.to_string()]);
                 if let Measure::Window(window) = case.measure {
                     command.args(["--window", &window.to_string()]);
                 }
                 let printed: Value = serde_json::from_str(&output(command)?)?;
-                let ns = printed["sizes"][0]["batches"]["median_ns"].as_f64();
+                let line = &printed["sizes"][0];
+                let ns = match case.measure {
+                    Measure::Latency => line["batches"]["median_ns"].as_f64(),
+                    Measure::Window(_) => line["messages_per_second"].as_f64().map(|rate| 1e9 / rate),
+                };
                 ns.map(Some).ok_or_else(|| format!("rerail printed no time: {printed}").into())
             }
+            // Their programs measure one pair.
+            Peer::Ucx | Peer::Libfabric if args.pairs > 1 => Ok(None),
             Peer::Ucx => {
                 let (kind, window) = match case.measure {
                     Measure::Latency => ("tag_lat", 1),
@@ -204,7 +223,7 @@ impl Peer {
             }
             Peer::OpenMpi => {
                 let mut command = Command::new("mpirun.openmpi");
-                command.args(["-n", "2", "--bind-to", "none", "--oversubscribe", "--mca", "btl", "self,vader"]);
+                command.args(["-n", &ranks, "--bind-to", "none", "--oversubscribe", "--mca", "btl", "self,vader"]);
                 command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
                 // Debian's yields the processor at each empty poll where it believes to be short of them.
                 command.args(["--mca", "mpi_yield_when_idle", "0", "--mca", "pml", "ob1"]);
@@ -213,7 +232,7 @@ impl Peer {
             }
             Peer::Mpich => {
                 let mut command = Command::new("mpiexec.hydra");
-                command.args(["-n", "2"]);
+                command.args(["-n", &ranks]);
                 bench(&mut command, args.mpi.join("mpi_bench.mpich"));
                 median(&output(command)?).map(Some)
             }
@@ -309,7 +328,7 @@ fn idle(limit: Duration) -> Outcome<bool> {
 }
 
 /// Nanoseconds for a cache line from one processor to the other and back.
-fn cache_line_round_trip(pins: &[usize]) -> Outcome<f64> {
+fn cache_line_round_trip(pins: [usize; 2]) -> Outcome<f64> {
     const TRIPS: u32 = 200_000;
     let word = AtomicU32::new(0);
     let pin = |processor: usize| {
@@ -381,7 +400,7 @@ fn bar(case: &Case, ours: f64, best: f64, line_ns: f64) -> Option<(String, bool)
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    match run(Args::parse()) {
         Ok(code) => code,
         Err(error) => {
             eprintln!("peers: {error}");
@@ -390,10 +409,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Outcome<ExitCode> {
-    if args.pin.len() != 2 {
-        return Err("--pin names two processors: --pin 0,1".into());
+fn run(mut args: Args) -> Outcome<ExitCode> {
+    let ranks = 2 * args.pairs as usize;
+    if args.pin.is_empty() {
+        args.pin = (0..ranks).collect();
     }
+    if args.pin.len() != ranks {
+        return Err(format!("--pin names {ranks} processors: --pin 0,1").into());
+    }
+    let args = &args;
     let wanted = |case: &Case| args.cases.is_empty() || args.cases.iter().any(|part| case.name.contains(part));
     let cases: Vec<Case> = cases().into_iter().filter(wanted).collect();
     if cases.is_empty() {
@@ -412,7 +436,7 @@ fn run(args: &Args) -> Outcome<ExitCode> {
     let (mut times, mut lines, mut disturbed) = (Times::new(), Vec::new(), 0);
     for round in 0..args.rounds as usize {
         disturbed += u32::from(!idle(Duration::from_secs(args.idle_seconds))?);
-        lines.push(cache_line_round_trip(&args.pin)?);
+        lines.push(cache_line_round_trip([args.pin[0], args.pin[args.pairs as usize]])?);
         for (index, case) in cases.iter().enumerate() {
             for turn in 0..here.len() {
                 // Another one begins in each round.
@@ -491,7 +515,7 @@ fn print_json(
     }
     let absent: Vec<&str> = absent.iter().map(|peer| peer.name()).collect();
     let all = json!({
-        "rounds": args.rounds, "disturbed_rounds": disturbed, "absent": absent,
+        "rounds": args.rounds, "pairs": args.pairs, "disturbed_rounds": disturbed, "absent": absent,
         "cache_line_round_trip_ns": { "median": line_ns, "rounds": lines }, "cases": rows,
     });
     writeln!(std::io::stdout(), "{all:#}")?;

@@ -4,8 +4,9 @@
  *   mpi_bench latency BYTES BATCH BATCHES WARMUP
  *   mpi_bench rate    BYTES BATCH BATCHES WARMUP WINDOW
  *
- * Rank 0 prints the nanoseconds of a message (half a round trip, or one message of a window) of each batch, one a line.
- * MPI_BENCH_PIN=A,B pins rank 0 to processor A and rank 1 to processor B. */
+ * Rank i of the first half measures with rank i of the second half, all pairs at once. Rank 0 prints the nanoseconds of a
+ * message (half a round trip, the mean of the pairs; or one message of a window, of all pairs together) of each batch, one a
+ * line. MPI_BENCH_PIN=A,B,... pins rank 0 to processor A, rank 1 to processor B, and so on. */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -65,13 +66,16 @@ static void windows(int first, int peer, long batch, long window)
 
 static void pin(int rank)
 {
-    const char *pair = getenv("MPI_BENCH_PIN");
-    const char *comma = pair ? strchr(pair, ',') : NULL;
-    if (!comma)
+    const char *pin = getenv("MPI_BENCH_PIN");
+    for (int before = 0; pin && before < rank; before++) {
+        pin = strchr(pin, ',');
+        pin = pin ? pin + 1 : NULL;
+    }
+    if (!pin)
         return;
     cpu_set_t alone;
     CPU_ZERO(&alone);
-    CPU_SET(atoi(rank == 0 ? pair : comma + 1), &alone);
+    CPU_SET(atoi(pin), &alone);
     if (sched_setaffinity(0, sizeof alone, &alone) != 0) {
         perror("mpi_bench: sched_setaffinity");
         MPI_Abort(MPI_COMM_WORLD, 2);
@@ -86,9 +90,9 @@ int main(int argc, char **argv)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     int is_rate = argc > 1 && strcmp(argv[1], "rate") == 0;
     long window = argc > 6 ? atol(argv[6]) : 1;
-    if (size != 2 || argc < 6 || window < 1 || window > WINDOW_MAX) {
+    if (size < 2 || size % 2 || argc < 6 || window < 1 || window > WINDOW_MAX || atol(argv[4]) < 1) {
         if (rank == 0)
-            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW], with 2 ranks\n");
+            fprintf(stderr, "usage: mpi_bench latency|rate BYTES BATCH BATCHES WARMUP [WINDOW], with 2 ranks or more\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     pin(rank);
@@ -107,14 +111,26 @@ int main(int argc, char **argv)
     memset(outgoing, 1 + rank, room);
     memset(incoming, 0, room);
     double messages = is_rate ? (double)batch * window : 2.0 * batch;
+    int pairs = size / 2, first = rank < pairs, peer = first ? rank + pairs : rank - pairs;
+    double *times = calloc(batches, sizeof *times), *all = calloc(batches * size, sizeof *all);
+    if (!times || !all)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    MPI_Barrier(MPI_COMM_WORLD);
     for (long number = 0; number < warmup + batches; number++) {
         double start = now_ns();
         if (is_rate)
-            windows(rank == 0, 1 - rank, batch, window);
+            windows(first, peer, batch, window);
         else
-            latency(rank == 0, 1 - rank, batch);
-        if (rank == 0 && number >= warmup)
-            printf("%.3f\n", (now_ns() - start) / messages);
+            latency(first, peer, batch);
+        if (number >= warmup)
+            times[number - warmup] = (now_ns() - start) / messages;
+    }
+    MPI_Gather(times, batches, MPI_DOUBLE, all, batches, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    for (long number = 0; rank == 0 && number < batches; number++) {
+        double sum = 0;
+        for (int pair = 0; pair < pairs; pair++)
+            sum += is_rate ? 1 / all[pair * batches + number] : all[pair * batches + number] / pairs;
+        printf("%.3f\n", is_rate ? 1 / sum : sum);
     }
     MPI_Finalize();
     return 0;

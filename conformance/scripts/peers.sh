@@ -4,7 +4,7 @@
 # an idle machine and measures the round trip of a cache line. rerail and MPI run the same loops
 # (conformance/src/perf/batch.rs, conformance/peers/mpi_bench.c).
 #
-#   peers.sh [--rounds N] [--cases PARTS] [--pin A,B] [--json] [--svg FILE] [--judge] [--idle-seconds S]
+#   peers.sh [--rounds N] [--cases PARTS] [--pairs N] [--pin A,B] [--json] [--svg FILE] [--judge] [--idle-seconds S]
 #
 # In CI, without arguments: one round of two cases, whatever the machine does beside.
 #

@@ -237,6 +237,10 @@ pub struct SoakArgs {
     /// Fail with exit code 28 where no simulation took one of the rare paths.
     #[arg(long)]
     pub demand_coverage: bool,
+    /// Run each world twice, with the short way of small messages and without: receives must get the same messages, those
+    /// of a sender in the same order.
+    #[arg(long)]
+    pub differential: bool,
     /// Do not make failing worlds smaller.
     #[arg(long)]
     pub no_shrink: bool,

@@ -13,6 +13,7 @@ const TARGETS: &[Target] = &[
     ("tag", rerail_core::tag::harness::run),
     ("ring_consumer", rerail_core::shm::harness::run),
     ("endpoint_feed", rerail_core::endpoint::harness::run),
+    ("short_arrival", rerail_core::endpoint::harness::run_shorts),
 ];
 
 /// The committed inputs of `target`, with their file names, in the order of these.

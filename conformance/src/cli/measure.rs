@@ -77,7 +77,12 @@ pub struct PerfArgs {
     #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["verify", "baseline", "seconds"],
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub batch: Option<u64>,
-    /// Pin the two ranks to these processors; without it: to the first two that this process may use.
+    /// So many pairs of ranks at once, each as one would be alone; times are the median of the pairs', rates all pairs'
+    /// together.
+    #[arg(long, default_value_t = 1, requires = "batch", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub pairs: u32,
+    /// Pin the ranks to these processors, with several pairs first those of all senders; without it: to the first ones that
+    /// this process may use.
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1)]
     pub pin: Vec<usize>,
     /// Messages under way at once (not for latency).

@@ -50,7 +50,7 @@ pub fn run(args: &ExplainArgs) -> Result<Exit, Failure> {
     }
     if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
         ends::check(&args.run.ways)?;
-        return perf::supervise(args.path);
+        return perf::supervise(args.path, 1);
     }
     let (mut session, first) = ends::open(&args.run)?;
     if session.size() != 2 {

@@ -10,7 +10,7 @@ use rerail_core::endpoint::{Event, Recv, Selector, Send, TagMatch};
 use rerail_core::ids::{Cookie, PeerId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_linux::driver::Transport;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::session::{Session, SessionError};
 
@@ -37,7 +37,7 @@ pub struct Batches {
 }
 
 /// What the batches came to, in nanoseconds for each message (half a round trip, or one message of a window).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Batches that were measured.
     pub batches: u64,
@@ -58,6 +58,19 @@ impl Spread {
         let (min_ns, max_ns) = (*ns.first()?, *ns.last()?);
         Some(Spread { batches: ns.len() as u64, messages, median_ns: ns[ns.len() / 2], min_ns, max_ns })
     }
+}
+
+/// What several pairs came to at once: the median of their medians, the fastest and the slowest batch of all.
+pub fn of_pairs(spreads: &[Spread]) -> Option<Spread> {
+    let medians = Spread::of(spreads.iter().map(|spread| spread.median_ns).collect(), 0)?;
+    let sum = |of: fn(&Spread) -> u64| spreads.iter().map(of).sum();
+    Some(Spread {
+        batches: sum(|spread| spread.batches),
+        messages: spreads[0].messages,
+        median_ns: medians.median_ns,
+        min_ns: spreads.iter().map(|spread| spread.min_ns).fold(f64::INFINITY, f64::min),
+        max_ns: spreads.iter().map(|spread| spread.max_ns).fold(0.0, f64::max),
+    })
 }
 
 /// One of the two ends.
@@ -152,7 +165,7 @@ fn measure(
 
 impl<'s> End<'s> {
     fn new(session: &'s mut Session, pair: Pair, buffers: Buffers, bytes: u64) -> End<'s> {
-        let other = if session.rank() == pair.first { pair.second } else { pair.first };
+        let other = pair.other(session.rank());
         End { transport: session.transport_mut(), peer: PeerId(other), buffers, bytes, sent: 0, received: 0 }
     }
 
@@ -211,5 +224,10 @@ mod tests {
         let spread = Spread::of(vec![3.0, 1.0, 2.0], 10).unwrap();
         assert_eq!(spread, Spread { batches: 3, messages: 10, median_ns: 2.0, min_ns: 1.0, max_ns: 3.0 });
         assert_eq!(Spread::of(Vec::new(), 10), None);
+        let other = Spread { median_ns: 4.0, min_ns: 0.5, max_ns: 9.0, ..spread };
+        let third = Spread { median_ns: 5.0, ..spread };
+        let all = Spread { batches: 9, messages: 10, median_ns: 4.0, min_ns: 0.5, max_ns: 9.0 };
+        assert_eq!(of_pairs(&[spread, other, third]), Some(all));
+        assert_eq!(of_pairs(&[]), None);
     }
 }

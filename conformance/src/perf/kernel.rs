@@ -30,6 +30,13 @@ pub struct Pair {
     pub second: u32,
 }
 
+impl Pair {
+    /// The other one of the two.
+    pub fn other(&self, rank: u32) -> u32 {
+        if rank == self.first { self.second } else { self.first }
+    }
+}
+
 /// Memory for messages, and how they are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Buffers {

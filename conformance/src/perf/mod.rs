@@ -23,7 +23,7 @@ use crate::launch;
 use crate::output::stats::Latency;
 use crate::session::{Path, Session};
 
-use batch::Batches;
+use batch::{Batches, Spread};
 use ends::Plan;
 use kernel::{Access, Buffers, Kernel, KernelError, Load, Pair, window_key};
 use rails::Rails;
@@ -69,8 +69,13 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     {
         return Err(Failure::usage("--batch measures latency, bandwidth or rate by --op send"));
     }
-    if !args.pin.is_empty() && (args.pin.len() != 2 || ends::is_pair(&args.run.ends)) {
-        return Err(Failure::usage("--pin names two processors, for the two ranks that perf launches: --pin 0,1"));
+    let ranks = 2 * args.pairs as usize;
+    if !args.pin.is_empty() && (args.pin.len() != ranks || ends::is_pair(&args.run.ends)) {
+        let why = format!("--pin names {ranks} processors, one for each rank that perf launches: --pin 0,1");
+        return Err(Failure::usage(why));
+    }
+    if args.pairs > 1 && ends::is_pair(&args.run.ends) {
+        return Err(Failure::usage("--pairs launches its ranks: it goes with neither --listen nor --connect"));
     }
     if args.baseline {
         let over_tcp = args.path == PathChoice::Tcp || ends::is_pair(&args.run.ends);
@@ -81,7 +86,7 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     }
     if !ends::is_pair(&args.run.ends) && !launch::is_launched() {
         ends::check(&args.run.ways)?;
-        return supervise(args.path);
+        return supervise(args.path, args.pairs);
     }
     let mut args = args.clone();
     let (mut session, first) = ends::open(&args.run)?;
@@ -90,11 +95,17 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
         ends::agree(&mut session, &mut plan)?;
         plan.give(&mut args);
     }
-    if session.size() != 2 {
-        return Err(Failure::usage(format!("perf runs between 2 ranks, {} were launched", session.size())));
+    if session.size() != 2 * args.pairs {
+        let (wanted, launched) = (2 * args.pairs, session.size());
+        return Err(Failure::usage(format!("perf runs between {wanted} ranks, {launched} were launched")));
     }
+    let pair = match args.pairs {
+        1 => Pair { first, second: 1 - first },
+        pairs => Pair { first: session.rank() % pairs, second: session.rank() % pairs + pairs },
+    };
+    let peer = pair.other(session.rank());
     let streams = matches!(args.measure, Measure::Bandwidth | Measure::Bidirectional);
-    let over_verbs = session.path(1 - session.rank()) == Path::Verbs;
+    let over_verbs = session.path(peer) == Path::Verbs;
     session.set_spin(if streams && over_verbs { SPIN_STREAM } else { SPIN }, SPIN);
     // Processes of a pair may stand on hosts of their own.
     let pinned =
@@ -104,7 +115,6 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
             })?),
             None => (!ends::is_pair(&args.run.ends)).then(|| pin::Pinned::to(session.rank() as usize)).flatten(),
         };
-    let pair = Pair { first, second: 1 - first };
     let mut verdict = Exit::Ok;
     if args.measure == Measure::Mixed {
         let mixed = mixed::run(&args, &mut session, pair)?;
@@ -130,13 +140,13 @@ pub fn run(args: &PerfArgs) -> Result<Exit, Failure> {
     Ok(verdict)
 }
 
-/// Launches this program again as two ranks that are apart as `path` says.
-pub fn supervise(path: PathChoice) -> Result<Exit, Failure> {
+/// Launches this program again as pairs of ranks that are apart as `path` says.
+pub fn supervise(path: PathChoice, pairs: u32) -> Result<Exit, Failure> {
     let hosts = match path {
         PathChoice::Shm => 1,
         PathChoice::Tcp | PathChoice::Verbs => 2,
     };
-    let mut launcher = launch::hosts(launch::self_again()?, 2, hosts)?;
+    let mut launcher = launch::hosts(launch::self_again()?, 2 * pairs, hosts)?;
     if path == PathChoice::Verbs {
         launcher = launcher.env("RERAIL_RAILS", "verbs");
     }
@@ -173,13 +183,28 @@ fn measure(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Report,
     let mut lines = Vec::new();
     for size in sizes {
         let rails = Rails::since_now(session);
+        if args.pairs > 1 {
+            session.barrier(0)?;
+        }
         let line = measure_size(args, session, pair, buffers, size);
-        let line = line.map_err(|error| failure(session, size, error))?;
+        let mut line = line.map_err(|error| failure(session, size, error))?;
+        if args.pairs > 1 {
+            line = all_pairs(session, line)?;
+        }
         lines.push(Line { rails: rails.lines(session), ..line });
     }
-    let path = session.path(1 - session.rank());
+    let path = session.path(pair.other(session.rank()));
     let verified = judge_window(args, session, pair, &buffers)?;
     Ok(Report::new(args, path, verified, lines, all.lines(session)))
+}
+
+/// Of a size, what all pairs came to, for rank 0.
+fn all_pairs(session: &mut Session, own: Line) -> Result<Line, Failure> {
+    // Plain data of this crate's own: serialisation can't fail.
+    let text = serde_json::to_vec(&own.batches).unwrap_or_default();
+    let texts = session.collect(0, &text)?;
+    let spreads = texts.iter().flatten().filter_map(|text| serde_json::from_slice::<Option<Spread>>(text).ok()?);
+    Ok(Line::of_pairs(own.bytes, &spreads.collect::<Vec<_>>()))
 }
 
 /// Opens a window as large as the buffers where the operation needs one.
@@ -263,12 +288,9 @@ pub fn failure(session: &Session, size: u64, error: KernelError) -> Failure {
         KernelError::Different(difference) => {
             Failure::verification(format!("rank {}, messages of {size} B: {}", session.rank(), describe(&difference)))
         }
-        KernelError::PeerGone => {
-            let peer = 1 - session.rank();
-            Failure::peer_lost(match session.lost().get(&peer) {
-                Some(&why) => session.describe_lost(peer, why),
-                None => format!("rank {peer} left before the end"),
-            })
-        }
+        KernelError::PeerGone => Failure::peer_lost(match session.lost().iter().next() {
+            Some((&peer, &why)) => session.describe_lost(peer, why),
+            None => format!("the peer of rank {} left before the end", session.rank()),
+        }),
     }
 }

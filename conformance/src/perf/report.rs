@@ -8,7 +8,7 @@ use crate::output::stats::Latency;
 use crate::output::{Align, Table, bold, json, microseconds, rate, write_stdout};
 use crate::session::Path;
 
-use super::batch::Spread;
+use super::batch::{Spread, of_pairs};
 use super::rails::{RailLine, render};
 
 /// The result for one size.
@@ -61,6 +61,14 @@ impl Line {
         }
     }
 
+    /// From batches of several pairs at once; empty where there are none. The rates are those of all median batches
+    /// together.
+    pub fn of_pairs(bytes: u64, spreads: &[Spread]) -> Line {
+        let line = Line::of_batches(bytes, of_pairs(spreads));
+        let per_second = spreads.iter().map(|spread| 1e9 / spread.median_ns.max(1e-3)).sum::<f64>();
+        Line { messages_per_second: per_second, bytes_per_second: bytes as f64 * per_second, ..line }
+    }
+
     /// From messages in so many seconds.
     pub fn of_stream(bytes: u64, messages: u64, seconds: f64) -> Line {
         let per_second = messages as f64 / seconds.max(1e-9);
@@ -83,6 +91,7 @@ pub struct Report {
     operation: &'static str,
     path: Path,
     window: Option<u64>,
+    pairs: u32,
     verified: bool,
     sizes: Vec<Line>,
     rails: Vec<RailLine>,
@@ -105,7 +114,7 @@ impl Report {
             Operation::Get => "get",
         };
         let window = (args.measure != Measure::Latency).then_some(args.window);
-        Report { measure, operation, path, window, verified, sizes, rails }
+        Report { measure, operation, path, window, pairs: args.pairs, verified, sizes, rails }
     }
 
     /// As JSON, or as a table.
@@ -145,8 +154,9 @@ impl Report {
             ]);
         }
         let window = self.window.map_or(String::new(), |window| format!(", window of {window}"));
+        let pairs = if self.pairs > 1 { format!(", {} pairs at once", self.pairs) } else { String::new() };
         let verified = if self.verified { ", every byte verified" } else { "" };
-        let title = format!("{} of {} over {}{window}{verified}", self.measure, self.operation, self.path);
+        let title = format!("{} of {} over {}{window}{pairs}{verified}", self.measure, self.operation, self.path);
         let rails = render(&self.rails);
         let gap = if rails.is_empty() { "" } else { "\n\n" };
         format!("{}\n{}{gap}{rails}", bold(&title), table.render())

@@ -12,6 +12,7 @@ use rerail_sim::cover::Coverage;
 use rerail_sim::scenario::Scenario;
 use rerail_sim::soak;
 use rerail_sim::trace::Trace;
+use rerail_sim::world::Report;
 use serde::Serialize;
 
 use super::one::{how_to_replay, read};
@@ -134,7 +135,7 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
                     }
                     let seed = args.from + index;
                     let trace = Trace::watching();
-                    let (verdict, report, _) = soak::run(&world(seed), seed, trace.clone());
+                    let (verdict, report) = run_one(args, &world(seed), seed, trace.clone());
                     events.fetch_add(report.events, Ordering::Relaxed);
                     done.fetch_add(1, Ordering::Relaxed);
                     // A poisoned lock would mean a panic here, which the thread's scope reports.
@@ -188,11 +189,20 @@ fn soak_all(args: &SoakArgs, file: Option<&Scenario>, budget: Option<Duration>) 
     }
 }
 
+fn run_one(args: &SoakArgs, world: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report) {
+    if args.differential {
+        let (verdict, report, _) = soak::run_both(world, seed, trace);
+        return (verdict, report);
+    }
+    let (verdict, report, _) = soak::run(world, seed, trace);
+    (verdict, report)
+}
+
 /// Looks into a world that failed.
 fn finding(args: &SoakArgs, world: &Scenario, seed: u64, verdict: &Verdict) -> Finding {
     let shrunk = (!args.no_shrink).then(|| {
         let (mut least, tries) = soak::shrink(world, seed, SHRINK_TRIES, |candidate: &Scenario| {
-            soak::run(candidate, seed, Trace::off()).0.word() == verdict.word()
+            run_one(args, candidate, seed, Trace::off()).0.word() == verdict.word()
         });
         least.about =
             format!("{}: {} (shrunk in {tries} runs); replay with --seed {seed}", world.about, verdict.word());
@@ -203,6 +213,12 @@ fn finding(args: &SoakArgs, world: &Scenario, seed: u64, verdict: &Verdict) -> F
         verdict: verdict.word(),
         facts: verdict.to_string(),
         replay: match &args.scenario {
+            Some(file) if args.differential => {
+                format!("rerail soak --differential --from {seed} --seeds 1 --scenario {}", file.display())
+            }
+            None if args.differential => {
+                format!("rerail soak --differential --from {seed} --seeds 1 --faults {}", args.faults)
+            }
             Some(file) => format!("rerail sim --seed {seed} --scenario {}", file.display()),
             None => how_to_replay(seed, &args.faults),
         },

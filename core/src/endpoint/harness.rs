@@ -8,8 +8,10 @@ mod aimed;
 mod connections;
 mod garbage;
 mod registrations;
+mod shorts;
 
 pub use garbage::run;
+pub use shorts::{counting_shorts, run_shorts};
 
 use registrations::Registrations;
 

@@ -72,6 +72,13 @@ impl Transport {
     }
 }
 
+impl EngineOpening {
+    /// Whether processes of this host are reached over other rails beside shared memory: `tcp_beside_shm`.
+    pub fn set_others_beside_shm(&mut self, is_wanted: bool) {
+        self.others_beside_shm = is_wanted;
+    }
+}
+
 impl Opening {
     /// With rails that the settings name, already open.
     pub(super) fn of_settings(
@@ -87,7 +94,7 @@ impl Opening {
         // Without a name from the kernel nobody shares memory with this process, which its rank makes sure of.
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
-        opening.engine.others_beside_shm = settings.tcp_beside_shm;
+        opening.engine.set_others_beside_shm(settings.tcp_beside_shm);
         settings.class_policies().for_each(|(class, policy)| opening.engine.set_policy(class, policy));
         Ok(opening)
     }

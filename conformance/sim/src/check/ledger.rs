@@ -562,6 +562,11 @@ impl Ledger {
         gave_up(one, other) || gave_up(other, one)
     }
 
+    /// Whether either has closed the other in good order.
+    pub(super) fn is_closed(&self, one: u32, other: u32) -> bool {
+        self.book(one).closed.contains(&other) || self.book(other).closed.contains(&one)
+    }
+
     /// What is to be checked now, with [`settle`](Self::settle).
     pub fn has_due(&self) -> bool {
         !self.due.is_empty()

@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | every message is received once, every completion told once, counters count each request once | `ledger`, `arrivals`, `once` | Doubled, Lost |
 //! | MPI's order of matching, wildcards, probes and claims, places in multi-receive buffers | `order` | Order |
+//! | the short way changes nothing that MPI decides | `deliveries` | Order |
 //! | payloads, lengths, tags, immediate data as sent; nothing behind them; source buffers untouched | `arrivals` | Corruption |
 //! | nobody writes into memory that is not, or no longer, named: guards and poison | `memory` | Corruption |
 //! | a send of level Placed is in the receiver's buffer when it is told, a put in the window | `arrivals` | Corruption, Lost |
@@ -22,6 +23,7 @@
 mod arrivals;
 mod cells;
 mod claims;
+mod deliveries;
 mod identity;
 mod judge;
 mod ledger;
@@ -42,6 +44,7 @@ use std::rc::Rc;
 pub use arrivals::Peek;
 pub use cells::{Cells, Operation, Rule};
 pub use claims::{Claim, Probe};
+pub use deliveries::Deliveries;
 pub use identity::{BLANK, Content, Difference, Name, POISON, first_not};
 pub use judge::{Cut, Ending, NoMemory, WindowMemory, gravity, judge, protected};
 pub use ledger::{Ask, Book, Ledger, Message, Moment, Part, Request, Told};

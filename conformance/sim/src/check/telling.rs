@@ -86,6 +86,14 @@ impl fmt::Display for Disorder {
             Disorder::Offset { receive, offset, expected, .. } => {
                 write!(f, "multi-receive {receive}: a message at {offset} instead of {expected}")
             }
+            Disorder::Differs { receiver, sender, at, with, without } => {
+                let named = |serial: Option<u32>| serial.map_or("none".to_owned(), |serial| serial.to_string());
+                let (with, without) = (named(*with), named(*without));
+                write!(
+                    f,
+                    "rank {receiver}, message {at} of rank {sender}: {with} with the short way, {without} without"
+                )
+            }
         }
     }
 }

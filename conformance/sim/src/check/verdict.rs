@@ -272,6 +272,20 @@ pub enum Disorder {
         /// Where it should.
         expected: u64,
     },
+    /// What receives of one selector got of one sender is not the same in another run of the same programme, or not in the
+    /// order of sending.
+    Differs {
+        /// The receiving rank.
+        receiver: u32,
+        /// The sender.
+        sender: u32,
+        /// Where in the order.
+        at: u32,
+        /// The message that came there with the short way.
+        with: Option<u32>,
+        /// The one that came without.
+        without: Option<u32>,
+    },
 }
 
 /// Bytes are not what they should be.

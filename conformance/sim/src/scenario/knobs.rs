@@ -169,6 +169,7 @@ knobs! {
     aggregate_bytes_max: u32,
     copy_bytes_per_second: u64,
     recovery: bool,
+    express: bool,
     ;
     spans:
     ack_delay,

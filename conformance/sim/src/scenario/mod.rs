@@ -296,6 +296,9 @@ pub struct ShmSpec {
     pub denied_one_in: u64,
     /// One read in so many finds that its key opens nothing; 0: none.
     pub void_one_in: u64,
+    /// Ranks of a host use other rails beside.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub others_beside: bool,
 }
 
 impl ShmSpec {
@@ -471,6 +474,7 @@ impl Default for ShmSpec {
             read_bytes_per_second: 8_000_000_000,
             denied_one_in: 0,
             void_one_in: 0,
+            others_beside: false,
         }
     }
 }
@@ -627,6 +631,7 @@ impl Scenario {
         }
         if self.uneven {
             knobs::uneven(&mut config, &mut Rng::new(seed, &format!("knobs of rank {rank}")));
+            config.express = !Rng::new(seed, &format!("short way of rank {rank}")).one_in(6);
         }
         self.config.apply(&mut config);
         if self.config.bind_by_local_rank == Some(true) {

@@ -12,6 +12,10 @@
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
+//! * the short way: in a third, ranks share hosts, half or more of the messages are such as MPI libraries send, rings
+//!   have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late in half, and in a
+//!   fifth other rails lead to the same peers; in an eighth no rank takes it (`express`), elsewhere of `uneven` ranks
+//!   every sixth does not
 //!
 //! If both ends of every path move at once, neither can report its new address. So without a stream rail only
 //! the first host draws `renumber`, and, if its ranks share memory or are one, `device-fatal` and
@@ -38,6 +42,11 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     let hcas = rng.within(1, 3) as usize;
     scenario.hcas = (0..hcas).map(|_| hca(rng)).collect();
     scenario.rails = rails(&scenario, rng);
+    let short = &mut Rng::new(seed, "short way");
+    let is_short = short.one_in(3);
+    if is_short {
+        share_hosts(&mut scenario);
+    }
     // Dice of its own: what the others draw stays as it was.
     if Rng::new(seed, "administrative network").one_in(2) {
         administer(&mut scenario);
@@ -92,6 +101,9 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     parameters.insert("messages".into(), Value::Integer(rng.within(1, 200) as i64));
     parameters.insert("closes".into(), Value::Boolean(Rng::new(seed, "closes").one_in(2)));
     scenario.workload.name = "random".into();
+    if is_short {
+        short_way(&mut scenario, short);
+    }
     scenario
 }
 
@@ -225,6 +237,53 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
 fn keepalive(scenario: &mut Scenario, rng: &mut Rng) {
     let shortest = scenario.config.stall_min.unwrap_or_default();
     scenario.config.keepalive = Some(Span::from_micros((shortest.nanos().0 / 1_000) << rng.within(2, 7)));
+}
+
+/// As many ranks or about, on hosts that they share.
+fn share_hosts(scenario: &mut Scenario) {
+    let (hosts, ranks) = (scenario.hosts, scenario.ranks_per_host);
+    (scenario.hosts, scenario.ranks_per_host) = match (hosts, ranks) {
+        (4, 1) => (2, 2),
+        (hosts, 1) => (1, hosts.max(2)),
+        shape => shape,
+    };
+    if scenario.rails.first() != Some(&RailSpec::Shm {}) {
+        scenario.rails.insert(0, RailSpec::Shm {});
+    }
+}
+
+/// Messages that can go the short way, and what forces them off it in mid-stream.
+fn short_way(scenario: &mut Scenario, rng: &mut Rng) {
+    let parameters = &mut scenario.workload.parameters;
+    let plain = rng.pick(&[50, 90, 98, 100]).copied().unwrap_or(90);
+    parameters.insert("plain_percent".into(), Value::Integer(plain));
+    parameters.insert("late".into(), Value::Boolean(rng.one_in(2)));
+    // Receives posted before the first message has come are no entries of their own.
+    parameters.insert("receives".into(), Value::Integer(rng.pick(&[1, 2, 4, 8, 64]).copied().unwrap_or(4)));
+    parameters.insert("one_sided".into(), Value::Boolean(rng.one_in(3)));
+    // A channel is back on the short way when all that left it is acknowledged.
+    parameters.insert("pause_us".into(), Value::Integer(rng.pick(&[0, 100, 1000, 3000]).copied().unwrap_or(1000)));
+    let config = &mut scenario.config;
+    // Strategies look at messages before these go anywhere.
+    if !rng.one_in(8) && config.multiplex.is_some_and(|policy| matches!(policy, Multiplex::Strategy(_))) {
+        config.multiplex = Some(Multiplex::Balanced);
+    }
+    scenario.shm.cells = 1 << rng.within(1, 5);
+    scenario.shm.slots = rng.within(2, 8) as u32;
+    if rng.one_in(2) {
+        config.unexpected_per_peer = Some(rng.within(1, 3) as u16);
+        let (blocks, block_bytes) = (rng.within(1, 3), *rng.pick(&[64, 256, 1024]).unwrap_or(&256));
+        config.blocks_per_peer = Some(blocks as u16);
+        config.block_bytes = Some(block_bytes);
+        config.eager_bytes_max = Some(rng.within(8, blocks * u64::from(block_bytes)) as u32);
+    }
+    if rng.one_in(2) {
+        config.ack_delay = Some(Span::from_micros(20));
+    }
+    if rng.one_in(8) {
+        config.express = Some(false);
+    }
+    scenario.shm.others_beside = rng.one_in(5);
 }
 
 /// Hosts, and ranks on each.

@@ -12,10 +12,11 @@ use std::str::FromStr;
 
 use rerail_core::time::Time;
 
-use crate::check::{Crash, Verdict};
+use crate::check::{Crash, Deliveries, Verdict};
+use crate::cover::Path;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
-use crate::workload::{Measured, run_checked};
+use crate::workload::{Measured, run_checked, run_delivered};
 use crate::world::Report;
 use crate::world::fault::{KINDS, Kind};
 
@@ -98,13 +99,40 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Ve
     caught(|| run_checked(scenario, seed, trace))
 }
 
-fn caught(run: impl FnOnce() -> (Verdict, Report, Vec<Measured>)) -> (Verdict, Report, Vec<Measured>) {
+/// Runs one world twice, with the short way and without, on all ranks alike: the verdict is that of the first run
+/// that is not clean; where both are, receives must have got the same ([`Deliveries`]), and the second run must have
+/// taken the short way nowhere. The trace and the report are those of the first run, the latter with the events of
+/// both.
+pub fn run_both(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Deliveries) {
+    let run = |express: bool, trace: Trace| {
+        let mut scenario = scenario.clone();
+        scenario.config.express = Some(express);
+        caught(|| run_delivered(&scenario, seed, trace))
+    };
+    let (verdict, mut report, with) = run(true, trace);
+    if !verdict.is_good() {
+        return (verdict, report, with);
+    }
+    let watched = Trace::watching();
+    let (verdict, other, without) = run(false, watched.clone());
+    report.events += other.events;
+    let coverage = watched.coverage();
+    let shorts = coverage.of(Path::ShortWay) + coverage.of(Path::ShortLeavesTheWay);
+    if verdict.is_good() && shorts > 0 {
+        let message = format!("{shorts} short messages came, though no rank sends any");
+        return (Verdict::Crash(Crash { rank: None, at: Time(0), message }), report, with);
+    }
+    let verdict = if verdict.is_good() { with.difference(&without).unwrap_or(verdict) } else { verdict };
+    (verdict, report, with)
+}
+
+fn caught<T: Default>(run: impl FnOnce() -> (Verdict, Report, T)) -> (Verdict, Report, T) {
     let run = std::panic::AssertUnwindSafe(run);
     match std::panic::catch_unwind(run) {
         Ok(outcome) => outcome,
         Err(panic) => {
             let message = panic_message(&*panic);
-            (Verdict::Crash(Crash { rank: None, at: Time(0), message }), Report::default(), Vec::new())
+            (Verdict::Crash(Crash { rank: None, at: Time(0), message }), Report::default(), T::default())
         }
     }
 }
@@ -113,4 +141,48 @@ fn caught(run: impl FnOnce() -> (Verdict, Report, Vec<Measured>)) -> (Verdict, R
 fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic without words".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every third of these has messages for the short way.
+    const SEEDS: u64 = 200;
+
+    /// The short way against the tables: the same programmes, with and without, end well, and no receive gets another
+    /// message, or another order of a sender's messages; messages take it, leave it, and find no room on it.
+    #[test]
+    fn programmes_with_the_short_way_and_without_deliver_the_same() {
+        let (mut took, mut left, mut full, mut messages) = (0, 0, 0, 0);
+        for seed in 1..=SEEDS {
+            let menu = if seed % 2 == 0 { Menu::Calm } else { Menu::Lossless };
+            let world = world_of(seed, &menu);
+            if !world.workload.parameters.contains_key("plain_percent") {
+                continue;
+            }
+            let trace = Trace::watching();
+            let (verdict, _, deliveries) = run_both(&world, seed, trace.clone());
+            assert_eq!(verdict, Verdict::Clean, "rerail soak --differential --from {seed} --seeds 1 --faults {menu}");
+            let coverage = trace.coverage();
+            took += coverage.of(Path::ShortWay);
+            left += coverage.of(Path::ShortLeavesTheWay);
+            full += coverage.of(Path::ShortFindsNoRoom);
+            messages += deliveries.len();
+        }
+        let counts = [took, left, full, messages as u64];
+        assert!(took > 200 && left > 20 && full > 10 && messages > 4_000, "took it, left it, no room, all: {counts:?}");
+    }
+
+    /// Of the worlds that soaks draw, every tenth and more takes the short way.
+    #[test]
+    fn many_drawn_worlds_take_the_short_way() {
+        let takes = |seed: &u64| {
+            let trace = Trace::watching();
+            let _ = run(&world_of(*seed, &Menu::Calm), *seed, trace.clone());
+            trace.coverage().of(Path::ShortWay) > 0
+        };
+        let took = (1..=60).filter(takes).count();
+        assert!(took >= 6, "{took} of 60");
+    }
 }

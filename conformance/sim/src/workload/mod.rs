@@ -40,7 +40,7 @@ use std::fmt;
 
 pub(crate) use graph::application;
 
-use crate::check::Verdict;
+use crate::check::{Deliveries, Verdict};
 use crate::scenario::{Scenario, WorkloadSpec};
 use crate::trace::Trace;
 use crate::world::{Ended, Report, Workload, World};
@@ -49,6 +49,10 @@ use crate::world::{Ended, Report, Workload, World};
 pub trait Job: Workload {
     /// Called once when the world has stopped.
     fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict;
+    /// Which messages came to which receives, as far as the workload keeps a ledger.
+    fn deliveries(&self) -> Deliveries {
+        Deliveries::default()
+    }
     /// What it measured, in virtual time.
     fn measured(&self) -> Vec<Measured> {
         Vec::new()
@@ -247,16 +251,26 @@ pub fn make(scenario: &Scenario, seed: u64) -> Result<Box<dyn Job>, WorkloadErro
 
 /// Builds a world, runs its workload through all phases, and says what it came to.
 pub fn run_checked(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Vec<Measured>) {
-    let impossible = |why: String| (Verdict::Impossible(why), Report::default(), Vec::new());
-    let mut job = match make(scenario, seed) {
-        Ok(job) => job,
-        Err(error) => return impossible(error.to_string()),
-    };
-    let mut world = match World::build(scenario, seed, &mut *job, trace) {
-        Ok(world) => world,
-        Err(error) => return impossible(error.to_string()),
-    };
+    match run(scenario, seed, trace) {
+        Ok((job, verdict, report)) => (verdict, report, job.measured()),
+        Err(why) => (Verdict::Impossible(why), Report::default(), Vec::new()),
+    }
+}
+
+/// As [`run_checked`], with which messages came to which receives.
+pub fn run_delivered(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Deliveries) {
+    match run(scenario, seed, trace) {
+        Ok((job, verdict, report)) => (verdict, report, job.deliveries()),
+        Err(why) => (Verdict::Impossible(why), Report::default(), Deliveries::default()),
+    }
+}
+
+/// `Err`: why there is no such world.
+fn run(scenario: &Scenario, seed: u64, trace: Trace) -> Result<(Box<dyn Job>, Verdict, Report), String> {
+    let mut job = make(scenario, seed).map_err(|error| error.to_string())?;
+    let mut world = World::build(scenario, seed, &mut *job, trace).map_err(|error| error.to_string())?;
     let ended = world.run(&mut *job);
     let verdict = job.verdict(&world, &ended);
-    (verdict, world.report().clone(), job.measured())
+    let report = world.report().clone();
+    Ok((job, verdict, report))
 }

@@ -110,6 +110,7 @@ impl World {
             let host = format!("host{}", scenario.host_of(index));
             let mut opening = EngineOpening::with_rails(config, host, rails, Time(0))
                 .map_err(|error| BuildError::Start { rank: index, error })?;
+            opening.set_others_beside_shm(scenario.shm.others_beside);
             scenario.config.class_policies().for_each(|(class, policy)| opening.set_policy(class, policy));
             openings.push((opening, gates));
         }

@@ -133,3 +133,21 @@ fn random_garbage() {
         super::super::harness::run(&bytes);
     }
 }
+
+/// G-8: the fuzz body of the short way on random bytes: whatever header comes, nothing panics, lines agree with their
+/// tables, and messages between honest ranks all arrive.
+#[test]
+fn random_short_headers() {
+    let cases: u64 = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let mut sum = [0; 3];
+    for seed in 0..cases {
+        let mut rng = Rng::new(seed ^ 0x5407);
+        let bytes: Vec<u8> = (0..200 + rng.below(2000)).map(|_| rng.draw() as u8).collect();
+        let counts = super::super::harness::counting_shorts(&bytes);
+        sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+    }
+    assert!(
+        sum.iter().all(|&count| count > cases),
+        "hostile headers, honest messages, received the short way: {sum:?}"
+    );
+}

@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use rustix::process::{Signal, pidfd_send_signal};
+use rustix::process::Signal;
 
 use super::board::{Answer, Board, Notice};
 use super::pipe::LinePipe;
+use super::process::Process;
 use super::report::{Exit, LaunchEvent, Phase, RankEnd, Report, Stop, Stream};
 use super::signals::Signals;
 use super::{LaunchError, Launcher, OnFailure, Output, spawn};
@@ -38,7 +39,7 @@ struct Pmi {
 #[derive(Debug)]
 struct Rank {
     child: Child,
-    pidfd: OwnedFd,
+    process: Process,
     pmi: Option<Pmi>,
     out: Option<LinePipe>,
     err: Option<LinePipe>,
@@ -98,7 +99,7 @@ impl Launch {
             let started = spawn::spawn(&launcher, launch.board.kvsname(), rank, mask)?;
             launch.ranks.push(Rank {
                 child: started.child,
-                pidfd: started.pidfd,
+                process: started.process,
                 pmi: Some(Pmi { fd: started.pmi, reader: LineReader::default(), unsent: VecDeque::new() }),
                 out: started.stdout,
                 err: started.stderr,
@@ -129,7 +130,7 @@ impl Launch {
     /// Sends a signal to a rank; `false`: it has ended or isn't in the job. Its end counts as its own failure.
     pub fn signal(&self, rank: u32, signal: Signal) -> bool {
         let rank = self.ranks.get(rank as usize).filter(|rank| rank.end.is_none());
-        rank.is_some_and(|rank| pidfd_send_signal(&rank.pidfd, signal).is_ok())
+        rank.is_some_and(|rank| rank.process.signal(signal))
     }
 
     /// Tells all ranks to end: SIGTERM now, SIGKILL after the grace period.
@@ -248,7 +249,7 @@ impl Launch {
                 watch(Watched::Err(index), err.as_fd(), PollFlags::IN);
             }
             if rank.end.is_none() {
-                watch(Watched::Process(index), rank.pidfd.as_fd(), PollFlags::IN);
+                watch(Watched::Process(index), rank.process.as_fd(), PollFlags::IN);
             }
         }
         let timeout = timeout.map(|span| Timespec {
@@ -403,7 +404,7 @@ impl Launch {
         for rank in self.ranks.iter_mut().filter(|rank| rank.end.is_none()) {
             // A process that has ended of its own before it was told to is a failure of its own.
             let ended = matches!(rank.child.try_wait(), Ok(Some(_)));
-            rank.told_to_end |= !ended && pidfd_send_signal(&rank.pidfd, signal).is_ok();
+            rank.told_to_end |= !ended && rank.process.signal(signal);
         }
     }
 }

@@ -21,6 +21,7 @@
 mod board;
 mod launch;
 mod pipe;
+mod process;
 mod report;
 mod signals;
 mod spawn;

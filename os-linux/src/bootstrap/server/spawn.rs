@@ -6,9 +6,10 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 
 use super::pipe::LinePipe;
+use super::process::Process;
 use super::signals;
 use super::{LaunchError, Launcher, Output};
 
@@ -17,7 +18,7 @@ use super::{LaunchError, Launcher, Output};
 pub(super) struct Started {
     pub(super) child: Child,
     /// Becomes readable when the child has ended.
-    pub(super) pidfd: OwnedFd,
+    pub(super) process: Process,
     /// Our end of the channel, non-blocking.
     pub(super) pmi: OwnedFd,
     pub(super) stdout: Option<LinePipe>,
@@ -88,14 +89,14 @@ pub(super) fn spawn(
         command.spawn().map_err(|source| LaunchError::Program { program: launcher.program.clone(), rank, source })?;
 
     let rest = (|| {
-        let pid = Pid::from_child(&child);
-        let pidfd = pidfd_open(pid, PidfdFlags::empty()).map_err(io("watching a rank"))?;
+        let process = Process::of(Pid::from_child(&child))
+            .map_err(|source| LaunchError::Io { doing: "watching a rank", source })?;
         let stdout = child.stdout.take().map(|pipe| LinePipe::new(pipe.into())).transpose();
         let stderr = child.stderr.take().map(|pipe| LinePipe::new(pipe.into())).transpose();
-        Ok((pidfd, stdout.map_err(io("reading a rank's output"))?, stderr.map_err(io("reading a rank's output"))?))
+        Ok((process, stdout.map_err(io("reading a rank's output"))?, stderr.map_err(io("reading a rank's output"))?))
     })();
     match rest {
-        Ok((pidfd, stdout, stderr)) => Ok(Started { child, pidfd, pmi: ours, stdout, stderr }),
+        Ok((process, stdout, stderr)) => Ok(Started { child, process, pmi: ours, stdout, stderr }),
         Err(error) => {
             let _ = child.kill();
             let _ = child.wait();

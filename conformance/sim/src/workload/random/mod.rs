@@ -13,7 +13,9 @@ use rerail_core::time::Nanos;
 use rerail_linux::rail::verbs::VerbsOptions;
 
 use super::{Job, Parameters, WorkloadError, need_channels, need_operations};
-use crate::check::{Crash, Damage, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge, protected};
+use crate::check::{
+    Crash, Damage, Deliveries, Ending, Ledger, Patience, Peek, Verdict, WindowMemory, judge, protected,
+};
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::world::fault::Kind;
@@ -51,7 +53,9 @@ pub struct Random {
 }
 
 impl Random {
-    /// Parameters: `messages`, `bytes_max`, `large_percent`, `one_sided`; `closes`: peers are closed when all with them is over.
+    /// Parameters: `messages`, `bytes_max`, `large_percent`, `plain_percent`, `one_sided`; `receives`: a rank posts so many at
+    /// once, at most; `late`: wildcards are posted late; `pause_us`: ranks send nothing for so long now and then, at most;
+    /// `closes`: peers are closed when all with them is over.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
         need_channels(scenario)?;
@@ -69,14 +73,17 @@ impl Random {
             messages: parameters.number("messages", MESSAGES, 0, 1 << 20)?,
             bytes_max: parameters.number("bytes_max", BYTES_MAX, 0, 1 << 26)?,
             large_percent: parameters.number("large_percent", 0, 0, 100)?,
-            receives_max: (operations as usize / RECEIVES_PART as usize).min(64),
+            plain_percent: parameters.number("plain_percent", 0, 0, 100)?,
+            late: parameters.flag("late", false)?,
+            receives_max: (operations as usize / RECEIVES_PART as usize)
+                .min(parameters.number("receives", 64, 1, 64)? as usize),
             eager_bytes_max: eager.into(),
             inject: retained > 0,
             one_sided: parameters.flag("one_sided", true)?,
             liar: scenario.liar.as_ref().map(|liar| liar.rank),
             windows: windows >= WINDOWS,
         };
-        let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"));
+        let plan = Plan::draw(terms, &mut Rng::new(seed, "random workload"), &mut Rng::new(seed, "plain messages"));
         let mut ledger = Ledger::new(size);
         app::open_windows(&plan, &mut ledger);
         if let Some(liar) = terms.liar {
@@ -94,6 +101,7 @@ impl Random {
             met: BTreeSet::new(),
             closed: BTreeSet::new(),
             closes: parameters.flag("closes", false)?,
+            pause_ns: parameters.number("pause_us", 0, 0, 1 << 20)? * 1000,
             plan,
             ledger,
             void: BTreeSet::new(),
@@ -140,6 +148,10 @@ impl Workload for Random {
 }
 
 impl Job for Random {
+    fn deliveries(&self) -> Deliveries {
+        Deliveries::of(&self.shared.borrow().ledger)
+    }
+
     fn verdict(&mut self, world: &World, ended: &Ended) -> Verdict {
         let view = world.view();
         let whole = self.settle(&view);

@@ -37,6 +37,8 @@ pub struct Planned {
     pub level: Level,
     /// Handed over with its bytes, which are copied at once.
     pub inject: bool,
+    /// Nothing is special about it: small, of one piece, reported by an event.
+    pub plain: bool,
 }
 
 /// How the messages of a class are received.
@@ -63,6 +65,10 @@ pub struct Class {
     pub members: Vec<usize>,
     /// Bytes of a receive's buffer.
     pub capacity: u64,
+    /// Its receives are of one piece, reported by events: some of its messages are plain.
+    pub plain: bool,
+    /// Its receives are posted some time after the others of their turn, when messages may have come.
+    pub late: bool,
 }
 
 /// A one-sided request, or one that only its own rank sees.
@@ -159,6 +165,10 @@ pub struct Terms {
     pub bytes_max: u64,
     /// Of a hundred messages so many may be of any length up to `bytes_max`; the others are of an eager length mostly.
     pub large_percent: u64,
+    /// Of a hundred messages so many are plain.
+    pub plain_percent: u64,
+    /// Half of the receives that take more than one sender or tag are posted late.
+    pub late: bool,
     /// Receives that a rank may have posted at once.
     pub receives_max: usize,
     pub eager_bytes_max: u64,
@@ -190,7 +200,8 @@ pub const ALONE: u32 = 2;
 pub const CONSTANT: u32 = 0;
 
 impl Plan {
-    pub fn draw(terms: Terms, rng: &mut Rng) -> Plan {
+    /// `plain` is a stream of its own: without plain messages and late receives a plan is what it was without it.
+    pub fn draw(terms: Terms, rng: &mut Rng, plain: &mut Rng) -> Plan {
         let Terms { size, .. } = terms;
         let mut plan = Plan {
             size,
@@ -224,6 +235,7 @@ impl Plan {
             }
         }
         plan.turns = turn + 1;
+        plan.make_plain(terms, plain);
         for class in &mut plan.classes {
             let lens = class.members.iter().map(|index| plan.messages[*index].len);
             class.capacity = match class.manner {
@@ -291,7 +303,16 @@ impl Plan {
         let class = *classes.entry(class_key).or_insert(new);
         if class == new {
             let turn = class_key.1;
-            self.classes.push(Class { destination, turn, selector, manner, members: Vec::new(), capacity: 0 });
+            self.classes.push(Class {
+                destination,
+                turn,
+                selector,
+                manner,
+                members: Vec::new(),
+                capacity: 0,
+                plain: false,
+                late: false,
+            });
         }
         self.classes[class].members.push(index);
         let level = *rng
@@ -300,8 +321,32 @@ impl Plan {
         let inject = rng.one_in(6) && terms.inject && len <= terms.eager_bytes_max;
         // What is received by probing is looked for by name.
         let immediate = len < 8 || untagged || !rng.one_in(3);
-        self.messages.push(Planned { source, destination, len, tag, immediate, level, inject });
+        self.messages.push(Planned { source, destination, len, tag, immediate, level, inject, plain: false });
         self.sends[source as usize].push(index);
+    }
+
+    /// Makes some messages such as MPI libraries send most, and posts some wildcards late.
+    fn make_plain(&mut self, terms: Terms, rng: &mut Rng) {
+        for class in &mut self.classes {
+            for index in &class.members {
+                if rng.below(100) >= terms.plain_percent {
+                    continue;
+                }
+                let message = &mut self.messages[*index];
+                let most = *rng.pick(&[0, 8, 40, 41, 168, 169, 1000]).unwrap_or(&8);
+                let len = if rng.one_in(2) { most } else { rng.below(most + 1) };
+                // As for the others: a multi-receive takes no message of no bytes, and a name needs 8.
+                message.len = len.min(terms.eager_bytes_max).max(u64::from(message.tag.is_none()));
+                message.immediate |= message.len < 8;
+                message.level = Level::Reusable;
+                message.inject = false;
+                message.plain = true;
+                class.plain = true;
+            }
+            let is_exact = |tag| matches!(tag, TagMatch::Tagged { ignore: 0, .. });
+            let takes_several = class.selector.source.is_none() || !is_exact(class.selector.tag);
+            class.late = terms.late && class.manner == Manner::Posted && takes_several && rng.one_in(2);
+        }
     }
 
     fn one_sided(&mut self, terms: Terms, rng: &mut Rng) {

@@ -2,12 +2,16 @@
 
 use rerail_core::endpoint::{Recv, Selector, SubmitError};
 use rerail_core::ids::{MessageId, PeerId};
+use rerail_core::time::Nanos;
 use rerail_linux::driver::RequestError;
 
 use super::super::plan::Manner;
 use super::{Extent, Notify, Player, Refused, Sort, Telling};
 use crate::check::{Ask, Claim};
 use crate::world::Cx;
+
+/// How much later than the others of their turn late receives are posted, at most.
+const LATE_NS_MAX: u64 = 30_000;
 
 /// A claimed message of a liar gets so much room at most: memory is laid out for the messages of the plan.
 const LIARS_BYTES_MAX: u64 = 512;
@@ -35,15 +39,18 @@ impl Player {
                 self.receives.pop_front();
                 continue;
             }
-            let (selector, capacity, multi) = {
+            if self.is_early(cx, class) {
+                return false;
+            }
+            let (selector, capacity, multi, plain) = {
                 let shared = self.shared.borrow();
                 let class = &shared.plan.classes[class];
-                (class.selector, class.capacity, class.manner == Manner::Multi)
+                (class.selector, class.capacity, class.manner == Manner::Multi, class.plain)
             };
-            let Some(extents) = self.pieces(cx, true, capacity, multi) else { return true };
+            let Some(extents) = self.pieces(cx, true, capacity, multi || plain) else { return true };
             self.blank(cx, &extents);
             let segs = self.segs(true, &extents);
-            let notify = self.notify_of(cx, selector);
+            let notify = if plain { Notify::Event } else { self.notify_of(cx, selector) };
             let recv =
                 Recv { from: selector, segments: &segs, multi: multi.then_some(1), notify, cookie: self.cookie() };
             let outcome = cx.engine.recv(cx.now, &recv);
@@ -64,6 +71,18 @@ impl Player {
                 }
             }
         }
+    }
+
+    /// Whether receives of a class are to be posted later than now; then the rank wakes when they are.
+    fn is_early(&mut self, cx: &mut Cx<'_>, class: usize) -> bool {
+        if !self.shared.borrow().plan.classes[class].late {
+            return false;
+        }
+        let due = *self.late.entry(class).or_insert_with(|| cx.now + Nanos(cx.rng.within(1, LATE_NS_MAX)));
+        if cx.now < due {
+            cx.wake_at(due);
+        }
+        cx.now < due
     }
 
     /// Whether a receive of this turn is posted that something may still come for.

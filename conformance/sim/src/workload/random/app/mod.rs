@@ -15,14 +15,14 @@ use std::rc::Rc;
 
 use rerail_core::endpoint::{Completion, Event, Notify, OpError};
 use rerail_core::ids::{Cookie, OpId, WindowId};
-use rerail_core::time::Nanos;
+use rerail_core::time::{Nanos, Time};
 use rerail_linux::driver::RequestError;
 
 use self::incoming::Held;
 pub use self::memory::{Memory, open_windows};
 use self::outgoing::describe;
 use self::quiet::Telling;
-use super::plan::{Manner, Plan, Step};
+use super::plan::{Class, Manner, Plan, Step};
 use crate::check::{Ask, Extent, Ledger};
 use crate::cover::Path;
 use crate::rng::Rng;
@@ -33,6 +33,9 @@ pub const SENDS_MAX: usize = 6;
 
 /// One-sided requests that it has open, at most.
 pub const STEPS_MAX: usize = 3;
+
+/// One pause for so many messages.
+const PAUSE_ONE_IN: u64 = 8;
 
 /// Tables that are full are tried again after so long.
 const AGAIN: Nanos = Nanos::from_micros(20);
@@ -63,6 +66,8 @@ pub struct Shared {
     pub closed: BTreeSet<(u32, u32)>,
     /// Whether peers are closed when all with them is over.
     pub closes: bool,
+    /// Ranks send nothing for so long now and then, at most; 0: they go on.
+    pub pause_ns: u64,
 }
 
 /// Windows of a rank beside that of its slots and cells.
@@ -126,6 +131,10 @@ pub struct Player {
     steps: VecDeque<Step>,
     /// Classes by turn, with the receives still to be posted.
     receives: VecDeque<(u32, usize, usize)>,
+    /// When classes that are posted late are.
+    late: BTreeMap<usize, Time>,
+    /// Until then nothing is sent.
+    quiet_until: Time,
     turn: u32,
     claims: Vec<usize>,
     claims_left: usize,
@@ -158,8 +167,9 @@ impl Player {
                     _ => (class.turn, index, class.members.len()),
                 })
                 .collect();
-            // What is posted at the start comes first.
-            receives.sort_by_key(|(turn, index, _)| (*turn, plan.classes[*index].manner == Manner::Posted, *index));
+            // What is posted at the start comes first, what is posted late last.
+            let place = |class: &Class| (class.manner == Manner::Posted, class.late);
+            receives.sort_by_key(|(turn, index, _)| (*turn, place(&plan.classes[*index]), *index));
             let claims: Vec<usize> =
                 own().filter(|(_, class)| class.manner == Manner::Claimed).map(|(index, _)| index).collect();
             let left = claims.iter().map(|index| plan.classes[*index].members.len()).sum();
@@ -171,6 +181,8 @@ impl Player {
             sends: sends.into(),
             steps: steps.into(),
             receives: receives.into(),
+            late: BTreeMap::new(),
+            quiet_until: Time(0),
             turn: 0,
             claims,
             claims_left,
@@ -200,7 +212,7 @@ impl Player {
                 player.open.values().filter(counts).filter(|open| (open.sort == Sort::Send) == sends).count()
             };
             let (may_send, may_step) = (
-                !self.sends.is_empty() && count(self, true) < SENDS_MAX,
+                !self.sends.is_empty() && cx.now >= self.quiet_until && count(self, true) < SENDS_MAX,
                 !self.steps.is_empty() && count(self, false) < STEPS_MAX,
             );
             let send = match (may_send, may_step) {
@@ -209,10 +221,17 @@ impl Player {
                 (send, _) => send,
             };
             let done = if send { self.send_next(cx) } else { self.step_next(cx) };
+            let pause_ns = self.shared.borrow().pause_ns;
+            if send && pause_ns > 0 && cx.rng.one_in(PAUSE_ONE_IN) {
+                self.quiet_until = cx.now + Nanos(cx.rng.within(1, pause_ns));
+            }
             if !done {
                 full = true;
                 break;
             }
+        }
+        if cx.now < self.quiet_until {
+            cx.wake_at(self.quiet_until);
         }
         if full || self.claims_left > 0 {
             cx.wake_at(cx.now + AGAIN);

@@ -19,7 +19,11 @@ impl Player {
         let content = Content::from(name);
         let ask =
             Ask::Send { name, len: message.len, tag: message.tag, immediate: message.immediate, level: message.level };
-        let notify = self.notify(cx, if message.inject { Telling::Silent } else { Telling::Counter });
+        let notify = match message {
+            _ if message.plain => Notify::Event,
+            _ if message.inject => self.notify(cx, Telling::Silent),
+            _ => self.notify(cx, Telling::Counter),
+        };
         let told = (Sort::Send, notify, Self::counted(cx, notify));
         let mut send = Send {
             notify,
@@ -36,7 +40,7 @@ impl Player {
             let outcome = cx.engine.inject(cx.now, &send, &payload);
             self.entered(cx, outcome, ask, (Vec::new(), false), None, told)
         } else {
-            let Some(extents) = self.pieces(cx, false, message.len, false) else { return false };
+            let Some(extents) = self.pieces(cx, false, message.len, message.plain) else { return false };
             self.fill(cx, &extents, content);
             let segs = self.segs(false, &extents);
             send.segments = &segs;
