@@ -290,9 +290,8 @@ mod tests {
         let names: HashSet<&str> = all.mutants.iter().map(|mutant| mutant.name.as_str()).collect();
         assert_eq!(names.len(), all.mutants.len(), "two mutants have one name");
         let equivalent = equivalent::read(&places.root.join("conformance/mutants/equivalent.toml")).unwrap();
-        for name in equivalent.keys() {
-            assert!(names.contains(name.as_str()), "{name} does not exist");
-        }
+        let missing: Vec<&String> = equivalent.keys().filter(|name| !names.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "these do not exist: {missing:#?}");
         let protocol = fs::read_to_string(places.root.join("conformance/PROTOCOL.md")).unwrap();
         for patch in &all.patches {
             assert!(patch.wrong.ends_with('.'), "{}: a sentence", patch.name);
