@@ -1,8 +1,10 @@
-//! rerail beside the transports that runtimes use today, over shared memory on this machine: UCX, libfabric, Open MPI and
-//! MPICH, in alternating rounds, pinned to the same two processors, with the round trip of a cache line in the same minute.
+//! rerail beside the transports that runtimes use today, over shared memory on this machine: UCX, libfabric,
+//! Open MPI and MPICH, in alternating rounds, pinned to the same two processors, with the round trip of a
+//! cache line in the same minute.
 //!
-//! `conformance/scripts/peers.sh` installs the peers, builds `mpi_bench`, and runs this. A peer that is absent is reported as
-//! absent. Rounds that begin while the machine does something else are waited for, and marked where that took too long.
+//! `conformance/scripts/peers.sh` installs the peers, builds `mpi_bench`, and runs this. A peer that is
+//! absent is reported as absent. Rounds that begin while the machine does something else are waited for, and
+//! marked where that took too long.
 
 use std::collections::BTreeMap;
 use std::error::Error;

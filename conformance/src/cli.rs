@@ -45,15 +45,18 @@ pub enum Command {
     /// Every knob: value, default, unit, range, and where the value comes from.
     #[command(after_help = help("config"))]
     Config(OutputArgs),
-    /// Measure latency, bandwidth or message rate between two ranks, or prove that messages survive what happens to rails.
+    /// Measure latency, bandwidth or message rate between two ranks, or prove that messages survive what
+    /// happens to rails.
     ///
-    /// What is done about connections that fail is said by settings: `rerail info` shows these, RERAIL_RECOVERY_TIMEOUT and
-    /// the like set them.
+    /// What is done about connections that fail is said by settings: `rerail info` shows these,
+    /// RERAIL_RECOVERY_TIMEOUT and the like set them.
     ///
-    /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or on two.
+    /// Started by itself it launches both; with --listen and --connect they are two processes, on one host or
+    /// on two.
     #[command(after_help = help("perf"))]
     Perf(PerfArgs),
-    /// Which rails would carry a message of some size, and why: asked of the transport itself, once it knows its rails.
+    /// Which rails would carry a message of some size, and why: asked of the transport itself, once it knows
+    /// its rails.
     #[command(after_help = help("explain"))]
     Explain(ExplainArgs),
     /// Judge and plot bandwidth over time, as `rerail perf --seconds ... --json` has measured it.
@@ -67,15 +70,18 @@ pub enum Command {
     /// Run simulated clusters, seed after seed, on all processors; shrink those that fail.
     #[command(after_help = help("soak"))]
     Soak(SoakArgs),
-    /// Play every policy over random sets of rails in virtual time, and compare `balanced` with the best of them.
+    /// Play every policy over random sets of rails in virtual time, and compare `balanced` with the best of
+    /// them.
     ///
-    /// Each set is decided by its seed: 2 to 8 rails, what they share, how their load changes, eight sizes of messages.
+    /// Each set is decided by its seed: 2 to 8 rails, what they share, how their load changes, eight sizes of
+    /// messages.
     #[command(after_help = help("lab"))]
     Lab(LabArgs),
     /// Check a device against the verbs contract, case by case.
     #[command(after_help = help("check"))]
     Check(CheckArgs),
-    /// Run the papers' figures again in simulated clusters; write a page of plots and tables, and judge each claim.
+    /// Run the papers' figures again in simulated clusters; write a page of plots and tables, and judge each
+    /// claim.
     #[command(after_help = help("report"))]
     Report(ReportArgs),
     /// Send a file to a waiting `rerail recv`.
@@ -100,8 +106,8 @@ pub struct ExchangeArgs {
     /// Processes to launch.
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: u32,
-    /// Logical hosts to spread them over, at most one for each rank; without it 2, for one rank 1. Ranks of different hosts
-    /// reach each other by TCP only, so RERAIL_RAILS=shm needs 1.
+    /// Logical hosts to spread them over, at most one for each rank; without it 2, for one rank 1. Ranks of
+    /// different hosts reach each other by TCP only, so RERAIL_RAILS=shm needs 1.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub hosts: Option<u32>,
     /// The largest message (bytes; K, M, G are binary); without it 64M, with --quick 1M.
@@ -125,8 +131,8 @@ pub struct ExchangeArgs {
     /// With --kill-rank: the others must report the loss within so long.
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     pub detect_seconds: u64,
-    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this process
-    /// lacks descriptors or memory for a connection.
+    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this
+    /// process lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
@@ -152,7 +158,8 @@ pub struct LaunchArgs {
     /// Processes to start.
     #[arg(short = 'n', long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub ranks: u32,
-    /// Logical hosts to spread them over, at most one for each rank; 1: all on this one, with its own interfaces.
+    /// Logical hosts to spread them over, at most one for each rank; 1: all on this one, with its own
+    /// interfaces.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub hosts: u32,
     /// The program and its arguments.
@@ -186,14 +193,15 @@ pub struct SimArgs {
     /// Rails of each rank, in order, separated by commas; each hca and stream has a device of its own.
     #[arg(long, value_enum, value_delimiter = ',')]
     pub rails: Vec<RailWord>,
-    /// Faults that the seed draws: none, lossless, all, or kinds separated by commas. A scenario file keeps its own
-    /// unless this is given; a drawn world has the lossless ones.
+    /// Faults that the seed draws: none, lossless, all, or kinds separated by commas. A scenario file keeps
+    /// its own unless this is given; a drawn world has the lossless ones.
     #[arg(long, value_name = "MENU")]
     pub faults: Option<Menu>,
     /// How long faults happen, in minutes of virtual time; the workload's messages are no more for it.
     #[arg(long, value_name = "MINUTES", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub minutes: Option<u64>,
-    /// One value of the scenario, by its path in the file: workload.name=ping-pong, config.bulk_max=64. Again and again.
+    /// One value of the scenario, by its path in the file: workload.name=ping-pong, config.bulk_max=64. Again
+    /// and again.
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_assignment)]
     pub set: Vec<(String, String)>,
     /// Tell everything that happened, line by line.
@@ -237,8 +245,8 @@ pub struct SoakArgs {
     /// Fail with exit code 28 where no simulation took one of the rare paths.
     #[arg(long)]
     pub demand_coverage: bool,
-    /// Run each world twice, with the short way of small messages and without: receives must get the same messages, those
-    /// of a sender in the same order.
+    /// Run each world twice, with the short way of small messages and without: receives must get the same
+    /// messages, those of a sender in the same order.
     #[arg(long)]
     pub differential: bool,
     /// Do not make failing worlds smaller.
@@ -302,8 +310,8 @@ pub struct CheckArgs {
     /// On a verbs device: after how many milliseconds nothing is under way any more.
     #[arg(long, value_name = "MS", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=60_000))]
     pub settle_ms: u32,
-    /// Failures of the cases in this file are known, with their reasons (conformance/devices). That one of them passes is a
-    /// failure of the file: exit code 1.
+    /// Failures of the cases in this file are known, with their reasons (conformance/devices). That one of
+    /// them passes is a failure of the file: exit code 1.
     #[arg(long, value_name = "FILE")]
     pub known: Option<PathBuf>,
     /// Run nothing: print reports of `--json` side by side.
@@ -374,7 +382,8 @@ pub struct RecvArgs {
     /// Where to listen.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7470", value_parser = parse_endpoint)]
     pub listen: String,
-    /// The key that the sender must prove (hexadecimal, 32 bytes or more); without it one is made and printed.
+    /// The key that the sender must prove (hexadecimal, 32 bytes or more); without it one is made and
+    /// printed.
     #[arg(long, value_name = "HEX", env = "RERAIL_KEY", hide_env_values = true)]
     pub key: Option<String>,
     /// The file to write, or the folder for the sender's file name.
@@ -400,8 +409,8 @@ pub struct TransferArgs {
     /// Print the result as one line of JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this process
-    /// lacks descriptors or memory for a connection.
+    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this
+    /// process lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }

@@ -1,7 +1,7 @@
 //! How the tool ends: one table of exit codes, and the failure that carries one.
 //!
-//! The codes are part of the interface (scripts and the integration tests depend on them). Each `--help` prints the rows of
-//! its command from this table, `rerail --help` all of them.
+//! The codes are part of the interface (scripts and the integration tests depend on them). Each `--help`
+//! prints the rows of its command from this table, `rerail --help` all of them.
 
 use std::fmt;
 use std::process::ExitCode;

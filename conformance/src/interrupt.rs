@@ -1,4 +1,5 @@
-//! The end by SIGINT, SIGTERM or SIGHUP: says so, leaves no temporary file behind, and ends with 128 and the signal's number.
+//! The end by SIGINT, SIGTERM or SIGHUP: says so, leaves no temporary file behind, and ends with 128 and the
+//! signal's number.
 //!
 //! Commands that launch ranks don't come here: their launcher takes the signals, and ends the ranks first.
 
@@ -17,7 +18,8 @@ fn temporary() -> MutexGuard<'static, Vec<PathBuf>> {
     TEMPORARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits for signals in a thread of its own. To be called before other threads are started, which would take them.
+/// Waits for signals in a thread of its own. To be called before other threads are started, which would take
+/// them.
 pub fn watch() {
     // Where the system gives no descriptor, signals do what they do by default.
     let Ok(signals) = Signals::catch() else { return };

@@ -1,4 +1,5 @@
-//! `rerail launch`, and what the other subcommands need to launch themselves: ranks on this machine, as logical hosts.
+//! `rerail launch`, and what the other subcommands need to launch themselves: ranks on this machine, as
+//! logical hosts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -18,16 +19,17 @@ pub fn is_launched() -> bool {
     ["PMI_FD", "PMI_PORT", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE"].iter().any(|name| std::env::var_os(name).is_some())
 }
 
-/// This program with the arguments that it was started with. Its ranks write to pipes; colours are for what is behind them.
+/// This program with the arguments that it was started with. Its ranks write to pipes; colours are for what
+/// is behind them.
 pub fn self_again() -> Result<Launcher, Failure> {
     let program = std::env::current_exe().map_err(|error| Failure::usage(format!("finding this program: {error}")))?;
     let launcher = Launcher::new(program).args(std::env::args_os().skip(1));
     Ok(if std::io::stdout().is_terminal() { launcher.env(COLOUR, "1") } else { launcher })
 }
 
-/// Spreads ranks over logical hosts, in blocks. Ranks of different hosts reach each other by two TCP rails over
-/// loopback addresses, those of one host by shared memory. One host: the machine as it is. What the environment says
-/// already is left alone.
+/// Spreads ranks over logical hosts, in blocks. Ranks of different hosts reach each other by two TCP rails
+/// over loopback addresses, those of one host by shared memory. One host: the machine as it is. What the
+/// environment says already is left alone.
 ///
 /// # Errors
 /// More hosts than ranks.
@@ -56,8 +58,8 @@ pub fn host_of(rank: u32, ranks: u32, hosts: u32) -> u32 {
     (u64::from(rank) * u64::from(hosts.min(ranks)) / u64::from(ranks.max(1))) as u32
 }
 
-/// What ranks write to standard error, and how they end, put together for one reader: a rank's messages in one piece,
-/// each message once, whichever ranks write it, and no end of which the rank has given the reason.
+/// What ranks write to standard error, and how they end, put together for one reader: a rank's messages in
+/// one piece, each message once, whichever ranks write it, and no end of which the rank has given the reason.
 #[derive(Debug, Default)]
 pub struct Errors {
     /// Logs are wanted: lines are shown as they come.
@@ -147,7 +149,8 @@ pub fn supervise(launcher: Launcher) -> Result<Exit, Failure> {
     written.map(|()| exit)
 }
 
-/// How a job of this program's ranks ended: the gravest of their codes, of which a lost peer may follow from any other.
+/// How a job of this program's ranks ended: the gravest of their codes, of which a lost peer may follow from
+/// any other.
 pub fn judge(report: &Report) -> Exit {
     if report.success() {
         return Exit::Ok;

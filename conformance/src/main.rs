@@ -50,7 +50,8 @@ fn main() -> ExitCode {
 }
 
 fn tell(failure: &Failure) -> ExitCode {
-    // One write: pieces of several ranks' messages would be mixed, and of one that is killed amid them a piece be left.
+    // One write: pieces of several ranks' messages would be mixed, and of one that is killed amid them a
+    // piece be left.
     let _ = std::io::stderr().write_all(format!("rerail: {}\n", failure.message).as_bytes());
     failure.exit.into()
 }

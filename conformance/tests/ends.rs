@@ -22,7 +22,8 @@ fn texts(output: &Output) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
-/// Runs to the end; checks the code, and that standard error begins with the start of a sentence of the tool's.
+/// Runs to the end; checks the code, and that standard error begins with the start of a sentence of the
+/// tool's.
 fn ends(command: &mut Command, code: i32, says: &[&str]) -> String {
     let output = command.output().unwrap();
     let (stdout, stderr) = texts(&output);

@@ -1,5 +1,5 @@
-//! A rank that dies by SIGKILL in the middle of an exchange: reported by name, with all that was tried (F-9), survived,
-//! nothing left behind.
+//! A rank that dies by SIGKILL in the middle of an exchange: reported by name, with all that was tried (F-9),
+//! survived, nothing left behind.
 //!
 //! The launcher itself judges that (`exchange --kill-rank`) and exits with 0 only if exactly this happened.
 

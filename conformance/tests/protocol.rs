@@ -1,8 +1,10 @@
-//! `PROTOCOL.md` and the code agree: rules are numbered without gaps, what is cited exists, what is stated is cited where
-//! it is implemented and where it is proved, `PROTOCOL.index` says where, and the limits are those of the code.
+//! `PROTOCOL.md` and the code agree: rules are numbered without gaps, what is cited exists, what is stated is
+//! cited where it is implemented and where it is proved, `PROTOCOL.index` says where, and the limits are
+//! those of the code.
 //!
-//! A citation is a rule's number anywhere in a source file (`X-3`), or a range of them (`X-3 to X-5`). After citations
-//! have moved, `RERAIL_WRITE_INDEX=1 cargo test -p rerail-conformance --test protocol` writes the index anew.
+//! A citation is a rule's number anywhere in a source file (`X-3`), or a range of them (`X-3 to X-5`). After
+//! citations have moved, `RERAIL_WRITE_INDEX=1 cargo test -p rerail-conformance --test protocol` writes the
+//! index anew.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -152,8 +154,8 @@ impl Citations {
 
     fn read(&mut self, path: &str, text: &str, sections: &BTreeSet<char>) {
         let mut testing = is_for_tests(path);
-        // The function that the line is in, with its indentation. What stands before a test belongs to it; what a helper
-        // says belongs to the file.
+        // The function that the line is in, with its indentation. What stands before a test belongs to it;
+        // what a helper says belongs to the file.
         let mut inside: Option<(&str, usize)> = None;
         let (mut pending, mut is_test) = (BTreeSet::new(), false);
         for line in text.lines() {

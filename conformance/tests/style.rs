@@ -1,11 +1,12 @@
-//! Style as a test: what the code may not contain, how long files may be, where `unsafe` may stand, and which module of
-//! the core may know which. There are no exceptions; if a rule is wrong, it changes here for all.
+//! Style as a test: what the code may not contain, how long files may be, where `unsafe` may stand, and which
+//! module of the core may know which. There are no exceptions; if a rule is wrong, it changes here for all.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Every file that may contain `unsafe`, each with a safety argument. A new one is a decision of the project's.
+/// Every file that may contain `unsafe`, each with a safety argument. A new one is a decision of the
+/// project's.
 const UNSAFE_FILES: &[&str] = &[
     "conformance/contract/src/bed/mod.rs",
     "conformance/contract/src/memory.rs",
@@ -115,8 +116,8 @@ const UNSAFE_FILES: &[&str] = &[
 /// Where in the core such files may lie at all: the arena, and the ring in shared memory.
 const UNSAFE_IN_CORE: &[&str] = &["core/src/store/arena.rs", "core/src/shm/"];
 
-/// The layers of the core: a module, and what it may name of its siblings. Data runs one way; machines return verdicts
-/// and don't call each other; `endpoint` composes.
+/// The layers of the core: a module, and what it may name of its siblings. Data runs one way; machines return
+/// verdicts and don't call each other; `endpoint` composes.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("log", &[]),
@@ -378,4 +379,35 @@ fn the_rules_see_what_they_are_for() {
     ];
     assert_eq!(test_modules(&files), ["a/src/model", "a/src/real_tests", "a/src/b/harness"]);
     assert_eq!(files[0].code().nth(1), Some((2, "mod model;")));
+}
+
+/// Columns of a comment, or of a line of Markdown. Tables, and what stands verbatim, have their own form.
+const COLUMNS_MAX: usize = 110;
+
+#[test]
+fn prose_is_at_most_110_columns_wide() {
+    let mut findings = Vec::new();
+    let mut files = files();
+    for entry in fs::read_dir(root()).expect("the project's folder can be read") {
+        let path = entry.expect("the folder can be read").path();
+        if path.extension().is_some_and(|end| end == "md") {
+            let text = fs::read_to_string(&path).expect("a document can be read");
+            let name = path.file_name().expect("it has a name").to_string_lossy().into_owned();
+            files.push(File { path: name, text });
+        }
+    }
+    let is_markdown = |file: &File| file.path.ends_with(".md");
+    for file in files.iter().filter(|file| file.is_rust() || is_markdown(file)) {
+        let mut is_verbatim = false;
+        for (i, line) in file.text.lines().enumerate() {
+            let comment = ["///", "//!", "//"].iter().find_map(|mark| line.trim_start().strip_prefix(mark));
+            let Some(prose) = comment.or(is_markdown(file).then_some(line)) else { continue };
+            is_verbatim ^= prose.trim_start().starts_with("```");
+            let is_form = prose.trim_start().starts_with('|') || prose.starts_with("    ");
+            if line.chars().count() > COLUMNS_MAX && !is_verbatim && !is_form {
+                findings.push(format!("{}:{}: {} columns", file.path, i + 1, line.chars().count()));
+            }
+        }
+    }
+    none("prose is at most 110 columns wide", findings);
 }

@@ -1,5 +1,5 @@
-//! Documents as a test: how long they may be, how wide their lines, which words they may not use, whether their links lead
-//! somewhere, and that a rule of the protocol is at most three sentences.
+//! Documents as a test: how long they may be, how wide their lines, which words they may not use, whether
+//! their links lead somewhere, and that a rule of the protocol is at most three sentences.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,8 @@ const COLUMNS_MAX: usize = 110;
 /// Sentences of a rule of `PROTOCOL.md`, field maps and tables not counted.
 const SENTENCES_MAX: usize = 3;
 
-/// Words that are not the field's, with what to write instead. Forms are listed one by one: only whole words count.
+/// Words that are not the field's, with what to write instead. Forms are listed one by one: only whole words
+/// count.
 const NOT_OURS: &[(&[&str], &str)] = &[
     (&["farewell", "farewells", "goodbye", "goodbyes"], "shutdown, BYE"),
     (&["belief", "beliefs", "believed", "believes"], "estimate"),

@@ -6,8 +6,8 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 use support::pair::{Pair, Regions};
 
-/// A message there and one back: two submissions on each side, everything that rails report, and acknowledgments that
-/// ride along.
+/// A message there and one back: two submissions on each side, everything that rails report, and
+/// acknowledgments that ride along.
 fn round_trip(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("endpoint/round_trip");
     group.throughput(Throughput::Elements(2));

@@ -15,8 +15,8 @@ use rerail_core::store::{Arena, Sizer};
 use rerail_core::tag::{MatchConfig, Matcher};
 use rerail_core::wire::{Body, Common, MessageHead, Repr};
 
-/// A message finds its receive among so many with other tags, and the receive is posted again. The last row is the worst
-/// order for a list: the newest receive is the one wanted.
+/// A message finds its receive among so many with other tags, and the receive is posted again. The last row
+/// is the worst order for a list: the newest receive is the one wanted.
 fn matching(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("tag/match_and_repost");
     let source = PeerId(3);
@@ -53,7 +53,8 @@ fn wire(criterion: &mut Criterion) {
     criterion.bench_function("wire/eager/parse", |bench| bench.iter(|| Repr::parse(black_box(&header))));
 }
 
-/// A packet through a ring, both ends on one processor: the copies and the bookkeeping, without another cache's part.
+/// A packet through a ring, both ends on one processor: the copies and the bookkeeping, without another
+/// cache's part.
 fn ring(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("shm/push_and_pop");
     let mut both = Both::new(RingConfig { cells: 256, slots: 64, slot_bytes: 8192 + 256 });

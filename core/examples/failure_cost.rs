@@ -1,10 +1,10 @@
-//! What it costs an endpoint that a rail fails with all its connections, and what else happens to all peers at once: one
-//! endpoint and peers that are told packet by packet, no rail, no system call. Prints a line per case; times differ from
-//! machine to machine, and should not from one size of job to another, by connection.
+//! What it costs an endpoint that a rail fails with all its connections, and what else happens to all peers
+//! at once: one endpoint and peers that are told packet by packet, no rail, no system call. Prints a line per
+//! case; times differ from machine to machine, and should not from one size of job to another, by connection.
 //!
-//! `failure_cost [PEERS [OPERATIONS [BUSY]]]`: PEERS peers (1024), each over two rails; room for OPERATIONS operations (16384);
-//! to BUSY of the peers (16) eight small messages are under way that nobody has acknowledged, and as many receives wait that
-//! nobody sends to.
+//! `failure_cost [PEERS [OPERATIONS [BUSY]]]`: PEERS peers (1024), each over two rails; room for OPERATIONS
+//! operations (16384); to BUSY of the peers (16) eight small messages are under way that nobody has
+//! acknowledged, and as many receives wait that nobody sends to.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -154,7 +154,8 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Does something for each peer, and what follows from it. Not inlined: a profiler counts what is called from here.
+    /// Does something for each peer, and what follows from it. Not inlined: a profiler counts what is called
+    /// from here.
     #[inline(never)]
     fn timed(&mut self, what: &str, peers: u32, mut step: impl FnMut(&mut Self, PeerId)) {
         self.now.0 += 1_000_000;

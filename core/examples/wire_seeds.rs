@@ -1,4 +1,5 @@
-//! Writes the seeds of the fuzz target `wire_parse` into the folder named as argument, by default the committed corpus.
+//! Writes the seeds of the fuzz target `wire_parse` into the folder named as argument, by default the
+//! committed corpus.
 //!
 //! ```sh
 //! cargo run -p rerail-core --example wire_seeds

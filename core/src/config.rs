@@ -5,17 +5,17 @@ use core::fmt;
 use crate::ids::PeerId;
 use crate::time::Nanos;
 
-/// A strategy of NewMadeleine's engine (newmadeleine-2007, 3): asked when a rail is idle ([`Config::nic_depth`]), it
-/// decides about all that has piled up meanwhile.
+/// A strategy of NewMadeleine's engine (newmadeleine-2007, 3): asked when a rail is idle
+/// ([`Config::nic_depth`]), it decides about all that has piled up meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// Each idle rail takes the first that waits, whole (3.2).
     Greedy,
-    /// Small messages, whatever their tags, go together in one packet over the rail of the lowest latency; large ones
-    /// greedily (3.3).
+    /// Small messages, whatever their tags, go together in one packet over the rail of the lowest latency;
+    /// large ones greedily (3.3).
     Aggregate,
-    /// Large messages are cut over the rails that are idle, in proportion to their bandwidths; small ones go greedily
-    /// (3.4).
+    /// Large messages are cut over the rails that are idle, in proportion to their bandwidths; small ones go
+    /// greedily (3.4).
     Split,
     /// Small messages together, large ones cut (3.4, the end).
     NewMadeleine,
@@ -36,8 +36,8 @@ impl Strategy {
     }
 }
 
-/// How packets choose a rail: messages that are not cut, requests, announcements (multirail-2004, 4.4). All but
-/// [`Binding`](Self::Binding) pass over a rail that takes nothing at the moment.
+/// How packets choose a rail: messages that are not cut, requests, announcements (multirail-2004, 4.4). All
+/// but [`Binding`](Self::Binding) pass over a rail that takes nothing at the moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Multiplex {
     /// All on one rail: see [`Config::bind`].
@@ -49,8 +49,8 @@ pub enum Multiplex {
     WeightedRoundRobin,
     /// A rail gets [`Config::window_messages`] messages before the next one has its turn.
     WindowRoundRobin,
-    /// The rail that is predicted to deliver it soonest, by what is known of each: latency, rate, what lies on it
-    /// already.
+    /// The rail that is predicted to deliver it soonest, by what is known of each: latency, rate, what lies
+    /// on it already.
     Balanced,
     /// As a strategy says, several in one packet where it does.
     Strategy(Strategy),
@@ -93,11 +93,11 @@ pub enum Striping {
     Even,
     /// In proportion to [`Config::weights`].
     Weighted,
-    /// In proportion to weights that follow the times of the stripes (multirail-2004, 4.5, equation 4). They begin as
-    /// [`Config::weights`].
+    /// In proportion to weights that follow the times of the stripes (multirail-2004, 4.5, equation 4). They
+    /// begin as [`Config::weights`].
     Adaptive,
-    /// So that all parts end together, by what is known of each rail: rate, latency, what lies on it already. On one rail
-    /// where cutting does not pay.
+    /// So that all parts end together, by what is known of each rail: rate, latency, what lies on it already.
+    /// On one rail where cutting does not pay.
     Balanced,
     /// As a strategy says, on rails that are idle.
     Strategy(Strategy),
@@ -142,14 +142,15 @@ pub const ALPHA_ONE: u16 = 256;
 pub struct Config {
     /// This process's rank.
     pub rank: PeerId,
-    /// The numbers that this endpoint gives to packets and connections begin here, towards each peer (S-1, F-1); any value.
-    /// A host draws it at random for each process, so that nothing which an earlier process of the same rank left on the
-    /// way is taken for something of this one, as with initial sequence numbers of TCP (RFC 9293, 3.4.1).
+    /// The numbers that this endpoint gives to packets and connections begin here, towards each peer (S-1,
+    /// F-1); any value. A host draws it at random for each process, so that nothing which an earlier process
+    /// of the same rank left on the way is taken for something of this one, as with initial sequence numbers
+    /// of TCP (RFC 9293, 3.4.1).
     pub first_number: u32,
     /// Processes in the job, this one included.
     pub peers_max: u32,
-    /// Peers that may be connected at once; 2 to `peers_max` (1 where that is 1), and no more than 2^20. This process is
-    /// one of them: once it has sent to itself, it has one channel fewer for the others.
+    /// Peers that may be connected at once; 2 to `peers_max` (1 where that is 1), and no more than 2^20. This
+    /// process is one of them: once it has sent to itself, it has one channel fewer for the others.
     pub channels_max: u32,
     /// Rails of this endpoint; 1 to 64.
     pub rails_max: u8,
@@ -161,23 +162,26 @@ pub struct Config {
     pub packets_max: u32,
     /// Packets of one lane of one peer that may be unacknowledged at once: a power of two, 64 to 32,768.
     pub window: u32,
-    /// Messages of one peer that may wait unmatched or out of order; 1 to 16,384. A peer that has used them up waits.
+    /// Messages of one peer that may wait unmatched or out of order; 1 to 16,384. A peer that has used them
+    /// up waits.
     pub unexpected_per_peer: u16,
-    /// Blocks for payloads of such messages, for each peer; 1 to 16,384. A peer that has used them up sends by
-    /// rendezvous.
+    /// Blocks for payloads of such messages, for each peer; 1 to 16,384. A peer that has used them up sends
+    /// by rendezvous.
     pub blocks_per_peer: u16,
     /// Bytes of one such block; a multiple of 64, 64 to 2^20.
     pub block_bytes: u32,
-    /// Largest eager payload in bytes; a rail may have a lower limit. At most `blocks_per_peer * block_bytes`.
+    /// Largest eager payload in bytes; a rail may have a lower limit. At most `blocks_per_peer *
+    /// block_bytes`.
     pub eager_bytes_max: u32,
     /// Copies of eager payloads that may be held until acknowledged, `eager_bytes_max` each.
     pub retained_max: u32,
     /// Gets and atomics of one peer that are served at once.
     pub requests_per_peer: u16,
-    /// Large transfers that may be cut at once. Also sets of keys: each large message that was announced with keys has one at
-    /// both ends, each that is written too. One that finds no set goes another way, and where some are read and some
-    /// can't be, one side may come to move both directions, at half the rate: windows of n messages that are read, both ways
-    /// at once, take 2n, over all peers. One more costs about 900 bytes with 8 rails.
+    /// Large transfers that may be cut at once. Also sets of keys: each large message that was announced with
+    /// keys has one at both ends, each that is written too. One that finds no set goes another way,
+    /// and where some are read and some can't be, one side may come to move both directions, at half the
+    /// rate: windows of n messages that are read, both ways at once, take 2n, over all peers. One more costs
+    /// about 900 bytes with 8 rails.
     pub bulk_max: u32,
     /// Windows that may be exposed.
     pub windows_max: u32,
@@ -191,55 +195,57 @@ pub struct Config {
     pub ack_bytes: u32,
     /// An explicit acknowledgment is sent after this time without one.
     pub ack_delay: Nanos,
-    /// A peer that is not connected by then is lost; above 0. Long, since who computes before its first call answers nobody; a
-    /// process that is gone is lost at once where its rails tell (F-9).
+    /// A peer that is not connected by then is lost; above 0. Long, since who computes before its first call
+    /// answers nobody; a process that is gone is lost at once where its rails tell (F-9).
     pub connect_timeout: Nanos,
     /// A probe goes out when a peer that owes an acknowledgment is silent for this long. `Nanos(0)`: never.
     pub probe_after: Nanos,
-    /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost. `Nanos(0)`:
-    /// never (the rails' own detection of dead processes and hosts remains).
+    /// A peer that owes an acknowledgment or an answer to a probe and is silent for this long is lost.
+    /// `Nanos(0)`: never (the rails' own detection of dead processes and hosts remains).
     pub silence_max: Nanos,
-    /// Whether a connection that fails is made anew and what was under way on it goes out again (section F of the
-    /// protocol). Without, the first that fails ends the peer.
+    /// Whether a connection that fails is made anew and what was under way on it goes out again (section F of
+    /// the protocol). Without, the first that fails ends the peer.
     pub recovery: bool,
     /// Whether small messages over shared memory take the short way (`core/src/fast`). Off to find faults.
     pub express: bool,
-    /// A peer to which no rail leads for so long is lost. `Nanos(0)`: never (a process that is known to be gone is lost at
-    /// once).
+    /// A peer to which no rail leads for so long is lost. `Nanos(0)`: never (a process that is known to be
+    /// gone is lost at once).
     pub recovery_timeout: Nanos,
-    /// A connection that fails is opened again: at once where it had stood for `redial_max`, else after a pause that
-    /// begins with this and doubles; above 0.
+    /// A connection that fails is opened again: at once where it had stood for `redial_max`, else after a
+    /// pause that begins with this and doubles; above 0.
     pub redial_min: Nanos,
     /// The longest such pause; above 0.
     pub redial_max: Nanos,
-    /// A rail that has something to do and of which nothing was heard for so long at least is asked by a probe, and given
-    /// up where the answer, or none while others answer, says that it has lost something. `Nanos(0)`: never.
+    /// A rail that has something to do and of which nothing was heard for so long at least is asked by a
+    /// probe, and given up where the answer, or none while others answer, says that it has lost something.
+    /// `Nanos(0)`: never.
     pub stall_min: Nanos,
     /// Where it has much to move, it has more time: so much at most.
     pub stall_max: Nanos,
-    /// After so long a rail is given up that has not answered, though no other one brings anything either, and opened anew. A
-    /// peer that only computes, and owes an acknowledgment meanwhile, has so long and `recovery_timeout` for it. `Nanos(0)`:
-    /// never.
+    /// After so long a rail is given up that has not answered, though no other one brings anything either,
+    /// and opened anew. A peer that only computes, and owes an acknowledgment meanwhile, has so long and
+    /// `recovery_timeout` for it. `Nanos(0)`: never.
     pub stall_lone: Nanos,
-    /// A peer of which nothing was heard for so long is asked for a sign of life on every rail that leads to it, though
-    /// nothing is owed by either side (F-13): so who only waits for it hears that it is gone. As with keep-alive of TCP
-    /// (RFC 9293, 3.8.4) or UCX (`UCX_KEEPALIVE_INTERVAL`, 20 s), the rail answers for the peer's host and process: one
-    /// that can't get the question through fails, or is judged as `stall_lone` says; a process that gets it and computes
-    /// is not lost. Not asked are peers to which a rail leads that loses nothing while they live. `Nanos(0)`: never.
-    /// However short it is, a process asks no more than 10,000 questions a second on average, one for each rail of each
-    /// peer: with 1,000 silent peers on two rails, each is asked every 200 ms at best.
+    /// A peer of which nothing was heard for so long is asked for a sign of life on every rail that leads to
+    /// it, though nothing is owed by either side (F-13): so who only waits for it hears that it is gone. As
+    /// with keep-alive of TCP (RFC 9293, 3.8.4) or UCX (`UCX_KEEPALIVE_INTERVAL`, 20 s), the rail answers for
+    /// the peer's host and process: one that can't get the question through fails, or is judged as
+    /// `stall_lone` says; a process that gets it and computes is not lost. Not asked are peers to which a
+    /// rail leads that loses nothing while they live. `Nanos(0)`: never. However short it is, a process asks
+    /// no more than 10,000 questions a second on average, one for each rail of each peer: with 1,000 silent
+    /// peers on two rails, each is asked every 200 ms at best.
     pub keepalive: Nanos,
-    /// A rail is given payload of large transfers for about so long, by the rate that it was measured at; what lies
-    /// further ahead is decided later. Two posts it may always have.
+    /// A rail is given payload of large transfers for about so long, by the rate that it was measured at;
+    /// what lies further ahead is decided later. Two posts it may always have.
     pub feed_time: Nanos,
-    /// Where several rails lead to a peer, each rail is asked once how near and how fast it is, which may take so long.
-    /// `Nanos(0)`: nobody is asked, rates come from what is sent.
+    /// Where several rails lead to a peer, each rail is asked once how near and how fast it is, which may
+    /// take so long. `Nanos(0)`: nobody is asked, rates come from what is sent.
     pub sampling_time_max: Nanos,
     /// Rail choice for what is not cut; of all classes, until
     /// [`set_policy`](crate::endpoint::Endpoint::set_policy) says otherwise.
     pub multiplex: Multiplex,
-    /// Cutting of large messages; of all classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy) says
-    /// otherwise.
+    /// Cutting of large messages; of all classes, until [`set_policy`](crate::endpoint::Endpoint::set_policy)
+    /// says otherwise.
     pub striping: Striping,
     /// Rails that may carry messages, bit per rail; where none of them stands, all may (P-6).
     pub rails_eligible: u64,
@@ -249,15 +255,16 @@ pub struct Config {
     pub bind: u8,
     /// Weight by rail, relative to each other; a rail of weight 0 gets nothing while another has one.
     pub weights: [u16; RAILS_MAX],
-    /// Equation 4's alpha in parts of [`ALPHA_ONE`]: what the newest message's times count against the weights before.
+    /// Equation 4's alpha in parts of [`ALPHA_ONE`]: what the newest message's times count against the
+    /// weights before.
     pub alpha: u16,
     /// Messages that a rail gets before the next one has its turn, by [`Multiplex::WindowRoundRobin`].
     pub window_messages: u16,
-    /// To strategies a rail is idle while fewer posts to the peer are with it, 1 or more. With 1 it has nothing to do when
-    /// they are asked, as in newmadeleine-2007; with 2 it goes on meanwhile.
+    /// To strategies a rail is idle while fewer posts to the peer are with it, 1 or more. With 1 it has
+    /// nothing to do when they are asked, as in newmadeleine-2007; with 2 it goes on meanwhile.
     pub nic_depth: u16,
-    /// Payload of a packet of several messages at most, the 32 bytes in front of each included; never more than
-    /// `eager_bytes_max`. newmadeleine-2007, 3.1: 16 KiB.
+    /// Payload of a packet of several messages at most, the 32 bytes in front of each included; never more
+    /// than `eager_bytes_max`. newmadeleine-2007, 3.1: 16 KiB.
     pub aggregate_bytes_max: u32,
     /// What a packet more costs both sides, to be weighed against copies by those who put messages together.
     pub packet_cost: Nanos,
@@ -334,7 +341,8 @@ pub struct ConfigError {
     pub max: u64,
     /// What else is demanded ("a power of two"); empty: nothing.
     pub also: &'static str,
-    /// The fields that `field` is made of where it is made of several ("channels_max * rails_max"); else none.
+    /// The fields that `field` is made of where it is made of several ("channels_max * rails_max"); else
+    /// none.
     pub made_of: &'static [&'static str],
     /// The values of these.
     pub made_of_values: [u32; 3],
@@ -370,8 +378,9 @@ impl ConfigError {
 }
 
 impl Config {
-    /// Checks every value against its range, and the sizes of tables that several values make together: no table has more
-    /// than 2^28 entries (pieces of memory and parts of stripes, several for each entry, not counted: 64-bit targets have room).
+    /// Checks every value against its range, and the sizes of tables that several values make together: no
+    /// table has more than 2^28 entries (pieces of memory and parts of stripes, several for each entry, not
+    /// counted: 64-bit targets have room).
     pub const fn validate(&self) -> Result<(), ConfigError> {
         const fn within(field: &'static str, value: u64, min: u64, max: u64) -> Result<(), ConfigError> {
             if value < min || value > max {
@@ -418,8 +427,8 @@ impl Config {
             within(
                 "channels_max",
                 self.channels_max as u64,
-                // One for itself, and one for whoever it talks to: with a single one the first of the two would keep the
-                // other out for ever.
+                // One for itself, and one for whoever it talks to: with a single one the first of the two
+                // would keep the other out for ever.
                 if peers > 1 { 2 } else { 1 },
                 if peers < CHANNELS_MAX { peers } else { CHANNELS_MAX }
             ),
@@ -479,8 +488,8 @@ impl Config {
         crate::endpoint::layout(self).bytes().ok_or(ConfigError::of("operations_max", operations, 1, max, also))
     }
 
-    /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL): first the blocks
-    /// for unexpected payloads, then the copies retained until acknowledged.
+    /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL): first
+    /// the blocks for unexpected payloads, then the copies retained until acknowledged.
     pub fn pool_bytes(&self) -> Result<u64, ConfigError> {
         self.validate()?;
         Ok(self.retained_base() + u64::from(self.retained_max) * self.retained_stride())
@@ -494,8 +503,9 @@ impl Config {
         self.channels_max * self.unexpected_per_peer as u32
     }
 
-    /// Slots for operations: the caller's, and those that serve peers: as many as a peer may have open, and as many whose
-    /// answers a rail still has, so that a peer's request always finds one (C-5); and refusals of puts.
+    /// Slots for operations: the caller's, and those that serve peers: as many as a peer may have open, and
+    /// as many whose answers a rail still has, so that a peer's request always finds one (C-5); and refusals
+    /// of puts.
     pub(crate) const fn operation_slots(&self) -> u32 {
         self.operations_max + 2 * self.channels_max * self.requests_per_peer as u32 + self.refusals_max()
     }

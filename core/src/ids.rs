@@ -1,4 +1,5 @@
-//! Names of things. Ids that leave the core carry a generation, so a late or repeated answer can't name new work.
+//! Names of things. Ids that leave the core carry a generation, so a late or repeated answer can't name new
+//! work.
 
 macro_rules! plain_id {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -42,7 +43,8 @@ impl Key {
         (self.generation as u64) << 32 | self.index as u64
     }
 
-    /// From [`to_bits`](Self::to_bits). Any number is a key; whether it names something is for the table to say.
+    /// From [`to_bits`](Self::to_bits). Any number is a key; whether it names something is for the table to
+    /// say.
     pub const fn from_bits(bits: u64) -> Self {
         Key { index: bits as u32, generation: (bits >> 32) as u32 }
     }

@@ -2,10 +2,10 @@
 //!
 //! # Invariant
 //!
-//! The core does nothing by itself. It has no clock, no thread, no allocator, no I/O and no global: the same calls with
-//! the same arguments give the same answers, on a cluster, in a test, in a simulator. All its memory is one region that
-//! the caller hands in, of a size that [`config::Config`] tells before anything starts. It names payload memory and never
-//! touches a byte of it.
+//! The core does nothing by itself. It has no clock, no thread, no allocator, no I/O and no global: the same
+//! calls with the same arguments give the same answers, on a cluster, in a test, in a simulator. All its
+//! memory is one region that the caller hands in, of a size that [`config::Config`] tells before anything
+//! starts. It names payload memory and never touches a byte of it.
 //!
 //! # The loop
 //!
@@ -20,8 +20,8 @@
 //!
 //! # Panics
 //!
-//! Input never panics, be it bytes of a peer, reports of a rail or arguments of a caller: it is refused, counted, or ends
-//! the peer's channel with an event that says why. A panic is a bug of this crate.
+//! Input never panics, be it bytes of a peer, reports of a rail or arguments of a caller: it is refused,
+//! counted, or ends the peer's channel with an event that says why. A panic is a bug of this crate.
 //!
 //! # Features
 //!

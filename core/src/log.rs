@@ -1,9 +1,9 @@
 //! Structured logging of the core's decisions through defmt (feature `defmt`).
 //!
-//! Only decisions and faults are logged, never a packet that went as it should: the hot path stays free of it. Without
-//! the feature the arguments are type-checked and never evaluated, so that a log line can't change what the code does
-//! and costs nothing. Levels: `trace` a step of a state machine, `debug` a decision with its reason, `warn` a fault
-//! that was handled. Used as `log::debug!("peer {} lost: {}", peer, why)`.
+//! Only decisions and faults are logged, never a packet that went as it should: the hot path stays free of
+//! it. Without the feature the arguments are type-checked and never evaluated, so that a log line can't
+//! change what the code does and costs nothing. Levels: `trace` a step of a state machine, `debug` a decision
+//! with its reason, `warn` a fault that was handled. Used as `log::debug!("peer {} lost: {}", peer, why)`.
 
 /// One macro per level: defmt's with the feature, nothing without.
 macro_rules! levels {
@@ -35,7 +35,8 @@ levels! { $
 mod tests {
     use super::debug;
 
-    /// With the feature this test would need a global logger to link; there the proof in `proof/defmt` stands for it.
+    /// With the feature this test would need a global logger to link; there the proof in `proof/defmt` stands
+    /// for it.
     #[cfg(not(feature = "defmt"))]
     #[test]
     fn without_the_feature_arguments_are_not_evaluated() {

@@ -5,8 +5,8 @@
 pub struct RegionId(pub u32);
 
 impl RegionId {
-    /// The payload pool: [`Config::pool_bytes`](crate::config::Config::pool_bytes) bytes that the shim provides for
-    /// retained and unexpected payloads. Only the core hands out ranges of it.
+    /// The payload pool: [`Config::pool_bytes`](crate::config::Config::pool_bytes) bytes that the shim
+    /// provides for retained and unexpected payloads. Only the core hands out ranges of it.
     pub const POOL: RegionId = RegionId(u32::MAX);
 }
 

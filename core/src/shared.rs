@@ -6,9 +6,10 @@ use crate::endpoint::Endpoint;
 
 /// An endpoint behind a spin lock.
 ///
-/// Any thread may submit. For whoever drives, the endpoint's contract holds across the lock: the actions of a batch are
-/// carried out before any other call, so keep the lock from `poll_actions` until the batch is done. Critical sections
-/// are short and never block; a host that has a better lock puts the endpoint behind that one.
+/// Any thread may submit. For whoever drives, the endpoint's contract holds across the lock: the actions of a
+/// batch are carried out before any other call, so keep the lock from `poll_actions` until the batch is done.
+/// Critical sections are short and never block; a host that has a better lock puts the endpoint behind that
+/// one.
 pub struct Shared<'m> {
     endpoint: SpinMutex<Endpoint<'m>>,
 }
@@ -24,8 +25,8 @@ impl<'m> Shared<'m> {
         with(&mut self.endpoint.lock())
     }
 
-    /// As [`lock`](Self::lock), but `None` at once where another thread holds the lock: a thread that would only drive
-    /// can leave it to the one that does.
+    /// As [`lock`](Self::lock), but `None` at once where another thread holds the lock: a thread that would
+    /// only drive can leave it to the one that does.
     pub fn try_lock<R>(&self, with: impl FnOnce(&mut Endpoint<'m>) -> R) -> Option<R> {
         self.endpoint.try_lock().map(|mut endpoint| with(&mut endpoint))
     }

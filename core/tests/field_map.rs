@@ -1,5 +1,6 @@
-//! The code of the wire and its field maps agree: every field that an error may name is in `PROTOCOL.md`, as the third
-//! column of a field map or quoted in the text. The rules themselves are checked by `conformance/tests/protocol.rs`.
+//! The code of the wire and its field maps agree: every field that an error may name is in `PROTOCOL.md`, as
+//! the third column of a field map or quoted in the text. The rules themselves are checked by
+//! `conformance/tests/protocol.rs`.
 
 use std::fs;
 use std::path::Path;

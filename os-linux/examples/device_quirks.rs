@@ -1,5 +1,6 @@
-//! Two ranks of one process over the first device of libibverbs, as the settings say (`RERAIL_*`): messages of all sizes both
-//! ways, every byte looked at. For `conformance/scripts/device-quirks.sh`, whose libibverbs does what real devices do.
+//! Two ranks of one process over the first device of libibverbs, as the settings say (`RERAIL_*`): messages
+//! of all sizes both ways, every byte looked at. For `conformance/scripts/device-quirks.sh`, whose libibverbs
+//! does what real devices do.
 //!
 //! Ends with 1 and the reason where the rail can't be opened or is lost.
 
@@ -17,7 +18,8 @@ use rerail_linux::settings::Settings;
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// Bytes of messages: none, what goes inline, what may come inside a completion, what is copied, what is registered.
+/// Bytes of messages: none, what goes inline, what may come inside a completion, what is copied, what is
+/// registered.
 const SIZES: [usize; 9] = [0, 1, 8, 32, 64, 200, 4096, 65_536, 1 << 20];
 /// Messages of each size, from each side.
 const COUNT: usize = 40;

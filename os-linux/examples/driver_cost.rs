@@ -1,12 +1,13 @@
-//! What a small message and a round that finds nothing cost the driver, for `conformance/scripts/driver-instructions.sh`,
-//! which counts the instructions of the functions `counted_*`: two ranks in one thread that take turns, in a time of their
-//! own, so that nobody waits and each run is the same.
+//! What a small message and a round that finds nothing cost the driver, for
+//! `conformance/scripts/driver-instructions.sh`, which counts the instructions of the functions `counted_*`:
+//! two ranks in one thread that take turns, in a time of their own, so that nobody waits and each run is the
+//! same.
 //!
 //! ```text
 //! driver_cost RAIL CASE COUNT        RAIL: verbs, two-verbs, shm; CASE: message, look
 //! ```
-//! `verbs` is over the first device of libibverbs, which is the loopback that the script builds: it takes what is posted to
-//! the other rank at once.
+//! `verbs` is over the first device of libibverbs, which is the loopback that the script builds: it takes
+//! what is posted to the other rank at once.
 
 use std::error::Error;
 

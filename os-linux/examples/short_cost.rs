@@ -1,7 +1,8 @@
-//! What a small message costs a process over shared memory, all layers together, for `conformance/scripts/short.sh`,
-//! which counts the instructions of the functions `counted_*`: two ranks in one thread take turns in a time of their own,
-//! over the real rings. One message there is what one rank does in one round trip: it posts a receive, sends, takes one
-//! message, takes its completion, and makes one round that finds nothing; in every 13th the whole round is made.
+//! What a small message costs a process over shared memory, all layers together, for
+//! `conformance/scripts/short.sh`, which counts the instructions of the functions `counted_*`: two ranks in
+//! one thread take turns in a time of their own, over the real rings. One message there is what one rank does
+//! in one round trip: it posts a receive, sends, takes one message, takes its completion, and makes one round
+//! that finds nothing; in every 13th the whole round is made.
 //!
 //! ```text
 //! short_cost CASE COUNT
@@ -35,7 +36,8 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const USAGE: &str = "usage: short_cost 8|168|1024|8192|mpi|any|unexpected|tcp|idle COUNT";
 /// Messages before those that are counted.
 const FIRST: u32 = 600;
-/// Messages to a whole round of both: `Transport` makes one every 8 us, in which there are some 13 round trips.
+/// Messages to a whole round of both: `Transport` makes one every 8 us, in which there are some 13 round
+/// trips.
 const WHOLE: u32 = 26;
 const TAG: u64 = 7;
 /// Bits that MPI libraries put into every receive's mask (of MPICH: the protocol's).

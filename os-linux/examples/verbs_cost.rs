@@ -1,13 +1,14 @@
-//! What a message costs over a verbs device, and what of it is the device's: two ranks in one thread that take turns, so
-//! that nobody waits and nothing is polled for nothing; once with work requests through the shim alone, once through the
-//! whole transport. For `conformance/vm/run --count`, where a nanosecond is an instruction, those of the kernel included.
+//! What a message costs over a verbs device, and what of it is the device's: two ranks in one thread that
+//! take turns, so that nobody waits and nothing is polled for nothing; once with work requests through the
+//! shim alone, once through the whole transport. For `conformance/vm/run --count`, where a nanosecond is an
+//! instruction, those of the kernel included.
 //!
 //! ```text
 //! verbs_cost DEVICE             all of it; of several devices (rxe0,rxe1) the transport has all, work requests the first
 //! verbs_cost DEVICE TURNS       ping-pongs through the transport alone, so many: for a profiler
 //! ```
-//! Columns: bytes of a message, nanoseconds per message (ping-pong: one way), bytes per microsecond. Streams go through the
-//! transport twice: the first time their memory is registered.
+//! Columns: bytes of a message, nanoseconds per message (ping-pong: one way), bytes per microsecond. Streams
+//! go through the transport twice: the first time their memory is registered.
 #![allow(unsafe_code)]
 
 #[path = "support/two_ranks.rs"]
@@ -91,7 +92,8 @@ impl End {
         let qp = device.create_qp(&init).map_err(|why| why.to_string())?;
         let mut memory = vec![1; MEMORY_BYTES as usize];
         let base = memory.as_mut_ptr().expose_provenance() as u64;
-        // SAFETY: the memory lives as long as the device, which is dropped first, and is read by nobody meanwhile.
+        // SAFETY: the memory lives as long as the device, which is dropped first, and is read by nobody
+        // meanwhile.
         let mr = unsafe { device.register(pd, memory.as_mut_ptr(), MEMORY_BYTES, base, Access::ALL) };
         let mr = mr.map_err(|why| why.to_string())?;
         Ok(End { device, pd, cq, qp, memory, mr, base, taken: Vec::new() })

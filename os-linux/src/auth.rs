@@ -1,6 +1,7 @@
 //! Proof that a connecting process belongs to the job, before anything else that it says is looked at.
 //!
-//! Both sides hold the [`JobKey`] from the launcher and prove it to each other without sending it (design, 5):
+//! Both sides hold the [`JobKey`] from the launcher and prove it to each other without sending it (design,
+//! 5):
 //!
 //! ```text
 //! dialler                                     acceptor
@@ -10,10 +11,11 @@
 //!                                            <-  Verdict { accepted, crossing, ... }
 //! ```
 //!
-//! Invariants: the nonces of both sides enter both MACs, so nothing recorded earlier is worth anything later; each
-//! role has its own label, so a MAC sent back to its maker proves nothing; the whole Hello enters them, so no byte of it
-//! can be changed on the way. MACs are compared in constant time. Nothing here does I/O, draws random numbers or knows the time:
-//! the caller moves the bytes, gives fresh nonces and sets the deadline.
+//! Invariants: the nonces of both sides enter both MACs, so nothing recorded earlier is worth anything later;
+//! each role has its own label, so a MAC sent back to its maker proves nothing; the whole Hello enters them,
+//! so no byte of it can be changed on the way. MACs are compared in constant time. Nothing here does I/O,
+//! draws random numbers or knows the time: the caller moves the bytes, gives fresh nonces and sets the
+//! deadline.
 
 use std::fmt;
 
@@ -95,8 +97,8 @@ pub struct Attempts {
     pub answers: u32,
 }
 
-/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove that it belongs to
-/// the job; that one is its word, which no MAC protects.
+/// Why a handshake failed. All but [`Refused`](Self::Refused) mean that the other side did not prove that it
+/// belongs to the job; that one is its word, which no MAC protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthError {
     /// Not as many bytes as [`Dialler::expects`] or [`Acceptor::expects`] said.
@@ -208,8 +210,8 @@ pub enum Step {
     Crossing,
 }
 
-/// Of two connections between processes that dialled each other at the same moment, both sides keep the one that the
-/// lower rank dialled (H-8).
+/// Of two connections between processes that dialled each other at the same moment, both sides keep the one
+/// that the lower rank dialled (H-8).
 pub fn keep(dialled_by_me: bool, me: PeerId, peer: PeerId) -> bool {
     dialled_by_me == (me < peer)
 }
@@ -343,7 +345,8 @@ impl Acceptor {
 }
 
 impl Station {
-    /// Before anything is signed: a challenge for somebody else's ears would let a relay pass us off as that one.
+    /// Before anything is signed: a challenge for somebody else's ears would let a relay pass us off as that
+    /// one.
     fn check(&self, hello: &Hello) -> Result<(), AuthError> {
         if hello.transport != self.transport {
             Err(AuthError::Transport { theirs: hello.transport })

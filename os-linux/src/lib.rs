@@ -1,8 +1,8 @@
 //! Linux driver of the rerail message transport: rails, memory, clock and bootstrap around `rerail-core`.
 //!
-//! An embedder needs [`driver::Transport`] and one of [`bootstrap`]'s ways into a job; the knobs are [`settings`]. Who has
-//! rails of their own implements [`rail::Rail`] and hands them to [`driver::Opening`]. It starts no thread, installs no
-//! signal handler and keeps no global state.
+//! An embedder needs [`driver::Transport`] and one of [`bootstrap`]'s ways into a job; the knobs are
+//! [`settings`]. Who has rails of their own implements [`rail::Rail`] and hands them to [`driver::Opening`].
+//! It starts no thread, installs no signal handler and keeps no global state.
 
 pub mod auth;
 pub mod bootstrap;

@@ -1,12 +1,12 @@
 //! Payload memory and the core's state: the driver's only raw memory.
 //!
-//! Regions are named by number and reached through raw pointers only, because rails, the kernel and (through the shm
-//! rail) other processes read and write them while requests are under way. A reference to a region's bytes exists only
-//! while the transport is borrowed, and rails touch memory in this process only while the transport is driven, which
-//! needs it borrowed mutably: the two exclude each other.
+//! Regions are named by number and reached through raw pointers only, because rails, the kernel and (through
+//! the shm rail) other processes read and write them while requests are under way. A reference to a region's
+//! bytes exists only while the transport is borrowed, and rails touch memory in this process only while the
+//! transport is driven, which needs it borrowed mutably: the two exclude each other.
 //!
-//! Invariants: every range handed to a rail lies inside a region; a region is unmapped only when the core names it in
-//! no request and in no window; an id of a freed region names nothing.
+//! Invariants: every range handed to a rail lies inside a region; a region is unmapped only when the core
+//! names it in no request and in no window; an id of a freed region names nothing.
 #![allow(unsafe_code)]
 
 mod atomics;
@@ -131,8 +131,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: `new` mapped exactly this range, nothing else unmaps it, and whoever holds the mapping sees to it
-        // that no pointer into it is used any more (see the file's invariants).
+        // SAFETY: `new` mapped exactly this range, nothing else unmaps it, and whoever holds the mapping sees
+        // to it that no pointer into it is used any more (see the file's invariants).
         let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
         debug_assert!(unmapped.is_ok(), "munmap of our own mapping failed: {unmapped:?}");
     }
@@ -191,8 +191,8 @@ impl Memory {
     /// Takes the caller's memory as a region.
     ///
     /// # Safety
-    /// Whatever range of it is named in a request or window must stay mapped, writable where it is written, and
-    /// referenced by nobody else in this process, until the request is over or the window is concealed.
+    /// Whatever range of it is named in a request or window must stay mapped, writable where it is written,
+    /// and referenced by nobody else in this process, until the request is over or the window is concealed.
     pub(crate) unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         if len == 0 || start.addr().checked_add(len).is_none() {
             return Err(MemoryError::BadLength { bytes: len });
@@ -261,8 +261,9 @@ impl Memory {
         Some(region.start.wrapping_add(seg.at.offset as usize))
     }
 
-    /// As [`start_of`](Self::start_of), of a piece that the core names in a posted receive: it was checked when that was
-    /// posted, and [`remove`](Self::remove) is not called for a region that is named. `None`: it lies in the pool.
+    /// As [`start_of`](Self::start_of), of a piece that the core names in a posted receive: it was checked
+    /// when that was posted, and [`remove`](Self::remove) is not called for a region that is named. `None`:
+    /// it lies in the pool.
     #[inline(always)]
     pub(crate) fn start_of_named(&self, seg: &Seg) -> Option<*mut u8> {
         debug_assert!(self.resolve(seg).is_ok(), "the core named memory that does not exist: {seg:?}");
@@ -287,8 +288,8 @@ impl Memory {
         Ok(Piece { start: region.start.wrapping_add(seg.at.offset as usize), len: seg.len as usize })
     }
 
-    /// Appends the address range of a piece that the core names. `false`: it lies in no region. Requests and windows are
-    /// checked when they come in, so that this would be an error of the core.
+    /// Appends the address range of a piece that the core names. `false`: it lies in no region. Requests and
+    /// windows are checked when they come in, so that this would be an error of the core.
     #[inline]
     pub(crate) fn resolve_into(&self, seg: &Seg, pieces: &mut Vec<Piece>) -> bool {
         match self.resolve(seg) {
@@ -301,18 +302,21 @@ impl Memory {
         true
     }
 
-    /// The bytes of an owned region; `None` for adopted ones (the caller has its own access) and unknown ones.
+    /// The bytes of an owned region; `None` for adopted ones (the caller has its own access) and unknown
+    /// ones.
     pub(crate) fn bytes(&self, id: RegionId) -> Option<&[u8]> {
         let region = self.owned(id)?;
-        // SAFETY: the region is mapped and initialised (zeroed) for its whole length, and stays so while `self` is
-        // borrowed. In this process it is written only with the transport borrowed mutably, which this borrow excludes.
+        // SAFETY: the region is mapped and initialised (zeroed) for its whole length, and stays so while
+        // `self` is borrowed. In this process it is written only with the transport borrowed mutably, which
+        // this borrow excludes.
         Some(unsafe { core::slice::from_raw_parts(region.start, region.len) })
     }
 
     /// As [`bytes`](Self::bytes), for writing.
     pub(crate) fn bytes_mut(&mut self, id: RegionId) -> Option<&mut [u8]> {
         let region = self.owned(id)?;
-        // SAFETY: as in `bytes`; `self` is borrowed mutably, and regions don't overlap each other, being mappings.
+        // SAFETY: as in `bytes`; `self` is borrowed mutably, and regions don't overlap each other, being
+        // mappings.
         Some(unsafe { core::slice::from_raw_parts_mut(region.start, region.len) })
     }
 
@@ -323,8 +327,8 @@ impl Memory {
 
     /// Copies between two lists of pieces of this memory, as many bytes as both have. Returns how many.
     pub(crate) fn copy(&self, from: &[Piece], to: &[Piece]) -> usize {
-        // SAFETY: the driver passes pieces that `resolve` has made, so they lie in mapped regions; nobody holds a
-        // reference to their bytes, because the driver runs with the transport borrowed mutably.
+        // SAFETY: the driver passes pieces that `resolve` has made, so they lie in mapped regions; nobody
+        // holds a reference to their bytes, because the driver runs with the transport borrowed mutably.
         unsafe { copy_pieces(from, to) }
     }
 
@@ -343,8 +347,8 @@ impl Memory {
         unsafe { copy_pieces(&[from], &[to]) == into.len() }
     }
 
-    /// Performs an atomic on a value of this memory and returns the value before; `None` where the place is outside its
-    /// region or misaligned, or where kind and type don't go together.
+    /// Performs an atomic on a value of this memory and returns the value before; `None` where the place is
+    /// outside its region or misaligned, or where kind and type don't go together.
     pub(crate) fn atomic(
         &self,
         at: rerail_core::mem::MemRef,
@@ -358,23 +362,26 @@ impl Memory {
         if piece.start.addr() % len != 0 {
             return None;
         }
-        // SAFETY: `piece` lies in a mapped region for `len` bytes and is aligned for the type. Other accesses in this
-        // process at the same time are none, or atomic (other transports that have adopted the same memory).
+        // SAFETY: `piece` lies in a mapped region for `len` bytes and is aligned for the type. Other accesses
+        // in this process at the same time are none, or atomic (other transports that have adopted the same
+        // memory).
         unsafe { atomics::perform(piece.start, kind, data_type, operand, compare) }
     }
 }
 
-/// Copies from the pieces of one list to those of the other, in order, as many bytes as both have. Returns how many.
+/// Copies from the pieces of one list to those of the other, in order, as many bytes as both have. Returns
+/// how many.
 ///
 /// # Safety
-/// Every piece must be valid for reads (`from`) or writes (`to`) of its length, and no reference to those bytes may be
-/// in use. The lists may overlap piece by piece.
+/// Every piece must be valid for reads (`from`) or writes (`to`) of its length, and no reference to those
+/// bytes may be in use. The lists may overlap piece by piece.
 #[inline]
 pub(crate) unsafe fn copy_pieces(from: &[Piece], to: &[Piece]) -> usize {
     if let ([source], [target]) = (from, to) {
         // What most copies are.
         let len = source.len.min(target.len);
-        // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows overlap.
+        // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows
+        // overlap.
         unsafe { ptr::copy(source.start, target.start, len) };
         return len;
     }
@@ -405,7 +412,8 @@ unsafe fn copy_lists(from: &[Piece], to: &[Piece]) -> usize {
             }
         }
         let len = source.len.min(target.len);
-        // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows overlap.
+        // SAFETY: both pieces are valid for at least `len` bytes by this function's contract; `copy` allows
+        // overlap.
         unsafe { ptr::copy(source.start, target.start, len) };
         source = Piece { start: source.start.wrapping_add(len), len: source.len - len };
         target = Piece { start: target.start.wrapping_add(len), len: target.len - len };

@@ -1,10 +1,12 @@
-//! Where devices sit, as sysfs tells it: what they share with each other, and how far they are from this process.
+//! Where devices sit, as sysfs tells it: what they share with each other, and how far they are from this
+//! process.
 //!
-//! A device's directory is the way to it: `/sys/devices/pci0000:ae/0000:ae:00.0/0000:af:00.1/...` is function 1 of the card
-//! `0000:af:00` behind the root port `0000:ae:00.0` (Linux, Documentation/PCI/sysfs-pci.rst, and
-//! Documentation/ABI/testing/sysfs-class-net for `dev_port`). A virtual function counts as its physical one: it shares
-//! card and port with it. NUMA distances are those of the firmware's table
-//! (Documentation/ABI/stable/sysfs-devices-node). What the kernel does not say is not guessed: 0 stands for unknown.
+//! A device's directory is the way to it: `/sys/devices/pci0000:ae/0000:ae:00.0/0000:af:00.1/...` is function
+//! 1 of the card `0000:af:00` behind the root port `0000:ae:00.0` (Linux, Documentation/PCI/sysfs-pci.rst,
+//! and Documentation/ABI/testing/sysfs-class-net for `dev_port`). A virtual function counts as its physical
+//! one: it shares card and port with it. NUMA distances are those of the firmware's table
+//! (Documentation/ABI/stable/sysfs-devices-node). What the kernel does not say is not guessed: 0 stands for
+//! unknown.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +27,8 @@ pub struct Device {
     pub bus: Option<String>,
     /// The NUMA node that it is attached to.
     pub numa_node: Option<u32>,
-    /// How far that is from the processors that this process may run on, as the kernel counts it: 10 is local; 0: unknown,
-    /// or they are on several nodes.
+    /// How far that is from the processors that this process may run on, as the kernel counts it: 10 is
+    /// local; 0: unknown, or they are on several nodes.
     pub numa_distance: u8,
 }
 
@@ -94,7 +96,8 @@ impl Machine {
         self.device(&class, &port)
     }
 
-    /// Ports of verbs devices count from 1, those of network interfaces from 0: port 1 of a card is one by either name.
+    /// Ports of verbs devices count from 1, those of network interfaces from 0: port 1 of a card is one by
+    /// either name.
     fn verbs(&self, name: &str, port: u8) -> Device {
         let class = self.sys.join("class/infiniband").join(name);
         self.device(&class, &port.saturating_sub(1).to_string())

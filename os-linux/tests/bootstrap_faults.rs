@@ -1,8 +1,8 @@
-//! Two processes whose launcher fails: its connection to one of them is reset or it falls silent while they start, it is
-//! gone while they exchange messages, or when they leave. Rules B-1 to B-4.
+//! Two processes whose launcher fails: its connection to one of them is reset or it falls silent while they
+//! start, it is gone while they exchange messages, or when they leave. Rules B-1 to B-4.
 //!
-//! The launcher is this test, over TCP (`PMI_PORT`), so that it can fail without ending the processes, as one on another
-//! host does; the processes are this program again. Every message is checked byte by byte.
+//! The launcher is this test, over TCP (`PMI_PORT`), so that it can fail without ending the processes, as one
+//! on another host does; the processes are this program again. Every message is checked byte by byte.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -168,7 +168,8 @@ fn field<'l>(line: &'l str, name: &str) -> &'l str {
     line.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
-/// Has a connection reset: whoever reads from it hears of its end, and when nobody has it any more it ends at once.
+/// Has a connection reset: whoever reads from it hears of its end, and when nobody has it any more it ends at
+/// once.
 fn reset(stream: &TcpStream) {
     rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO)).unwrap();
     stream.shutdown(Shutdown::Read).unwrap();
@@ -359,7 +360,8 @@ fn a_silent_launcher_while_they_start() {
     });
 }
 
-/// B-2, B-3: the launcher's end is not noticed by messages; at the end it is told, and the peers were left all the same.
+/// B-2, B-3: the launcher's end is not noticed by messages; at the end it is told, and the peers were left
+/// all the same.
 fn a_launcher_that_dies_while_messages_flow() {
     job("100s", None, |launcher, ranks| {
         for rank in &mut *ranks {
@@ -367,7 +369,8 @@ fn a_launcher_that_dies_while_messages_flow() {
             rank.reaches(0);
         }
         launcher.streams.lock().unwrap().drain().for_each(|(_, stream)| reset(&stream));
-        // What was said before the reset may wait here still; after so many rounds more they were made without a launcher.
+        // What was said before the reset may wait here still; after so many rounds more they were made
+        // without a launcher.
         for rank in &*ranks {
             let before = rank.last_round().unwrap_or_default();
             rank.reaches(before + 200);

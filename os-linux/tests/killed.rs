@@ -1,8 +1,9 @@
-//! A rank that is killed amid full rings and sockets: the others report it lost by name and rail, finish what they can,
-//! have the memory of its requests back at once, and nothing of it is left in this process or in the system.
+//! A rank that is killed amid full rings and sockets: the others report it lost by name and rail, finish what
+//! they can, have the memory of its requests back at once, and nothing of it is left in this process or in
+//! the system.
 //!
-//! The only test of this program, because it counts the process's descriptors and mappings. Rank 2 is the program itself,
-//! started again.
+//! The only test of this program, because it counts the process's descriptors and mappings. Rank 2 is the
+//! program itself, started again.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};

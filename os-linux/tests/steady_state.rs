@@ -1,5 +1,5 @@
-//! Once it runs, a transport allocates nothing, neither while rings and sockets are full nor while their readers sleep:
-//! counted by an allocator that counts.
+//! Once it runs, a transport allocates nothing, neither while rings and sockets are full nor while their
+//! readers sleep: counted by an allocator that counts.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -71,9 +71,9 @@ fn shm(rank: PeerId) -> Box<dyn Rail> {
     Box::new(ShmRail::open(options, JobKey::new([1; 32]), 1, rank).unwrap())
 }
 
-/// Two ranks in one thread, joined by a rail. On a busy machine a connection with buffers as small as these may stand still
-/// for as long as the kernel waits before it repeats something; it is not given up for that (F-11, F-13), since a connection
-/// that is made anew allocates.
+/// Two ranks in one thread, joined by a rail. On a busy machine a connection with buffers as small as these
+/// may stand still for as long as the kernel waits before it repeats something; it is not given up for that
+/// (F-11, F-13), since a connection that is made anew allocates.
 fn pair(rail: fn(PeerId) -> Box<dyn Rail>) -> [Transport; 2] {
     let mut openings = [0, 1].map(|rank| {
         let rank = PeerId(rank);

@@ -1,6 +1,6 @@
-//! Three processes that exchange messages, one of which is stopped for a while and goes on, or is killed: over shared
-//! memory and over two TCP rails. Every message comes once, in order and as it was sent; who was only stopped is not given
-//! up; who was killed is named with rail and fault, and the others go on.
+//! Three processes that exchange messages, one of which is stopped for a while and goes on, or is killed:
+//! over shared memory and over two TCP rails. Every message comes once, in order and as it was sent; who was
+//! only stopped is not given up; who was killed is named with rail and fault, and the others go on.
 
 mod exchange;
 
@@ -42,8 +42,9 @@ fn a_stopped_peer_goes_on(fabric: &str) {
     let (mut rank, mut others) = start(fabric);
     go_on(&mut rank, "the beginning", &[1, 2], 30);
     let mut stops = 0;
-    // Over TCP the system gives connections up whose windows are full for a second: they must be made anew by a process
-    // that does not run. A stop may hit a moment in which little was on its way; then another one is tried.
+    // Over TCP the system gives connections up whose windows are full for a second: they must be made anew by
+    // a process that does not run. A stop may hit a moment in which little was on its way; then another one
+    // is tried.
     while stops < 2 || fabric == "tcp" && failures(&rank, DOOMED) == 0 {
         stops += 1;
         assert!(stops < 20, "no connection ever failed");

@@ -1,4 +1,5 @@
-//! Which port of a device and which of its GIDs to use: what was asked for where it can be used, else the first that can.
+//! Which port of a device and which of its GIDs to use: what was asked for where it can be used, else the
+//! first that can.
 
 use std::{error, fmt};
 
@@ -64,8 +65,9 @@ pub enum ChoiceError {
 }
 
 impl Context {
-    /// Chooses a port and a GID: those asked for, which must then be there, or the first active port and the GID that
-    /// reaches furthest (on Ethernet: RoCE v2 before v1, an IPv4 address before others, a link-local one last).
+    /// Chooses a port and a GID: those asked for, which must then be there, or the first active port and the
+    /// GID that reaches furthest (on Ethernet: RoCE v2 before v1, an IPv4 address before others, a link-local
+    /// one last).
     ///
     /// # Errors
     /// [`ChoiceError`] says what there is instead.

@@ -88,8 +88,8 @@ impl fmt::Debug for Context {
     }
 }
 
-/// The entries of a port's GID table that are in use, in ascending order; an error with the index of the entry that can't be
-/// asked for.
+/// The entries of a port's GID table that are in use, in ascending order; an error with the index of the
+/// entry that can't be asked for.
 pub(crate) fn gids(handle: &Handle, device: &str, port: &Port) -> Result<Vec<GidEntry>, (u32, std::io::Error)> {
     if let Some(entries) = gid_table(handle, port) {
         return Ok(entries);
@@ -111,8 +111,8 @@ pub(crate) fn gids(handle: &Handle, device: &str, port: &Port) -> Result<Vec<Gid
     Ok(entries)
 }
 
-/// The same for the whole device at once, where library, kernel and device go along; a table has a thousand entries,
-/// and asking for each is a system call. What does not work here is told by asking for each.
+/// The same for the whole device at once, where library, kernel and device go along; a table has a thousand
+/// entries, and asking for each is a system call. What does not work here is told by asking for each.
 fn gid_table(handle: &Handle, port: &Port) -> Option<Vec<GidEntry>> {
     let ports = handle.query_device().ok()?.phys_port_cnt;
     // Of a port that does not answer nothing is known; if it has entries in use, there is no room for them.
@@ -165,8 +165,8 @@ pub struct DeviceAttributes {
     pub reads_served_max: u32,
     /// RDMA reads and atomics that one queue pair may have under way.
     pub reads_asked_max: u32,
-    /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its local CA ACK delay);
-    /// 0: it doesn't say.
+    /// How long it may take to acknowledge, as a code of 5 bits: 4.096 us times 2 to the power of this (its
+    /// local CA ACK delay); 0: it doesn't say.
     pub ack_delay: u8,
     /// How far its atomics reach.
     pub atomics: AtomicReach,
@@ -189,7 +189,8 @@ pub enum AtomicReach {
 
 impl From<&ibv_device_attr> for DeviceAttributes {
     fn from(attr: &ibv_device_attr) -> Self {
-        // Limits are signed in C. No device has a negative one; should a driver say so, it means "none of these".
+        // Limits are signed in C. No device has a negative one; should a driver say so, it means "none of
+        // these".
         let limit = |value: i32| u32::try_from(value).unwrap_or(0);
         DeviceAttributes {
             firmware: ffi::text(&attr.fw_ver),

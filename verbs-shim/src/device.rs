@@ -24,15 +24,16 @@ impl Verbs {
         }
     }
 
-    /// Lets this process fork while memory is registered (`ibv_fork_init(3)`): without it, on kernels that don't copy pinned
-    /// pages at a fork (before 5.12), the next write of this process to such a page, or of a child, leaves the device with the
-    /// other copy. A switch of the library for the whole process and for good, to be thrown before anything is registered; it
-    /// asks the kernel, and does nothing where nothing is needed (rdma-core 35 and later). Where it does something, children
-    /// don't have registered pages, and huge pages can be registered only with `RDMAV_HUGEPAGES_SAFE` in the environment.
+    /// Lets this process fork while memory is registered (`ibv_fork_init(3)`): without it, on kernels that
+    /// don't copy pinned pages at a fork (before 5.12), the next write of this process to such a page, or of
+    /// a child, leaves the device with the other copy. A switch of the library for the whole process and for
+    /// good, to be thrown before anything is registered; it asks the kernel, and does nothing where nothing
+    /// is needed (rdma-core 35 and later). Where it does something, children don't have registered pages, and
+    /// huge pages can be registered only with `RDMAV_HUGEPAGES_SAFE` in the environment.
     ///
     /// # Errors
-    /// The library's: `EINVAL` where somebody in this process has registered memory before, `ENOSYS` where the library or the
-    /// kernel has no such thing.
+    /// The library's: `EINVAL` where somebody in this process has registered memory before, `ENOSYS` where
+    /// the library or the kernel has no such thing.
     pub fn make_forks_safe(&self) -> io::Result<()> {
         ffi::fork_init(&self.functions)
     }

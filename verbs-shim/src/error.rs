@@ -12,8 +12,8 @@ pub enum OpenError {
         /// The dynamic linker's words.
         reason: String,
     },
-    /// It is installed and can't be used: another architecture, a missing dependency, or older than the first version
-    /// with the functions needed.
+    /// It is installed and can't be used: another architecture, a missing dependency, or older than the first
+    /// version with the functions needed.
     Unusable {
         /// What is wrong.
         reason: String,
@@ -84,7 +84,8 @@ pub enum DeviceError {
         /// The file.
         path: String,
     },
-    /// The character device is missing, as in a container that the device was not given to, or the device is gone.
+    /// The character device is missing, as in a container that the device was not given to, or the device is
+    /// gone.
     NoNode {
         /// The device.
         device: String,
@@ -104,7 +105,8 @@ pub enum DeviceError {
 
 impl DeviceError {
     pub(crate) fn new(device: String, path: String, error: io::Error) -> Self {
-        // libibverbs looks for a file that it may not open in other places, and then tells that it is not there.
+        // libibverbs looks for a file that it may not open in other places, and then tells that it is not
+        // there.
         let usable = rustix::fs::access(path.as_str(), rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK);
         match error.raw_os_error().unwrap_or(0) {
             libc::EACCES | libc::EPERM => DeviceError::PermissionDenied { device, path },

@@ -47,7 +47,8 @@ pub struct GidEntry {
     pub index: u32,
     /// The identifier.
     pub gid: Gid,
-    /// The protocol it belongs to; `None`: neither the library (before rdma-core 33, on Ethernet) nor the kernel tells.
+    /// The protocol it belongs to; `None`: neither the library (before rdma-core 33, on Ethernet) nor the
+    /// kernel tells.
     pub kind: Option<GidKind>,
     /// Index of the network interface that it comes from, on RoCE.
     pub interface: Option<u32>,
@@ -70,8 +71,9 @@ impl GidEntry {
         }
     }
 
-    /// The one to use a port by: on InfiniBand the first, on Ethernet the one that reaches furthest (RoCE v2 before v1, an
-    /// IPv4 address before others, a link-local one last), of equals the first. An address handle names none beyond 255.
+    /// The one to use a port by: on InfiniBand the first, on Ethernet the one that reaches furthest (RoCE v2
+    /// before v1, an IPv4 address before others, a link-local one last), of equals the first. An address
+    /// handle names none beyond 255.
     pub fn best(entries: &[GidEntry], link_layer: LinkLayer) -> Option<&GidEntry> {
         let mut fit = entries.iter().filter(|entry| entry.index < 256);
         if link_layer != LinkLayer::Ethernet {
@@ -88,8 +90,8 @@ impl GidEntry {
     }
 }
 
-/// The protocol of a GID on Ethernet, as the kernel writes it below `sysfs` (`gid_attrs/types`, since Linux 4.4); `None`: it
-/// doesn't.
+/// The protocol of a GID on Ethernet, as the kernel writes it below `sysfs` (`gid_attrs/types`, since Linux
+/// 4.4); `None`: it doesn't.
 pub(crate) fn kind_in(sysfs: &Path, device: &str, port: u8, index: u32) -> Option<GidKind> {
     let path = sysfs.join(device).join(format!("ports/{port}/gid_attrs/types/{index}"));
     match fs::read_to_string(path).ok()?.trim_end() {

@@ -15,8 +15,8 @@ pub struct Offers {
     pub moderation: Option<Moderation>,
 }
 
-/// What memory registered on demand can be used for: its pages are brought in when the device needs them, and pinned by
-/// nobody (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
+/// What memory registered on demand can be used for: its pages are brought in when the device needs them, and
+/// pinned by nobody (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OnDemand {
     /// Sends from there.
@@ -60,8 +60,8 @@ impl OnDemand {
     }
 }
 
-/// When a completion queue tells of what is in it: after so many completions, or so long after the first, whichever is
-/// sooner (`ibv_modify_cq(3)`). Both 0: at once.
+/// When a completion queue tells of what is in it: after so many completions, or so long after the first,
+/// whichever is sooner (`ibv_modify_cq(3)`). Both 0: at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moderation {
     /// Completions.
@@ -77,7 +77,8 @@ impl Moderation {
     /// Whether it is no more than `most`, which is [`Offers::moderation`].
     ///
     /// # Errors
-    /// [`ModifyError::OutOfRange`] names the field, and the greatest value allowed: 0 where nothing is offered.
+    /// [`ModifyError::OutOfRange`] names the field, and the greatest value allowed: 0 where nothing is
+    /// offered.
     pub fn check(self, most: Option<Moderation>) -> Result<(), ModifyError> {
         let most = most.unwrap_or(Moderation::NONE);
         for (field, value, max) in [("count", self.count, most.count), ("period_us", self.period_us, most.period_us)] {

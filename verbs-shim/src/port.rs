@@ -1,4 +1,5 @@
-//! A port: where it is in the fabric and what its link can carry (InfiniBand specification, 14.2.5.6, PortInfo).
+//! A port: where it is in the fabric and what its link can carry (InfiniBand specification, 14.2.5.6,
+//! PortInfo).
 
 use std::fmt;
 
@@ -15,10 +16,11 @@ pub struct Port {
     pub link_layer: LinkLayer,
     /// Base local identifier; 0 on Ethernet.
     pub lid: u16,
-    /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path; 0 on Ethernet.
+    /// LID mask control: the port answers to `2^lmc` consecutive LIDs, each of which may be another path; 0
+    /// on Ethernet.
     pub lmc: u8,
-    /// InfiniBand: the port shares its LID with others (as virtual functions do), and what goes to it or comes from it needs
-    /// a global route.
+    /// InfiniBand: the port shares its LID with others (as virtual functions do), and what goes to it or
+    /// comes from it needs a global route.
     pub needs_global: bool,
     /// The subnet manager's local identifier.
     pub manager_lid: u16,
@@ -63,8 +65,8 @@ impl Port {
         }
     }
 
-    /// Signalling rate of the link in Mbit/s: that of a lane times the lanes. What is left for data is less by the
-    /// line code: 8/10 up to QDR, 64/66 and better from FDR on.
+    /// Signalling rate of the link in Mbit/s: that of a lane times the lanes. What is left for data is less
+    /// by the line code: 8/10 up to QDR, 64/66 and better from FDR on.
     pub fn mbit_per_second(&self) -> Option<u32> {
         Some(self.lane_mbit_per_second? * u32::from(self.lanes?))
     }
@@ -158,8 +160,8 @@ fn lanes(code: u8) -> Option<u8> {
     }
 }
 
-/// PortInfo's LinkSpeedActive and LinkSpeedExtActive, which verbs merges into one code: SDR, DDR, QDR, FDR10, FDR, EDR,
-/// HDR, NDR. Rates are those of the names, rounded to what the specification's tables give.
+/// PortInfo's LinkSpeedActive and LinkSpeedExtActive, which verbs merges into one code: SDR, DDR, QDR, FDR10,
+/// FDR, EDR, HDR, NDR. Rates are those of the names, rounded to what the specification's tables give.
 fn lane_mbit_per_second(code: u8) -> Option<u32> {
     match code {
         1 => Some(2_500),

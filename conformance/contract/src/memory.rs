@@ -1,7 +1,8 @@
 //! The buffers of a case: memory that devices read and write behind the compiler's back.
 //!
-//! Invariants: no reference to a buffer's bytes ever exists, only pointers, so that a device may touch them at any time;
-//! a buffer is freed only after every registration of it was ended ([`Memory::close`]), and otherwise never.
+//! Invariants: no reference to a buffer's bytes ever exists, only pointers, so that a device may touch them
+//! at any time; a buffer is freed only after every registration of it was ended ([`Memory::close`]), and
+//! otherwise never.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -11,8 +12,8 @@ use rerail_verbs::contract::{Access, DestroyError, Device, Mr, MrId, PdId, Regis
 
 use crate::testbed::{End, Testbed};
 
-/// Bytes of a case's own memory behind the end of every buffer, so that a device that checks ranges wrongly damages
-/// nothing else.
+/// Bytes of a case's own memory behind the end of every buffer, so that a device that checks ranges wrongly
+/// damages nothing else.
 pub const SLACK_BYTES: usize = 4096;
 
 /// Alignment of buffers: a page.
@@ -58,8 +59,8 @@ impl Memory {
     ) -> Result<Mr, RegisterError> {
         let Buffer { start, len: whole, .. } = self.buffers[buffer];
         assert!(len <= whole, "a case registers inside its buffers");
-        // SAFETY: the buffer stays allocated and writable until `close` has seen its registration ended, and for ever
-        // where that fails; no reference to its bytes exists at any time.
+        // SAFETY: the buffer stays allocated and writable until `close` has seen its registration ended, and
+        // for ever where that fails; no reference to its bytes exists at any time.
         let mr = unsafe { device.register(pd, start.as_ptr(), len as u64, iova, access)? };
         self.registered.push((end, mr.id));
         Ok(mr)
@@ -77,7 +78,8 @@ impl Memory {
         let Buffer { start, len, .. } = self.buffers[buffer];
         assert!(offset <= len && bytes.len() <= len - offset, "a case writes inside its buffers");
         for (i, byte) in bytes.iter().enumerate() {
-            // SAFETY: inside the allocation, by the check above; volatile, because a device may look at any time.
+            // SAFETY: inside the allocation, by the check above; volatile, because a device may look at any
+            // time.
             unsafe { start.as_ptr().add(offset + i).write_volatile(*byte) };
         }
     }
@@ -86,15 +88,18 @@ impl Memory {
     pub fn read(&self, buffer: usize, offset: usize, count: usize) -> Vec<u8> {
         let Buffer { start, len, .. } = self.buffers[buffer];
         assert!(offset <= len && count <= len - offset, "a case reads inside its buffers");
-        // SAFETY: inside the allocation, by the check above; volatile, because a device may write at any time.
+        // SAFETY: inside the allocation, by the check above; volatile, because a device may write at any
+        // time.
         (offset..offset + count).map(|at| unsafe { start.as_ptr().add(at).read_volatile() }).collect()
     }
 
-    /// Ends all registrations and frees the buffers. Where a device doesn't end one, none is freed: it may still write.
+    /// Ends all registrations and frees the buffers. Where a device doesn't end one, none is freed: it may
+    /// still write.
     pub fn close(&mut self, testbed: &mut dyn Testbed) {
         let ended = self.registered.drain(..).all(|(end, mr)| testbed.device(end).deregister(mr).is_ok());
         for buffer in self.buffers.drain(..).filter(|_| ended) {
-            // SAFETY: allocated with this layout; no device has it registered, and nobody else has its address.
+            // SAFETY: allocated with this layout; no device has it registered, and nobody else has its
+            // address.
             unsafe { dealloc(buffer.start.as_ptr(), buffer.layout) };
         }
     }

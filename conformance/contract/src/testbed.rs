@@ -46,11 +46,12 @@ pub trait Testbed {
     /// A wait begins: the patience of [`pass`](Self::pass) starts anew.
     fn begin_wait(&mut self);
 
-    /// Lets a little time pass: the next event in virtual time, a moment of real time. False: patience is over, which
-    /// is far beyond what any retry of any case takes, or nothing more can happen.
+    /// Lets a little time pass: the next event in virtual time, a moment of real time. False: patience is
+    /// over, which is far beyond what any retry of any case takes, or nothing more can happen.
     fn pass(&mut self) -> bool;
 
-    /// Lets time pass until all that is under way and waits for nobody has happened: some fractions of a second.
+    /// Lets time pass until all that is under way and waits for nobody has happened: some fractions of a
+    /// second.
     fn settle(&mut self);
 
     /// Whether faults of this [kind](Fault::kind) can be made here; parameters don't matter.

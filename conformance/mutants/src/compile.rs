@@ -1,4 +1,5 @@
-//! One build with all mutants that compile. Those that don't are found by the compiler's complaints, and left out.
+//! One build with all mutants that compile. Those that don't are found by the compiler's complaints, and left
+//! out.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs;
@@ -110,8 +111,8 @@ pub fn build(places: &Places, sources: &[Source], mutants: &[Mutant], say: &dyn 
     Ok(Built { unit, tool, dropped, complaints: reasons })
 }
 
-/// Changes with the text of the core and the set of mutants, not with tests in files of their own: what compiles does not
-/// depend on these, so that a new test costs no new build of anything else.
+/// Changes with the text of the core and the set of mutants, not with tests in files of their own: what
+/// compiles does not depend on these, so that a new test costs no new build of anything else.
 fn number_of(sources: &[Source], mutants: &[Mutant]) -> u64 {
     use std::hash::{DefaultHasher, Hash, Hasher};
     let mut hasher = DefaultHasher::new();

@@ -1,4 +1,5 @@
-//! Mutants that nothing can find, because they change nothing that is promised: `equivalent.toml`, each with its reason.
+//! Mutants that nothing can find, because they change nothing that is promised: `equivalent.toml`, each with
+//! its reason.
 
 use std::collections::BTreeMap;
 use std::path::Path;

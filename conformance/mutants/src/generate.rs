@@ -83,7 +83,8 @@ impl Walk<'_> {
         &self.source.text[start..end]
     }
 
-    /// Adds a mutant: the node at `span` becomes `text`. `what`: how the change is called where the texts are long.
+    /// Adds a mutant: the node at `span` becomes `text`. `what`: how the change is called where the texts are
+    /// long.
     fn add(&mut self, span: Span, form: Form, text: String, what: Option<String>) {
         let (start, end) = bytes_of(span);
         let original = in_one_line(&self.source.text[start..end]);

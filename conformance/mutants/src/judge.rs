@@ -1,7 +1,7 @@
 //! Whether a mutant is found: by the unit tests that reach it, then by the simulations that do.
 //!
-//! A first run without a mutant notes which places each test and each seed reaches. All of these are deterministic, so what
-//! does not reach a mutant's places can't find it, and is not run.
+//! A first run without a mutant notes which places each test and each seed reaches. All of these are
+//! deterministic, so what does not reach a mutant's places can't find it, and is not run.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;

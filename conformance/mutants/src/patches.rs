@@ -1,5 +1,5 @@
-//! Hand-written mutants: `patches/*.toml`. Each is an edit of exact text, found exactly once, and one sentence on the wrong
-//! assumption that it stands for.
+//! Hand-written mutants: `patches/*.toml`. Each is an edit of exact text, found exactly once, and one
+//! sentence on the wrong assumption that it stands for.
 
 use std::path::Path;
 
@@ -52,8 +52,8 @@ pub struct Append {
     pub text: String,
 }
 
-/// Simulations that must find a mutant: one of `within` seeds from `from` on, as one of the verdicts; none of these raises
-/// an alarm without the mutant.
+/// Simulations that must find a mutant: one of `within` seeds from `from` on, as one of the verdicts; none of
+/// these raises an alarm without the mutant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hunt {

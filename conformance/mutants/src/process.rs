@@ -1,4 +1,5 @@
-//! A program with a mutant in it runs, and is ended as soon as it has said enough, or has taken more than it may.
+//! A program with a mutant in it runs, and is ended as soon as it has said enough, or has taken more than it
+//! may.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;

@@ -1,5 +1,5 @@
-//! Simulations over the woven core: what this program does in the copy. Seed after seed, until the first verdict that is
-//! not clean.
+//! Simulations over the woven core: what this program does in the copy. Seed after seed, until the first
+//! verdict that is not clean.
 
 use std::path::Path;
 
@@ -24,8 +24,8 @@ pub struct Finding {
     pub text: String,
 }
 
-/// What is simulated: `drawn FAULTS`, or a file below `conformance/scenarios`; behind it, separated by commas, what is
-/// different from what the seed draws.
+/// What is simulated: `drawn FAULTS`, or a file below `conformance/scenarios`; behind it, separated by
+/// commas, what is different from what the seed draws.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worlds {
     what: What,

@@ -1,5 +1,5 @@
-//! The copy of the tree that the mutants are woven into. Files whose text is the same are not written again, so that little
-//! is built again.
+//! The copy of the tree that the mutants are woven into. Files whose text is the same are not written again,
+//! so that little is built again.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! All mutants of a file in one text: at every place the mutated text and the original one, and a switch between them.
+//! All mutants of a file in one text: at every place the mutated text and the original one, and a switch
+//! between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -9,8 +10,9 @@ use syn::visit::{self, Visit};
 use crate::generate::bytes_of;
 use crate::mutant::{Edit, Form, Mutant, Source};
 
-/// What the switch is called in the woven core. One number is read from the environment, once. Where a file is named
-/// there as well, the numbers that were asked for are written into it, each once: the places that a test reaches.
+/// What the switch is called in the woven core. One number is read from the environment, once. Where a file
+/// is named there as well, the numbers that were asked for are written into it, each once: the places that a
+/// test reaches.
 pub const SWITCH: &str = r#"
 /// Which mutant is on.
 #[doc(hidden)]
@@ -117,7 +119,8 @@ struct Site<'a> {
     edits: Vec<(u32, &'a Edit)>,
 }
 
-/// Weaves the mutants into a file. `constant`: names of functions that must stay `const`, because constants need them.
+/// Weaves the mutants into a file. `constant`: names of functions that must stay `const`, because constants
+/// need them.
 pub fn weave(source: &Source, mutants: &[&Mutant], constant: &BTreeSet<String>) -> Woven {
     // Outer nodes first.
     let mut sites: BTreeMap<(usize, std::cmp::Reverse<usize>), Site<'_>> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! How many events a second the fabric does: all ports of a subnet send streams of 2048-byte frames to a neighbour, and
-//! then small frames to peers all over. `cargo run --release -p rerail-sim --example net_speed [ports] [milliseconds]`
-//! (of virtual time).
+//! How many events a second the fabric does: all ports of a subnet send streams of 2048-byte frames to a
+//! neighbour, and then small frames to peers all over. `cargo run --release -p rerail-sim --example net_speed
+//! [ports] [milliseconds]` (of virtual time).
 
 use std::time::Instant;
 

@@ -1,6 +1,7 @@
 //! How large worlds may be: builds one, runs it, and says what it took.
 //!
-//! `cargo run --release -p rerail-sim --example scale -- HOSTS RANKS_PER_HOST ROUNDS KIND BYTES DEVICE`, KIND one of shm, hca, stream.
+//! `cargo run --release -p rerail-sim --example scale -- HOSTS RANKS_PER_HOST ROUNDS KIND BYTES DEVICE`, KIND
+//! one of shm, hca, stream.
 
 use std::time::Instant;
 

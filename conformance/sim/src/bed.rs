@@ -1,5 +1,5 @@
-//! The device contract suite's testbed over the software HCA: process A on one HCA, processes B and C on another, one
-//! subnet with two paths between them, in virtual time.
+//! The device contract suite's testbed over the software HCA: process A on one HCA, processes B and C on
+//! another, one subnet with two paths between them, in virtual time.
 
 use rerail_contract::{End, Fault as Asked, Testbed};
 use rerail_core::time::{Nanos, Time};
@@ -10,10 +10,12 @@ use crate::hca::{Fabric, Fault, HcaOptions, SharedFabric, SimDevice};
 use crate::net::{BusModel, Direction, HcaId, HcaModel, LinkModel, PlaneModel, PortId, SubnetId, SubnetModel};
 use crate::trace::Trace;
 
-/// Longer than all retries of any case take: code 18 with 7 retries is 8.6 s, and a device may take four times that.
+/// Longer than all retries of any case take: code 18 with 7 retries is 8.6 s, and a device may take four
+/// times that.
 const PATIENCE: Nanos = Nanos::from_millis(120_000);
 
-/// What is under way and waits for nobody is through by then; a link that is down shorter than that is survived.
+/// What is under way and waits for nobody is through by then; a link that is down shorter than that is
+/// survived.
 const SETTLE: Nanos = Nanos::from_millis(200);
 
 /// Links are noticed to be down or up after so long.

@@ -1,10 +1,11 @@
 //! A whole cluster in one process and in virtual time.
 //!
-//! Nobody can test failover without a laboratory; this is the laboratory. A [`World`](world::World) holds hosts with
-//! ranks, each of them the real `rerail-core` driven by the real driver (`rerail_linux::driver::Engine`), over rails that
-//! are software HCAs ([`hca`]) behind the device contract of `rerail_verbs`, rings of `rerail_core::shm`, or streams like
-//! TCP. The wires between them ([`net`]) have latency, bandwidth, shared bottlenecks and faults. One seed decides
-//! everything: the same seed gives the same trace to the byte.
+//! Nobody can test failover without a laboratory; this is the laboratory. A [`World`](world::World) holds
+//! hosts with ranks, each of them the real `rerail-core` driven by the real driver
+//! (`rerail_linux::driver::Engine`), over rails that are software HCAs ([`hca`]) behind the device contract
+//! of `rerail_verbs`, rings of `rerail_core::shm`, or streams like TCP. The wires between them ([`net`]) have
+//! latency, bandwidth, shared bottlenecks and faults. One seed decides everything: the same seed gives the
+//! same trace to the byte.
 //!
 //! | module | holds |
 //! |---|---|
@@ -20,10 +21,11 @@
 //! | `lab` | random sets of rails, and what every policy makes of them |
 //! | `figures` | the papers' figures, run again: curves, and claims about them |
 //!
-//! Data runs down this list: `net` and `hca` know nothing of ranks, `world` knows nothing of workloads' meaning, and
-//! `check` knows nothing of the transport's insides.
+//! Data runs down this list: `net` and `hca` know nothing of ranks, `world` knows nothing of workloads'
+//! meaning, and `check` knows nothing of the transport's insides.
 //!
-//! Source: the project's design, section 4; the habits of single-seed simulation are those of `shared/style.md`.
+//! Source: the project's design, section 4; the habits of single-seed simulation are those of
+//! `shared/style.md`.
 
 pub mod bed;
 pub mod check;

@@ -1,6 +1,7 @@
 //! A member of the job that lies harms nobody but itself: every drawn simulation with a liar is clean.
 //!
-//! `RERAIL_TEST_SEEDS=100-4000 cargo test --release -p rerail-sim --test liars -- --nocapture` tries more seeds.
+//! `RERAIL_TEST_SEEDS=100-4000 cargo test --release -p rerail-sim --test liars -- --nocapture` tries more
+//! seeds.
 
 use rerail_sim::rails::LIES;
 use rerail_sim::scenario::Scenario;

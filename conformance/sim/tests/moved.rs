@@ -12,8 +12,8 @@ const ROUNDS: u32 = 8_000;
 /// When the faults begin, and when they are over, in nanoseconds.
 const FROM: u64 = 2_000_000;
 const UNTIL: u64 = 7_000_000;
-/// What a device takes at most to be opened again once it can be, what a rail waits at most until it is dialled, and a
-/// connection's set-up, with much to spare: well below the end of the game.
+/// What a device takes at most to be opened again once it can be, what a rail waits at most until it is
+/// dialled, and a connection's set-up, with much to spare: well below the end of the game.
 const RECOVERY: u64 = 40_000_000;
 
 /// The game, and what the verbs rail of each rank has sent by when.
@@ -44,8 +44,8 @@ impl Watched {
     }
 }
 
-/// Ping-pong between two hosts, with a fault at both; every message arrives, and the verbs rails carry most of them again
-/// when it is over.
+/// Ping-pong between two hosts, with a fault at both; every message arrives, and the verbs rails carry most
+/// of them again when it is over.
 fn both_move(what: &str, place: &str) {
     let fault = |host: u32| {
         format!("{{ at = \"{FROM}ns\", until = \"{UNTIL}ns\", what = \"{what}\", where = \"host{host}.{place}\" }}")

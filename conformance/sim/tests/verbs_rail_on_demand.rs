@@ -1,5 +1,5 @@
-//! The tests of `verbs_rail.rs` with rails that register payload memory on demand and put completion events off, and what
-//! that saves.
+//! The tests of `verbs_rail.rs` with rails that register payload memory on demand and put completion events
+//! off, and what that saves.
 
 /// Whether the rails of these tests connect by XRC; those of `verbs_rail_xrc.rs` do.
 const XRC: bool = false;

@@ -1,7 +1,8 @@
 //! The contract suite's testbed over a device of this machine, in real time.
 //!
-//! All three ends are openings of one device, each with a context of its own, as three processes would have them: what
-//! goes from one to another passes through the device, on most without leaving it. Fresh for each case.
+//! All three ends are openings of one device, each with a context of its own, as three processes would have
+//! them: what goes from one to another passes through the device, on most without leaving it. Fresh for each
+//! case.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,5 @@
-//! `rerail check --compare`: the outcomes of several devices side by side, as a document (`conformance/DEVICES.md`).
+//! `rerail check --compare`: the outcomes of several devices side by side, as a document
+//! (`conformance/DEVICES.md`).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

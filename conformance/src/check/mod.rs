@@ -230,7 +230,8 @@ mod tests {
         }
     }
 
-    /// A list of known failures is held to: what it names must fail, or be something that the device hasn't got.
+    /// A list of known failures is held to: what it names must fail, or be something that the device hasn't
+    /// got.
     #[test]
     fn what_is_known_to_fail_must_fail() {
         let name = rerail_contract::cases().next().unwrap().name;

@@ -26,8 +26,8 @@ pub enum Measure {
     Bidirectional,
     /// Windows of small messages one way: messages per second.
     Rate,
-    /// Messages of mixed sizes both ways, puts and atomics beside them, for --seconds: each must come once, in order and
-    /// as it was sent. For networks that fail meanwhile.
+    /// Messages of mixed sizes both ways, puts and atomics beside them, for --seconds: each must come once,
+    /// in order and as it was sent. For networks that fail meanwhile.
     Mixed,
 }
 
@@ -72,17 +72,17 @@ pub struct PerfArgs {
     /// As many are done before measuring; without it: a tenth of the iterations.
     #[arg(long, value_parser = clap::value_parser!(u64).range(..=COUNT_MAX))]
     pub warmup: Option<u64>,
-    /// Read the clock once for so many round trips (windows, for bandwidth and rate), and post every receive inside the
-    /// time that is measured, as benchmarks of MPI do; --iterations and --warmup are batches then.
+    /// Read the clock once for so many round trips (windows, for bandwidth and rate), and post every receive
+    /// inside the time that is measured, as benchmarks of MPI do; --iterations and --warmup are batches then.
     #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["verify", "baseline", "seconds"],
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub batch: Option<u64>,
-    /// So many pairs of ranks at once, each as one would be alone; times are the median of the pairs', rates all pairs'
-    /// together.
+    /// So many pairs of ranks at once, each as one would be alone; times are the median of the pairs', rates
+    /// all pairs' together.
     #[arg(long, default_value_t = 1, requires = "batch", value_parser = clap::value_parser!(u32).range(1..=64))]
     pub pairs: u32,
-    /// Pin the ranks to these processors, with several pairs first those of all senders; without it: to the first ones that
-    /// this process may use.
+    /// Pin the ranks to these processors, with several pairs first those of all senders; without it: to the
+    /// first ones that this process may use.
     #[arg(long, value_name = "A,B", value_delimiter = ',', num_args = 1)]
     pub pin: Vec<usize>,
     /// Messages under way at once (not for latency).
@@ -91,15 +91,16 @@ pub struct PerfArgs {
     /// The path, when not under a launcher.
     #[arg(long, value_enum, default_value_t = PathChoice::Shm)]
     pub path: PathChoice,
-    /// Verify every byte (mixed does in any case). What that costs is a part of what is measured, except for puts and for
-    /// latencies of gets.
+    /// Verify every byte (mixed does in any case). What that costs is a part of what is measured, except for
+    /// puts and for latencies of gets.
     #[arg(long)]
     pub verify: bool,
-    /// Measure bare TCP sockets instead of the transport: what there is to be had (latency, bandwidth and rate).
+    /// Measure bare TCP sockets instead of the transport: what there is to be had (latency, bandwidth and
+    /// rate).
     #[arg(long, conflicts_with_all = ["op", "verify"])]
     pub baseline: bool,
-    /// Send messages of one size for so long, and tell the bandwidth over time (bandwidth and bidirectional); of mixed: for
-    /// how long, 10 without it.
+    /// Send messages of one size for so long, and tell the bandwidth over time (bandwidth and bidirectional);
+    /// of mixed: for how long, 10 without it.
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["iterations", "warmup", "baseline"],
         value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub seconds: Option<u64>,
@@ -123,8 +124,8 @@ pub struct RunArgs {
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
-    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this process
-    /// lacks descriptors or memory for a connection.
+    /// Give up when no request was over and no payload has moved for so long; half of it is enough where this
+    /// process lacks descriptors or memory for a connection.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub stall_seconds: u64,
 }
@@ -157,8 +158,8 @@ pub struct WaysArgs {
     /// TCP rails: interfaces or local addresses, separated by commas; without it: every usable one.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub interfaces: Vec<String>,
-    /// Verbs rails: devices as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX, separated by commas; without it: every
-    /// active port.
+    /// Verbs rails: devices as DEVICE, DEVICE/PORT or DEVICE/PORT/GID-INDEX, separated by commas; without it:
+    /// every active port.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub devices: Vec<String>,
 }
@@ -220,10 +221,12 @@ pub struct ExplainArgs {
 /// Of `series`.
 #[derive(Clone, Debug, Args)]
 pub struct SeriesArgs {
-    /// What `rerail perf --seconds ... --json` has printed, a file for each run; its name without ending names the curve.
+    /// What `rerail perf --seconds ... --json` has printed, a file for each run; its name without ending
+    /// names the curve.
     #[arg(required = true, value_name = "FILE")]
     pub files: Vec<PathBuf>,
-    /// What all rails together could carry, in Mbit/s of payload, from a moment on: SECONDS=MBIT, separated by commas.
+    /// What all rails together could carry, in Mbit/s of payload, from a moment on: SECONDS=MBIT, separated
+    /// by commas.
     #[arg(long, required = true, value_delimiter = ',', value_name = "SECONDS=MBIT", value_parser = parse_step)]
     pub sums: Vec<(f64, f64)>,
     /// Each phase must come to so much of its sum, once it is there.

@@ -1,7 +1,8 @@
-//! Settings with which an exchange can't end: values that are good for other programs, told before anything starts.
+//! Settings with which an exchange can't end: values that are good for other programs, told before anything
+//! starts.
 //!
-//! The rounds submit all that belongs to them before they wait for any of it, so tables must hold that much. A program
-//! that waits in between needs less.
+//! The rounds submit all that belongs to them before they wait for any of it, so tables must hold that much.
+//! A program that waits in between needs less.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! Rounds about the receiving side: many messages into one buffer, buffers that are too short, messages found by probe,
-//! receives taken back.
+//! Rounds about the receiving side: many messages into one buffer, buffers that are too short, messages found
+//! by probe, receives taken back.
 
 use rerail_core::endpoint::{CancelError, Done, Found, OpError, Recv, Send};
 use rerail_core::ids::PeerId;
@@ -49,8 +49,9 @@ impl Worker {
         self.session.recv(Recv { from, segments: &[seg], multi, ..Recv::default() })
     }
 
-    /// Takes a source's messages. Events may come in any order within a buffer, but the one that releases it is its last;
-    /// by their numbers (M-9) the messages must stand in the buffer in their order, back to back.
+    /// Takes a source's messages. Events may come in any order within a buffer, but the one that releases it
+    /// is its last; by their numbers (M-9) the messages must stand in the buffer in their order, back to
+    /// back.
     fn take_stream(&mut self, source: u32, seg: Seg, mut ticket: Ticket) -> Result<(), SessionError> {
         let transfers: Vec<Transfer> = self.round.clone().transfers(source, self.me()).collect();
         let mut rest = transfers.as_slice();

@@ -1,4 +1,5 @@
-//! What an exchange measures beside verifying: each path's latency and bandwidth, between its first pair of ranks.
+//! What an exchange measures beside verifying: each path's latency and bandwidth, between its first pair of
+//! ranks.
 //!
 //! The others wait in a barrier, asleep.
 

@@ -1,7 +1,7 @@
 //! Rounds of one-sided access: put and flush, get, what must be refused, atomics.
 //!
-//! Each round exposes a window of its own and conceals it after a barrier, so that no late access of one round can
-//! reach the memory of the next unseen: it would be refused and reported.
+//! Each round exposes a window of its own and conceals it after a barrier, so that no late access of one
+//! round can reach the memory of the next unseen: it would be refused and reported.
 
 use std::collections::BTreeSet;
 
@@ -239,7 +239,8 @@ impl Worker {
         u64::from(self.session.size()) * self.round.count
     }
 
-    /// Judges this rank's number: exact, or between what the living added and what all would have, if some were lost.
+    /// Judges this rank's number: exact, or between what the living added and what all would have, if some
+    /// were lost.
     fn close_cell(&mut self, window: WindowId) -> Result<(), SessionError> {
         self.barrier()?;
         let bytes: [u8; 8] = self.session.bytes(Seg::new(self.incoming, 0, 8)).try_into().unwrap_or_default();

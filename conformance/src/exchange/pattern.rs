@@ -1,7 +1,8 @@
 //! The payload of every message: a cheap generator keyed by who sends what to whom.
 //!
-//! Word `i` is a mix of the key and `i` alone, so sender and receiver make the same bytes without talking, any part can
-//! be made by itself, and a message that arrives in place of another one differs from its first bytes on.
+//! Word `i` is a mix of the key and `i` alone, so sender and receiver make the same bytes without talking,
+//! any part can be made by itself, and a message that arrives in place of another one differs from its first
+//! bytes on.
 
 /// What identifies a message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub const fn mix(value: u64) -> u64 {
     c ^ (c >> 32)
 }
 
-/// Word `index` of the stream: one multiply less than `mix`, for payloads are long and the key is mixed already.
+/// Word `index` of the stream: one multiply less than `mix`, for payloads are long and the key is mixed
+/// already.
 const fn word(stream: u64, index: u64) -> u64 {
     let a = (stream ^ index.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xd6e8_feb8_6659_fd93);
     a ^ (a >> 32)
@@ -54,8 +56,8 @@ pub fn fill(key: &Key, offset: u64, into: &mut [u8]) {
     rest.copy_from_slice(&last[..rest.len()]);
 }
 
-/// The first byte that differs from the payload, if any, and how many do. `bytes` start at `offset` of the payload, a
-/// multiple of 8.
+/// The first byte that differs from the payload, if any, and how many do. `bytes` start at `offset` of the
+/// payload, a multiple of 8.
 pub fn compare(key: &Key, offset: u64, bytes: &[u8]) -> Option<Difference> {
     let stream = key.stream();
     let mut difference: Option<Difference> = None;

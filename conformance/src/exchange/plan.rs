@@ -1,7 +1,8 @@
 //! What the exchange does, round by round: every rank computes the same plan from the same few numbers.
 //!
 //! Rounds are separated by barriers. Small sizes go between all pairs at once; where that would exceed
-//! [`ROUND_BYTES`] of one rank's memory, the round is divided into shifts: in shift k rank r sends to rank r + k.
+//! [`ROUND_BYTES`] of one rank's memory, the round is divided into shifts: in shift k rank r sends to rank r
+//! + k.
 
 use serde::{Deserialize, Serialize};
 
@@ -168,7 +169,8 @@ impl Round {
     /// The size of message `number`.
     fn size(&self, number: u64) -> u64 {
         match self.kind {
-            // Small and large in turn, so that a rendezvous is overtaken by eager messages if order is not kept.
+            // Small and large in turn, so that a rendezvous is overtaken by eager messages if order is not
+            // kept.
             Kind::Ordered if number.is_multiple_of(2) => self.bytes.saturating_sub(number * 64),
             Kind::Ordered => (number * 61 % 200).min(self.bytes),
             Kind::MultiReceive => (number + 1) * self.bytes / self.count,

@@ -1,8 +1,8 @@
 //! One rank of an exchange: memory, the loop over rounds, and how outcomes are judged.
 //!
-//! What a round does stands in `two_sided`, `matching` and `one_sided`. Invariants: every rank passes the same barriers
-//! in the same order, whatever was lost or wrong; a message counts as verified only after its envelope, every byte of
-//! its payload and the guard behind it were compared.
+//! What a round does stands in `two_sided`, `matching` and `one_sided`. Invariants: every rank passes the
+//! same barriers in the same order, whatever was lost or wrong; a message counts as verified only after its
+//! envelope, every byte of its payload and the guard behind it were compared.
 
 use rerail_core::endpoint::{Level, OpError, Recv, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
@@ -147,7 +147,8 @@ impl Worker {
     /// Ends this process if that was asked for: called in the middle of each round.
     pub(super) fn may_die(&self) {
         if self.suicide == Some(Suicide { rank: self.me(), after_round: self.index }) {
-            // Comes back only if the signal can't be sent, which the launcher then reports as a rank that lived on.
+            // Comes back only if the signal can't be sent, which the launcher then reports as a rank that
+            // lived on.
             let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         }
     }

@@ -1,8 +1,9 @@
-//! The launcher's side of an exchange: starts the ranks as logical hosts, shows how far they are, judges how they ended.
+//! The launcher's side of an exchange: starts the ranks as logical hosts, shows how far they are, judges how
+//! they ended.
 //!
-//! Where a rank was ordered to kill itself, all is well only if exactly that happened: that rank died by SIGKILL, every
-//! other one reported its loss in time, verified the rest, and ended with the code for a lost peer; and nothing is
-//! left behind.
+//! Where a rank was ordered to kill itself, all is well only if exactly that happened: that rank died by
+//! SIGKILL, every other one reported its loss in time, verified the rest, and ended with the code for a lost
+//! peer; and nothing is left behind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;

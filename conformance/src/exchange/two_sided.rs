@@ -1,5 +1,5 @@
-//! Rounds of plain messages: posted first or unexpected, tagged or not, from one source or any, whole or in pieces,
-//! injected; they differ only in how requests are made.
+//! Rounds of plain messages: posted first or unexpected, tagged or not, from one source or any, whole or in
+//! pieces, injected; they differ only in how requests are made.
 
 use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
@@ -171,8 +171,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Receives match in the order in which they were posted, so each rank's messages must appear in its order; of one
-    /// that was lost, the numbers of those whose receives ended with its loss are left out.
+    /// Receives match in the order in which they were posted, so each rank's messages must appear in its
+    /// order; of one that was lost, the numbers of those whose receives ended with its loss are left out.
     fn judge_any(&mut self, inbound: &[Slot], outcomes: &[Option<Outcome>]) {
         let mut next = vec![0; self.session.size() as usize];
         for (slot, outcome) in inbound.iter().zip(outcomes) {
@@ -191,8 +191,9 @@ impl Worker {
                     self.tally.cut_short += 1;
                 }
                 Some(Err(error)) => {
-                    // It had met a message of the lost rank, whose payload did not all come. Those behind it may have been
-                    // complete: announced messages meet their receives in order, their payloads come in any.
+                    // It had met a message of the lost rank, whose payload did not all come. Those behind it
+                    // may have been complete: announced messages meet their receives in order, their payloads
+                    // come in any.
                     if let rerail_core::endpoint::OpError::PeerLost { peer, .. } = error
                         && let Some(number) = next.get_mut(peer.0 as usize)
                     {
@@ -206,8 +207,8 @@ impl Worker {
     }
 }
 
-/// A buffer in pieces of about equal length, cut at multiples of 8 bytes: each with its offset in the message, the last
-/// part of the message first in memory.
+/// A buffer in pieces of about equal length, cut at multiples of 8 bytes: each with its offset in the
+/// message, the last part of the message first in memory.
 fn pieces(seg: Seg, count: u64) -> Vec<(u64, Seg)> {
     let each = seg.len / count / 8 * 8;
     (0..count)

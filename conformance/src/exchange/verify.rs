@@ -1,4 +1,5 @@
-//! What was checked, and what was wrong: counts by kind and path, and each problem with the facts to find its cause.
+//! What was checked, and what was wrong: counts by kind and path, and each problem with the facts to find its
+//! cause.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! What a rank tells the launcher while it runs: one line of JSON behind a mark on its standard output. All other lines
-//! are the report, for people or programs.
+//! What a rank tells the launcher while it runs: one line of JSON behind a mark on its standard output. All
+//! other lines are the report, for people or programs.
 
 use serde::{Deserialize, Serialize};
 

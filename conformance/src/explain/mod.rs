@@ -1,8 +1,9 @@
 //! `rerail explain`: for messages of some sizes, which rails would carry what, and why.
 //!
-//! The planner that decides is asked itself ([`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain)), once some
-//! messages have gone and the rails are known: between two processes of this machine, between hosts, or in a simulated
-//! world when its workload is over.
+//! The planner that decides is asked itself
+//! ([`Endpoint::explain`](rerail_core::endpoint::Endpoint::explain)), once some messages have gone and the
+//! rails are known: between two processes of this machine, between hosts, or in a simulated world when its
+//! workload is over.
 
 pub mod table;
 

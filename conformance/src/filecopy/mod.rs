@@ -1,9 +1,9 @@
 //! `rerail send` and `rerail recv`: a file from one terminal or host to another, over all rails at once.
 //!
-//! Rank 0 receives, rank 1 sends. The sender makes an [`offer`]; the receiver accepts or says why not. Then the file
-//! goes as large messages, several under way, each striped over all rails; both sides compute its SHA-256 on the way.
-//! The sender's digest comes last; the receiver compares, names the file, and gives its verdict. A verdict may come at
-//! any time before: that ends the transfer (the disk is full).
+//! Rank 0 receives, rank 1 sends. The sender makes an [`offer`]; the receiver accepts or says why not. Then
+//! the file goes as large messages, several under way, each striped over all rails; both sides compute its
+//! SHA-256 on the way. The sender's digest comes last; the receiver compares, names the file, and gives its
+//! verdict. A verdict may come at any time before: that ends the transfer (the disk is full).
 //!
 //! Trust: the two share a key, but a sender must still not be able to write anywhere but to a new file in the
 //! receiver's folder, nor to make it hold more memory than the receiver's own limits.

@@ -74,8 +74,8 @@ impl Offer {
     }
 }
 
-/// A name that can only be that of a file in the folder it is joined to: no separators, no control characters, not
-/// hidden, not too long.
+/// A name that can only be that of a file in the folder it is joined to: no separators, no control
+/// characters, not hidden, not too long.
 pub fn sanitize(name: &str) -> String {
     let last = name.rsplit('/').next().unwrap_or_default();
     let mut safe: String =

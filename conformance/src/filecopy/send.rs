@@ -100,8 +100,8 @@ struct Sending<'a> {
 }
 
 impl Sending<'_> {
-    /// Sends all messages, or stops where the receiver has given its verdict already. Returns the digest, or why the
-    /// file could not be read.
+    /// Sends all messages, or stops where the receiver has given its verdict already. Returns the digest, or
+    /// why the file could not be read.
     fn stream(
         &mut self,
         session: &mut Session,

@@ -1,8 +1,9 @@
 //! The file being received: written without a name, named only when it is whole.
 //!
-//! Invariants: nothing that exists is replaced unless that was asked for; a transfer that fails leaves nothing, however its
-//! process ends. The file has no name while it is written (`O_TMPFILE`), so the kernel removes it with its process. Where
-//! the file system can't do that, it has a hidden name beside its place, which is removed on errors and on signals.
+//! Invariants: nothing that exists is replaced unless that was asked for; a transfer that fails leaves
+//! nothing, however its process ends. The file has no name while it is written (`O_TMPFILE`), so the kernel
+//! removes it with its process. Where the file system can't do that, it has a hidden name beside its place,
+//! which is removed on errors and on signals.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -164,7 +165,8 @@ impl Target {
     }
 }
 
-/// A file without a name in the folder of `place`; `None`: the file system has none, or it could not be given a name later.
+/// A file without a name in the folder of `place`; `None`: the file system has none, or it could not be given
+/// a name later.
 fn nameless(place: &Path) -> Option<File> {
     let mut options = OpenOptions::new();
     options.write(true).mode(0o666).custom_flags(libc::O_TMPFILE);

@@ -37,7 +37,8 @@ pub fn json_fault(error: &serde_json::Error) -> String {
     }
 }
 
-/// Prints a text and a newline on standard output. A reader that went away (`rerail info | head`) is no failure.
+/// Prints a text and a newline on standard output. A reader that went away (`rerail info | head`) is no
+/// failure.
 pub fn write_stdout(text: &str) -> Result<(), Failure> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();

@@ -1,9 +1,10 @@
 //! Sizes, rates and times as people write and read them.
 //!
-//! Sizes are binary (`64K` is 65,536 bytes), rates decimal (MB/s is 10^6 bytes per second) as in the benchmarks of this
-//! field.
+//! Sizes are binary (`64K` is 65,536 bytes), rates decimal (MB/s is 10^6 bytes per second) as in the
+//! benchmarks of this field.
 
-/// A size as the tool prints it: exact where it is small or a handy number of a binary unit, else rounded (decimal).
+/// A size as the tool prints it: exact where it is small or a handy number of a binary unit, else rounded
+/// (decimal).
 pub fn bytes(count: u64) -> String {
     for (shift, unit) in [(30, "GiB"), (20, "MiB"), (10, "KiB")] {
         if count.is_multiple_of(1 << shift) && (1..10_000).contains(&(count >> shift)) {

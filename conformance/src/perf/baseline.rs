@@ -1,5 +1,6 @@
-//! The same loops over two bare TCP sockets between two threads: what the machine has to give. No header, no matching,
-//! no acknowledgment; sockets don't block and are polled, as the rail does it, each side pinned to its processor.
+//! The same loops over two bare TCP sockets between two threads: what the machine has to give. No header, no
+//! matching, no acknowledgment; sockets don't block and are polled, as the rail does it, each side pinned to
+//! its processor.
 //!
 //! With --listen and --connect the two sides are two processes, which must be told the same.
 //!

@@ -1,8 +1,10 @@
-//! The loops of MPI's benchmarks (`perf --batch`): every receive is posted inside the time that is measured, and the clock
-//! is read once for a batch, so that neither is left out of a small message's time nor added to it.
+//! The loops of MPI's benchmarks (`perf --batch`): every receive is posted inside the time that is measured,
+//! and the clock is read once for a batch, so that neither is left out of a small message's time nor added to
+//! it.
 //!
-//! `conformance/peers/mpi_bench.c` holds the same loops in MPI, line by line; `conformance/scripts/peers.sh` compares the
-//! two. They call the transport directly: what the tool's session keeps for each request would be measured too.
+//! `conformance/peers/mpi_bench.c` holds the same loops in MPI, line by line; `conformance/scripts/peers.sh`
+//! compares the two. They call the transport directly: what the tool's session keeps for each request would
+//! be measured too.
 
 use std::time::Instant;
 

@@ -1,7 +1,7 @@
 //! The two processes of a measurement: launched as a job, or a pair that meets at an address.
 //!
-//! Of a pair, the process that connects measures; it tells the other what is to be measured, so that nobody has to say it
-//! twice. How messages find their rails is each side's own affair: that of what it sends.
+//! Of a pair, the process that connects measures; it tells the other what is to be measured, so that nobody
+//! has to say it twice. How messages find their rails is each side's own affair: that of what it sends.
 
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
@@ -122,7 +122,8 @@ pub fn agree<T: Serialize + DeserializeOwned>(session: &mut Session, plan: &mut 
     Ok(())
 }
 
-/// Whether the settings of the environment and of the command line are right, before ranks are started with them.
+/// Whether the settings of the environment and of the command line are right, before ranks are started with
+/// them.
 pub fn check(ways: &WaysArgs) -> Result<(), Failure> {
     settings(ways).map(drop)
 }

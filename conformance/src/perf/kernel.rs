@@ -1,8 +1,8 @@
 //! The measuring loops, between two ranks that call them at the same time with the same arguments.
 //!
-//! Only the first of the pair measures; what it returns is the result. Receives are posted before the other side may
-//! send, so nothing is measured that an application that knows its communication would not see. A peer that is lost
-//! ends a loop with `PeerGone`.
+//! Only the first of the pair measures; what it returns is the result. Receives are posted before the other
+//! side may send, so nothing is measured that an application that knows its communication would not see. A
+//! peer that is lost ends a loop with `PeerGone`.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -51,8 +51,8 @@ pub struct Buffers {
 }
 
 impl Buffers {
-    /// Allocates both, and writes to both: pages that were never written are all the same one, which no application's
-    /// memory is.
+    /// Allocates both, and writes to both: pages that were never written are all the same one, which no
+    /// application's memory is.
     pub fn allocate(session: &mut Session, bytes: u64, verify: bool) -> Result<Buffers, SessionError> {
         let (outgoing, incoming) = (session.alloc(bytes)?, session.alloc(bytes)?);
         let key = window_key(session.rank());
@@ -187,8 +187,8 @@ impl<'s> Kernel<'s> {
         self.listen()
     }
 
-    /// Half round trips of messages, in nanoseconds (to itself: the whole way of a message). Receives stand two ahead, so
-    /// that none has to be posted between a message and its answer.
+    /// Half round trips of messages, in nanoseconds (to itself: the whole way of a message). Receives stand
+    /// two ahead, so that none has to be posted between a message and its answer.
     pub fn ping_pong(&mut self, bytes: u64, warmup: u64, iterations: u64) -> Result<Vec<u64>, KernelError> {
         let mut samples = Vec::with_capacity(if self.first() { iterations as usize } else { 0 });
         let total = warmup + iterations;
@@ -255,7 +255,8 @@ impl<'s> Kernel<'s> {
             self.wait_all(posted)?;
             self.wait_all(sent)?;
             if receives {
-                // Places are used again within a window where memory is short: then only the last use can be checked.
+                // Places are used again within a window where memory is short: then only the last use can be
+                // checked.
                 let places = self.buffers.bytes / bytes.next_multiple_of(64).max(64);
                 let first = numbers.end.saturating_sub(places.max(1)).max(numbers.start);
                 for number in first..numbers.end {

@@ -1,5 +1,5 @@
-//! Each measuring rank on a processor of its own, for as long as it measures: where two ranks happen to share one, the
-//! scheduler is measured and not the transport.
+//! Each measuring rank on a processor of its own, for as long as it measures: where two ranks happen to share
+//! one, the scheduler is measured and not the transport.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -9,14 +9,15 @@ pub struct Pinned {
 }
 
 impl Pinned {
-    /// Pins this thread to the usable processor number `index`; nothing happens where there is none of its own, or the
-    /// system refuses.
+    /// Pins this thread to the usable processor number `index`; nothing happens where there is none of its
+    /// own, or the system refuses.
     pub fn to(index: usize) -> Option<Pinned> {
         let before = sched_getaffinity(None).ok()?;
         Pinned::to_processor(nth(&before, index)?)
     }
 
-    /// Pins this thread to a processor by the system's number of it; `None`: there is none, or the system refuses.
+    /// Pins this thread to a processor by the system's number of it; `None`: there is none, or the system
+    /// refuses.
     pub fn to_processor(processor: usize) -> Option<Pinned> {
         let before = sched_getaffinity(None).ok()?;
         if processor >= CpuSet::MAX_CPU {

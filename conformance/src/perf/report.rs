@@ -61,8 +61,8 @@ impl Line {
         }
     }
 
-    /// From batches of several pairs at once; empty where there are none. The rates are those of all median batches
-    /// together.
+    /// From batches of several pairs at once; empty where there are none. The rates are those of all median
+    /// batches together.
     pub fn of_pairs(bytes: u64, spreads: &[Spread]) -> Line {
         let line = Line::of_batches(bytes, of_pairs(spreads));
         let per_second = spreads.iter().map(|spread| 1e9 / spread.median_ns.max(1e-3)).sum::<f64>();

@@ -1,8 +1,8 @@
 //! Bandwidth over time: messages of one size, so many always under way, for so many seconds.
 //!
-//! What counts is what is through: sends whose completion is told (of large messages: the other side has every byte) and
-//! receives. Samples are taken where the clock has passed the next interval; their rates are over the time that has really
-//! passed. So the sum over all samples is what was moved.
+//! What counts is what is through: sends whose completion is told (of large messages: the other side has
+//! every byte) and receives. Samples are taken where the clock has passed the next interval; their rates are
+//! over the time that has really passed. So the sum over all samples is what was moved.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 

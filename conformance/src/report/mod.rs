@@ -1,7 +1,7 @@
 //! `rerail report`: the papers' figures, run again in simulated clusters, as one page and as tables.
 //!
-//! The figures are data (`rerail_sim::figures`), the same that tests take; here they are drawn (`plot`, `timeline`), set (`page`) and
-//! told in the terminal.
+//! The figures are data (`rerail_sim::figures`), the same that tests take; here they are drawn (`plot`,
+//! `timeline`), set (`page`) and told in the terminal.
 
 mod page;
 pub mod plot;
@@ -85,8 +85,8 @@ fn threads(args: &ReportArgs) -> NonZero<usize> {
     asked.or_else(|| std::thread::available_parallelism().ok()).unwrap_or(NonZero::<usize>::MIN)
 }
 
-/// Makes the page's folder where it is absent, and sees that the page can be written there. One that is there stays until
-/// then.
+/// Makes the page's folder where it is absent, and sees that the page can be written there. One that is there
+/// stays until then.
 fn make(folder: &Path) -> Result<PathBuf, Failure> {
     let file = folder.join("index.html");
     std::fs::create_dir_all(folder).map_err(|error| refused(folder, &error))?;

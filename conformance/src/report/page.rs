@@ -1,7 +1,9 @@
-//! One HTML page: for each figure the paper's in words, ours as a plot, the claims, and the table behind the plot.
+//! One HTML page: for each figure the paper's in words, ours as a plot, the claims, and the table behind the
+//! plot.
 //!
-//! The page stands alone: no script, nothing loaded from anywhere, and nothing in it that depends on the machine or on the
-//! moment, so that the same figures give the same page to the byte. Text is escaped ([`escape`]) wherever it comes from.
+//! The page stands alone: no script, nothing loaded from anywhere, and nothing in it that depends on the
+//! machine or on the moment, so that the same figures give the same page to the byte. Text is escaped
+//! ([`escape`]) wherever it comes from.
 
 use std::fmt::Write;
 

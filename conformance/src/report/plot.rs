@@ -1,9 +1,10 @@
-//! A figure as SVG: curves with markers, the paper's values as broken lines, a legend, logarithmic or linear axes.
+//! A figure as SVG: curves with markers, the paper's values as broken lines, a legend, logarithmic or linear
+//! axes.
 //!
-//! Values are placed on their axes here ([`Scale`] gives the position), and the drawing itself is linear: so ticks stand at
-//! powers of two where sizes of messages are shown. Every colour is one of [`PALETTE`] or [`INK`], [`GRID`]; a page gives
-//! each its counterpart on a dark ground ([`dark_rules`]). The ground is transparent. Curves differ in markers too, not by
-//! colour alone.
+//! Values are placed on their axes here ([`Scale`] gives the position), and the drawing itself is linear: so
+//! ticks stand at powers of two where sizes of messages are shown. Every colour is one of [`PALETTE`] or
+//! [`INK`], [`GRID`]; a page gives each its counterpart on a dark ground ([`dark_rules`]). The ground is
+//! transparent. Curves differ in markers too, not by colour alone.
 
 use std::fmt;
 
@@ -90,7 +91,8 @@ impl std::error::Error for PlotError {}
 /// The figure as an `svg` element; text in it is escaped.
 ///
 /// # Errors
-/// [`PlotError`] for a figure without curves, a curve without points, and values that have no place on their axis.
+/// [`PlotError`] for a figure without curves, a curve without points, and values that have no place on their
+/// axis.
 pub fn svg(figure: &Figure) -> Result<String, PlotError> {
     if figure.series.is_empty() {
         return Err(PlotError::NoSeries);

@@ -1,6 +1,6 @@
-//! A history as SVG: a lane for each end of each rail, time from left to right, packets as lines from lane to lane. Parts of
-//! time stand beside each other, each with an axis of its own. Colours are those of plots, so that the page's rules for dark
-//! grounds hold here too; text is escaped.
+//! A history as SVG: a lane for each end of each rail, time from left to right, packets as lines from lane to
+//! lane. Parts of time stand beside each other, each with an axis of its own. Colours are those of plots, so
+//! that the page's rules for dark grounds hold here too; text is escaped.
 
 use std::fmt::Write;
 
@@ -188,8 +188,8 @@ fn packet(text: &mut String, layout: &Layout<'_>, index: usize, flight: &Flight)
     }
 }
 
-/// Across all lanes as broken lines with their names above, at one lane as a disc with its name. Names that would stand on
-/// each other are moved down, or up.
+/// Across all lanes as broken lines with their names above, at one lane as a disc with its name. Names that
+/// would stand on each other are moved down, or up.
 fn marks(text: &mut String, layout: &Layout<'_>, index: usize) {
     let (from, to) = layout.timeline.windows[index];
     let mut last: Vec<(Option<usize>, f64, u32)> = Vec::new();

@@ -30,8 +30,8 @@ pub fn expected(claim: &Claim) -> String {
     format!("{} {}", claim.relation, quantity(claim.expected, claim.unit))
 }
 
-/// A value on an axis: bytes with binary prefixes as the papers write them (`64K`), a name where it has one, anything else
-/// as a number.
+/// A value on an axis: bytes with binary prefixes as the papers write them (`64K`), a name where it has one,
+/// anything else as a number.
 pub fn on_axis(axis: &Axis, value: f64) -> String {
     if let Scale::Names(names) = axis.scale {
         // Ticks are drawn from what rounding left of whole numbers.

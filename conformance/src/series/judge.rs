@@ -1,8 +1,8 @@
 //! Whether a run kept up with its rails.
 //!
-//! A phase lasts from one change of the rails' sum to the next. It is *recovered* at the start of the first half second in
-//! which the mean is high enough, so that one lucky interval does not count; its bandwidth is the mean from
-//! [`Targets::within`] after the change on, or half of a shorter phase.
+//! A phase lasts from one change of the rails' sum to the next. It is *recovered* at the start of the first
+//! half second in which the mean is high enough, so that one lucky interval does not count; its bandwidth is
+//! the mean from [`Targets::within`] after the change on, or half of a shorter phase.
 
 use serde::Serialize;
 
@@ -35,7 +35,8 @@ pub struct Phase {
     pub holds: bool,
 }
 
-/// The phases that begin at the times of `sums`. `points`: ends of intervals and the rates in them, from time 0 on, by time.
+/// The phases that begin at the times of `sums`. `points`: ends of intervals and the rates in them, from time
+/// 0 on, by time.
 pub fn judge(points: &[(f64, f64)], sums: &[(f64, f64)], targets: &Targets) -> Vec<Phase> {
     let end = points.last().map_or(0.0, |point| point.0);
     let ends = sums.iter().skip(1).map(|sum| sum.0).chain([end]);

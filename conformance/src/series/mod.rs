@@ -1,5 +1,5 @@
-//! `rerail series`: bandwidth over time as `rerail perf --seconds` has measured it, judged against what the rails together
-//! could carry at the time, and drawn (as in figure 20 of multirail-2004).
+//! `rerail series`: bandwidth over time as `rerail perf --seconds` has measured it, judged against what the
+//! rails together could carry at the time, and drawn (as in figure 20 of multirail-2004).
 
 mod judge;
 

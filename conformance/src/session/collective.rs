@@ -1,4 +1,5 @@
-//! What all ranks do together: a barrier, and bringing texts to one rank. Both go on without ranks that are lost.
+//! What all ranks do together: a barrier, and bringing texts to one rank. Both go on without ranks that are
+//! lost.
 
 use rerail_core::endpoint::{Recv, Selector, Send, TagMatch};
 use rerail_core::ids::PeerId;
@@ -20,8 +21,9 @@ fn from(rank: u32, tag: u64) -> Selector {
 }
 
 impl Session {
-    /// Waits until every living rank is here. Messages that a rank sent before are there after it, received or not,
-    /// because a token travels behind them. Each rank tells the others a number; what came is returned by rank.
+    /// Waits until every living rank is here. Messages that a rank sent before are there after it, received
+    /// or not, because a token travels behind them. Each rank tells the others a number; what came is
+    /// returned by rank.
     ///
     /// Tokens go between all pairs: that needs no agreement about who is alive, as a tree would.
     pub fn barrier(&mut self, telling: u64) -> Result<Vec<Option<u64>>, SessionError> {
@@ -51,8 +53,8 @@ impl Session {
         Ok(told)
     }
 
-    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing. Nobody leaves before
-    /// all is told.
+    /// Brings every living rank's text to `root`, which gets them by rank; the others get nothing. Nobody
+    /// leaves before all is told.
     pub fn collect(&mut self, root: u32, text: &[u8]) -> Result<Vec<Option<Vec<u8>>>, SessionError> {
         let me = self.rank();
         let mut texts = vec![None; self.size() as usize];
@@ -76,19 +78,21 @@ impl Session {
         let ticket = self.send(send)?;
         match self.wait(ticket)? {
             Ok(_) => self.free(region),
-            // What did not go out may still be named by what is left of the connection: it goes with the process.
+            // What did not go out may still be named by what is left of the connection: it goes with the
+            // process.
             Err(_) => Ok(()),
         }
     }
 
-    /// The next text from a rank, waited for; `None`: the rank is gone, or the text is longer than any that is told here.
+    /// The next text from a rank, waited for; `None`: the rank is gone, or the text is longer than any that
+    /// is told here.
     pub fn hear(&mut self, rank: u32) -> Result<Option<Vec<u8>>, SessionError> {
         let hearing = self.listen(rank)?;
         self.hear_now(hearing)
     }
 
-    /// Starts to listen for a text, without waiting. The room for it stands before the text can come, so that a rank may
-    /// tell and leave at once.
+    /// Starts to listen for a text, without waiting. The room for it stands before the text can come, so that
+    /// a rank may tell and leave at once.
     pub fn listen(&mut self, rank: u32) -> Result<Hearing, SessionError> {
         let region = self.alloc(TEXT_BYTES_MAX)?;
         let seg = Seg::new(region, 0, TEXT_BYTES_MAX);

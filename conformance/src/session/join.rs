@@ -61,7 +61,8 @@ fn while_telling<T>(to: &str, wait: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Tries to connect again and again as long as the connection is refused, for a while; then as the last try ended.
+/// Tries to connect again and again as long as the connection is refused, for a while; then as the last try
+/// ended.
 pub fn patiently<T, E>(connect: impl Fn() -> Result<T, E>, kind: impl Fn(&E) -> ErrorKind) -> Result<T, E> {
     let start = Instant::now();
     loop {

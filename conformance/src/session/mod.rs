@@ -1,9 +1,10 @@
 //! A rank at work: the transport, driven to completion of what is asked, with peers' names and losses kept.
 //!
-//! The transport itself never blocks. The tool's subcommands are straight-line programs, so this wrapper waits for
-//! them: it polls for a short while, then sleeps on the transport's descriptor. Invariants: a request always comes to
-//! exactly one outcome (a request to a peer that is gone already is given the outcome that it would have had); if
-//! nothing gets through for the configured time, waiting ends in [`SessionError::Stalled`] and never hangs.
+//! The transport itself never blocks. The tool's subcommands are straight-line programs, so this wrapper
+//! waits for them: it polls for a short while, then sleeps on the transport's descriptor. Invariants: a
+//! request always comes to exactly one outcome (a request to a peer that is gone already is given the outcome
+//! that it would have had); if nothing gets through for the configured time, waiting ends in
+//! [`SessionError::Stalled`] and never hangs.
 
 mod collective;
 mod join;
@@ -37,10 +38,11 @@ pub type Outcome = Result<rerail_core::endpoint::Done, OpError>;
 /// How long a sleep lasts at most: the watchdog looks that often.
 const SLEEP: Duration = Duration::from_millis(200);
 
-/// After so long without anything, each further look yields the processor: where there are fewer processors than
-/// ranks, so that the one that this rank waits for may be waiting for this rank's processor.
+/// After so long without anything, each further look yields the processor: where there are fewer processors
+/// than ranks, so that the one that this rank waits for may be waiting for this rank's processor.
 const POLITE_CROWDED: Duration = Duration::from_micros(5);
-/// The same where each rank has a processor: a yield would only cost the system call, which is as dear as a message.
+/// The same where each rank has a processor: a yield would only cost the system call, which is as dear as a
+/// message.
 const POLITE: Duration = Duration::from_micros(100);
 
 /// Looks in a row that brought no event, after which the watchdog looks too, though nobody sleeps.
@@ -53,8 +55,8 @@ pub struct Ticket {
     operation: Option<OpId>,
 }
 
-/// Cookies are this session's own running numbers: they need spreading, not a hash that withstands an attacker, and what
-/// the tool does for each request stands in every latency that it measures.
+/// Cookies are this session's own running numbers: they need spreading, not a hash that withstands an
+/// attacker, and what the tool does for each request stands in every latency that it measures.
 #[derive(Default)]
 struct CookieHasher(u64);
 
@@ -216,8 +218,8 @@ impl Session {
         }
     }
 
-    /// Polls for so long before it sleeps; `moving`: while its rails have payload to write, read or send, so that what comes
-    /// next is the end of that.
+    /// Polls for so long before it sleeps; `moving`: while its rails have payload to write, read or send, so
+    /// that what comes next is the end of that.
     pub fn set_spin(&mut self, spin: Duration, moving: Duration) {
         (self.spin, self.spin_moving) = (spin, moving);
     }
@@ -510,7 +512,8 @@ impl Session {
             self.watch()?;
         }
         if done > 0 {
-            // Rails have something to do: no reason to sleep, but none either to believe that anything gets through.
+            // Rails have something to do: no reason to sleep, but none either to believe that anything gets
+            // through.
             self.idle_since = None;
             return Ok(());
         }
@@ -537,8 +540,8 @@ impl Session {
         }
     }
 
-    /// Tells what is under way, of a job in which nothing has been through for `silence`; `is_short`: this process had a
-    /// shortage meanwhile.
+    /// Tells what is under way, of a job in which nothing has been through for `silence`; `is_short`: this
+    /// process had a shortage meanwhile.
     pub fn stalled(&self, silence: Duration, is_short: bool) -> SessionError {
         tracing::error!("what was under way:\n{:#?}", self.transport);
         let shortage = self.transport.shortage().filter(|_| is_short);

@@ -72,7 +72,8 @@ pub fn host_name() -> String {
 pub struct Attempts {
     /// The rail by its name; where a loss does not tell them apart, several.
     pub rails: Vec<String>,
-    /// Connections over it that failed since it carried packets last; [`Loss::attempts_max`]: so many or more.
+    /// Connections over it that failed since it carried packets last; [`Loss::attempts_max`]: so many or
+    /// more.
     pub failed: u32,
 }
 

@@ -1,14 +1,15 @@
 //! Whether anything gets through: what tells a job that is slow from one that hangs.
 //!
-//! Rails are never silent for long: they ask peers for signs of life, answer such questions, dial again. None of that
-//! brings a request nearer to its end, so none of it counts. Events count (the session says so), packets that a peer had
-//! to do work for, and payload that a rail was through with.
+//! Rails are never silent for long: they ask peers for signs of life, answer such questions, dial again. None
+//! of that brings a request nearer to its end, so none of it counts. Events count (the session says so),
+//! packets that a peer had to do work for, and payload that a rail was through with.
 
 use std::time::{Duration, Instant};
 
 use rerail_linux::driver::Transport;
 
-/// What has got through so far. Numbers for comparing: one that is another than before means that something did.
+/// What has got through so far. Numbers for comparing: one that is another than before means that something
+/// did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Through {
     /// Packets with a sequence number that came and were new.
@@ -29,13 +30,13 @@ impl Through {
 
 /// Barks when nothing has got through for too long.
 ///
-/// A process that has itself no descriptor or memory for a connection barks after half of the time. Its peers know of no
-/// reason and wait for the whole of it, so the reason is what the job ends with.
+/// A process that has itself no descriptor or memory for a connection barks after half of the time. Its peers
+/// know of no reason and wait for the whole of it, so the reason is what the job ends with.
 #[derive(Debug)]
 pub struct Watchdog {
     limit: Duration,
-    /// What had got through when that was last something else, how often a connection had failed for a shortage by then, and
-    /// when it was looked at.
+    /// What had got through when that was last something else, how often a connection had failed for a
+    /// shortage by then, and when it was looked at.
     seen: Option<(Through, u64, Instant)>,
 }
 
@@ -147,7 +148,8 @@ mod tests {
                 let mut session = start(settings("b"), pair, Duration::from_secs(60)).unwrap();
                 session.barrier(0).unwrap();
                 let before = session.transport().stats().packets_received;
-                // So many signs of life are many times the watchdog's patience; then it has failed, and the test ends.
+                // So many signs of life are many times the watchdog's patience; then it has failed, and the
+                // test ends.
                 while session.transport().stats().packets_received < before + 1000 && is_over.try_recv().is_err() {
                     session.poll();
                 }

@@ -1,4 +1,5 @@
-//! `rerail sim`, `rerail soak` and `rerail lab`: simulated clusters, one or many, and policies over random sets of rails.
+//! `rerail sim`, `rerail soak` and `rerail lab`: simulated clusters, one or many, and policies over random
+//! sets of rails.
 
 mod lab;
 mod memory;

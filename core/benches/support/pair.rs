@@ -1,12 +1,13 @@
-//! Two endpoints that hand each other packets directly: what a message costs in the core, without any rail, system call
-//! or allocation. Every report that a rail would make is made: arrival, placement, completion.
+//! Two endpoints that hand each other packets directly: what a message costs in the core, without any rail,
+//! system call or allocation. Every report that a rail would make is made: arrival, placement, completion.
 //!
-//! The clock is a number that each drive moves on by [`STEP`], so acknowledgments fall due as they do in a busy job.
-//! Rails move [`BYTES_PER_MICROSECOND`], so a post completes later than it was made and policies that measure have
-//! something to measure; where nothing else is left to do, the clock goes on to the next completion.
+//! The clock is a number that each drive moves on by [`STEP`], so acknowledgments fall due as they do in a
+//! busy job. Rails move [`BYTES_PER_MICROSECOND`], so a post completes later than it was made and policies
+//! that measure have something to measure; where nothing else is left to do, the clock goes on to the next
+//! completion.
 //!
-//! Whatever a side asks of its endpoint goes through [`at_first`] or [`at_second`], which a profiler can tell apart:
-//! their inclusive cost is what the core spends on that side.
+//! Whatever a side asks of its endpoint goes through [`at_first`] or [`at_second`], which a profiler can tell
+//! apart: their inclusive cost is what the core spends on that side.
 
 use std::collections::VecDeque;
 use std::hint::black_box;
@@ -40,8 +41,8 @@ pub fn config(rank: u32) -> Config {
     Config::new(PeerId(rank), 2)
 }
 
-/// A rail that loses nothing (so payloads go straight from the sender's buffer), or one that may: packets alone, no
-/// remote memory, and a completion means that the bytes were moved.
+/// A rail that loses nothing (so payloads go straight from the sender's buffer), or one that may: packets
+/// alone, no remote memory, and a completion means that the bytes were moved.
 pub fn facts(lossless: bool) -> RailFacts {
     RailFacts {
         kind: if lossless { RailKind::Shm } else { RailKind::Verbs },
@@ -65,8 +66,8 @@ impl Regions {
     }
 }
 
-/// What the first side asks of its endpoint. Not inlined, and not the same code as [`at_second`], so that neither can be
-/// taken for the other.
+/// What the first side asks of its endpoint. Not inlined, and not the same code as [`at_second`], so that
+/// neither can be taken for the other.
 #[inline(never)]
 pub fn at_first(work: &mut dyn FnMut()) {
     work();
@@ -115,8 +116,8 @@ pub struct Pair<'m> {
 }
 
 impl<'m> Pair<'m> {
-    /// Connects two endpoints over `rails` rails. `policy`: for all classes of messages; `None`: the default. `recovery`: of
-    /// [`Config`].
+    /// Connects two endpoints over `rails` rails. `policy`: for all classes of messages; `None`: the default.
+    /// `recovery`: of [`Config`].
     pub fn connect(
         regions: &'m mut Regions,
         lossless: bool,
@@ -197,8 +198,8 @@ impl<'m> Pair<'m> {
         }
     }
 
-    /// One round of side `me`: what is over is reported, what it wants done is done, and it is told. Says whether there
-    /// was anything.
+    /// One round of side `me`: what is over is reported, what it wants done is done, and it is told. Says
+    /// whether there was anything.
     pub fn drive(&mut self, me: usize) -> bool {
         self.now = self.now + STEP;
         let now = self.now;

@@ -5,8 +5,8 @@ use crate::mem::{MemRef, Seg};
 use crate::wire::aggregate::RECORD_BYTES;
 use crate::wire::{AtomicKind, AtomicType, HEADER_BYTES_MAX, RemoteKey};
 
-/// A range of payload memory: resolve it with [`Endpoint::segments`](super::Endpoint::segments) before the next call
-/// that changes the endpoint.
+/// A range of payload memory: resolve it with [`Endpoint::segments`](super::Endpoint::segments) before the
+/// next call that changes the endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     pub(crate) of: SpanOf,
@@ -41,8 +41,8 @@ pub(crate) enum SpanOf {
     At(MemRef),
 }
 
-/// Something for the shim to do. Actions of one batch are carried out in order, and before the next call that feeds,
-/// submits or polls.
+/// Something for the shim to do. Actions of one batch are carried out in order, and before the next call that
+/// feeds, submits or polls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "nearly every action is a post, and a box would need an allocator")]
 pub enum Action {
@@ -61,9 +61,9 @@ pub enum Action {
         /// The rail.
         rail: RailId,
     },
-    /// End the subchannel at once, whatever is under way on it: when this is done, nothing of it is sent or placed any
-    /// more, and no peer writes to or reads from memory here over it. No answer is expected, and nothing more is told of
-    /// it. The connection may be opened anew (rule F-2).
+    /// End the subchannel at once, whatever is under way on it: when this is done, nothing of it is sent or
+    /// placed any more, and no peer writes to or reads from memory here over it. No answer is expected, and
+    /// nothing more is told of it. The connection may be opened anew (rule F-2).
     Sever {
         /// The peer.
         peer: PeerId,
@@ -77,8 +77,8 @@ pub enum Action {
         /// Destination.
         to: Span,
     },
-    /// Write `head` to the start of `to` and copy `from` behind it (`to` is that much longer), now: one message of an
-    /// aggregate.
+    /// Write `head` to the start of `to` and copy `from` behind it (`to` is that much longer), now: one
+    /// message of an aggregate.
     Pack {
         /// What stands in front of the message.
         head: [u8; RECORD_BYTES],
@@ -124,16 +124,17 @@ pub struct Post {
     pub kind: PostKind,
     /// The packet's header; empty for writes and reads.
     pub header: heapless::Vec<u8, HEADER_BYTES_MAX>,
-    /// The payload: source of a send or write, destination of a read. The rail may use this memory until it reports
-    /// completion.
+    /// The payload: source of a send or write, destination of a read. The rail may use this memory until it
+    /// reports completion.
     pub payload: Span,
     /// Bytes of [`extent`](Self::extent): at least the payload's.
     pub extent_bytes: u64,
 }
 
 impl Post {
-    /// The payload and what follows it in the part of the message that this rail is to carry, as planned now: posts to
-    /// come name it, so a rail that registers memory may register it at once. Only the payload may be touched.
+    /// The payload and what follows it in the part of the message that this rail is to carry, as planned now:
+    /// posts to come name it, so a rail that registers memory may register it at once. Only the payload may
+    /// be touched.
     pub const fn extent(&self) -> Span {
         Span { len: self.extent_bytes, ..self.payload }
     }
@@ -183,8 +184,9 @@ pub enum Arrival {
     Done,
     /// Skip the payload.
     Discard,
-    /// Put the first `memory.len()` payload bytes into `memory`, skip the rest, then call `handle_placed`. One packet of
-    /// a subchannel at a time. Resolve `memory` anew (with `place_memory`) after any other call into the endpoint.
+    /// Put the first `memory.len()` payload bytes into `memory`, skip the rest, then call `handle_placed`.
+    /// One packet of a subchannel at a time. Resolve `memory` anew (with `place_memory`) after any other call
+    /// into the endpoint.
     Place {
         /// For `handle_placed`.
         id: PlaceId,
@@ -192,7 +194,8 @@ pub enum Arrival {
         memory: Span,
     },
     /// It told where the peer is on one of our rails from now on: give the rail the address
-    /// ([`wire::Address::in_header`](crate::wire::Address::in_header)) before the next action is carried out (F-12).
+    /// ([`wire::Address::in_header`](crate::wire::Address::in_header)) before the next action is carried out
+    /// (F-12).
     Address {
         /// Our rail that meets the one that has moved.
         rail: RailId,

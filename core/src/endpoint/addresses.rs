@@ -1,8 +1,9 @@
 //! Rails that move: a device that was opened again, a port with another LID or GID. Rule F-12.
 //!
-//! Where only one end has moved, it calls, and its call says where it is. Where both have, neither finds the other: so the
-//! new address goes over every other subchannel that stands, and over each that comes to stand from then on, since what it
-//! replaces was published once, before the start. What an address means only rails know; here it is kept and told.
+//! Where only one end has moved, it calls, and its call says where it is. Where both have, neither finds the
+//! other: so the new address goes over every other subchannel that stands, and over each that comes to stand
+//! from then on, since what it replaces was published once, before the start. What an address means only
+//! rails know; here it is kept and told.
 
 use super::action::{Arrival, Span};
 use super::channel::ChannelState;
@@ -16,8 +17,8 @@ use crate::time::Time;
 use crate::wire::{Address, AddressText, Body};
 
 impl Endpoint<'_> {
-    /// A rail of this process is at another address than before: every peer that it reaches is told, now and whenever a
-    /// subchannel to it comes to stand. The address that was set before is not told again.
+    /// A rail of this process is at another address than before: every peer that it reaches is told, now and
+    /// whenever a subchannel to it comes to stand. The address that was set before is not told again.
     ///
     /// # Errors
     /// [`SetAddressError`]; nothing has happened then.

@@ -1,5 +1,5 @@
-//! Packets arrive: checked, acknowledged, put where they belong. Whatever a peer sends, the worst that follows is the
-//! end of its channel.
+//! Packets arrive: checked, acknowledged, put where they belong. Whatever a peer sends, the worst that
+//! follows is the end of its channel.
 
 use super::action::Arrival;
 use super::channel::{ChannelState, Ending, ORDERED, Place, PlaceTo, Timer, UNORDERED};
@@ -17,7 +17,8 @@ use crate::wire::{Body, Common, Connect, Data, Kind, MessageHead, Packet, Probe}
 
 impl Endpoint<'_> {
     /// A packet's header has come from `peer` on `rail`: `header` is exactly the header
-    /// ([`wire::stream`](crate::wire::stream) says how long it is). The answer says what to do with the payload.
+    /// ([`wire::stream`](crate::wire::stream) says how long it is). The answer says what to do with the
+    /// payload.
     pub fn handle_arrival(&mut self, now: Time, peer: PeerId, rail: RailId, header: &[u8]) -> Arrival {
         let (channel, sub) = match self.enter(now, peer, rail, Some(header)) {
             Ok(place) => place,
@@ -32,8 +33,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A packet, or a short message, has come: its channel, and the place of its subchannel, or what becomes of it without
-    /// these. `header` is a packet's.
+    /// A packet, or a short message, has come: its channel, and the place of its subchannel, or what becomes
+    /// of it without these. `header` is a packet's.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -49,12 +50,14 @@ impl Endpoint<'_> {
         }
         let Some(channel) = self.t.channel_of(peer) else {
             self.stats.stale_dropped += 1;
-            // What an honest peer sent before it heard of the end; the subchannel is about to be closed (G-10).
+            // What an honest peer sent before it heard of the end; the subchannel is about to be closed
+            // (G-10).
             let closing = self.refused.iter().any(|sub| *sub == (peer, rail));
             return Err(if closing { Arrival::Discard } else { Arrival::Close });
         };
         if self.t.channels.at(channel).is_over() {
-            // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7, G-10).
+            // Its subchannels are being closed already; the goodbye on the second rail is no offence (G-7,
+            // G-10).
             if let Some(header) = header {
                 self.arrive_late(channel, rail, header);
             }
@@ -64,7 +67,8 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let sub = self.t.sub_index(channel, rail);
         if self.t.subs[sub].place.is_some() {
-            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was placing is lost.
+            // A rail brings one packet of a subchannel at a time: this one is at fault, and what it was
+            // placing is lost.
             let fault = RailFault::Corrupt;
             self.t.sub(channel, rail).history.down(now, fault, true);
             self.give_up(now, channel, LossReason::RailFailed { rail, fault });
@@ -154,8 +158,8 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
-    /// Whether a packet comes from whom it should, over a connection that stands; the state of this end. `None`: it is of
-    /// the past.
+    /// Whether a packet comes from whom it should, over a connection that stands; the state of this end.
+    /// `None`: it is of the past.
     #[inline]
     pub(super) fn let_in(
         &mut self,
@@ -255,7 +259,8 @@ impl Endpoint<'_> {
             let fresh =
                 slot.sent[lane].ack(Seq(cumulative)).map_err(|_| ProtocolError::Sequence { psn: cumulative })?;
             news += fresh;
-            // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late says nothing.
+            // Only what this packet is the first to acknowledge is in doubt; an older packet that comes late
+            // says nothing.
             slot.in_doubt |= common.refusing && fresh > 0 && lane == UNORDERED;
             let mut messages = 0;
             loop {
@@ -432,8 +437,8 @@ impl Endpoint<'_> {
 
     /// The payload of a placement is where it was to go. A stale id is counted and dropped.
     ///
-    /// `peek` reads payload memory: it fills the bytes from where it is told. It is asked only for what stands in front
-    /// of messages in an aggregate (W-11), in the payload pool.
+    /// `peek` reads payload memory: it fills the bytes from where it is told. It is asked only for what
+    /// stands in front of messages in an aggregate (W-11), in the payload pool.
     pub fn handle_placed(&mut self, now: Time, id: PlaceId, peek: Peek<'_>) {
         let Some(place) = self.t.place(id).copied() else {
             self.stats.stale_dropped += 1;

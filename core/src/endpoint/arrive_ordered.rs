@@ -1,5 +1,5 @@
-//! Packets of the ordered lane arrive: messages meet their receives in the order of their numbers, whatever the order in
-//! which they come; what has no receive yet, or not its turn, waits in blocks.
+//! Packets of the ordered lane arrive: messages meet their receives in the order of their numbers, whatever
+//! the order in which they come; what has no receive yet, or not its turn, waits in blocks.
 
 use super::action::Arrival;
 use super::channel::{ORDERED, Place, PlaceTo};
@@ -13,7 +13,8 @@ use crate::time::Time;
 use crate::wire::{Common, MessageHead, Rts};
 
 impl Endpoint<'_> {
-    /// An eager message or an RTS: in order it meets its receive at once (M-7); else it waits in blocks for its turn (S-8).
+    /// An eager message or an RTS: in order it meets its receive at once (M-7); else it waits in blocks for
+    /// its turn (S-8).
     pub(super) fn arrive_message(
         &mut self,
         now: Time,
@@ -134,8 +135,8 @@ impl Endpoint<'_> {
         Ok(arrival)
     }
 
-    /// The copy of an ordered packet whose payload was on its way here when its rail died: its header has had its effect,
-    /// the payload goes where that one was to go (F-6).
+    /// The copy of an ordered packet whose payload was on its way here when its rail died: its header has had
+    /// its effect, the payload goes where that one was to go (F-6).
     #[cold]
     pub(super) fn arrive_again(
         &mut self,
@@ -163,7 +164,8 @@ impl Endpoint<'_> {
         Ok(Some(Place::arrival(self, id)))
     }
 
-    /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it waiting.
+    /// What waited for its turn and has it now (S-8). An aggregate that is not opened keeps those behind it
+    /// waiting.
     pub(super) fn deliver_due(&mut self, now: Time, channel: u32) {
         while !self.t.channels.at(channel).reorder.is_empty() {
             let (slot, slots) = self.t.reorder(channel);

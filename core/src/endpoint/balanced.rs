@@ -1,8 +1,10 @@
-//! How `balanced` cuts: so that all parts end together, by what is believed of each rail (P-8; `beliefs`, and the planner in
-//! `rail/plan`), and as the last message was cut as long as that is about as good (P-11). From how the parts end follows
-//! which rails hold each other up (P-14). What turns out otherwise on the way, `recut` mends (P-10).
+//! How `balanced` cuts: so that all parts end together, by what is believed of each rail (P-8; `beliefs`, and
+//! the planner in `rail/plan`), and as the last message was cut as long as that is about as good (P-11). From
+//! how the parts end follows which rails hold each other up (P-14). What turns out otherwise on the way,
+//! `recut` mends (P-10).
 //!
-//! As long as nothing is known of one of the rails, messages are cut evenly, and re-cut as the parts are seen to move.
+//! As long as nothing is known of one of the rails, messages are cut evenly, and re-cut as the parts are seen
+//! to move.
 
 use super::beliefs::PART_BYTES_MIN;
 use super::measure::{Change, Why, has_bounds};
@@ -30,10 +32,12 @@ const TRY_BYTES_BUFFERED: u64 = 256 * 1024;
 /// Parts in which the rate of a rail together with others is reckoned against its rate alone.
 const WHOLE: u64 = 1 << 10;
 
-/// More rails than four that share a bottleneck are rare: what a rail lacks more than this is not put down to others.
+/// More rails than four that share a bottleneck are rare: what a rail lacks more than this is not put down to
+/// others.
 const LACKS_MAX: u16 = (WHOLE * 3 / 4) as u16;
 
-/// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths (P-11).
+/// A cut is kept as long as it is predicted to end no later than the best one by so much, in hundredths
+/// (P-11).
 const KEEP_PERCENT: u64 = 2;
 
 /// What is to be moved.
@@ -93,9 +97,10 @@ impl Endpoint<'_> {
         self.plan_parts(load.bytes, mask, &rails[..self.rails.len()], plan)
     }
 
-    /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the others, by what is
-    /// known of each, share a bottleneck: with each other, or with somebody unseen. Their rates together with others
-    /// follow (P-14). What all took longer is no news: completions may have been noticed late.
+    /// The parts of a message that `balanced` cut are through. Rails that took longer for theirs than the
+    /// others, by what is known of each, share a bottleneck: with each other, or with somebody unseen. Their
+    /// rates together with others follow (P-14). What all took longer is no news: completions may have been
+    /// noticed late.
     pub(super) fn learn_together(&mut self, channel: u32, set: u32) {
         let mut seen = [0u64; RAILS_MAX];
         let mut most = 0;
@@ -152,8 +157,9 @@ impl Endpoint<'_> {
         keep
     }
 
-    /// Cuts as the last message was cut, where that is as good as the new plan to within [`KEEP_PERCENT`]: so that parts of
-    /// messages from the same buffer begin where they began before, and what is registered of it stays of use (P-11).
+    /// Cuts as the last message was cut, where that is as good as the new plan to within [`KEEP_PERCENT`]: so
+    /// that parts of messages from the same buffer begin where they began before, and what is registered of
+    /// it stays of use (P-11).
     fn keep_cut(&self, now: Time, channel: u32, load: Load, plan: &Plan, stripes: &mut [Stripe]) -> bool {
         let bytes = load.bytes;
         let mut shares = [0; RAILS_MAX];
@@ -212,8 +218,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Gives a rail that the plan leaves out a small part, where it was not seen for a while and the time that this may
-    /// cost was saved up (P-11): so a rail that has recovered is found again.
+    /// Gives a rail that the plan leaves out a small part, where it was not seen for a while and the time
+    /// that this may cost was saved up (P-11): so a rail that has recovered is found again.
     fn try_again(&mut self, now: Time, channel: u32, mask: u64, plan: &Plan, stripes: &mut [Stripe]) {
         let credit = self.save_for_tries(channel, plan.finish_ns);
         let used = plan.chunks.iter().fold(0u64, |used, chunk| used | 1 << chunk.rail);
@@ -243,16 +249,17 @@ impl Endpoint<'_> {
 }
 
 impl Path {
-    /// The rate that it was measured at, [`Rate::NONE`] where it was not; while it is busy, less what it lacks while others
-    /// carry parts of the same message (P-14): one that is through with its part has shown what it can do. One that lacks
-    /// more than [`LACKS_MAX`] may as well have become slow, which is measured when it has more to do than one post.
+    /// The rate that it was measured at, [`Rate::NONE`] where it was not; while it is busy, less what it
+    /// lacks while others carry parts of the same message (P-14): one that is through with its part has shown
+    /// what it can do. One that lacks more than [`LACKS_MAX`] may as well have become slow, which is measured
+    /// when it has more to do than one post.
     pub(super) fn rate_beside_others(&self) -> Rate {
         if self.backlog == 0 || self.lacks > LACKS_MAX { self.rate } else { together(self.rate, self.lacks) }
     }
 }
 
-/// What a rail of a rate moves while others move parts of the same message, where it was seen to lack so much of it then,
-/// in parts of [`WHOLE`]; something, where it moves anything.
+/// What a rail of a rate moves while others move parts of the same message, where it was seen to lack so much
+/// of it then, in parts of [`WHOLE`]; something, where it moves anything.
 fn together(rate: Rate, lacks: u16) -> Rate {
     let left = u64::from(rate.0) * (WHOLE - u64::from(lacks)) / WHOLE;
     Rate((left as u32).max(rate.0.min(1)))

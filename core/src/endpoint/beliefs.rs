@@ -1,8 +1,9 @@
-//! What is believed of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that pays; and what
-//! follows from it for each small packet (P-9), reckoned out when something is learnt instead of when it is asked.
+//! What is believed of a rail towards a peer (P-1, P-12): its rate, its latency, the smallest part that pays;
+//! and what follows from it for each small packet (P-9), reckoned out when something is learnt instead of
+//! when it is asked.
 //!
-//! Best first: what the rail was measured at towards this peer, what it was measured at towards another one, what its
-//! facts say.
+//! Best first: what the rail was measured at towards this peer, what it was measured at towards another one,
+//! what its facts say.
 
 use super::Endpoint;
 use super::measure::has_bounds;
@@ -53,8 +54,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so that no part
-    /// costs more for being one than for its bytes; and none that the processor would move.
+    /// The smallest part that a rail is given (P-8): what it moves in the time that it takes to get there, so
+    /// that no part costs more for being one than for its bytes; and none that the processor would move.
     pub(super) fn part_bytes_min(&self, channel: u32, rail: RailId) -> u64 {
         let way = self.believed_rate(channel, rail).bytes_in(self.believed_latency(channel, rail).into());
         let programmed = u64::from(self.rails[usize::from(rail.0)].pio_bytes_max) + 1;
@@ -80,8 +81,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one that never came
-    /// up reads as that of one to be tried, which is nearer than all.
+    /// A rail's way has changed, or which rails are ready. Those that are not have no say: the way of one
+    /// that never came up reads as that of one to be tried, which is nearer than all.
     pub(super) fn find_nearest(&mut self, channel: u32) {
         let way = |rail: &RailId| self.t.subs[self.t.sub_index(channel, *rail)].path.way;
         let nearest = rails_of(self.ready(channel)).min_by_key(way).unwrap_or_default();

@@ -1,6 +1,7 @@
-//! The operations of a channel. There is no list of them, which every message would pay for: they are counted, and found by
-//! going through the table, for what happens seldom. A job has thousands of peers, and a rail that fails takes a
-//! connection to each along: nearly all of those have no operation, and nothing is gone through for them.
+//! The operations of a channel. There is no list of them, which every message would pay for: they are
+//! counted, and found by going through the table, for what happens seldom. A job has thousands of peers, and
+//! a rail that fails takes a connection to each along: nearly all of those have no operation, and nothing is
+//! gone through for them.
 
 use super::Endpoint;
 use crate::store::{NONE, Walk};
@@ -30,8 +31,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Begins to go through the operations of a channel; [`next_of`](Self::next_of) goes on. They may be freed meanwhile, and
-    /// none begin.
+    /// Begins to go through the operations of a channel; [`next_of`](Self::next_of) goes on. They may be
+    /// freed meanwhile, and none begin.
     pub(super) fn ops_of(&self, channel: u32) -> OpsOf {
         let left = self.t.channels.at(channel).ops;
         debug_assert_eq!(

@@ -1,5 +1,5 @@
-//! Payload on its way. A transfer is cut over rails once, when a rail that is to carry it has nothing else to do (P-4),
-//! then moved segment by segment, on all its rails in turn (P-3).
+//! Payload on its way. A transfer is cut over rails once, when a rail that is to carry it has nothing else to
+//! do (P-4), then moved segment by segment, on all its rails in turn (P-3).
 
 use super::action::PostKind;
 use super::beliefs::PART_BYTES_MIN;
@@ -166,7 +166,8 @@ impl Endpoint<'_> {
     /// No rail that stands has a key of a transfer: the message is asked for in another way.
     pub(super) fn ask_for_keys(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
-        // Where writes are in doubt, the round that is asked for anyhow brings keys, unless the peer had the FIN.
+        // Where writes are in doubt, the round that is asked for anyhow brings keys, unless the peer had the
+        // FIN.
         let is_asked = slot.doubt != 0 && !slot.fin_or_resume;
         if self.ready(channel) == 0 || is_asked || slot.posts > 0 {
             return;
@@ -194,8 +195,8 @@ impl Endpoint<'_> {
         true
     }
 
-    /// The largest segment that a rail is given of a transfer. Where parts may still move (P-10), about half of what it
-    /// is fed at a time, and little as long as nobody knows how fast it is.
+    /// The largest segment that a rail is given of a transfer. Where parts may still move (P-10), about half
+    /// of what it is fed at a time, and little as long as nobody knows how fast it is.
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
         let facts = &self.rails[usize::from(rail.0)];
         let slot = self.t.channels.at(channel);

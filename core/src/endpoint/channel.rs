@@ -156,8 +156,8 @@ pub(crate) struct Channel {
     pub stranded: Option<Stranded>,
     /// The end of that time has been put off, since this process was away.
     pub put_off: bool,
-    /// What every rail that may have to carry a packet of another one takes: eager payloads, segments, and bytes of a
-    /// remote write or read (F-5).
+    /// What every rail that may have to carry a packet of another one takes: eager payloads, segments, and
+    /// bytes of a remote write or read (F-5).
     pub eager_bytes_max: u32,
     pub segment_bytes_max: u32,
     pub transfer_bytes_max: u32,
@@ -260,16 +260,17 @@ impl Channel {
         self.unordered_high = first;
     }
 
-    /// Whether room that comes free, be it with a rail, in a window or in the peer's grants, is of use: something waits
-    /// to be sent, or for everything to be acknowledged.
+    /// Whether room that comes free, be it with a rail, in a window or in the peer's grants, is of use:
+    /// something waits to be sent, or for everything to be acknowledged.
     pub(crate) const fn wants_room(&self) -> bool {
         let idle =
             self.control.is_empty() && self.ordered.is_empty() && self.requests.is_empty() && self.bulk.is_empty();
         !idle || self.replaying != 0 || !matches!(self.state, ChannelState::Open)
     }
 
-    /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and limits: connections,
-    /// questions, addresses, a goodbye. What is rare, asked at once: whatever else `pump` is to look at must be named here.
+    /// Whether there may be anything to send but messages, requests, their payload, acknowledgments and
+    /// limits: connections, questions, addresses, a goodbye. What is rare, asked at once: whatever else
+    /// `pump` is to look at must be named here.
     pub(crate) const fn has_chores(&self) -> bool {
         let masks =
             self.wanted | self.unwanted | self.unsaid | self.severed | self.fences | self.questions | self.tellers;
@@ -279,7 +280,8 @@ impl Channel {
             || !matches!(self.state, ChannelState::Open)
     }
 
-    /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their places.
+    /// Whether the next packet acknowledges all answers to requests of ours, so that others may take their
+    /// places.
     pub(crate) fn answers_are_acknowledged(&self) -> bool {
         self.answered > 0 && !self.received[UNORDERED].expected().is_before(self.answered_until)
     }
@@ -338,7 +340,8 @@ pub(crate) struct Sub {
     pub place_generation: u32,
     /// Connections in a row that failed, or did not stand for long.
     pub failures: u8,
-    /// A pause was cut short because its rail said that it is back; since then it has not stood for `redial_max` (F-8).
+    /// A pause was cut short because its rail said that it is back; since then it has not stood for
+    /// `redial_max` (F-8).
     pub is_back_used: bool,
     /// When it is to be opened again; when it became ready last.
     pub redial_at: Time,
@@ -347,7 +350,8 @@ pub(crate) struct Sub {
     pub probe_nonce: u64,
     /// When anything came on it last.
     pub heard: Time,
-    /// The unsequenced frame that the rail had when it was looked at, by its generation, and since when it has it.
+    /// The unsequenced frame that the rail had when it was looked at, by its generation, and since when it
+    /// has it.
     pub frame_seen: (u32, Time),
     /// It is asked whether it does anything (F-11).
     pub asked: Option<Asked>,
@@ -365,7 +369,8 @@ impl Sub {
         self.posts + 1 < facts.posts_max
     }
 
-    /// Nothing is under way. Generations and the history of its connections go on, so that late answers find nothing.
+    /// Nothing is under way. Generations and the history of its connections go on, so that late answers find
+    /// nothing.
     pub(crate) fn clear(&mut self) {
         *self = Sub {
             link: self.link,

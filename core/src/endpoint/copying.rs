@@ -1,16 +1,16 @@
-//! Large messages on a rail that both reads the peer's memory and carries packets at the speed of memory: which is
-//! faster, the kernel's single copy by one processor or two copies by two, depends on where the processes run, on what
-//! caches they share, and on how large messages are (shiba-2005, 2.3.3, has one threshold for all). So it is measured: by
-//! channel and size class, messages come in runs of one way, and the way that took less time for its bytes has the next
-//! run. Now and then the other way has one, when the time that this is expected to cost is no more than a small part of
-//! what was spent since.
+//! Large messages on a rail that both reads the peer's memory and carries packets at the speed of memory:
+//! which is faster, the kernel's single copy by one processor or two copies by two, depends on where the
+//! processes run, on what caches they share, and on how large messages are (shiba-2005, 2.3.3, has one
+//! threshold for all). So it is measured: by channel and size class, messages come in runs of one way, and
+//! the way that took less time for its bytes has the next run. Now and then the other way has one, when the
+//! time that this is expected to cost is no more than a small part of what was spent since.
 //!
-//! What a message took is its time as if the channel were a queue with one server: from its match, or from the end of the
-//! message before it, to the completion of its FIN's post, which is the first moment after the copy that has a time of its
-//! own.
+//! What a message took is its time as if the channel were a queue with one server: from its match, or from
+//! the end of the message before it, to the completion of its FIN's post, which is the first moment after the
+//! copy that has a time of its own.
 //!
-//! Invariants: integers alone; bounded state by channel; the choice is the receiver's and needs no word of the peer's
-//! it answers RTS by a read or by a CTS without keys.
+//! Invariants: integers alone; bounded state by channel; the choice is the receiver's and needs no word of
+//! the peer's: it answers RTS by a read or by a CTS without keys.
 
 use super::Endpoint;
 use super::measure::Stamp;
@@ -24,7 +24,8 @@ const RUN: u8 = 8;
 /// One part in 2^5 of the time is spent on runs of the way that is not the faster one.
 const TRY_SHIFT: u32 = 5;
 
-/// Paces are no higher, 125 ms per MiB, and of no more messages is the sum kept: so that sums fit into 32 bits.
+/// Paces are no higher, 125 ms per MiB, and of no more messages is the sum kept: so that sums fit into 32
+/// bits.
 const PACE_MAX: u64 = 1 << 27;
 const OVER_MAX: u8 = RUN;
 
@@ -64,8 +65,8 @@ pub(crate) struct Measured {
 struct Known {
     /// 0: not measured.
     pace: u32,
-    /// Of messages that are over and do not count in `pace` yet: the least pace, the sum of all, each of which counts as
-    /// twice the least at most, and how many they are.
+    /// Of messages that are over and do not count in `pace` yet: the least pace, the sum of all, each of
+    /// which counts as twice the least at most, and how many they are.
     least: u32,
     sum: u32,
     over: u8,
@@ -166,7 +167,8 @@ fn kib(bytes: u64) -> u32 {
 }
 
 impl Endpoint<'_> {
-    /// Whether a message whose memory could be read over the rails of `readable` is to be read; measures it from now on.
+    /// Whether a message whose memory could be read over the rails of `readable` is to be read; measures it
+    /// from now on.
     pub(super) fn is_to_be_read(&mut self, now: Time, op: u32, readable: u64) -> bool {
         let &super::op::Op { channel, granted, .. } = self.t.ops.at(op);
         if readable == 0 || granted == 0 {
@@ -179,7 +181,8 @@ impl Endpoint<'_> {
         by == CopyBy::Read
     }
 
-    /// The rail that there is a choice on: the only one that is ready, if it reads as well as it carries packets.
+    /// The rail that there is a choice on: the only one that is ready, if it reads as well as it carries
+    /// packets.
     fn copying_rail(&self, channel: u32) -> Option<RailId> {
         let ready = self.ready(channel);
         let able = self.ready_with(channel, |caps| caps.read && caps.lossless);
@@ -199,8 +202,8 @@ impl Endpoint<'_> {
         ways.classes[class_of(granted)].note(measured.by, took.0, granted);
     }
 
-    /// How a message of so many bytes from a peer would come, where there is a choice, and what either way was measured to
-    /// take, in nanoseconds (0: not measured): by a read, by packets.
+    /// How a message of so many bytes from a peer would come, where there is a choice, and what either way
+    /// was measured to take, in nanoseconds (0: not measured): by a read, by packets.
     pub fn copying(&self, peer: crate::ids::PeerId, bytes: u64) -> Option<(CopyBy, [u64; 2])> {
         let channel = self.t.channel_of(peer)?;
         self.copying_rail(channel)?;
@@ -223,7 +226,8 @@ mod tests {
         assert_eq!((class_of(0), class_of(u64::MAX)), (0, CLASSES - 1));
     }
 
-    /// Plays so many messages of 64 KiB, `depth` of which are under way at once; gives how many came by each way.
+    /// Plays so many messages of 64 KiB, `depth` of which are under way at once; gives how many came by each
+    /// way.
     fn play(class: &mut Class, messages: usize, depth: usize, took_ns: [u64; 2]) -> [usize; 2] {
         let mut count = [0; 2];
         let mut under_way = std::collections::VecDeque::new();
@@ -289,7 +293,8 @@ mod tests {
         assert!(count[1] > 18_000, "{count:?}");
     }
 
-    /// Messages that take no time that the clock shows, or less than a KiB, decide nothing and divide by nothing.
+    /// Messages that take no time that the clock shows, or less than a KiB, decide nothing and divide by
+    /// nothing.
     #[test]
     fn nothing_measured_is_nothing_known() {
         let mut class = Class::default();

@@ -1,5 +1,5 @@
-//! A transfer is cut: one stripe for each rail that carries it, by the policy of its class, when a rail is to be fed
-//! (P-4). Which rails these are, `bulk` says; how cutting goes, the policies do.
+//! A transfer is cut: one stripe for each rail that carries it, by the policy of its class, when a rail is to
+//! be fed (P-4). Which rails these are, `bulk` says; how cutting goes, the policies do.
 
 use super::balanced::Load;
 use super::channel::Shortage;
@@ -70,8 +70,8 @@ impl Endpoint<'_> {
         true
     }
 
-    /// Cuts a message over the rails of a mask into `stripes`, which are empty (P-5). Gives the weights, where the times
-    /// of the stripes are to change them.
+    /// Cuts a message over the rails of a mask into `stripes`, which are empty (P-5). Gives the weights,
+    /// where the times of the stripes are to change them.
     fn stripe(
         &mut self,
         now: Time,

@@ -1,14 +1,16 @@
-//! Deadlines: rails that neither fail nor do their work (F-11). A work request that never completes, a packet that never
-//! arrives though its rail says it did, an end whose other end is gone without a word.
+//! Deadlines: rails that neither fail nor do their work (F-11). A work request that never completes, a packet
+//! that never arrives though its rail says it did, an end whose other end is gone without a word.
 //!
-//! A rail that has had something to do for a while, of which nothing was heard, is asked by a probe, which comes back on
-//! the rail that it went out on (G-6). A subchannel keeps its order (L-2), so the answer is the judgment: what was posted
-//! before the probe has arrived, or is lost. Without an answer the rail is given up only if the peer was heard on another
-//! one meanwhile: a process that computes answers on none, and that is no fault of its rails. Where the others have nothing
-//! to say, because all waits for this one, they are asked beside it.
+//! A rail that has had something to do for a while, of which nothing was heard, is asked by a probe, which
+//! comes back on the rail that it went out on (G-6). A subchannel keeps its order (L-2), so the answer is the
+//! judgment: what was posted before the probe has arrived, or is lost. Without an answer the rail is given up
+//! only if the peer was heard on another one meanwhile: a process that computes answers on none, and that is
+//! no fault of its rails. Where the others have nothing to say, because all waits for this one, they are
+//! asked beside it.
 //!
-//! A rail that talks may have lost a packet all the same, and the peer waits for it. So the first packet of a lane that is
-//! not acknowledged is a reason to ask when it is older than what its rail needs, whatever else the rail brings.
+//! A rail that talks may have lost a packet all the same, and the peer waits for it. So the first packet of a
+//! lane that is not acknowledged is a reason to ask when it is older than what its rail needs, whatever else
+//! the rail brings.
 
 use super::channel::{Asked, ChannelState, ORDERED, Timer, UNORDERED};
 use super::measure::Stamp;
@@ -23,7 +25,8 @@ use crate::time::{Nanos, Time};
 /// Set in the nonces of these probes; those of samples have the bit above.
 pub(super) const NONCE: u64 = 1 << 62;
 
-/// So much any rail moves in the shortest deadline; with more, one of which no rate is known has all the time there is.
+/// So much any rail moves in the shortest deadline; with more, one of which no rate is known has all the time
+/// there is.
 const UNMEASURED_BYTES_MAX: u64 = 16 * 1024;
 
 /// The peer's CONNECT must come within so many of the shortest deadlines.
@@ -32,8 +35,8 @@ const SET_UP_PATIENCE: u64 = 10;
 /// A deadline is so many times what a rail is believed to need.
 const PATIENCE: u64 = 8;
 
-/// A rail that brings something each time that it is asked, but no answer, is asked so often again: what it brings may be
-/// older than the question.
+/// A rail that brings something each time that it is asked, but no answer, is asked so often again: what it
+/// brings may be older than the question.
 const REPEATS_MAX: u8 = 3;
 
 /// The first packet of a lane that is not acknowledged.
@@ -56,8 +59,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// How long a rail may do nothing at all, within the bounds of the configuration: by what it needs for one post, or for
-    /// as much as it tells of at once. What lies behind that doesn't count, as every completion breaks the silence.
+    /// How long a rail may do nothing at all, within the bounds of the configuration: by what it needs for
+    /// one post, or for as much as it tells of at once. What lies behind that doesn't count, as every
+    /// completion breaks the silence.
     fn deadline(&self, channel: u32, rail: RailId) -> Nanos {
         let facts = &self.rails[usize::from(rail.0)];
         let told_at_once = self.rate_of_silence(channel, rail).bytes_in(facts.feed_time_min.0);
@@ -69,8 +73,9 @@ impl Endpoint<'_> {
         self.patience(channel, rail, u64::MAX)
     }
 
-    /// The rate by which a rail's silence is judged: what was measured last with any peer, where that is more than what is
-    /// believed of it towards this one. One that has just come back gets little (F-8), and is not slow for it.
+    /// The rate by which a rail's silence is judged: what was measured last with any peer, where that is more
+    /// than what is believed of it towards this one. One that has just come back gets little (F-8), and is
+    /// not slow for it.
     fn rate_of_silence(&self, channel: u32, rail: RailId) -> Rate {
         let measured = self.t.figures[usize::from(rail.0)].bytes_per_second;
         Rate(self.believed_rate(channel, rail).0.max(Rate::from_bytes_per_second(measured).0))
@@ -123,7 +128,8 @@ impl Endpoint<'_> {
         let is_closing = self.t.channels.at(channel).state == ChannelState::Closing;
         for rail in (0..self.rails.len() as u8).map(RailId) {
             let lossless = self.rails[usize::from(rail.0)].caps.lossless;
-            // A lossless one fails with the peer's process; the goodbye waits for it as for one that is alone (G-7).
+            // A lossless one fails with the peer's process; the goodbye waits for it as for one that is alone
+            // (G-7).
             let set_up_max = if lossless {
                 if is_closing { self.config.stall_lone } else { Nanos(0) }
             } else {
@@ -158,8 +164,8 @@ impl Endpoint<'_> {
             self.t.sub(channel, rail).asked = None;
             return None;
         }
-        // Who only gives a sign of life does so soon. Twice in a deadline: what begins just after a look is not to have two
-        // of them.
+        // Who only gives a sign of life does so soon. Twice in a deadline: what begins just after a look is
+        // not to have two of them.
         let look = Nanos(if is_busy { deadline.0 / 2 } else { self.config.stall_min.0 });
         if self.is_frame_stuck(now, channel, rail, deadline) {
             self.sever(now, channel, rail, RailFault::TimedOut);
@@ -192,7 +198,8 @@ impl Endpoint<'_> {
         Some(look)
     }
 
-    /// Whether a rail does not get on with an unsequenced frame, though it brings others: no probe gets out behind it.
+    /// Whether a rail does not get on with an unsequenced frame, though it brings others: no probe gets out
+    /// behind it.
     fn is_frame_stuck(&mut self, now: Time, channel: u32, rail: RailId, deadline: Nanos) -> bool {
         let sub = self.t.sub(channel, rail);
         let (generation, since) = sub.frame_seen;
@@ -206,8 +213,8 @@ impl Endpoint<'_> {
         now - since >= deadline && sub.heard > since
     }
 
-    /// Asks a rail that has done nothing since `seen`; and the others beside it where they have been silent for longer, for
-    /// everything may be waiting for this one: then they have nothing to say of themselves.
+    /// Asks a rail that has done nothing since `seen`; and the others beside it where they have been silent
+    /// for longer, for everything may be waiting for this one: then they have nothing to say of themselves.
     fn ask_first(&mut self, now: Time, channel: u32, rail: RailId, seen: Time) {
         let others = rails_of(self.t.channels.at(channel).rooms.ready & !(1 << rail.0));
         let are_silent = others.map(|other| self.t.sub(channel, other).heard).max() < Some(seen);
@@ -266,7 +273,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The first packet of a lane that the peer has not acknowledged, unless its connection is known to be dead.
+    /// The first packet of a lane that the peer has not acknowledged, unless its connection is known to be
+    /// dead.
     fn first_missing(&mut self, channel: u32, lane: usize) -> Option<Missing> {
         let (slot, slots) = self.t.sent(channel, lane);
         let (_, index) = slot.sent[lane].next_held(slots, slot.sent[lane].oldest())?;

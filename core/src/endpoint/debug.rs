@@ -1,5 +1,5 @@
-//! What is under way, for people who look for the reason of a hang: one line per channel, subchannel and operation. And
-//! what debug builds ask again.
+//! What is under way, for people who look for the reason of a hang: one line per channel, subchannel and
+//! operation. And what debug builds ask again.
 
 use core::fmt;
 

@@ -37,14 +37,14 @@ pub struct Completion {
     pub cookie: Cookie,
     /// What it came to.
     pub result: Result<Done, OpError>,
-    /// Nothing more will be told of the request: its memory is the caller's again. `false` only for messages of a
-    /// multi-receive that goes on.
+    /// Nothing more will be told of the request: its memory is the caller's again. `false` only for messages
+    /// of a multi-receive that goes on.
     pub last: bool,
-    /// Multi-receive: the message's number among those of its buffer, from 0 on, in the order of matching (M-9).
-    /// Messages complete in any order; this number restores the order in which a peer sent them, where
-    /// [`Done::offset`] does not, as messages of 0 bytes share it. No number is left out: messages that failed have one,
-    /// and where a buffer is released without a message, that event has the count of its messages. It is counted modulo
-    /// 2^32. All other requests: 0.
+    /// Multi-receive: the message's number among those of its buffer, from 0 on, in the order of matching
+    /// (M-9). Messages complete in any order; this number restores the order in which a peer sent them, where
+    /// [`Done::offset`] does not, as messages of 0 bytes share it. No number is left out: messages that
+    /// failed have one, and where a buffer is released without a message, that event has the count of its
+    /// messages. It is counted modulo 2^32. All other requests: 0.
     pub index: u32,
 }
 
@@ -71,7 +71,8 @@ pub struct Done {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum OpError {
-    /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel is well.
+    /// The message was longer than the buffer. The first `capacity` bytes are in the buffer; the channel is
+    /// well.
     Truncated {
         /// Bytes of the message.
         sent: u64,
@@ -118,21 +119,21 @@ pub struct Loss {
     pub reason: LossReason,
     /// The rails that led to it: bit per rail.
     pub rails: u64,
-    /// How long, before it was given up, no rail to it had been ready, or since it was called or heard first, where none ever was;
-    /// `Nanos(0)`: one was until then.
+    /// How long, before it was given up, no rail to it had been ready, or since it was called or heard first,
+    /// where none ever was; `Nanos(0)`: one was until then.
     pub time: Nanos,
-    /// Connections that failed, by the place of their rail among [`rails`](Self::rails), the first in the lowest bits. Each
-    /// operation has room for a loss, so all counts share these bits.
+    /// Connections that failed, by the place of their rail among [`rails`](Self::rails), the first in the
+    /// lowest bits. Each operation has room for a loss, so all counts share these bits.
     attempts: u64,
 }
 
 impl Loss {
-    /// Of so many rails attempts are counted: of the last one and those behind it together. So a loss is no larger than
-    /// what else a completion may say.
+    /// Of so many rails attempts are counted: of the last one and those behind it together. So a loss is no
+    /// larger than what else a completion may say.
     const COUNTED: u32 = 8;
 
-    /// A loss of a peer to which `rails` led. `failed`: connections over each of them, in ascending order, that failed or
-    /// could not be had.
+    /// A loss of a peer to which `rails` led. `failed`: connections over each of them, in ascending order,
+    /// that failed or could not be had.
     pub fn new(reason: LossReason, rails: u64, time: Nanos, failed: impl IntoIterator<Item = u32>) -> Loss {
         let mut loss = Loss { reason, rails, time, attempts: 0 };
         let mut counts = [0u32; Self::COUNTED as usize];
@@ -155,15 +156,15 @@ impl Loss {
         }
     }
 
-    /// [`attempts`](Self::attempts) end here: so many, or more. It is 255 with eight rails and more, 511 with seven, 1023 with
-    /// six, and 4095 at least with fewer.
+    /// [`attempts`](Self::attempts) end here: so many, or more. It is 255 with eight rails and more, 511 with
+    /// seven, 1023 with six, and 4095 at least with fewer.
     pub const fn attempts_max(&self) -> u32 {
         u32::MAX >> (u32::BITS - self.bits())
     }
 
-    /// What was tried: rails (bit per rail), and connections over them that failed or could not be had since they
-    /// carried packets last, the one that carried them included; [`attempts_max`](Self::attempts_max): so many or more.
-    /// One rail each time; the eighth and those behind it together.
+    /// What was tried: rails (bit per rail), and connections over them that failed or could not be had since
+    /// they carried packets last, the one that carried them included; [`attempts_max`](Self::attempts_max):
+    /// so many or more. One rail each time; the eighth and those behind it together.
     pub fn attempts(&self) -> impl Iterator<Item = (u64, u32)> {
         let (bits, most) = (self.bits(), self.attempts_max());
         let (mut left, mut counts) = (self.rails, self.attempts);
@@ -181,8 +182,8 @@ impl Loss {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum LossReason {
-    /// Rail `rail` failed, and recovery was not possible: nobody listens at its address any more, or it loses nothing while
-    /// the peer lives, or recovery is off.
+    /// Rail `rail` failed, and recovery was not possible: nobody listens at its address any more, or it loses
+    /// nothing while the peer lives, or recovery is off.
     RailFailed {
         /// The rail.
         rail: RailId,
@@ -191,8 +192,8 @@ pub enum LossReason {
     },
     /// No connection on any rail within `connect_timeout`, and no rail said why.
     ConnectTimeout,
-    /// All rails to it have failed, and none could be had again within `recovery_timeout`; or none could be had at all within
-    /// `connect_timeout`.
+    /// All rails to it have failed, and none could be had again within `recovery_timeout`; or none could be
+    /// had at all within `connect_timeout`.
     Unreachable {
         /// The rail that failed last.
         rail: RailId,

@@ -1,5 +1,5 @@
-//! Explanations: which rails would carry a message of some size to a peer right now, and why. The same planner that
-//! decides, asked without consequence.
+//! Explanations: which rails would carry a message of some size to a peer right now, and why. The same
+//! planner that decides, asked without consequence.
 
 use super::balanced::Load;
 use super::policy::Choice;
@@ -56,15 +56,17 @@ pub struct Share {
     pub backlog: u64,
     /// Bytes per second that are believed of it; 0: nothing is known.
     pub bytes_per_second: u64,
-    /// The same while other rails carry parts of the message: less, where they were seen to hold each other up (P-14).
+    /// The same while other rails carry parts of the message: less, where they were seen to hold each other
+    /// up (P-14).
     pub together: u64,
     /// The latency that is reckoned with: measured, or else declared or assumed.
     pub latency: Nanos,
-    /// When its part would be delivered, from now; of a rail without a part: when all of the message would be. `None`: the
-    /// policy predicts nothing.
+    /// When its part would be delivered, from now; of a rail without a part: when all of the message would
+    /// be. `None`: the policy predicts nothing.
     pub finish: Option<Nanos>,
-    /// What registering memory for it with this rail is expected to cost this side (P-15): all of the message where the
-    /// peer moves it, else the rail's part, or all, where it has none. Nothing, where nothing is known.
+    /// What registering memory for it with this rail is expected to cost this side (P-15): all of the message
+    /// where the peer moves it, else the rail's part, or all, where it has none. Nothing, where nothing is
+    /// known.
     pub registering: Nanos,
     /// Why.
     pub verdict: Verdict,
@@ -93,9 +95,10 @@ pub struct Explanation {
 }
 
 impl Endpoint<'_> {
-    /// What would become of a message of `bytes` to `peer` now. For [`MessageClass::Small`] the class follows from the
-    /// size: what is too large to go eagerly is explained as [`MessageClass::Large`]. The peer may still choose
-    /// otherwise: who moves a large message depends on what its rails can do. `None`: no channel to it is open.
+    /// What would become of a message of `bytes` to `peer` now. For [`MessageClass::Small`] the class follows
+    /// from the size: what is too large to go eagerly is explained as [`MessageClass::Large`]. The peer may
+    /// still choose otherwise: who moves a large message depends on what its rails can do. `None`: no channel
+    /// to it is open.
     pub fn explain(&self, now: Time, peer: PeerId, class: MessageClass, bytes: u64) -> Option<Explanation> {
         let channel = self.t.channel_of(peer)?;
         let terms = self.t.channels.at(channel).terms?;

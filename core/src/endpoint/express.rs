@@ -1,10 +1,11 @@
-//! The short way (see [`fast`](crate::fast)) and the rest of the endpoint: when a channel's line is open, what the tables
-//! learn of it, and what becomes of a message that can't take it.
+//! The short way (see [`fast`](crate::fast)) and the rest of the endpoint: when a channel's line is open,
+//! what the tables learn of it, and what becomes of a message that can't take it.
 //!
-//! A line is open only while the channel has one rail, which loses nothing and keeps the order; then a message counts as
-//! acknowledged once it is in the ring, as the peer can't miss it while it lives (F-9). Everything that is unusual closes
-//! it: code that changes what [`Endpoint::open_sending`] and [`Endpoint::open_receiving`] check calls
-//! [`Endpoint::close_line`]. It is opened again when the next message asks.
+//! A line is open only while the channel has one rail, which loses nothing and keeps the order; then a
+//! message counts as acknowledged once it is in the ring, as the peer can't miss it while it lives (F-9).
+//! Everything that is unusual closes it: code that changes what [`Endpoint::open_sending`] and
+//! [`Endpoint::open_receiving`] check calls [`Endpoint::close_line`]. It is opened again when the next
+//! message asks.
 
 use super::action::Arrival;
 use super::channel::{ChannelState, ORDERED};
@@ -21,8 +22,8 @@ use crate::tag::Direct;
 use crate::time::Time;
 use crate::wire::{Common, MessageHead, Short};
 
-/// Ids of requests that have no operation: of receives that stand for themselves in the matcher, and of sends that were
-/// over at once. Indices of operations lie below both.
+/// Ids of requests that have no operation: of receives that stand for themselves in the matcher, and of sends
+/// that were over at once. Indices of operations lie below both.
 const DIRECT: u32 = 1 << 31;
 const SENT: u32 = 1 << 30;
 
@@ -38,10 +39,10 @@ pub enum ShortArrival {
 }
 
 impl Endpoint<'_> {
-    /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put in front of
-    /// the payload there, and the request's id, whose completion is reported already. If the rail does not take it after
-    /// all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened; ask [`open_short`](Self::open_short),
-    /// else use [`send`](Self::send).
+    /// Sends a message of one piece (or none) the short way, where that is open: gives the rail, what to put
+    /// in front of the payload there, and the request's id, whose completion is reported already. If the rail
+    /// does not take it after all, call [`unsend_short`](Self::unsend_short). `None`: nothing has happened;
+    /// ask [`open_short`](Self::open_short), else use [`send`](Self::send).
     #[inline(always)]
     pub fn send_short(&mut self, send: &Send<'_>, len: u64) -> Option<(RailId, Short, OpId)> {
         if send.level != Level::Reusable {
@@ -74,7 +75,8 @@ impl Endpoint<'_> {
         self.has_short_rail && self.t.channel_of(peer).is_some_and(|channel| self.open_sending(channel))
     }
 
-    /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with its completion.
+    /// The rail has no room for what [`send_short`](Self::send_short) gave: the message is taken back, with
+    /// its completion.
     #[cold]
     pub fn unsend_short(&mut self, send: &Send<'_>, short: Short) {
         let Some(channel) = self.t.channel_of(send.peer) else { return };
@@ -85,8 +87,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has happened, use
-    /// [`recv`](Self::recv).
+    /// Posts a receive of one piece that is reported by an event, without an operation. `None`: nothing has
+    /// happened, use [`recv`](Self::recv).
     #[inline(always)]
     pub fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
         if !self.has_short_rail {
@@ -113,15 +115,15 @@ impl Endpoint<'_> {
         Some(direct_id(key))
     }
 
-    /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the caller copies
-    /// before it does anything else.
+    /// A short message has come from `peer` on `rail`: where its payload goes. Completed at once, so the
+    /// caller copies before it does anything else.
     #[inline(always)]
     pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         self.arrive_next(peer, rail, short).unwrap_or_else(|| self.arrive_otherwise(peer, rail, *short))
     }
 
-    /// The way of nearly all of them, without a call: the next message of an open line, for the oldest receive of the only
-    /// shape. `None`: nothing has happened.
+    /// The way of nearly all of them, without a call: the next message of an open line, for the oldest
+    /// receive of the only shape. `None`: nothing has happened.
     #[inline(always)]
     fn arrive_next(&mut self, peer: PeerId, rail: RailId, short: &Short) -> Option<ShortArrival> {
         let channel = self.t.peers.get(peer.0 as usize)?.channel;
@@ -144,7 +146,8 @@ impl Endpoint<'_> {
         Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) })
     }
 
-    /// Any other: the line is to be opened, or the matcher has more to do, or the message does not go the short way.
+    /// Any other: the line is to be opened, or the matcher has more to do, or the message does not go the
+    /// short way.
     #[cold]
     #[inline(never)]
     fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: Short) -> ShortArrival {
@@ -188,8 +191,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A short message that can't go the short way, as if the packet that it stands for had come (W-29). The answer is
-    /// that of [`handle_arrival`](Self::handle_arrival).
+    /// A short message that can't go the short way, as if the packet that it stands for had come (W-29). The
+    /// answer is that of [`handle_arrival`](Self::handle_arrival).
     pub fn handle_short(&mut self, now: Time, peer: PeerId, rail: RailId, short: &Short) -> Arrival {
         match self.enter(now, peer, rail, None) {
             Err(arrival) => arrival,
@@ -330,8 +333,8 @@ impl Endpoint<'_> {
         line.expects(rail, psn)
     }
 
-    /// Something unusual is about to happen to a channel: nothing goes the short way until the tables have been looked at
-    /// again.
+    /// Something unusual is about to happen to a channel: nothing goes the short way until the tables have
+    /// been looked at again.
     #[inline]
     pub(super) fn close_line(&mut self, channel: u32) {
         if !self.has_short_rail {
@@ -381,8 +384,8 @@ impl Endpoint<'_> {
         );
     }
 
-    /// Room for messages of the peer is about to come free in the tables: messages grant it from now on, and those that went
-    /// out before have not (C-4).
+    /// Room for messages of the peer is about to come free in the tables: messages grant it from now on, and
+    /// those that went out before have not (C-4).
     pub(super) fn grant_on_line(&mut self, channel: u32, messages: u16, blocks: u32) {
         if !self.has_short_rail {
             return;
@@ -432,7 +435,8 @@ impl Endpoint<'_> {
         self.caller_ops + self.t.matcher.direct_count()
     }
 
-    /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the usual kind.
+    /// A receive that stands for itself gets an operation, out of the matcher: its message is not of the
+    /// usual kind.
     #[cold]
     pub(super) fn promote(&mut self, key: Key) -> Option<u32> {
         let Direct { to, cookie } = self.t.matcher.direct(key)?;

@@ -1,6 +1,6 @@
-//! Peers that call a channel that is over for this side: they have not heard the goodbye, or not heard that they were given
-//! up, and would call for ever. Each hears CONNECT and BYE on the connection that it has made (G-10). And rails that do not
-//! get a goodbye out (G-7).
+//! Peers that call a channel that is over for this side: they have not heard the goodbye, or not heard that
+//! they were given up, and would call for ever. Each hears CONNECT and BYE on the connection that it has made
+//! (G-10). And rails that do not get a goodbye out (G-7).
 
 use super::action::Span;
 use super::channel::{Channel, ChannelState, Ending, Timer};
@@ -14,8 +14,8 @@ use crate::rel::link::{Link, State};
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Repr};
 
-/// Connections that are only made to say goodbye have numbers so far behind the first number of their side: no channel
-/// makes so many others.
+/// Connections that are only made to say goodbye have numbers so far behind the first number of their side:
+/// no channel makes so many others.
 const FAREWELLS: u32 = 1 << 30;
 
 /// Whether a connection is only made to say goodbye, by its number and the first number of its side (G-10).
@@ -23,12 +23,14 @@ pub(super) const fn is_farewell(first: u32, connection: u32) -> bool {
     matches!(connection.wrapping_sub(first), FAREWELLS..=0x7FFF_FFFF)
 }
 
-/// Who calls a channel that is over, and says nothing, is heard for so many of the longest pauses between calls.
+/// Who calls a channel that is over, and says nothing, is heard for so many of the longest pauses between
+/// calls.
 const CALLS_FOR: u64 = 10;
 
 impl Endpoint<'_> {
-    /// Rails that do not get rid of the goodbye, or of what goes before it (G-7): one is waited for as a rail is that has
-    /// something to do (F-11) while the peer has heard it on another; else as long as one that is alone.
+    /// Rails that do not get rid of the goodbye, or of what goes before it (G-7): one is waited for as a rail
+    /// is that has something to do (F-11) while the peer has heard it on another; else as long as one that is
+    /// alone.
     pub(super) fn look_at_goodbyes(&mut self, now: Time, channel: u32) {
         let ready = self.t.channels.at(channel).rooms.ready;
         let is_out = rails_of(ready).any(|rail| {
@@ -64,7 +66,8 @@ impl Endpoint<'_> {
         Some(channel)
     }
 
-    /// A peer that may not have heard the goodbye calls a rail where it no longer is: so it is called from there (G-10).
+    /// A peer that may not have heard the goodbye calls a rail where it no longer is: so it is called from
+    /// there (G-10).
     pub(super) fn call_unheard(&mut self, now: Time, peer: PeerId, moved: u64) {
         let Peer { rails, gone, unheard, .. } = self.t.peers[peer.0 as usize];
         if !gone || !unheard || rails & moved == 0 {

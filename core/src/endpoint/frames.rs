@@ -1,4 +1,5 @@
-//! What belongs to a channel and not to a request: subchannels to open and close, Connect, acknowledgments, probes, Bye.
+//! What belongs to a channel and not to a request: subchannels to open and close, Connect, acknowledgments,
+//! probes, Bye.
 
 use super::Endpoint;
 use super::action::{Action, Span};
@@ -170,8 +171,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether it is too early for a goodbye: no rail is ready, and one is being opened or comes back; or a lossless rail
-    /// stands without the peer's CONNECT. The peer may have ours already, and would take an end without BYE for a loss.
+    /// Whether it is too early for a goodbye: no rail is ready, and one is being opened or comes back; or a
+    /// lossless rail stands without the peer's CONNECT. The peer may have ours already, and would take an end
+    /// without BYE for a loss.
     fn is_early(&mut self, channel: u32, ready: u64) -> bool {
         let is_stranded = self.t.channels.at(channel).stranded.is_some();
         let mut states = self.t.subs_of(channel).iter().map(|sub| sub.link.state());
@@ -181,8 +183,8 @@ impl Endpoint<'_> {
         self.rails.iter().zip(states).any(|(facts, state)| facts.caps.lossless && state == State::Up)
     }
 
-    /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks at every
-    /// operation: for the end of a channel only.
+    /// Whether a message to the peer is not through, or one of the peer's is on its way into a receive. Looks
+    /// at every operation: for the end of a channel only.
     fn has_transfers(&self, channel: u32) -> bool {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {

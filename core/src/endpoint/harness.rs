@@ -1,8 +1,9 @@
-//! A small world for tests and fuzzing: endpoints in one process, rails that are queues, a random scheduler that
-//! delays, splits and reorders whatever the contract lets a rail delay, split and reorder, and memory that is checked.
+//! A small world for tests and fuzzing: endpoints in one process, rails that are queues, a random scheduler
+//! that delays, splits and reorders whatever the contract lets a rail delay, split and reorder, and memory
+//! that is checked.
 //!
-//! Rails read payloads as late as they may (just before they report completion), so memory that is released too early
-//! shows as wrong bytes.
+//! Rails read payloads as late as they may (just before they report completion), so memory that is released
+//! too early shows as wrong bytes.
 
 mod aimed;
 mod connections;
@@ -232,8 +233,8 @@ pub const GET: RailFacts =
     RailFacts { kind: RailKind::Sim, caps: Caps { read: true, registration: true, ..TCP.caps }, ..TCP };
 
 impl<'m> World<'m> {
-    /// `regions.len()` processes that reach each other, and themselves, over all `rails`. `memory` gives each its
-    /// regions' sizes.
+    /// `regions.len()` processes that reach each other, and themselves, over all `rails`. `memory` gives each
+    /// its regions' sizes.
     pub fn new(
         regions: &'m mut [Region],
         config: &Config,
@@ -313,7 +314,8 @@ impl<'m> World<'m> {
         match action {
             Action::Connect { peer, rail } => answers.push(Answer::Up(peer, rail)),
             Action::Disconnect { peer, rail } => {
-                // What the same batch has dialled does not stand before it is carried out, and is never reported.
+                // What the same batch has dialled does not stand before it is carried out, and is never
+                // reported.
                 answers.retain(|answer| !matches!(answer, Answer::Up(to, by) if (*to, *by) == (peer, rail)));
                 answers.push(Answer::Close(peer, rail));
             }
@@ -448,7 +450,8 @@ impl<'m> World<'m> {
         }
     }
 
-    /// One thing happens on one link: a post goes out, a completion is told, a packet or a part of one arrives.
+    /// One thing happens on one link: a post goes out, a completion is told, a packet or a part of one
+    /// arrives.
     pub fn step_link(&mut self, from: usize, to: usize, rail: usize) -> bool {
         let choice = self.rng.below(3);
         let link = self.link(from, to, rail);

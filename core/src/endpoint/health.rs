@@ -1,5 +1,5 @@
-//! How the rails to a peer fare: which stand, which are being opened again, how often each has failed and come back. For
-//! people and reports; nothing is decided by it.
+//! How the rails to a peer fare: which stand, which are being opened again, how often each has failed and
+//! come back. For people and reports; nothing is decided by it.
 
 use super::{Endpoint, RailFault};
 use crate::ids::{PeerId, RailId};

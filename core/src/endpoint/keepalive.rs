@@ -1,20 +1,23 @@
 //! Keep-alive (F-13): who waits for a peer, and owes it nothing, hears that it is gone.
 //!
-//! Deadlines of rails (F-11) begin with something that a rail has or a peer has not acknowledged. Where there is no such
-//! thing, a rail that says nothing when the peer's process dies (verbs: its queue pair is gone, and nobody tells) is as
-//! good as one that is idle. So a peer of which nothing was heard for `keepalive` is asked by a probe. That gives every rail
-//! something to do, and what a rail does about a peer that is not there any more is known: its device gives up
-//! (InfiniBand specification, 9.7.6.1.3: retries), its kernel does (TCP: reset, user time-out), or it never gets rid of the
-//! probe (F-11). All rails are asked, because all of them must be seen to fail before the peer is given up (F-9).
+//! Deadlines of rails (F-11) begin with something that a rail has or a peer has not acknowledged. Where there
+//! is no such thing, a rail that says nothing when the peer's process dies (verbs: its queue pair is gone,
+//! and nobody tells) is as good as one that is idle. So a peer of which nothing was heard for `keepalive` is
+//! asked by a probe. That gives every rail something to do, and what a rail does about a peer that is not
+//! there any more is known: its device gives up (InfiniBand specification, 9.7.6.1.3: retries), its kernel
+//! does (TCP: reset, user time-out), or it never gets rid of the probe (F-11). All rails are asked, because
+//! all of them must be seen to fail before the peer is given up (F-9).
 //!
-//! Silence by itself ends nothing here: a process that computes for an hour answers no probe, and each waits in one of its
-//! receive buffers. So one that does not answer is asked again after as long as it has been silent then.
+//! Silence by itself ends nothing here: a process that computes for an hour answers no probe, and each waits
+//! in one of its receive buffers. So one that does not answer is asked again after as long as it has been
+//! silent then.
 //!
-//! A receive alone calls nobody: its peer may be one of many, and who sends calls. But one that is gone before it ever
-//! called would be waited for without end. So who has not called by the next look, `keepalive` later at most, is called.
+//! A receive alone calls nobody: its peer may be one of many, and who sends calls. But one that is gone
+//! before it ever called would be waited for without end. So who has not called by the next look, `keepalive`
+//! later at most, is called.
 //!
-//! A look at all channels, now and then, instead of a timer for each: the timers that every message sets and cancels stay
-//! few, and a message costs nothing for being heard.
+//! A look at all channels, now and then, instead of a timer for each: the timers that every message sets and
+//! cancels stay few, and a message costs nothing for being heard.
 
 use super::Endpoint;
 use super::channel::{Asked, ChannelState, Sub};
@@ -26,20 +29,22 @@ use crate::time::{Nanos, Time};
 /// No channel has a connection that could be silent.
 pub(super) const NEVER: Time = Time(u64::MAX);
 
-/// Who is due within this part of `keepalive` is asked together with who is due now: a process that sleeps wakes once for
-/// many peers, and all channels are looked at that rarely.
+/// Who is due within this part of `keepalive` is asked together with who is due now: a process that sleeps
+/// wakes once for many peers, and all channels are looked at that rarely.
 const TOGETHER: u64 = 4;
 
-/// A process asks no more often than once in this time on average, however short `keepalive` is and however many peers and
-/// rails there are: a question and its answer cost about 1 us at either end, so keep-alive takes a hundredth of a processor
-/// at most. Peers need no bound of their own for the answers: a rail that owes one is not asked again.
+/// A process asks no more often than once in this time on average, however short `keepalive` is and however
+/// many peers and rails there are: a question and its answer cost about 1 us at either end, so keep-alive
+/// takes a hundredth of a processor at most. Peers need no bound of their own for the answers: a rail that
+/// owes one is not asked again.
 const QUESTION_GAP: Nanos = Nanos::from_micros(100);
 
 /// So many peers are called in one look: receives may wait for thousands.
 const CALLS_TOGETHER: u32 = 16;
 
 impl Endpoint<'_> {
-    /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: nobody is asked from now on.
+    /// Changes [`Config::keepalive`](crate::config::Config::keepalive); `Nanos(0)`: nobody is asked from now
+    /// on.
     pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
         self.config.keepalive = keepalive;
         self.keepalive_at = if keepalive.0 > 0 { (now + keepalive).max(self.keepalive_from) } else { NEVER };
@@ -88,8 +93,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Calls the peers for whose messages receives wait and that have not called themselves: a few at a time, and where peers
-    /// outnumber channels half of these are left for those that do call, and for sends. Says whether some are left.
+    /// Calls the peers for whose messages receives wait and that have not called themselves: a few at a time,
+    /// and where peers outnumber channels half of these are left for those that do call, and for sends. Says
+    /// whether some are left.
     fn call_sources(&mut self, now: Time) -> bool {
         let mut calls = CALLS_TOGETHER;
         let channels = self.t.channels.capacity();
@@ -109,8 +115,8 @@ impl Endpoint<'_> {
         false
     }
 
-    /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that ends with its
-    /// process (F-9).
+    /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that
+    /// ends with its process (F-9).
     fn may_be_silent(&mut self, channel: u32) -> bool {
         if matches!(self.t.channels.at(channel).state, ChannelState::Leaving | ChannelState::Over(_)) {
             return false;

@@ -16,7 +16,8 @@ use crate::store::list::By;
 use crate::time::{Nanos, Time};
 
 impl Endpoint<'_> {
-    /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the others (L-1).
+    /// A channel to an idle peer, whoever calls first: one that calls on one rail is called back on the
+    /// others (L-1).
     pub(super) fn open_channel(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let first = Seq(self.config.first_number);
         let grants = Grants::new(first, self.config.unexpected_per_peer, self.config.blocks_per_peer);
@@ -65,8 +66,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Something of a shared table may have come free: the channel that has waited longest has its turn. It wakes the
-    /// next one where it leaves something over.
+    /// Something of a shared table may have come free: the channel that has waited longest has its turn. It
+    /// wakes the next one where it leaves something over.
     #[inline]
     pub(super) fn wake(&mut self, shortage: Shortage) {
         if !self.waiting[shortage as usize].is_empty() {
@@ -251,7 +252,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Forgets a peer's messages that can't be received any more; those that are all here and in order stay (G-10).
+    /// Forgets a peer's messages that can't be received any more; those that are all here and in order stay
+    /// (G-10).
     fn end_messages(&mut self, channel: u32) {
         let (slot, slots) = self.t.reorder(channel);
         slot.reorder.drain(slots, |_, _| {});

@@ -1,5 +1,5 @@
-//! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived, reads that will
-//! never end, writes in doubt, and payloads on their way into places here.
+//! What a dead connection leaves behind (F-5 to F-7): packets of which nobody knows whether they arrived,
+//! reads that will never end, writes in doubt, and payloads on their way into places here.
 
 use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
@@ -12,10 +12,11 @@ use crate::store::NONE;
 use crate::wire::{Common, Fence};
 
 impl Endpoint<'_> {
-    /// The connection of a subchannel that was ready is dead at this end. Nothing goes out again before the fence
-    /// ([`release_lost`](Self::release_lost)), but for reads: they write here alone.
+    /// The connection of a subchannel that was ready is dead at this end. Nothing goes out again before the
+    /// fence ([`release_lost`](Self::release_lost)), but for reads: they write here alone.
     pub(super) fn lose(&mut self, channel: u32, rail: RailId) {
-        // Where a device fails, most of its connections had nothing to do: tables are not gone through for these.
+        // Where a device fails, most of its connections had nothing to do: tables are not gone through for
+        // these.
         let Sub { posts, place, .. } = *self.t.sub(channel, rail);
         let had_packets = posts > 0 || self.t.channels.at(channel).sent.iter().any(|lane| !lane.is_empty());
         self.void_place(channel, rail);
@@ -43,8 +44,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// The payload that was on its way here is not there: its number is open again. What has had its effect by its header,
-    /// a message that has met its receive or has its blocks, waits for the copy (F-6).
+    /// The payload that was on its way here is not there: its number is open again. What has had its effect
+    /// by its header, a message that has met its receive or has its blocks, waits for the copy (F-6).
     pub(super) fn void_place(&mut self, channel: u32, rail: RailId) {
         let Some(place) = self.t.sub(channel, rail).place.take() else { return };
         let window = self.config.window;
@@ -115,7 +116,8 @@ impl Endpoint<'_> {
         self.wake(Shortage::Packets);
     }
 
-    /// Messages that were being written over the connection: what no acknowledged FIN stands for is in doubt (F-7).
+    /// Messages that were being written over the connection: what no acknowledged FIN stands for is in doubt
+    /// (F-7).
     fn doubt_writes(&mut self, channel: u32, rail: RailId) {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
@@ -131,7 +133,8 @@ impl Endpoint<'_> {
             let said = self.lost_fins(op, round) & doubt;
             let slot = self.t.ops.at_mut(op);
             slot.doubt |= doubt;
-            // The number of a FIN that was lost will bring RESUME: one of them has an effect, whichever arrived.
+            // The number of a FIN that was lost will bring RESUME: one of them has an effect, whichever
+            // arrived.
             slot.resume_due |= doubt & !said != 0;
         }
     }
@@ -168,7 +171,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The device behind a rail has lost its registrations: nobody is told of them any more, and none is given back.
+    /// The device behind a rail has lost its registrations: nobody is told of them any more, and none is
+    /// given back.
     pub(super) fn rail_reset(&mut self, rail: RailId) {
         let mut walk = self.t.ops.walk();
         while let Some(op) = self.t.ops.step(&mut walk) {
@@ -177,7 +181,8 @@ impl Endpoint<'_> {
                 self.t.key_sets.at_mut(slot.keys).forget(rail.0);
             }
         }
-        // Those that were about to be given back: the device as it is now may have given the same key to others.
+        // Those that were about to be given back: the device as it is now may have given the same key to
+        // others.
         let mut walk = self.t.key_sets.walk();
         while let Some(set) = self.t.key_sets.step(&mut walk) {
             if key_set_link(&mut self.t.key_sets, set).is_linked() {

@@ -1,5 +1,5 @@
-//! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8, M-9), messages that
-//! wait in blocks (M-5).
+//! Messages meet buffers: matching in the order of PSNs and of posting (rule M-1), multi-receive (M-8, M-9),
+//! messages that wait in blocks (M-5).
 
 use super::channel::PlaceTo;
 use super::op::{Message, MessageState, Op, OpKind, Phase, Queue};
@@ -103,8 +103,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Where messages wait because a multi-receive had no slot for a part, and one has come free: the oldest of them
-    /// meet their receives, each the oldest that takes it, as if they came now (M-1).
+    /// Where messages wait because a multi-receive had no slot for a part, and one has come free: the oldest
+    /// of them meet their receives, each the oldest that takes it, as if they came now (M-1).
     #[inline]
     pub(super) fn feed_starved(&mut self, now: Time) {
         if self.parts_starved && self.open_requests() < self.config.operations_max {
@@ -131,7 +131,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The oldest message that `selector` takes and no multi-receive waits for with nothing but a slot missing.
+    /// The oldest message that `selector` takes and no multi-receive waits for with nothing but a slot
+    /// missing.
     pub(super) fn find_waiting(&self, selector: &Selector) -> Option<(Key, u32)> {
         let matcher = &self.t.matcher;
         if !self.parts_starved {
@@ -206,7 +207,8 @@ impl Endpoint<'_> {
         self.copies.push_back(&mut By(&mut self.t.ops, op_queue), op);
     }
 
-    /// The copy of a waiting message into its buffer has been asked for: the blocks are free, the receive is done.
+    /// The copy of a waiting message into its buffer has been asked for: the blocks are free, the receive is
+    /// done.
     pub(super) fn copied(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         let message = core::mem::replace(&mut slot.message, NONE);
@@ -222,7 +224,8 @@ impl Endpoint<'_> {
         self.settle(op);
     }
 
-    /// Frees a message's slot, and its blocks where it is the last one in them, and grants them to the peer again (C-4).
+    /// Frees a message's slot, and its blocks where it is the last one in them, and grants them to the peer
+    /// again (C-4).
     pub(super) fn free_message(&mut self, message: u32) {
         let slot = *self.t.messages.at(message);
         let blocks = if self.t.blocks.give(slot.blocks) { slot.block_count.into() } else { 0 };

@@ -1,15 +1,15 @@
 //! What rails are seen to do: bytes under way, rates, latencies, the time that each stripe of a message took.
 //!
-//! Everything comes from posts and their completions, with the driver's time as argument. A driver may notice a
-//! completion late, so times between a post and its completion are upper bounds. What is exact all the same is a *busy
-//! interval*: from one completion to a later one, the rail having had something to do after either, it moved just the
-//! bytes that completed in between (P-1). Only such intervals lower a measured rate; what is seen of a rail that ran
-//! dry is a lower bound and can only raise it.
+//! Everything comes from posts and their completions, with the driver's time as argument. A driver may notice
+//! a completion late, so times between a post and its completion are upper bounds. What is exact all the same
+//! is a *busy interval*: from one completion to a later one, the rail having had something to do after
+//! either, it moved just the bytes that completed in between (P-1). Only such intervals lower a measured
+//! rate; what is seen of a rail that ran dry is a lower bound and can only raise it.
 //!
-//! What a completion stands for is the rail's affair: the peer's device has the bytes (InfiniBand), or the kernel has
-//! taken or sent them (TCP). The latter says nothing about a rate as long as the kernel has room, so such rails are
-//! measured in busy intervals alone, which go on where a rail that is through gets more in the same round: the kernel has
-//! about a millisecond's bytes below (P-1).
+//! What a completion stands for is the rail's affair: the peer's device has the bytes (InfiniBand), or the
+//! kernel has taken or sent them (TCP). The latter says nothing about a rate as long as the kernel has room,
+//! so such rails are measured in busy intervals alone, which go on where a rail that is through gets more in
+//! the same round: the kernel has about a millisecond's bytes below (P-1).
 
 use super::op::{Packet, Phase};
 use super::room::is_light;
@@ -24,14 +24,15 @@ use crate::time::{Nanos, Time};
 pub enum Why {
     /// The rate was measured for the first time. `from` and `to` are bytes per second.
     Measured,
-    /// Several samples in a row were more than a quarter off on the same side: a change and no scatter. `from` and `to`
-    /// are bytes per second.
+    /// Several samples in a row were more than a quarter off on the same side: a change and no scatter.
+    /// `from` and `to` are bytes per second.
     Jump,
     /// The times of a message's stripes moved the weight (P-7). `from` and `to` are weights.
     Stripes,
     /// Weights were set. `from` and `to` are weights.
     Set,
-    /// A message was cut otherwise than the one before, by what is known of the rails (P-8). `from` and `to` are weights.
+    /// A message was cut otherwise than the one before, by what is known of the rails (P-8). `from` and `to`
+    /// are weights.
     Planned,
 }
 
@@ -63,8 +64,8 @@ pub struct RailStats {
     pub backlog: u64,
     /// Bytes per second that it was last measured to move, to whichever peer; 0: not measured.
     pub bytes_per_second: u64,
-    /// The least time from the post of a lone packet to its completion that was not the payload's; `Nanos(0)`: not
-    /// measured.
+    /// The least time from the post of a lone packet to its completion that was not the payload's;
+    /// `Nanos(0)`: not measured.
     pub latency: Nanos,
     /// Bytes of the last stripe that it carried to the end.
     pub stripe_bytes: u64,
@@ -131,8 +132,8 @@ impl Part {
     }
 }
 
-/// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger. Packed, because that is the room
-/// that a packet's slot leaves.
+/// A moment in ticks of 16 ns, 48 bits of them: what is older than 52 days looks younger. Packed, because
+/// that is the room that a packet's slot leaves.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(Rust, packed(2))]
 pub(crate) struct Stamp {
@@ -154,7 +155,8 @@ impl Stamp {
     }
 }
 
-/// Whether the time from a post to its completion says something about a rail that has little to do: on TCP it does not.
+/// Whether the time from a post to its completion says something about a rail that has little to do: on TCP
+/// it does not.
 pub(super) fn has_bounds(facts: &RailFacts) -> bool {
     facts.kind != RailKind::Tcp
 }

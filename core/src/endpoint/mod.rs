@@ -1,8 +1,16 @@
 //! The endpoint: submit work, feed what happened, poll what to do.
 //!
-//! Here everything is put together: the machines of the other modules return verdicts and never call each other.
-//! One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets; `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`, `rendezvous`,
-//! `pump` (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`, `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back), `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how full tables are), `words` (what errors say).
+//! Here everything is put together: the machines of the other modules return verdicts and never call each
+//! other. One concern a file: `submit` (requests), `feed` (reports of rails), `arrive` (packets;
+//! `arrive_ordered`: messages), `serve` (peers' one-sided requests), `matching`, `rendezvous`, `pump`
+//! (actions; `bulk` for payload, `frames` for what belongs to no request), `packets` (building and
+//! acknowledging), `parcel` (several messages in one packet), `policy` (who decides which rails; `balanced`,
+//! `beliefs`, `soonest`, `strategy`), `room` (rails that may be posted on), `measure` (what rails are seen to
+//! do; `path`), `registering` (what registering memory costs), `settle` (completion), `lifecycle` (channels
+//! come and go; `farewell` to peers that call too late), `recover` (subchannels fail and come back),
+//! `deadline` (rails that do nothing), `keepalive` (peers of which nothing is heard), `addresses` (rails that
+//! move), `health` (how rails fare), `lost`, `replay`, `rounds` (what was under way on them), `usage` (how
+//! full tables are), `words` (what errors say).
 
 pub mod action;
 mod addresses;
@@ -104,8 +112,8 @@ pub enum RailEvent {
         /// The rail.
         rail: RailId,
     },
-    /// The subchannel is down, or could not be opened. Posts on it that are not completed never will be, placements are
-    /// void.
+    /// The subchannel is down, or could not be opened. Posts on it that are not completed never will be,
+    /// placements are void.
     Down {
         /// The peer.
         peer: PeerId,
@@ -114,22 +122,22 @@ pub enum RailEvent {
         /// Why.
         fault: RailFault,
     },
-    /// A subchannel that stands can neither read nor write remote memory, though its rail can: what this process may do
-    /// with the peer's memory depends on the pair. Holds until the subchannel's end.
+    /// A subchannel that stands can neither read nor write remote memory, though its rail can: what this
+    /// process may do with the peer's memory depends on the pair. Holds until the subchannel's end.
     NoRemoteAccess {
         /// The peer.
         peer: PeerId,
         /// The rail.
         rail: RailId,
     },
-    /// The device behind a rail was lost or made anew: registrations that it had are void, and no peer can use their keys
-    /// any more. The subchannels over it are reported down each for itself.
+    /// The device behind a rail was lost or made anew: registrations that it had are void, and no peer can
+    /// use their keys any more. The subchannels over it are reported down each for itself.
     Reset {
         /// The rail.
         rail: RailId,
     },
-    /// The link or the device behind a rail works again: subchannels over it that wait to be opened again are opened at once
-    /// (F-8).
+    /// The link or the device behind a rail works again: subchannels over it that wait to be opened again are
+    /// opened at once (F-8).
     Back {
         /// The rail.
         rail: RailId,
@@ -156,8 +164,8 @@ pub enum PostStatus {
     Done,
     /// It failed; the rail also reports the subchannel down.
     Failed,
-    /// A read whose key opens nothing (any more), or not to this process. The subchannel stands; what it was to bring is
-    /// asked for in another way (X-11), and the key is not used again.
+    /// A read whose key opens nothing (any more), or not to this process. The subchannel stands; what it was
+    /// to bring is asked for in another way (X-11), and the key is not used again.
     NoAccess,
 }
 
@@ -168,8 +176,8 @@ pub struct Stats {
     pub packets_sent: u64,
     /// Packets whose header came, whatever became of them.
     pub packets_received: u64,
-    /// Those among them that have a sequence number and came for the first time: what brings requests nearer to their end,
-    /// and no acknowledgment, probe, or word about a connection.
+    /// Those among them that have a sequence number and came for the first time: what brings requests nearer
+    /// to their end, and no acknowledgment, probe, or word about a connection.
     pub sequenced_received: u64,
     /// Packets that had come before.
     pub duplicates_dropped: u64,
@@ -189,7 +197,8 @@ pub struct Stats {
     pub recuts: u64,
     /// Messages that took the short way out; among [`packets_sent`](Self::packets_sent).
     pub short_sent: u64,
-    /// Messages that took the short way into their buffers; among [`packets_received`](Self::packets_received).
+    /// Messages that took the short way into their buffers; among
+    /// [`packets_received`](Self::packets_received).
     pub short_received: u64,
     /// Packets and reads that went out again after their connection had died (F-5).
     pub replayed: u64,
@@ -199,19 +208,22 @@ pub struct Stats {
 ///
 /// # The drive loop
 ///
-/// The endpoint does nothing by itself: a driver feeds it what happened and carries out what it asks for. In full:
+/// The endpoint does nothing by itself: a driver feeds it what happened and carries out what it asks for. In
+/// full:
 ///
-/// 1. *Feed*: for every packet header a rail has, [`handle_arrival`](Self::handle_arrival); its answer says where the
-///    payload goes; when it is there, [`handle_placed`](Self::handle_placed), with a way to read what stands in front of
-///    messages that came together ([`Peek`]). For every post that a rail is through with,
-///    [`handle_completion`](Self::handle_completion). For every subchannel that comes or goes,
+/// 1. *Feed*: for every packet header a rail has, [`handle_arrival`](Self::handle_arrival); its answer says
+///    where the payload goes; when it is there, [`handle_placed`](Self::handle_placed), with a way to read
+///    what stands in front of messages that came together ([`Peek`]). For every post that a rail is through
+///    with, [`handle_completion`](Self::handle_completion). For every subchannel that comes or goes,
 ///    [`handle_rail_event`](Self::handle_rail_event).
 /// 2. *Time*: [`handle_timeout`](Self::handle_timeout) when [`next_timeout`](Self::next_timeout) has come.
-/// 3. *Act*: [`poll_actions`](Self::poll_actions) until it fills nothing; carry out each batch, in order, before anything else.
+/// 3. *Act*: [`poll_actions`](Self::poll_actions) until it fills nothing; carry out each batch, in order,
+///    before anything else.
 /// 4. *Tell*: [`poll_event`](Self::poll_event) until `None`.
 /// 5. Sleep until a rail has something or `next_timeout`.
 ///
-/// A driver in miniature: one endpoint that sends itself a message over a rail that is a queue in this very loop.
+/// A driver in miniature: one endpoint that sends itself a message over a rail that is a queue in this very
+/// loop.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -287,10 +299,10 @@ pub struct Stats {
 /// # Contract
 ///
 /// * Time is an argument, in nanoseconds; it must not go back.
-/// * Actions of a batch are carried out in order and before the next call that changes the endpoint: a completed send
-///   means that its copy, which the batch before asked for, is made.
-/// * Nothing here blocks, allocates, reads a clock or makes a system call. Input from peers and rails never panics: it
-///   is counted, dropped, or ends the peer's channel with an event that says why.
+/// * Actions of a batch are carried out in order and before the next call that changes the endpoint: a
+///   completed send means that its copy, which the batch before asked for, is made.
+/// * Nothing here blocks, allocates, reads a clock or makes a system call. Input from peers and rails never
+///   panics: it is counted, dropped, or ends the peer's channel with an event that says why.
 /// * What does not fit is refused at submission with the table that is full ([`SubmitError::Full`]).
 pub struct Endpoint<'m> {
     config: Config,
@@ -327,8 +339,8 @@ pub struct Endpoint<'m> {
     /// Refusals of puts that have slots.
     refusals: u32,
     stats: Stats,
-    /// When channels are looked at of which nothing was heard (F-13). No timer of theirs: what is with rails is never
-    /// sorted among these.
+    /// When channels are looked at of which nothing was heard (F-13). No timer of theirs: what is with rails
+    /// is never sorted among these.
     keepalive_at: Time,
     /// Not before then, whatever happens meanwhile: the questions of the last look are paced (F-13).
     keepalive_from: Time,
@@ -427,12 +439,14 @@ impl<'m> Endpoint<'m> {
         }
     }
 
-    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
+    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or
+    /// answered.
     pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.t.is_quiet(peer)
     }
 
-    /// Whether no rail that leads to `peer` has anything of this endpoint's for it: what is submitted now need not wait.
+    /// Whether no rail that leads to `peer` has anything of this endpoint's for it: what is submitted now
+    /// need not wait.
     pub fn is_unused(&self, peer: PeerId) -> bool {
         let Some(channel) = self.t.channel_of(peer) else { return true };
         let rails = rails_of(self.t.channels.at(channel).rooms.ready);
@@ -448,14 +462,15 @@ impl<'m> Endpoint<'m> {
         }
     }
 
-    /// As [`next_timeout`](Self::next_timeout), but for keep-alive ([`Config::keepalive`]), which goes on for as long as
-    /// peers are connected: `None` where nothing is under way or owed. For tests, which are over when every endpoint rests;
-    /// a host that sleeps until this time is not told of peers that are gone.
+    /// As [`next_timeout`](Self::next_timeout), but for keep-alive ([`Config::keepalive`]), which goes on for
+    /// as long as peers are connected: `None` where nothing is under way or owed. For tests, which are over
+    /// when every endpoint rests; a host that sleeps until this time is not told of peers that are gone.
     pub fn next_obligation(&self) -> Option<Time> {
         self.t.timers.next()
     }
 
-    /// The pieces of a span, in order. An old span yields pieces of whatever its slot holds now: resolve at once.
+    /// The pieces of a span, in order. An old span yields pieces of whatever its slot holds now: resolve at
+    /// once.
     pub fn segments(&self, span: Span) -> Segments<'_> {
         let pieces = match span.of {
             SpanOf::Nothing => Pieces::One(None),
@@ -471,8 +486,9 @@ impl<'m> Endpoint<'m> {
         Segments { pieces, skip: span.offset, left: span.len }
     }
 
-    /// The piece of memory that a span is, where it lies in the first piece of what it is a range of, as most do: what
-    /// [`segments`](Self::segments) yields then, and quicker. `None`: it reaches further, or has no bytes.
+    /// The piece of memory that a span is, where it lies in the first piece of what it is a range of, as most
+    /// do: what [`segments`](Self::segments) yields then, and quicker. `None`: it reaches further, or has no
+    /// bytes.
     #[inline]
     pub fn sole_segment(&self, span: Span) -> Option<crate::mem::Seg> {
         let Span { of, offset, len } = span;

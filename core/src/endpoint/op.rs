@@ -161,13 +161,13 @@ pub(crate) struct Op {
     pub single: Option<RailId>,
     /// Put rendezvous: how often it was begun anew (F-7).
     pub round: u16,
-    /// Put rendezvous, sender: parts whose writes went over a connection that died before their FIN was acknowledged;
-    /// bit per part.
+    /// Put rendezvous, sender: parts whose writes went over a connection that died before their FIN was
+    /// acknowledged; bit per part.
     pub doubt: u64,
     /// Put rendezvous, sender: RESUME is to be sent once the fence is passed (F-7).
     pub resume_due: bool,
-    /// Put rendezvous, sender: of a part in doubt the peer has had the FIN or the RESUME in its stead, and which of them
-    /// its acknowledgment did not say (F-7).
+    /// Put rendezvous, sender: of a part in doubt the peer has had the FIN or the RESUME in its stead, and
+    /// which of them its acknowledgment did not say (F-7).
     pub fin_or_resume: bool,
     /// Receive: the PSN of an eager payload that was on its way into the buffer when its rail died (F-6).
     pub void: Option<Seq>,
@@ -178,7 +178,8 @@ pub(crate) struct Op {
     pub via: Option<RailId>,
     /// The sender wants a FIN when all is placed.
     pub fin_wanted: bool,
-    /// Receive of what the peer writes or sends by rendezvous: the sender's buffer is free once we say that all is placed.
+    /// Receive of what the peer writes or sends by rendezvous: the sender's buffer is free once we say that
+    /// all is placed.
     pub owes_fin: bool,
     /// The FIN that ends a send has come.
     pub fin_seen: bool,

@@ -38,8 +38,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The same for CONNECT, which acknowledges nothing: where the peer's numbers begin may not be known yet. What is to
-    /// be acknowledged, and which limits are to be sent, stays as it is.
+    /// The same for CONNECT, which acknowledges nothing: where the peer's numbers begin may not be known yet
+    /// . What is to be acknowledged, and which limits are to be sent, stays as it is.
     fn connect_common(&self, channel: u32) -> Common {
         let slot = self.t.channels.at(channel);
         let (message_limit, block_limit) = slot.grants.limits();
@@ -58,8 +58,8 @@ impl Endpoint<'_> {
         slot.sent[lane].has_room(window)
     }
 
-    /// Numbers a sequenced packet (S-1) and hands it to a rail. The caller has asked `may_send` and `has_room`, and `out`
-    /// has room.
+    /// Numbers a sequenced packet (S-1) and hands it to a rail. The caller has asked `may_send` and
+    /// `has_room`, and `out` has room.
     #[allow(clippy::too_many_arguments)]
     pub(super) fn transmit(
         &mut self,
@@ -202,7 +202,8 @@ impl Endpoint<'_> {
         debug_assert!(pushed.is_ok(), "the batch has room");
     }
 
-    /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the rail already.
+    /// Hands an unsequenced frame to a rail; one at a time per subchannel (L-3). `false`: one is with the
+    /// rail already.
     pub(super) fn send_frame(
         &mut self,
         now: Time,
@@ -276,7 +277,8 @@ impl Endpoint<'_> {
             return;
         };
         packet.posted = false;
-        // What a read was to bring is still wanted; its rail is about to be reported down, or has no key for it.
+        // What a read was to bring is still wanted; its rail is about to be reported down, or has no key for
+        // it.
         let is_wanted = packet.what == What::Read && status != PostStatus::Done;
         packet.lost |= is_wanted;
         let packet = *packet;
@@ -340,9 +342,9 @@ impl Endpoint<'_> {
     }
 }
 
-/// Whether a table with so much room left has just come to one of the marks at which acknowledgments are asked for: at
-/// every eighth of it once half is taken, and when it is full. So a table that fills up asks a few times on the
-/// way, and a full one with every packet that takes its last place.
+/// Whether a table with so much room left has just come to one of the marks at which acknowledgments are
+/// asked for: at every eighth of it once half is taken, and when it is full. So a table that fills up
+/// asks a few times on the way, and a full one with every packet that takes its last place.
 pub(super) const fn is_mark(room: u32, capacity: u32) -> bool {
     room == 0 || room <= capacity / 2 && (capacity < 8 || room.is_multiple_of(capacity / 8))
 }

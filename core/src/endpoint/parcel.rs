@@ -1,14 +1,14 @@
 //! Several small messages in one packet (newmadeleine-2007, 3.3; rule W-11).
 //!
-//! The sender packs messages from the front of a channel's queue, in order and whatever their tags, into one retained
-//! place: their buffers are free at once, and one packet, one acknowledgment and one place stand for all. The operations
-//! hang together by [`Op::together`](super::op::Op); each counts the packet as its own, so none is freed before the
-//! packet is over.
+//! The sender packs messages from the front of a channel's queue, in order and whatever their tags, into one
+//! retained place: their buffers are free at once, and one packet, one acknowledgment and one place stand for
+//! all. The operations hang together by [`Op::together`](super::op::Op); each counts the packet as its own,
+//! so none is freed before the packet is over.
 //!
-//! The receiver puts the payload into blocks, whether receives wait or not, and looks at what stands in front of each
-//! message when all of it is here: so a bad aggregate has no effect at all. From then on each is a message that came
-//! early or unexpected; they share the chain of blocks, which is free with the last of them. Until its payload is here an
-//! aggregate has not had its turn, and what follows it waits.
+//! The receiver puts the payload into blocks, whether receives wait or not, and looks at what stands in front
+//! of each message when all of it is here: so a bad aggregate has no effect at all. From then on each is a
+//! message that came early or unexpected; they share the chain of blocks, which is free with the last of
+//! them. Until its payload is here an aggregate has not had its turn, and what follows it waits.
 
 use super::action::{Action, Arrival, Peek, Span, SpanOf};
 use super::channel::{ORDERED, Place, PlaceTo};
@@ -29,9 +29,9 @@ pub(super) const PARCEL_MAX: usize = 15;
 pub(super) type Lens = heapless::Vec<u32, PARCEL_MAX>;
 
 impl Endpoint<'_> {
-    /// The lengths of the messages at the front of a channel's queue that may go in one packet over `rail` now: as many
-    /// as credits, blocks and the actions left in the batch allow, with no more than `bytes_max` of payload, heads
-    /// included. Fewer than two: there is nothing to put together.
+    /// The lengths of the messages at the front of a channel's queue that may go in one packet over `rail`
+    /// now: as many as credits, blocks and the actions left in the batch allow, with no more than `bytes_max`
+    /// of payload, heads included. Fewer than two: there is nothing to put together.
     pub(super) fn front(&mut self, channel: u32, rail: RailId, bytes_max: u32, out: &Actions) -> Lens {
         let mut lens = Lens::new();
         let slot = self.t.channels.at(channel);
@@ -53,8 +53,8 @@ impl Endpoint<'_> {
         lens
     }
 
-    /// Sends the first `count` messages of a channel's queue, at least one, in one packet. The caller has asked
-    /// `may_send` and [`front`](Self::front), and `out` has room.
+    /// Sends the first `count` messages of a channel's queue, at least one, in one packet. The caller has
+    /// asked `may_send` and [`front`](Self::front), and `out` has room.
     pub(super) fn send_parcel(&mut self, now: Time, channel: u32, rail: RailId, count: usize, out: &mut Actions) {
         let Some(place) = self.t.retention.take() else {
             debug_assert!(false, "asked before");
@@ -116,8 +116,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Does something to an operation and those behind it in its packet, and looks whether they are done. Says how many
-    /// they are.
+    /// Does something to an operation and those behind it in its packet, and looks whether they are done.
+    /// Says how many they are.
     pub(super) fn each_other(&mut self, first: u32, change: impl Fn(&mut Op)) -> u32 {
         let (mut op, mut count) = (first, 0);
         while op != NONE {
@@ -131,8 +131,8 @@ impl Endpoint<'_> {
         count
     }
 
-    /// An aggregate's header is here: its payload goes into blocks, its messages are counted (C-3), and what follows it
-    /// waits.
+    /// An aggregate's header is here: its payload goes into blocks, its messages are counted (C-3), and what
+    /// follows it waits.
     pub(super) fn arrive_parcel(
         &mut self,
         now: Time,
@@ -227,8 +227,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Makes an aggregate the messages that it brings; the first takes its place in the out-of-order queue. They fit,
-    /// because they were granted.
+    /// Makes an aggregate the messages that it brings; the first takes its place in the out-of-order queue.
+    /// They fit, because they were granted.
     fn open_parcel(&mut self, channel: u32, parcel: u32, peek: Peek<'_>) {
         let sealed = *self.t.messages.at(parcel);
         let Message { blocks, block_count, .. } = sealed;

@@ -1,5 +1,5 @@
-//! One subchannel as a path: bytes under way, rate, latency, and how they are learnt from posts and their completions
-//! (P-1; what for and within which limits: `measure`).
+//! One subchannel as a path: bytes under way, rate, latency, and how they are learnt from posts and their
+//! completions (P-1; what for and within which limits: `measure`).
 
 use super::measure::Why;
 use crate::rail::rate::Rate;
@@ -9,12 +9,12 @@ use crate::time::{Nanos, Time};
 /// A busy interval is a sample of the rate once so many bytes were moved in it.
 const SAMPLE_BYTES_MIN: u64 = 32 * 1024;
 
-/// On TCP the kernel sends in bursts - one packet of its own is up to 64 KiB, a shaper lets a hundred pass at once - and a
-/// sample has to have several.
+/// On TCP the kernel sends in bursts - one packet of its own is up to 64 KiB, a shaper lets a hundred pass at
+/// once - and a sample has to have several.
 const SAMPLE_BYTES_BURSTS: u64 = 256 * 1024;
 
-/// And but for the first it has to last so long, in nanoseconds, that a burst at either end, and a poll that comes a
-/// millisecond late, are no great part of it.
+/// And but for the first it has to last so long, in nanoseconds, that a burst at either end, and a poll that
+/// comes a millisecond late, are no great part of it.
 const SAMPLE_NS_BURSTS: u64 = 8_000_000;
 
 /// And once they were so many on average for each post: small packets cost their number, not their bytes.
@@ -35,7 +35,8 @@ const FIRST_BYTES: u64 = 64 * 1024;
 /// One that wants to be fed far ahead, as if it moved a byte in so many nanoseconds.
 const FIRST_NS_PER_BYTE: u64 = 8;
 
-/// A sample further than a quarter off is out of line; after so many in a row on one side the rate has changed.
+/// A sample further than a quarter off is out of line; after so many in a row on one side the rate has
+/// changed.
 const OUT_OF_LINE_MAX: i8 = 3;
 
 /// What a sample counts in the average: one part of 2^3.
@@ -71,7 +72,8 @@ pub(crate) struct Path {
     /// What 64 KiB take by the rate that is believed of it, in nanoseconds; and its latency, 0: to be tried.
     pace: u32,
     pub way: u32,
-    /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate (P-14).
+    /// By how much it is slower while others carry parts of the same message, in parts of 1024 of its rate
+    /// (P-14).
     pub lacks: u16,
     /// Its share of the last message that `balanced` cut; 0: none.
     pub share: u32,
@@ -88,8 +90,8 @@ impl Path {
     pub(super) fn posted(&mut self, now: Time, len: u64, is_idle: bool) -> bool {
         let before = self.rate;
         if is_idle && now > self.last {
-            // It was left open in case that more came at once. Too short for a sample as a rule, it still tells of a rail
-            // that is faster than believed, where it was more than a burst.
+            // It was left open in case that more came at once. Too short for a sample as a rule, it still
+            // tells of a rail that is faster than believed, where it was more than a burst.
             let is_faster = self.is_open && self.last > self.since && self.bytes >= 2 * SAMPLE_BYTES_BURSTS;
             let rate = Rate::of(self.bytes, (self.last - self.since).0);
             if is_faster && rate > self.rate {
@@ -104,9 +106,10 @@ impl Path {
         self.rate != before
     }
 
-    /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says whether the
-    /// rate was measured, and why it is another one now, if that is worth telling. `pipe`: what a completion takes beside
-    /// the bytes, which are then no longer with the rail but on their way; in nanoseconds.
+    /// A post of `len` bytes, which took `took` or less, completed; `is_busy`: others are under way. Says
+    /// whether the rate was measured, and why it is another one now, if that is worth telling. `pipe`: what a
+    /// completion takes beside the bytes, which are then no longer with the rail but on their way; in
+    /// nanoseconds.
     pub(super) fn completed(
         &mut self,
         now: Time,
@@ -142,13 +145,14 @@ impl Path {
             self.posts += 1;
             self.least = self.least.min(self.backlog);
         }
-        // What such a rail is through with is still on its way to the wire: it stays busy if more comes at once.
+        // What such a rail is through with is still on its way to the wire: it stays busy if more comes at
+        // once.
         let goes_on = is_busy || !has_bounds;
         if goes_on && !self.is_open {
             *self = Path { is_open: true, since: now, bytes: 0, posts: 0, least: u64::MAX, ..*self };
         }
-        // The first since the rail was idle: nothing was ahead of it. Whatever came behind, a small one tells; a large one
-        // alone, for its rate may be another by now.
+        // The first since the rail was idle: nothing was ahead of it. Whatever came behind, a small one
+        // tells; a large one alone, for its rate may be another by now.
         let tells = len <= SMALL_BYTES_MAX || !is_busy && self.rate != Rate::NONE;
         if has_bounds && tells && self.busy_bytes == len {
             let moving = if self.rate == Rate::NONE { 0 } else { self.rate.time_ns(len) };
@@ -158,11 +162,12 @@ impl Path {
         }
         if !is_busy {
             self.is_open &= goes_on;
-            // To begin with, the smallest stripe is enough: else messages cut in two of these would never teach what cuts
-            // them. Later what is certain is certain, however little it was.
+            // To begin with, the smallest stripe is enough: else messages cut in two of these would never
+            // teach what cuts them. Later what is certain is certain, however little it was.
             let least = if self.rate == Rate::NONE { STRIPE_BYTES_MIN } else { POST_BYTES_MIN };
             if has_bounds && self.busy_bytes >= least && now > self.busy_since {
-                // The last byte has moved when the way back begins; no more than half of the time is taken for that.
+                // The last byte has moved when the way back begins; no more than half of the time is taken
+                // for that.
                 let took = (now - self.busy_since).0;
                 let rate = Rate::of(self.busy_bytes, took - u64::from(self.latency).min(took / 2));
                 if rate > self.rate {
@@ -189,8 +194,8 @@ impl Path {
         (bytes.min(1 << 31) * u64::from(self.pace)) >> 16
     }
 
-    /// Bytes that are believed to lie on it still: what has not completed, but for what its rate has moved since it was
-    /// last heard of. Completions come late: what was moved may not be told yet.
+    /// Bytes that are believed to lie on it still: what has not completed, but for what its rate has moved
+    /// since it was last heard of. Completions come late: what was moved may not be told yet.
     pub(crate) fn remaining(&self, now: Time, rate: Rate) -> u64 {
         if self.backlog == 0 {
             return 0;
@@ -198,8 +203,8 @@ impl Path {
         self.backlog.saturating_sub(rate.bytes_in((now - self.heard()).0))
     }
 
-    /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether that is
-    /// little.
+    /// Whether it will be through with what it has in less than `time`; where its rate is not known, whether
+    /// that is little.
     pub(crate) fn lasts_less_than(&self, time: Nanos) -> bool {
         match self.rate {
             Rate::NONE => self.backlog < FIRST_BYTES.max(time.0 / FIRST_NS_PER_BYTE),
@@ -207,7 +212,8 @@ impl Path {
         }
     }
 
-    /// Whether it is through with what it has before another one is; both rates count only where both are known.
+    /// Whether it is through with what it has before another one is; both rates count only where both are
+    /// known.
     pub(crate) fn is_through_before(&self, other: &Path) -> bool {
         let known = self.rate != Rate::NONE && other.rate != Rate::NONE;
         let (mine, its) = if known { (self.rate.0, other.rate.0) } else { (1, 1) };
@@ -261,8 +267,8 @@ mod tests {
 
     const LEN: u64 = 16 * 1024;
 
-    /// Completes `count` posts of a rail that is given them all at 0 and takes `each` ns for one; noticed at multiples of
-    /// `poll`.
+    /// Completes `count` posts of a rail that is given them all at 0 and takes `each` ns for one; noticed at
+    /// multiples of `poll`.
     fn run(path: &mut Path, start: u64, count: u64, each: u64, poll: u64) -> u64 {
         for n in 0..count {
             path.posted(Time(start), LEN, n == 0);
@@ -275,7 +281,8 @@ mod tests {
         now
     }
 
-    /// P-1: a rate is measured right whatever the moments of polling, as long as the rail stays busy in between.
+    /// P-1: a rate is measured right whatever the moments of polling, as long as the rail stays busy in
+    /// between.
     #[test]
     fn late_polls_do_not_lower_the_rate() {
         let true_rate = Rate::of(LEN, 10_000);
@@ -303,8 +310,8 @@ mod tests {
         assert!(path.latency > 0);
     }
 
-    /// P-1: a kernel that takes all it has at once every other millisecond is measured right where it gets more at once, and
-    /// not at all where it waits for more.
+    /// P-1: a kernel that takes all it has at once every other millisecond is measured right where it gets
+    /// more at once, and not at all where it waits for more.
     #[test]
     fn bursts_make_a_rate_where_more_comes_at_once() {
         let (mut path, mut now) = (Path::default(), 5);
@@ -334,8 +341,8 @@ mod tests {
         assert_eq!(path.rate, rate);
     }
 
-    /// P-1: a TCP rail that was slow and is fast again shows it in stretches that are too short for a sample: it is through
-    /// with each before the next one comes.
+    /// P-1: a TCP rail that was slow and is fast again shows it in stretches that are too short for a sample:
+    /// it is through with each before the next one comes.
     #[test]
     fn short_stretches_raise_the_rate_of_a_rail_that_has_recovered() {
         const SEGMENT: u64 = 256 * 1024;

@@ -1,5 +1,5 @@
-//! Which policy decides for which messages, and on which rails (rules P-5 to P-7). Policies and their knobs may be changed
-//! at any time; what is cut already stays as it is.
+//! Which policy decides for which messages, and on which rails (rules P-5 to P-7). Policies and their knobs
+//! may be changed at any time; what is cut already stays as it is.
 
 use core::cmp::Reverse;
 
@@ -15,11 +15,12 @@ use crate::rail::sched::multiplex::{Binding, RoundRobin, WeightedRoundRobin, Win
 use crate::rail::weights::{StripeTime, WEIGHT_TOTAL, apportion, follow};
 use crate::time::Time;
 
-/// Messages that a policy is chosen for. Control packets (CTS, FIN, answers) are no class: they keep no order and take the
-/// first rail that has room.
+/// Messages that a policy is chosen for. Control packets (CTS, FIN, answers) are no class: they keep no order
+/// and take the first rail that has room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageClass {
-    /// Messages that go eagerly, and the announcements of those that don't. Their striping policy is never asked.
+    /// Messages that go eagerly, and the announcements of those that don't. Their striping policy is never
+    /// asked.
     Small,
     /// Payload of announced messages.
     Large,
@@ -246,15 +247,15 @@ impl Endpoint<'_> {
         class.striping = policy.striping().unwrap_or(class.striping);
     }
 
-    /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of them do at
-    /// most (0 counts as 1; P-6).
+    /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of
+    /// them do at most (0 counts as 1; P-6).
     pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
         let class = &mut self.policies.classes[class as usize];
         (class.eligible, class.rails_used) = (eligible, rails_used.max(1));
     }
 
-    /// From now on these are the weights of rails, relative to each other; those beyond the slice's end are 0. Adaptive
-    /// weights begin anew.
+    /// From now on these are the weights of rails, relative to each other; those beyond the slice's end are
+    /// 0. Adaptive weights begin anew.
     pub fn set_weights(&mut self, now: Time, weights: &[u16]) {
         self.policies.weights = core::array::from_fn(|rail| weights.get(rail).copied().unwrap_or(0));
         self.policies.shares = shares(&self.policies.weights, self.rails.len());
@@ -286,9 +287,9 @@ impl Endpoint<'_> {
         self.fastest(channel, self.eligible(class, mask), rails_used.into())
     }
 
-    /// `count` rails of a mask: those that are believed to be the fastest together, of equals the first. One that shares
-    /// a bottleneck with others that are taken counts for its part of what it would carry alone: so of two HCAs with two
-    /// ports each, two rails are a port of either.
+    /// `count` rails of a mask: those that are believed to be the fastest together, of equals the first. One
+    /// that shares a bottleneck with others that are taken counts for its part of what it would carry alone:
+    /// so of two HCAs with two ports each, two rails are a port of either.
     pub(super) fn fastest(&self, channel: u32, mask: u64, count: u32) -> u64 {
         // As many as there can be, without counting them.
         if count >= RAILS_MAX as u32 || mask.count_ones() <= count {

@@ -1,6 +1,6 @@
-//! What to do next: actions for the shim, in bounded batches. Each channel that has something to send is visited in
-//! turn; packets are made only when a rail has room, so that requests pile up while rails are busy and the scheduler
-//! sees them together (newmadeleine-2007, 2).
+//! What to do next: actions for the shim, in bounded batches. Each channel that has something to send is
+//! visited in turn; packets are made only when a rail has room, so that requests pile up while rails are busy
+//! and the scheduler sees them together (newmadeleine-2007, 2).
 
 use super::action::{Action, AtomicAction, Span, SpanOf};
 use super::channel::{ChannelState, Shortage};
@@ -31,8 +31,8 @@ pub(super) enum Step {
 }
 
 impl Endpoint<'_> {
-    /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in order,
-    /// before the next call that changes the endpoint.
+    /// Fills `actions` (cleared first) and says how many there are; 0: nothing to do. Carry the batch out, in
+    /// order, before the next call that changes the endpoint.
     // Inlined where it is asked in each round, as far as the answer is that there is nothing.
     #[inline]
     pub fn poll_actions(&mut self, now: Time, actions: &mut Actions) -> usize {
@@ -177,8 +177,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Sequenced packets, as long as there is something to send and room for it: says whether only messages came into
-    /// question. `None`: the batch is full.
+    /// Sequenced packets, as long as there is something to send and room for it: says whether only messages
+    /// came into question. `None`: the batch is full.
     #[inline]
     fn pump_packets(&mut self, now: Time, channel: u32, out: &mut Actions) -> Option<bool> {
         let mut is_only_messages = true;
@@ -203,8 +203,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// What comes before everything else: connections, and for a channel that is over nothing else comes. `false`: no
-    /// packet can be sent.
+    /// What comes before everything else: connections, and for a channel that is over nothing else comes.
+    /// `false`: no packet can be sent.
     #[cold]
     fn pump_connected(&mut self, now: Time, channel: u32, out: &mut Actions) -> bool {
         if self.pump_connections(now, channel, out) == Step::Sent {
@@ -239,8 +239,9 @@ impl Endpoint<'_> {
         self.multiplex(Choice { now, channel, class, bytes, rails })
     }
 
-    /// The rail for a control packet (P-5): by `balanced` the one that delivers it soonest, as the sender of a message knows
-    /// better than its receiver, who answers on the rail that it was announced on; else the first with room.
+    /// The rail for a control packet (P-5): by `balanced` the one that delivers it soonest, as the sender of
+    /// a message knows better than its receiver, who answers on the rail that it was announced on; else the
+    /// first with room.
     fn for_control(&self, now: Time, channel: u32, via: Option<RailId>) -> Option<RailId> {
         let room = self.t.channels.at(channel).rooms.room;
         let announced = via.filter(|rail| room >> rail.0 & 1 == 1);
@@ -466,8 +467,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// The largest eager payload on a rail: what goes over one that may fail may have to go out again over any other
-    /// (F-5).
+    /// The largest eager payload on a rail: what goes over one that may fail may have to go out again over
+    /// any other (F-5).
     pub(super) fn eager_bytes_max(&self, channel: u32, rail: RailId) -> u32 {
         let facts = &self.rails[usize::from(rail.0)];
         let others = if facts.caps.lossless { u32::MAX } else { self.t.channels.at(channel).eager_bytes_max };

@@ -1,8 +1,8 @@
-//! Subchannels that fail and come back: what a rail's word leads to, who is told, when it is opened again, and when a
-//! peer is given up (rules F-1 to F-4, F-8 to F-10; resilient-2010, IV.B).
+//! Subchannels that fail and come back: what a rail's word leads to, who is told, when it is opened again,
+//! and when a peer is given up (rules F-1 to F-4, F-8 to F-10; resilient-2010, IV.B).
 //!
-//! The machine of each subchannel is [`Link`](crate::rel::link::Link). What a dead connection leaves behind is in `lost`,
-//! how that goes out again in `replay` and `rounds`.
+//! The machine of each subchannel is [`Link`](crate::rel::link::Link). What a dead connection leaves behind
+//! is in `lost`, how that goes out again in `replay` and `rounds`.
 
 use super::action::Span;
 use super::channel::{Channel, ChannelState, Ending, Stranded, Sub, Timer};
@@ -54,8 +54,8 @@ impl Endpoint<'_> {
         }
         self.t.sub(channel, rail).history.down(now, fault, verdict.lost);
         if verdict.lost {
-            // Shared memory fails with the peer's process, and so does a peer that writes what none should; what such a
-            // rail had was not kept.
+            // Shared memory fails with the peer's process, and so does a peer that writes what none should;
+            // what such a rail had was not kept.
             let lossless = self.rails[usize::from(rail.0)].caps.lossless;
             if lossless || fault == RailFault::Corrupt || !self.config.recovery {
                 return self.give_up(now, channel, LossReason::RailFailed { rail, fault });
@@ -67,7 +67,8 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).unsaid &= !(1 << rail.0);
             self.refresh(channel, rail);
         }
-        // Where the peer said so, what it had may go out again once it is noted what arrived (`arrive_fence`).
+        // Where the peer said so, what it had may go out again once it is noted what arrived
+        // (`arrive_fence`).
         self.ask_fences(channel);
         self.plan_redial(now, channel, rail, fault);
     }
@@ -78,8 +79,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Of every connection whose leftovers wait, the peer is asked (again): a question may have been lost with the
-    /// connection that it went over (F-3).
+    /// Of every connection whose leftovers wait, the peer is asked (again): a question may have been lost
+    /// with the connection that it went over (F-3).
     pub(super) fn ask_fences(&mut self, channel: u32) {
         let waiting = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.link.waits_for().is_some());
         let asked = waiting.fold(0, |mask, (rail, _)| mask | 1 << rail);
@@ -133,8 +134,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Whether a fault says that trying on is of no use: nobody listens any more where the peer did, or, before anything
-    /// was said, it is not whom it should be; and no other connection stands or is on its way (F-9, G-4).
+    /// Whether a fault says that trying on is of no use: nobody listens any more where the peer did, or,
+    /// before anything was said, it is not whom it should be; and no other connection stands or is on its way
+    /// (F-9, G-4).
     fn is_gone_for_good(&mut self, channel: u32, rail: RailId, fault: RailFault) -> bool {
         let slot = self.t.channels.at_mut(channel);
         let is_known = slot.terms.is_some();
@@ -184,7 +186,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// A rail that is back need not wait out its pause: once, or whenever nothing else leads to the peer (F-8).
+    /// A rail that is back need not wait out its pause: once, or whenever nothing else leads to the peer
+    /// (F-8).
     pub(super) fn rail_back(&mut self, now: Time, rail: RailId) {
         if usize::from(rail.0) >= self.rails.len() {
             return;
@@ -203,8 +206,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// No rail has been ready for as long as may be: the peer is given up (F-9). Not where this process was away when the
-    /// time ended, and could not have been reached: then it has as long again as it is late, once.
+    /// No rail has been ready for as long as may be: the peer is given up (F-9). Not where this process was
+    /// away when the time ended, and could not have been reached: then it has as long again as it is late,
+    /// once.
     pub(super) fn patience_over(&mut self, now: Time, channel: u32, due: Time) {
         let slot = self.t.channels.at_mut(channel);
         let patience = if slot.terms.is_some() { self.config.recovery_timeout } else { self.config.connect_timeout };

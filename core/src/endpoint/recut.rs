@@ -1,9 +1,10 @@
-//! Late re-cuts: a rail that has run out of its part of a transfer takes over the end of the part that will be through
-//! last (P-10). However wrong the plan was, the rails end within a segment of each other.
+//! Late re-cuts: a rail that has run out of its part of a transfer takes over the end of the part that will
+//! be through last (P-10). However wrong the plan was, the rails end within a segment of each other.
 //!
-//! Only what was not posted yet can move. A part stays one range, so a rail takes over only when it has nothing left of
-//! its own. Remote writes end with one FIN on each rail used, and every FIN says how many there are: so a rail whose
-//! FIN is out has left, and one that was not planned may join only as long as none is out.
+//! Only what was not posted yet can move. A part stays one range, so a rail takes over only when it has
+//! nothing left of its own. Remote writes end with one FIN on each rail used, and every FIN says how many
+//! there are: so a rail whose FIN is out has left, and one that was not planned may join only as long
+//! as none is out.
 
 use super::balanced::CHUNK_NS;
 use super::beliefs::PART_BYTES_MIN;
@@ -24,8 +25,8 @@ impl Endpoint<'_> {
         moving.saturating_add(self.believed_latency(channel, rail).into())
     }
 
-    /// Of the rails that may carry more of a transfer one that is to be fed and has nothing left of its part takes over
-    /// from another, where that pays more than [`CHUNK_NS`].
+    /// Of the rails that may carry more of a transfer one that is to be fed and has nothing left of its part
+    /// takes over from another, where that pays more than [`CHUNK_NS`].
     pub(super) fn recut(&mut self, now: Time, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
         let (set, writing) = (slot.stripes, slot.phase == Phase::Writing);
@@ -70,8 +71,8 @@ impl Endpoint<'_> {
         let planned = self.t.stripe_sets.at(set).planned;
         let mut best: Option<(u64, RailId, Rate)> = None;
         for rail in rails_of(helpers) {
-            // A rail that works on the part that the plan gave it is as fast as the plan reckoned: else what was taken from
-            // rails that hold each other up would go back to them at once.
+            // A rail that works on the part that the plan gave it is as fast as the plan reckoned: else what
+            // was taken from rails that hold each other up would go back to them at once.
             let path = &self.t.sub(channel, rail).path;
             let rate = if planned >> rail.0 & 1 == 1 { path.rate_beside_others() } else { path.rate };
             if rate == Rate::NONE {
@@ -106,7 +107,8 @@ impl Endpoint<'_> {
         let stripes = self.t.stripes_of(set);
         let end = stripes[usize::from(victim.0)].end;
         let cut = end - bytes;
-        // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the message's.
+        // The beginning of a part lies on a multiple of the alignment, and so does its end, but for the
+        // message's.
         let cut = cut.next_multiple_of(CUT_ALIGN).min(end);
         stripes[usize::from(victim.0)].end = cut;
         let is_empty = stripes[usize::from(victim.0)].next >= cut;

@@ -1,14 +1,15 @@
 //! What registering memory costs, and for which rails it pays (P-15).
 //!
-//! A rail that reads or writes the peer's memory has to pin and map it first, on both sides: here by a key that the peer
-//! is told, there for the posts. Pinning costs a part for each registration and a part for each page, on the processor,
-//! one rail after the other; a rail keeps what it has registered, so a buffer that is used again costs nothing
-//! (multirail-2004, 4.2). So two things are measured: for each rail what a registration costs that it has to make, and, for
-//! all rails together, how much of the memory they had to register. The latter is a matter of the program and not of the
-//! rail: a rail that was left out because buffers were always new would else never be seen to cost nothing.
+//! A rail that reads or writes the peer's memory has to pin and map it first, on both sides: here by a key
+//! that the peer is told, there for the posts. Pinning costs a part for each registration and a part for each
+//! page, on the processor, one rail after the other; a rail keeps what it has registered, so a buffer that is
+//! used again costs nothing (multirail-2004, 4.2). So two things are measured: for each rail what a
+//! registration costs that it has to make, and, for all rails together, how much of the memory they had to
+//! register. The latter is a matter of the program and not of the rail: a rail that was left out because
+//! buffers were always new would else never be seen to cost nothing.
 //!
-//! Invariants: integers alone; the state of a rail is bounded, whatever is registered. Where nothing costs anything (TCP,
-//! shared memory, a rail that was never asked), nothing is left out and nothing is reckoned.
+//! Invariants: integers alone; the state of a rail is bounded, whatever is registered. Where nothing costs
+//! anything (TCP, shared memory, a rail that was never asked), nothing is left out and nothing is reckoned.
 
 use super::Endpoint;
 use super::balanced::Load;
@@ -23,7 +24,8 @@ use crate::time::Nanos;
 /// Bytes of a page, as registrations are counted.
 const PAGE_BYTES: u64 = 4096;
 
-/// Registrations of up to so many pages teach what a registration costs by itself, larger ones what a page costs.
+/// Registrations of up to so many pages teach what a registration costs by itself, larger ones what a page
+/// costs.
 const SMALL_PAGES_MAX: u64 = 64;
 
 /// All of what was asked for had to be registered; shares are in parts of this.
@@ -32,8 +34,8 @@ const ALL: u64 = 1 << 10;
 /// A sample counts one part in 2^2.
 const SHIFT: u32 = 2;
 
-/// A rail that the plan leaves out is asked for a key all the same where this costs no more than one part in 2^6 of the
-/// message's time: who moves the message may know better.
+/// A rail that the plan leaves out is asked for a key all the same where this costs no more than one part in
+/// 2^6 of the message's time: who moves the message may know better.
 const CHEAP_SHIFT: u32 = 6;
 
 /// A rail less has to gain one part in 2^6 of the time.
@@ -103,8 +105,9 @@ impl RegistrationCost {
         self.small.pages > 0 || self.large.pages > 0
     }
 
-    /// What a registration of `bytes` is taken to cost; nothing, where none was seen. Where those that were seen had all
-    /// about one size it is the least that fits them: too little is found out, by trying, and too much is not.
+    /// What a registration of `bytes` is taken to cost; nothing, where none was seen. Where those that were
+    /// seen had all about one size it is the least that fits them: too little is found out, by trying, and
+    /// too much is not.
     pub fn time(&self, bytes: u64) -> Nanos {
         let pages = bytes.div_ceil(PAGE_BYTES);
         let (small, large) = (self.small, self.large);
@@ -176,8 +179,8 @@ struct Bill {
 }
 
 impl Endpoint<'_> {
-    /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that it had registered before is
-    /// not reported: what is missing here was free.
+    /// A rail had to register `bytes` of memory, and was busy with it for `took`. Memory that it had
+    /// registered before is not reported: what is missing here was free.
     pub fn handle_registration_cost(&mut self, rail: RailId, what: Registration, bytes: u64, took: Nanos) {
         if usize::from(rail.0) >= self.rails.len() {
             return;
@@ -199,8 +202,8 @@ impl Endpoint<'_> {
         self.registering.novelty[Registration::Own as usize].share();
     }
 
-    /// What registering so much memory with a rail is expected to cost now, in nanoseconds: by what it costs where it has
-    /// to be done, and how often it has.
+    /// What registering so much memory with a rail is expected to cost now, in nanoseconds: by what it costs
+    /// where it has to be done, and how often it has.
     pub(super) fn registering_ns(&self, rail: RailId, what: Registration, bytes: u64) -> u64 {
         if self.registering.dear >> rail.0 & 1 == 0 {
             return 0;
@@ -209,9 +212,10 @@ impl Endpoint<'_> {
         scale(self.t.figures[usize::from(rail.0)].registering.time(bytes).0, share, ALL)
     }
 
-    /// Of the rails of a mask those that are to register a message's memory for the peer: by `balanced` those whose part
-    /// of it would pay for that, and now and then another one. How the peer will cut, it alone knows: this goes by what is
-    /// believed here, and by nothing that lies on the rails, which is of the other direction.
+    /// Of the rails of a mask those that are to register a message's memory for the peer: by `balanced` those
+    /// whose part of it would pay for that, and now and then another one. How the peer will cut, it alone
+    /// knows: this goes by what is believed here, and by nothing that lies on the rails, which is of the
+    /// other direction.
     pub(super) fn asked_for_keys(&mut self, channel: u32, (what, bytes): (Registration, u64), mask: u64) -> u64 {
         self.registering.novelty[what as usize].share();
         let Some(worth) = self.worth_keys(channel, (what, bytes), mask) else { return mask };
@@ -255,8 +259,8 @@ impl Endpoint<'_> {
         Some(Keys { asked, unpaid: plan.unpaid & !asked, finish_ns: plan.finish_ns })
     }
 
-    /// Of the rails of a mask those over which a message is worth cutting, where each registers its part for itself, and
-    /// the plan over them.
+    /// Of the rails of a mask those over which a message is worth cutting, where each registers its part for
+    /// itself, and the plan over them.
     pub(super) fn plan_parts(&self, bytes: u64, mask: u64, states: &[RailState], plan: &mut Plan) -> bool {
         if self.registering.dear & mask == 0 {
             return cut(bytes, mask, states, plan);
@@ -265,9 +269,9 @@ impl Endpoint<'_> {
         self.worth(bytes, mask, states, &bill, plan).is_some()
     }
 
-    /// The rails of a mask whose parts are worth their registrations, and the plan over them. Starting from the best cut,
-    /// the rail of which a byte costs most to register is left out as long as the message is through earlier without it,
-    /// registrations included. `None`: not enough is known.
+    /// The rails of a mask whose parts are worth their registrations, and the plan over them. Starting from
+    /// the best cut, the rail of which a byte costs most to register is left out as long as the message is
+    /// through earlier without it, registrations included. `None`: not enough is known.
     fn worth(&self, bytes: u64, mut mask: u64, states: &[RailState], bill: &Bill, plan: &mut Plan) -> Option<u64> {
         if !cut(bytes, mask, states, plan) {
             return None;

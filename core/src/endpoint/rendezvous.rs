@@ -1,7 +1,7 @@
 //! Rendezvous: which variant, and the messages of it (resilient-2010, IV.A.2; rules ).
 //!
-//! The receiver chooses when it has matched: *get* where the sender's memory can be read over a rail that both use,
-//! else *put* where its own memory can be written, else *data segments*.
+//! The receiver chooses when it has matched: *get* where the sender's memory can be read over a rail that
+//! both use, else *put* where its own memory can be written, else *data segments*.
 
 use super::op::{Control, Op, OpKind, Phase, Queue};
 use super::tables::KeySet;
@@ -12,8 +12,8 @@ use crate::time::Time;
 use crate::wire::{Cts, Fin, KEYS_MAX, RemoteKey, RemoteKeys};
 
 impl Endpoint<'_> {
-    /// The key of a set that goes with our rail `rail`, and with the connection that stands: it may come late over
-    /// another rail, when the peer's device has given the same key to other memory (F-7).
+    /// The key of a set that goes with our rail `rail`, and with the connection that stands: it may
+    /// come late over another rail, when the peer's device has given the same key to other memory (F-7).
     pub(super) fn key_for(&mut self, channel: u32, set: u32, rail: RailId) -> Option<RemoteKey> {
         let sub = self.t.sub(channel, rail);
         let (rail, connection) = (sub.peer_rail, sub.link.pair().yours as u16);
@@ -100,8 +100,9 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A new round of a message that is being written begins here (F-7): with the keys that there are, as long as a rail
-    /// that stands has one of them; else others are asked for, those that the plan had left out (P-15) among them.
+    /// A new round of a message that is being written begins here (F-7): with the keys that there are, as
+    /// long as a rail that stands has one of them; else others are asked for, those that the plan had left
+    /// out (P-15) among them.
     pub(super) fn answer_round(&mut self, op: u32) {
         let &Op { channel, keys: set, phase, .. } = self.t.ops.at(op);
         if phase == Phase::Registering {

@@ -1,5 +1,5 @@
-//! What was lost with a connection goes out again, once both its ends are dead (F-3, F-5): every packet under its own
-//! number, so that the peer's window drops what it has; reads for the bytes that they were to bring.
+//! What was lost with a connection goes out again, once both its ends are dead (F-3, F-5): every packet under
+//! its own number, so that the peer's window drops what it has; reads for the bytes that they were to bring.
 
 use super::action::{PostKind, Span, SpanOf};
 use super::channel::{ORDERED, REPLAY_READS, UNORDERED};
@@ -54,9 +54,11 @@ impl Endpoint<'_> {
             }
             let op = self.t.ops.at(packet.op);
             if op.kind == OpKind::Send && op.fin_seen {
-                // The peer has all that it wants of it, as its FIN has said; the memory is the caller's again.
+                // The peer has all that it wants of it, as its FIN has said; the memory is the caller's
+                // again.
                 match packet.what {
-                    // Whether it has had this number FIN does not say: the bytes may have been none, or not wanted.
+                    // Whether it has had this number FIN does not say: the bytes may have been none, or not
+                    // wanted.
                     What::Data => self.t.packets.at_mut(index).len = 0,
                     What::PartFin | What::Resume => {}
                     // FIN was the answer to this.
@@ -116,8 +118,8 @@ impl Endpoint<'_> {
         self.push_packet(channel, rail, PostId(key), &common, &body, payload, out);
     }
 
-    /// A packet as it was, or as it would be now: what its operation says today has come to be after what it said then, and
-    /// where that makes a difference the peer has had the packet.
+    /// A packet as it was, or as it would be now: what its operation says today has come to be after what it
+    /// said then, and where that makes a difference the peer has had the packet.
     fn rebuild(&mut self, index: u32) -> (Body, Span) {
         let packet = *self.t.packets.at(index);
         let Packet { op, len, offset, .. } = packet;
@@ -185,8 +187,8 @@ impl Endpoint<'_> {
         (body, payload)
     }
 
-    /// The next read whose rail has died, over another for which there is a key; where there is none, the message is asked
-    /// for anew.
+    /// The next read whose rail has died, over another for which there is a key; where there is none, the
+    /// message is asked for anew.
     fn replay_read(&mut self, now: Time, channel: u32, out: &mut Actions) -> Step {
         let mut waits = false;
         let mut walk = self.t.packets.walk();
@@ -227,7 +229,8 @@ impl Endpoint<'_> {
         Step::Idle
     }
 
-    /// A read has found that its key opens nothing: the rail is as good as without a key for this message.
+    /// A read has found that its key opens nothing: the rail is as good as without a key for this message
+    ///
     pub(super) fn key_is_void(&mut self, packet: &Packet) {
         let rail = self.t.sub(packet.channel, RailId(packet.rail)).peer_rail;
         let keys = self.t.ops.at(packet.op).keys;
@@ -239,7 +242,8 @@ impl Endpoint<'_> {
         self.activate(packet.channel);
     }
 
-    /// A subchannel can't reach its peer's memory: messages that were to be read over it look for another way.
+    /// A subchannel can't reach its peer's memory: messages that were to be read over it look for another way
+    ///
     pub(super) fn remote_access_denied(&mut self, peer: PeerId, rail: RailId) {
         let known = usize::from(rail.0) < self.rails.len();
         let Some(channel) = self.t.channel_of(peer).filter(|_| known) else { return };
@@ -258,7 +262,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// A message that was being read can't be read any more: all of it comes by put or data segments.
+    /// A message that was being read can't be read any more: all of it comes by put or data segments (X-4,
+    ///
     pub(super) fn ask_anew(&mut self, op: u32) {
         let mut walk = self.t.packets.walk();
         while let Some(index) = self.t.packets.step(&mut walk) {

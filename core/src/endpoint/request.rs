@@ -80,9 +80,10 @@ pub struct Recv<'a> {
     pub from: Selector,
     /// Where the payload goes, in pieces: at most `segments_max`.
     pub segments: &'a [Seg],
-    /// `Some(n)`: the buffer (one segment) takes message after message, back to back, until fewer than `n` bytes are
-    /// free; each message makes an event of its own, the last event says that the buffer is released. Events come as
-    /// messages are complete; [`Completion::index`](super::Completion::index) gives the order in which they were matched.
+    /// `Some(n)`: the buffer (one segment) takes message after message, back to back, until fewer than `n`
+    /// bytes are free; each message makes an event of its own, the last event says that the buffer is
+    /// released. Events come as messages are complete; [`Completion::index`](super::Completion::index) gives
+    /// the order in which they were matched.
     pub multi: Option<u64>,
     /// How completion is told.
     pub notify: Notify,
@@ -129,7 +130,8 @@ pub struct Get<'a> {
     pub cookie: Cookie,
 }
 
-/// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old value.
+/// Atomic on one value in a peer's window. Complete when the answer is here; the completion carries the old
+/// value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Atomic {
     /// Which value; the address must be aligned for the type.

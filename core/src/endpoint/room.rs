@@ -1,5 +1,5 @@
-//! Which subchannels of a channel may be posted on: bit masks over rails, kept up to date by whoever changes a
-//! subchannel, so that nobody looks at all rails for each packet and one that is not used costs nothing.
+//! Which subchannels of a channel may be posted on: bit masks over rails, kept up to date by whoever changes
+//! a subchannel, so that nobody looks at all rails for each packet and one that is not used costs nothing.
 
 use super::channel::Sub;
 use super::{Endpoint, MessageClass};
@@ -12,12 +12,12 @@ use crate::time::Nanos;
 /// Posts that a rail always gets, however slow it is: one that it works on, and one to go on with.
 const FEED_POSTS_MIN: u16 = 2;
 
-/// While the peer's senders wait for us to say that their messages are placed, rails have this part of `feed_time` ahead:
-/// a FIN waits behind what its rail was given before.
+/// While the peer's senders wait for us to say that their messages are placed, rails have this part of
+/// `feed_time` ahead: a FIN waits behind what its rail was given before.
 const FEED_PART_OWING: u64 = 5;
 
-/// But for as long as this many times a rail's latency: what it has ahead must last until the word comes back that some of
-/// it is through, there and back, and some of that is always under way.
+/// But for as long as this many times a rail's latency: what it has ahead must last until the word comes back
+/// that some of it is through, there and back, and some of that is always under way.
 const FEED_LATENCIES: u64 = 4;
 
 /// Rails of a channel, bit per rail.
@@ -27,7 +27,8 @@ pub(crate) struct Rooms {
     pub ready: u64,
     /// Those of them that take one more post, one being kept for unsequenced frames (L-4).
     pub room: u64,
-    /// Those of them that are to be fed payload of large transfers: what they have lasts for less than `feed_time` (P-3).
+    /// Those of them that are to be fed payload of large transfers: what they have lasts for less than
+    /// `feed_time` (P-3).
     pub feed: u64,
 }
 
@@ -44,8 +45,9 @@ impl Rooms {
     }
 }
 
-/// Whether a subchannel with these posts is in the same masks as it is with none: it has room, and fewer posts than it
-/// always gets. So what most small messages do to their rail, a post and its completion, moves nothing.
+/// Whether a subchannel with these posts is in the same masks as it is with none: it has room, and fewer
+/// posts than it always gets. So what most small messages do to their rail, a post and its completion, moves
+/// nothing.
 pub(super) const fn is_light(sub: &Sub, facts: &RailFacts) -> bool {
     sub.posts < FEED_POSTS_MIN && sub.has_room(facts)
 }
@@ -79,8 +81,8 @@ impl Endpoint<'_> {
         Nanos(whole.0 / FEED_PART_OWING).max(Nanos(way).min(whole)).max(facts.feed_time_min)
     }
 
-    /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change what its rails are
-    /// fed by `balanced`. The policies of the papers feed as these do.
+    /// An operation has begun, or ceased, to owe its peer a FIN: the first and the last of a channel change
+    /// what its rails are fed by `balanced`. The policies of the papers feed as these do.
     pub(super) fn set_owing(&mut self, op: u32, owes: bool) {
         if owes && self.class_policy(MessageClass::Large).striping != Striping::Balanced {
             return;

@@ -1,12 +1,13 @@
-//! Put rendezvous after a failure (F-7). A completion does not say that memory was written (resilient-2010, III.B); a FIN
-//! that came behind the writes does. So where a connection dies, all writes of a message over it are in doubt for which
-//! no acknowledged FIN stands. They are written again, over other rails, in a *round* of their own: the sender asks for it
-//! with RESUME, the receiver forgets the FINs that it has counted and answers with a CTS of that round, and from then on
-//! only FINs of that round count. The number of a FIN that was lost brings the RESUME in its stead, so that one of the two
-//! has an effect, whichever arrived.
+//! Put rendezvous after a failure (F-7). A completion does not say that memory was written (resilient-2010,
+//! III.B); a FIN that came behind the writes does. So where a connection dies, all writes of a message over
+//! it are in doubt for which no acknowledged FIN stands. They are written again, over other rails, in a
+//! *round* of their own: the sender asks for it with RESUME, the receiver forgets the FINs that it has
+//! counted and answers with a CTS of that round, and from then on only FINs of that round count. The number
+//! of a FIN that was lost brings the RESUME in its stead, so that one of the two has an effect, whichever
+//! arrived.
 //!
-//! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has nothing to
-//! write again: when the receiver has them all, nothing can land late.
+//! Every rail with writes that are not confirmed sends a FIN in the new round, behind them, also where it has
+//! nothing to write again: when the receiver has them all, nothing can land late.
 
 use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
@@ -48,7 +49,8 @@ impl Endpoint<'_> {
     pub(super) fn confirm(&mut self, packet: &Packet) {
         if packet.what == What::Resume && packet.offset & IN_PLACE_OF_FIN != 0 {
             let slot = self.t.ops.at_mut(packet.op);
-            // If it had the RESUME, its CTS is on the way; if the FIN, parts that no rail can carry on wait for this.
+            // If it had the RESUME, its CTS is on the way; if the FIN, parts that no rail can carry on wait
+            // for this.
             if slot.phase == Phase::Writing && slot.round.wrapping_add(1) == packet.offset as u16 {
                 slot.fin_or_resume = true;
                 self.activate(packet.channel);
@@ -70,8 +72,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Asks for new rounds of the messages of a channel whose writes are in doubt, as far as their rails are dead at both
-    /// ends.
+    /// Asks for new rounds of the messages of a channel whose writes are in doubt, as far as their rails are
+    /// dead at both ends.
     pub(super) fn resume_doubtful(&mut self, channel: u32) {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {

@@ -1,9 +1,10 @@
-//! Sampling: how near and how fast each rail is, asked once, when it first reaches a peer, by probes of a few sizes that
-//! come back at once (P-12; newmadeleine-2007, 3.3: ratios from "a sampling of each network's capabilities" at start).
+//! Sampling: how near and how fast each rail is, asked once, when it first reaches a peer, by probes of a few
+//! sizes that come back at once (P-12; newmadeleine-2007, 3.3: ratios from "a sampling of each network's
+//! capabilities" at start).
 //!
-//! One exchange at a time over all rails and peers, beside whatever else goes on; what other payload has crossed says
-//! nothing and is dropped. A rail that does not answer in time is left alone. Where there is but one rail to a peer there is
-//! nothing to choose, and nothing is asked.
+//! One exchange at a time over all rails and peers, beside whatever else goes on; what other payload has
+//! crossed says nothing and is dropped. A rail that does not answer in time is left alone. Where there is but
+//! one rail to a peer there is nothing to choose, and nothing is asked.
 
 use super::Endpoint;
 use super::action::{Span, SpanOf};
@@ -16,8 +17,8 @@ use crate::rail::rate::Rate;
 use crate::time::{Nanos, Time};
 use crate::wire::{Body, Probe};
 
-/// Payloads of the probes, in their order: the first one finds the way, the second tells the latency, the others the
-/// rate. Less where a rail takes less in one packet.
+/// Payloads of the probes, in their order: the first one finds the way, the second tells the latency, the
+/// others the rate. Less where a rail takes less in one packet.
 const SIZES: [u64; 4] = [0, 0, 8 * 1024, 64 * 1024];
 
 /// Set in the nonces of samples; those of other probes are times.
@@ -114,8 +115,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// A probe has come that is a sample of the peer's. Two that ask at once are in each other's way: the higher rank
-    /// waits until the other is through.
+    /// A probe has come that is a sample of the peer's. Two that ask at once are in each other's way: the
+    /// higher rank waits until the other is through.
     pub(super) fn defer_samples(&mut self, now: Time, channel: u32, nonce: u64) {
         let is_later = self.config.rank > self.t.channels.at(channel).peer;
         if nonce & NONCE == 0 || !is_later || self.sampler.is_done() {
@@ -161,8 +162,8 @@ impl Endpoint<'_> {
         self.end_sample(channel);
     }
 
-    /// A subchannel is up, or its rail has answered: the path begins with the rate that the rail was sampled at, which what
-    /// is measured then lowers or raises (P-1).
+    /// A subchannel is up, or its rail has answered: the path begins with the rate that the rail was sampled
+    /// at, which what is measured then lowers or raises (P-1).
     pub(super) fn begin_path(&mut self, channel: u32, rail: RailId) {
         if let Some(sampled) = self.t.figures[usize::from(rail.0)].sampled {
             let path = &mut self.t.sub(channel, rail).path;
@@ -175,8 +176,8 @@ impl Endpoint<'_> {
         self.learn_way(channel, rail);
     }
 
-    /// The time of a rail that is asked is over. What it has told until then is told; and as fast as it would have had to
-    /// be to answer in time it is not.
+    /// The time of a rail that is asked is over. What it has told until then is told; and as fast as it would
+    /// have had to be to answer in time it is not.
     pub(super) fn sample_timed_out(&mut self, channel: u32) {
         if let Some(Exchange { rail, step, took, .. }) =
             self.sampler.exchange.filter(|exchange| exchange.channel == channel && exchange.step > 1)

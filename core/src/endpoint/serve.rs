@@ -77,8 +77,8 @@ impl Endpoint<'_> {
         self.send_control(op, Control::Fin);
     }
 
-    /// Tells the peer that its put can't be done: once, however many of its segments come. Nothing limits the puts of a
-    /// peer but the window, so with more refusals under way than have slots the peer is given up.
+    /// Tells the peer that its put can't be done: once, however many of its segments come. Nothing limits the
+    /// puts of a peer but the window, so with more refusals under way than have slots the peer is given up.
     fn refuse_put(&mut self, channel: u32, operation: u64, why: Refusal) -> Result<(), ProtocolError> {
         let refusals = self.t.channels.at(channel).refusals;
         let mut known = refusals.head();

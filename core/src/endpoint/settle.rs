@@ -1,5 +1,5 @@
-//! When operations are done, who is told, and when their slots come free: the completion filter (multirail-2004, 4.1):
-//! one completion per request, whatever the number of packets, stripes and rails.
+//! When operations are done, who is told, and when their slots come free: the completion filter
+//! (multirail-2004, 4.1): one completion per request, whatever the number of packets, stripes and rails.
 
 use super::channel::{ChannelState, Ending, Shortage};
 use super::express::direct_id;
@@ -40,8 +40,8 @@ impl Endpoint<'_> {
         if error.is_some() && slot.error.is_none() {
             slot.error = error;
         }
-        // Once the completion is told the memory is the caller's, and peers must not reach it any more: its registrations
-        // are given back before, not when the slot is freed.
+        // Once the completion is told the memory is the caller's, and peers must not reach it any more: its
+        // registrations are given back before, not when the slot is freed.
         if slot.keys_ours && slot.registering == 0 && slot.to_register == 0 {
             self.drop_keys(op);
         }
@@ -116,8 +116,8 @@ impl Endpoint<'_> {
     #[inline]
     pub(super) fn settle(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        // Told, or about to be, and not acknowledged: nothing but the acknowledgment changes anything. What nearly all
-        // completions of sends come to.
+        // Told, or about to be, and not acknowledged: nothing but the acknowledgment changes anything. What
+        // nearly all completions of sends come to.
         if slot.completed && slot.unacked > 0 && self.config.recovery {
             return;
         }
@@ -371,8 +371,8 @@ impl Endpoint<'_> {
             slot.completed = true;
             slot.told = true;
         } else if is_over {
-            // An error has no place for it: the release has an event of its own, and so has the end of a multi-receive
-            // that failed.
+            // An error has no place for it: the release has an event of its own, and so has the end of a
+            // multi-receive that failed.
             let error = slot.error;
             self.complete(parent, error);
         }
@@ -436,7 +436,8 @@ impl Op {
         }
     }
 
-    /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long before.
+    /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long
+    /// before.
     pub(super) fn is_through(&self) -> bool {
         self.kind != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
     }

@@ -1,5 +1,5 @@
-//! Where a packet goes that is not cut, by `balanced`: over the rail that delivers it soonest (P-9), and now and then over
-//! one that was not heard of for a while, in time that was saved up for it (P-11).
+//! Where a packet goes that is not cut, by `balanced`: over the rail that delivers it soonest (P-9), and now
+//! and then over one that was not heard of for a while, in time that was saved up for it (P-11).
 
 use super::beliefs::LATENCY_NS;
 use super::policy::Choice;
@@ -26,8 +26,9 @@ const TRY_EVERY: u16 = 16;
 const CREDIT_MAX: u32 = 50_000_000;
 
 impl Endpoint<'_> {
-    /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several rails, at less
-    /// cost: the nearest one, if it has nothing to do and it is no turn to try another. `None`: not so plain.
+    /// What [`multiplex`](Self::multiplex) comes to for nearly all small messages where there are several
+    /// rails, at less cost: the nearest one, if it has nothing to do and it is no turn to try another.
+    /// `None`: not so plain.
     #[inline(always)]
     pub(super) fn nearest_idle(
         &mut self,
@@ -48,7 +49,8 @@ impl Endpoint<'_> {
         Some(rail)
     }
 
-    /// Whether the nearest rail, if it is among `rails`, has nothing to do, and bytes don't count: no other delivers sooner.
+    /// Whether the nearest rail, if it is among `rails`, has nothing to do, and bytes don't count: no other
+    /// delivers sooner.
     #[inline(always)]
     fn is_near_and_idle(&self, channel: u32, nearest: RailId, rails: u64, bytes: u64) -> bool {
         bytes <= NEAR_BYTES_MAX
@@ -77,8 +79,9 @@ impl Endpoint<'_> {
         best
     }
 
-    /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each small packet
-    /// and rail: it reckons with what [`Endpoint::learn_way`] has left in the path, and divides nothing.
+    /// When a rail is predicted to deliver a packet that it gets now, in nanoseconds from now. Asked for each
+    /// small packet and rail: it reckons with what [`Endpoint::learn_way`] has left in the path, and divides
+    /// nothing.
     pub(super) fn delivers_at(&self, choice: &Choice, rail: RailId) -> u64 {
         let &Choice { now, channel, class, bytes, .. } = choice;
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
@@ -98,8 +101,8 @@ impl Endpoint<'_> {
         ahead + path.pace_ns(planned + bytes) + u64::from(way)
     }
 
-    /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not heard of for a
-    /// while, where the time that this may cost was saved up (P-11).
+    /// Of each [`TRY_EVERY`] packets one may take another rail than the soonest, `rail`: one that was not
+    /// heard of for a while, where the time that this may cost was saved up (P-11).
     #[inline]
     pub(super) fn try_instead(&mut self, choice: &Choice, rail: RailId) -> RailId {
         let slot = self.t.channels.at_mut(choice.channel);
@@ -130,7 +133,8 @@ impl Endpoint<'_> {
         slot.try_ns.into()
     }
 
-    /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is longest ago.
+    /// Of the rails of a mask that are idle and were not heard of for a while, the one of which this is
+    /// longest ago.
     pub(super) fn longest_unheard(&self, now: Time, channel: u32, mask: u64) -> Option<RailId> {
         let path = |rail: RailId| &self.t.subs[self.t.sub_index(channel, rail)];
         let is_stale = |rail: &RailId| {

@@ -1,8 +1,10 @@
-//! NewMadeleine's engine (newmadeleine-2007, 2; rule P-13): what is submitted piles up in the queues of its channel while
-//! NICs are busy; when one is idle, a strategy (`rail/sched/strategy`) decides from what is there.
+//! NewMadeleine's engine (newmadeleine-2007, 2; rule P-13): what is submitted piles up in the queues of its
+//! channel while NICs are busy; when one is idle, a strategy (`rail/sched/strategy`) decides from what is
+//! there.
 //!
-//! Idle is a rail as far as one peer is concerned: it has fewer than `nic_depth` posts to that peer, and nothing that is
-//! cut waits for it. Posts to other peers don't count; they show in what is measured of the rail.
+//! Idle is a rail as far as one peer is concerned: it has fewer than `nic_depth` posts to that peer, and
+//! nothing that is cut waits for it. Posts to other peers don't count; they show in what is measured of the
+//! rail.
 
 use super::packets::Actions;
 use super::policy::Choice;
@@ -68,8 +70,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where a strategy wants more than
-    /// one in it. The caller has asked `may_send`.
+    /// Sends the messages at the front of a channel's queue in one packet over `rail`, where a strategy wants
+    /// more than one in it. The caller has asked `may_send`.
     pub(super) fn gather(
         &mut self,
         now: Time,
@@ -89,8 +91,8 @@ impl Endpoint<'_> {
         Step::Sent
     }
 
-    /// The rail for a packet of several messages: by `balanced` the one that delivers all of it soonest, which need not be
-    /// `rail`, the one that the first of them was for (P-9).
+    /// The rail for a packet of several messages: by `balanced` the one that delivers all of it soonest,
+    /// which need not be `rail`, the one that the first of them was for (P-9).
     fn sooner_together(&self, now: Time, channel: u32, rail: RailId, bytes: u64) -> RailId {
         if self.policies.small() != Multiplex::Balanced {
             return rail;
@@ -107,8 +109,8 @@ impl Endpoint<'_> {
         self.t.subs[self.t.sub_index(channel, rail)].posts >= self.config.nic_depth
     }
 
-    /// What going together costs and saves on a rail: the receiver copies every message once more, and so does the sender
-    /// where a message that goes alone leaves from its own buffer.
+    /// What going together costs and saves on a rail: the receiver copies every message once more, and so
+    /// does the sender where a message that goes alone leaves from its own buffer.
     fn costs(&self, rail: RailId) -> Costs {
         let lossless = self.rails[usize::from(rail.0)].caps.lossless;
         Costs { packet: self.config.packet_cost, copy: self.policies.copy, copies: 1 + u32::from(lossless) }

@@ -31,9 +31,9 @@ impl Endpoint<'_> {
     }
 
     /// Leaves a peer in good order: when all that was submitted to it is acknowledged, a goodbye goes out and
-    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to it. A
-    /// connection that is being made is waited for, as the peer may have it already. A peer that this endpoint has had
-    /// nothing to do with is left without a word, and without an event.
+    /// [`Event::PeerClosed`](super::Event::PeerClosed) follows (rule G-7). Nothing more can be submitted to
+    /// it. A connection that is being made is waited for, as the peer may have it already. A peer that this
+    /// endpoint has had nothing to do with is left without a word, and without an event.
     pub fn close_peer(&mut self, now: Time, peer: PeerId) -> Result<(), PeerError> {
         let _ = now;
         let peers_max = self.config.peers_max;
@@ -206,8 +206,8 @@ impl Endpoint<'_> {
         }
     }
 
-    /// Writes into a peer's window. Puts are not ordered among each other or against messages: [`flush`](Self::flush)
-    /// stands between what must be.
+    /// Writes into a peer's window. Puts are not ordered among each other or against messages:
+    /// [`flush`](Self::flush) stands between what must be.
     pub fn put(&mut self, now: Time, put: &Put<'_>) -> Result<OpId, SubmitError> {
         let len = self.check(put.segments, put.notify)?;
         let channel = self.channel_to(now, put.to.peer)?;
@@ -250,7 +250,8 @@ impl Endpoint<'_> {
         Ok(self.t.op_id(op))
     }
 
-    /// Completes when every put, get and atomic that was submitted to the peer before is done there (rule R-8).
+    /// Completes when every put, get and atomic that was submitted to the peer before is done there (rule
+    ///
     pub fn flush(&mut self, now: Time, flush: &Flush) -> Result<OpId, SubmitError> {
         self.check(&[], flush.notify)?;
         let channel = self.channel_to(now, flush.peer)?;
@@ -376,9 +377,9 @@ impl Endpoint<'_> {
         Ok(())
     }
 
-    /// Whether memory of this region may still be read or written: a window names it, or an operation that is not over,
-    /// or a rail is not through with a post or placement of one. Looks at every operation: for the release of memory,
-    /// not for the way of a message.
+    /// Whether memory of this region may still be read or written: a window names it, or an operation that is
+    /// not over, or a rail is not through with a post or placement of one. Looks at every operation: for the
+    /// release of memory, not for the way of a message.
     pub fn uses_region(&self, region: RegionId) -> bool {
         let in_windows = (0..self.t.windows.capacity())
             .any(|index| self.t.windows.key_at(index).is_some() && self.t.windows.at(index).seg.at.region == region);

@@ -1,5 +1,5 @@
-//! Every table of an endpoint, carved once from the caller's region. `layout` and `carve` stand side by side: the one
-//! must take what the other does, in the same order.
+//! Every table of an endpoint, carved once from the caller's region. `layout` and `carve` stand side by side:
+//! the one must take what the other does, in the same order.
 
 use core::mem::{MaybeUninit, size_of};
 
@@ -32,7 +32,8 @@ pub(crate) struct Peer {
     /// Its channel, or [`NONE`].
     pub channel: u32,
     pub gone: bool,
-    /// The connection that the last goodbye was on died with it: where a rail moves then, the peer is called (G-10).
+    /// The connection that the last goodbye was on died with it: where a rail moves then, the peer is called
+    /// (G-10).
     pub unheard: bool,
 }
 
@@ -44,7 +45,8 @@ const SHORT_DONE_MAX: u32 = 512;
 pub struct Sizes {
     /// A peer that is known and idle.
     pub idle_peer: usize,
-    /// What a connected peer adds with `config`'s window and rails, its grants of messages and blocks included.
+    /// What a connected peer adds with `config`'s window and rails, its grants of messages and blocks
+    /// included.
     pub connected_peer: usize,
     /// An operation slot with `config`'s segments.
     pub operation: usize,
@@ -130,7 +132,8 @@ impl KeySet {
         set
     }
 
-    /// As [`of`](Self::of), for a transfer that is cut already: a rail with a part of it may have no key here.
+    /// As [`of`](Self::of), for a transfer that is cut already: a rail with a part of it may have no key
+    /// here.
     pub(crate) fn with_gaps(keys: &[crate::wire::RemoteKey]) -> KeySet {
         KeySet { lacks: true, ..KeySet::of(keys) }
     }
@@ -304,7 +307,8 @@ impl<'m> Tables<'m> {
     // ---- operations
 
     pub(crate) fn op_segments(&self, op: u32) -> &[Seg] {
-        // A copy may still be asked for when its operation is over and told: the segments stay until the slot is used.
+        // A copy may still be asked for when its operation is over and told: the segments stay until the slot
+        // is used.
         let len = usize::from(self.ops.last_at(op).segments);
         &self.segments[op as usize * self.segments_max..][..len]
     }

@@ -1,4 +1,5 @@
-//! What endpoints promise each other, whatever rails do in between. Tests read: set up, submit, let the world run, look.
+//! What endpoints promise each other, whatever rails do in between. Tests read: set up, submit, let the world
+//! run, look.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::vec;

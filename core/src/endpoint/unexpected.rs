@@ -1,5 +1,6 @@
-//! The short way of a message that comes before its receive: whole into a block, and from there whole into the receive's
-//! buffer (M-5), without a placement or an operation. What it leaves in the tables is a message like all others.
+//! The short way of a message that comes before its receive: whole into a block, and from there whole into
+//! the receive's buffer (M-5), without a placement or an operation. What it leaves in the tables is a message
+//! like all others.
 
 use super::channel::ORDERED;
 use super::express::ShortArrival;
@@ -24,8 +25,8 @@ pub struct ShortReceived {
 }
 
 impl Endpoint<'_> {
-    /// The next short message of an open line, for which no direct receive is posted, waits in a block. `None`: nothing has
-    /// happened; it can't, or another receive takes it.
+    /// The next short message of an open line, for which no direct receive is posted, waits in a block.
+    /// `None`: nothing has happened; it can't, or another receive takes it.
     pub(super) fn keep_short(
         &mut self,
         channel: u32,
@@ -88,8 +89,8 @@ impl Endpoint<'_> {
         MemRef { region: RegionId::POOL, offset: u64::from(block) * u64::from(self.config.block_bytes) }
     }
 
-    /// Receives a message that waits here, where nothing is special about either. `None`: nothing has happened, use
-    /// [`recv`](Self::recv).
+    /// Receives a message that waits here, where nothing is special about either. `None`: nothing has
+    /// happened, use [`recv`](Self::recv).
     pub fn recv_waiting(&mut self, recv: &Recv<'_>) -> Option<ShortReceived> {
         let &[to] = recv.segments else { return None };
         let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;

@@ -1,7 +1,7 @@
 //! How full every bounded table is: for embedders to show, and for whoever looks for leaks.
 //!
-//! Every table that can fill up while an endpoint runs stands here once. Left out are the peers, which are added and
-//! never taken away, and the counters, which are all in use from the start.
+//! Every table that can fill up while an endpoint runs stands here once. Left out are the peers, which are
+//! added and never taken away, and the counters, which are all in use from the start.
 
 use super::Endpoint;
 use super::channel::TIMERS;
@@ -18,7 +18,8 @@ pub struct InUse {
 /// Entries in use of every bounded table, and how many there can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Channels: peers that are connected, on their way to it, or gone with something left to tell or receive.
+    /// Channels: peers that are connected, on their way to it, or gone with something left to tell or
+    /// receive.
     pub channels: InUse,
     /// Requests of the caller that are not over, or over and not told.
     pub operations: InUse,
@@ -42,7 +43,8 @@ pub struct Usage {
     pub retained: InUse,
     /// Sets of stripes: large transfers cut over several rails.
     pub stripe_sets: InUse,
-    /// Sets of keys of registered memory, ours and peers', those included whose registrations are to be given back.
+    /// Sets of keys of registered memory, ours and peers', those included whose registrations are to be given
+    /// back.
     pub key_sets: InUse,
     /// Registrations that came too late for their operation and are to be given back.
     pub late_registrations: InUse,
@@ -52,7 +54,8 @@ pub struct Usage {
     pub windows_busy: InUse,
     /// Receives that wait for a message.
     pub posted: InUse,
-    /// Timers that run. One that watches over a peer's silence may run on for a while after all is acknowledged.
+    /// Timers that run. One that watches over a peer's silence may run on for a while after all is
+    /// acknowledged.
     pub timers: InUse,
     /// Subchannels with a payload on its way to its place.
     pub placements: InUse,
@@ -90,8 +93,9 @@ impl Usage {
         ]
     }
 
-    /// The first table, by name, that is in use although nothing is under way: `None` where only channels stand and
-    /// windows are exposed. With everything received, told and acknowledged and no timer due, that is what must be left.
+    /// The first table, by name, that is in use although nothing is under way: `None` where only channels
+    /// stand and windows are exposed. With everything received, told and acknowledged and no timer due, that
+    /// is what must be left.
     pub fn leak(&self) -> Option<(&'static str, InUse)> {
         let stays = |name| name == "channels" || name == "windows";
         self.tables().into_iter().find(|&(name, table)| table.used > 0 && !stays(name))
@@ -99,8 +103,8 @@ impl Usage {
 }
 
 impl Endpoint<'_> {
-    /// How full every table is. Looks at every channel, subchannel and window: for people and tests, not for the way of
-    /// a message.
+    /// How full every table is. Looks at every channel, subchannel and window: for people and tests, not for
+    /// the way of a message.
     pub fn usage(&self) -> Usage {
         let (t, config) = (&self.t, &self.config);
         let table = |used: u32, capacity: u32| InUse { used, capacity };

@@ -1,4 +1,5 @@
-//! What errors and losses say to people: what is wrong, with the rank, the rail and the value, and what helps.
+//! What errors and losses say to people: what is wrong, with the rank, the rail and the value, and what
+//! helps.
 //!
 //! Rails are numbers here; a driver that knows their names says it better.
 
@@ -209,8 +210,8 @@ impl Display for Unready {
 }
 
 impl Loss {
-    /// Says why the peer is lost, over which rails, and what was tried, as its `Display` does, in the words of a driver
-    /// that knows its rails: `name` writes a rail's name, `fault` what a rail reported.
+    /// Says why the peer is lost, over which rails, and what was tried, as its `Display` does, in the words
+    /// of a driver that knows its rails: `name` writes a rail's name, `fault` what a rail reported.
     pub fn describe(
         &self,
         f: &mut Formatter<'_>,

@@ -1,9 +1,10 @@
-//! The short way of a small message over a rail that loses nothing: state of a channel in one cache line, and the
-//! completions that it makes.
+//! The short way of a small message over a rail that loses nothing: state of a channel in one cache line, and
+//! the completions that it makes.
 //!
-//! What is here is a shortcut past tables that stay the truth: PSNs, windows, credits and grants are counted here for as
-//! long as nothing unusual happens, and [`Line::fold_sent`] and [`Line::fold_received`] give the counts to their owners
-//! before anybody else looks at these. `endpoint/express.rs` is the only user: it says when a line may be opened.
+//! What is here is a shortcut past tables that stay the truth: PSNs, windows, credits and grants are counted
+//! here for as long as nothing unusual happens, and [`Line::fold_sent`] and [`Line::fold_received`] give the
+//! counts to their owners before anybody else looks at these. `endpoint/express.rs` is the only user: it says
+//! when a line may be opened.
 
 mod ring;
 #[cfg(test)]
@@ -38,8 +39,8 @@ pub struct ShortCompletion {
 
 /// What the short way needs of a channel, both directions.
 ///
-/// `credits` stands for every reason not to send at once: code that causes one sets it to 0, and a look at the tables
-/// refills it.
+/// `credits` stands for every reason not to send at once: code that causes one sets it to 0, and a look at
+/// the tables refills it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
@@ -64,14 +65,16 @@ pub(crate) struct Line {
     own_block_bytes: u32,
     /// What the peer grants, as last received.
     peer_limits: [u16; 2],
-    // What changes together stands apart from here on: of neighbours the compiler makes a vector, with more instructions.
+    // What changes together stands apart from here on: of neighbours the compiler makes a vector, with more
+    // instructions.
     /// Messages that we grant.
     message_limit: u16,
     announce_after: u16,
     /// Blocks that we grant.
     block_limit: u16,
     announce_blocks_after: i16,
-    /// How many messages may be received before limits must go to the peer: `announce_after` when they went last.
+    /// How many messages may be received before limits must go to the peer: `announce_after` when they went
+    /// last.
     announce_in: u16,
     /// The rail to send on.
     pub rail: u8,
@@ -216,8 +219,8 @@ impl Line {
         (self.receives_on == rail.0) & (self.expected == psn)
     }
 
-    /// A message has its buffer. Says whether something is to be done: our limits must be announced to the peer, or its
-    /// may let a waiting request go on.
+    /// A message has its buffer. Says whether something is to be done: our limits must be announced to the
+    /// peer, or its may let a waiting request go on.
     #[inline(always)]
     pub(crate) fn receive(&mut self, short: &Short) -> bool {
         let blocks = blocks_of(short.len.into(), self.own_block_bytes);

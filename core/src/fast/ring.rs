@@ -36,7 +36,8 @@ impl<'m> Completions<'m> {
         self.tail.wrapping_sub(self.head) as usize >= self.places.len()
     }
 
-    /// The place that the next completion gets, which nobody sees until [`commit`](Self::commit). `None`: full.
+    /// The place that the next completion gets, which nobody sees until [`commit`](Self::commit). `None`:
+    /// full.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<&mut ShortCompletion> {
         let at = self.tail as usize & (self.places.len() - 1);

@@ -18,8 +18,8 @@ pub struct Caps {
     pub read: bool,
     /// Memory must be registered with the rail before it may be named in a write or read.
     pub registration: bool,
-    /// A packet handed over is delivered as long as the peer lives: no copy has to be retained for replay on another
-    /// rail (shared memory).
+    /// A packet handed over is delivered as long as the peer lives: no copy has to be retained for replay on
+    /// another rail (shared memory).
     pub lossless: bool,
 }
 
@@ -46,13 +46,13 @@ pub struct RailFacts {
     pub kind: RailKind,
     /// What it can do.
     pub caps: Caps,
-    /// Largest eager payload in bytes on this rail; larger messages go by rendezvous (shiba-2005 2.3.3: a switching
-    /// point per channel).
+    /// Largest eager payload in bytes on this rail; larger messages go by rendezvous (shiba-2005 2.3.3: a
+    /// switching point per channel).
     pub eager_bytes_max: u32,
     /// Largest payload of one packet (data segment, put segment) in bytes.
     pub segment_bytes_max: u32,
-    /// Largest payload of a short message ([`wire::Short`](crate::wire::Short)) in bytes; 0: the rail carries none. Only of
-    /// a rail that loses nothing and keeps the order.
+    /// Largest payload of a short message ([`wire::Short`](crate::wire::Short)) in bytes; 0: the rail carries
+    /// none. Only of a rail that loses nothing and keeps the order.
     pub short_bytes_max: u32,
     /// Largest remote write or read in bytes; 0: as a packet's payload.
     pub transfer_bytes_max: u32,
@@ -62,16 +62,18 @@ pub struct RailFacts {
     pub bytes_per_second: u64,
     /// What a packet takes beside its bytes that it is known or believed to take, in nanoseconds; 0: unknown.
     pub latency_ns: u32,
-    /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a bottleneck.
+    /// Where it sits: what it shares with other rails of this endpoint, and so with whom it shares a
+    /// bottleneck.
     pub place: Place,
-    /// How far its device is from the memory of this process, as the kernel counts it: 10 is local, more is farther; 0:
-    /// not known.
+    /// How far its device is from the memory of this process, as the kernel counts it: 10 is local, more is
+    /// farther; 0: not known.
     pub numa_distance: u8,
-    /// Payloads up to so many bytes are moved by the processor (programmed I/O, inline posts), which meanwhile serves
-    /// no other rail; 0: none. No part of a message is cut as small (newmadeleine-2007, 3.3).
+    /// Payloads up to so many bytes are moved by the processor (programmed I/O, inline posts), which
+    /// meanwhile serves no other rail; 0: none. No part of a message is cut as small (newmadeleine-2007,
+    /// 3.3).
     pub pio_bytes_max: u32,
-    /// The rail is fed at least so far ahead, whatever `Config::feed_time` says: its completions come in bursts, of up to
-    /// about half of this time's work.
+    /// The rail is fed at least so far ahead, whatever `Config::feed_time` says: its completions come in
+    /// bursts, of up to about half of this time's work.
     pub feed_time_min: Nanos,
 }
 

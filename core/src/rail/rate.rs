@@ -1,9 +1,10 @@
 //! Bandwidth as a fixed-point number, and the two conversions that everything else is made of.
 //!
-//! The unit is fine enough for a rail of 1 Mbit/s (2,097 units) and reaches 2 Tbit/s in 32 bits. Both conversions do
-//! without a 128-bit division for messages below 1 TiB, and saturate above what 64 bits hold.
+//! The unit is fine enough for a rail of 1 Mbit/s (2,097 units) and reaches 2 Tbit/s in 32 bits. Both
+//! conversions do without a 128-bit division for messages below 1 TiB, and saturate above what 64 bits hold.
 
-/// Bytes per 2^24 ns (about 16.8 ms); one unit is 59.6 bytes per second, the largest about 256 GB/s. Zero: not known.
+/// Bytes per 2^24 ns (about 16.8 ms); one unit is 59.6 bytes per second, the largest about 256 GB/s. Zero:
+/// not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rate(pub u32);
 
@@ -29,8 +30,8 @@ impl Rate {
         (self.0 as u64 * 1_000_000_000) >> SHIFT
     }
 
-    /// What `bytes` in `ns` amount to: at least one unit (so that nothing measured ever reads as "not known"), at most
-    /// the largest.
+    /// What `bytes` in `ns` amount to: at least one unit (so that nothing measured ever reads as "not
+    /// known"), at most the largest.
     pub fn of(bytes: u64, ns: u64) -> Rate {
         Rate(divide(u128::from(bytes) << SHIFT, ns.max(1)).clamp(1, u32::MAX.into()) as u32)
     }
@@ -65,14 +66,15 @@ pub(crate) fn scale(a: u64, b: u64, c: u64) -> u64 {
     divide(u128::from(a) * u128::from(b), c.max(1))
 }
 
-/// The moment, in ns, at which rails that start at `start_i` with `rate_i` have moved `bytes` together: `(bytes + sum
-/// rate_i start_i) / sum rate_i`, rounded up.
+/// The moment, in ns, at which rails that start at `start_i` with `rate_i` have moved `bytes` together:
+/// `(bytes + sum rate_i start_i) / sum rate_i`, rounded up.
 pub(crate) fn meeting_ns(bytes: u64, rates: u64, rate_starts: u128) -> u64 {
     let work = (u128::from(bytes) << SHIFT).saturating_add(rate_starts);
     divide(work.saturating_add(u128::from(rates.saturating_sub(1))), rates.max(1))
 }
 
-/// A 128-bit number divided by one of 64 bits, saturating. Nearly all fit 64 bits, where the division is one instruction.
+/// A 128-bit number divided by one of 64 bits, saturating. Nearly all fit 64 bits, where the division is one
+/// instruction.
 fn divide(a: u128, b: u64) -> u64 {
     match u64::try_from(a) {
         Ok(a) => a / b,

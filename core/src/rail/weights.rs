@@ -1,5 +1,5 @@
-//! Weights of rails: integers that always sum to the same, cut messages in proportion, and follow the times of stripes
-//! (multirail-2004, 4.5).
+//! Weights of rails: integers that always sum to the same, cut messages in proportion, and follow the times
+//! of stripes (multirail-2004, 4.5).
 //!
 //! Invariants: [`follow`] keeps the sum of the weights that it is given, to the unit, and leaves none below
 //! [`WEIGHT_MIN`] that was not; stripes that all took the same time change nothing (the paper's third case).
@@ -21,8 +21,8 @@ pub struct StripeTime {
     pub nanos: u64,
 }
 
-/// Shares `total` in proportion to `parts`: floors, and what is left over by largest remainder, of equals the first. All
-/// are 0 where `parts` are.
+/// Shares `total` in proportion to `parts`: floors, and what is left over by largest remainder, of equals the
+/// first. All are 0 where `parts` are.
 pub fn apportion(total: u32, parts: &[u128], shares: &mut [u32]) {
     let sum: u128 = parts.iter().sum();
     if sum == 0 {
@@ -48,11 +48,11 @@ pub fn apportion(total: u32, parts: &[u128], shares: &mut [u32]) {
     }
 }
 
-/// Equation 4: new weights of the rails that carried a message, from the times of its stripes. `alpha` in parts of 256.
-/// Up to 64 stripes.
+/// Equation 4: new weights of the rails that carried a message, from the times of its stripes. `alpha` in
+/// parts of 256. Up to 64 stripes.
 ///
-/// The bracket of equation 4 has the weights with which the message was cut: with several messages under way the present
-/// ones are not those that the times belong to. A time of 0 counts as 1.
+/// The bracket of equation 4 has the weights with which the message was cut: with several messages under way
+/// the present ones are not those that the times belong to. A time of 0 counts as 1.
 pub fn follow(stripes: &[StripeTime], alpha: u16, weights: &mut [u32]) {
     const SHIFT: u32 = 32;
     let total: u32 = stripes.iter().map(|stripe| stripe.weight).sum();
@@ -118,8 +118,8 @@ mod tests {
         }
     }
 
-    /// P-7: the second case of late polling: of stripes that end at 1 and 4, the first one is noticed at 1, 2 or 3. The
-    /// weights get better, if not the best.
+    /// P-7: the second case of late polling: of stripes that end at 1 and 4, the first one is noticed at 1, 2
+    /// or 3. The weights get better, if not the best.
     #[test]
     fn some_times_are_overestimated() {
         let half = WEIGHT_TOTAL / 2;
@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    /// P-7: what is not promised. Rails that are nearly alike, one of which is noticed much too late, get worse weights:
-    /// the paper's "in no case worse" holds where one poll lies between the ends.
+    /// P-7: what is not promised. Rails that are nearly alike, one of which is noticed much too late, get
+    /// worse weights: the paper's "in no case worse" holds where one poll lies between the ends.
     #[test]
     fn a_poll_long_after_the_end_misleads() {
         let half = WEIGHT_TOTAL / 2;
@@ -142,8 +142,8 @@ mod tests {
     }
 
     proptest! {
-        /// P-7: the sum stays, nobody vanishes, and all times alike change nothing: one to 64 rails, any alpha (the third
-        /// case of late polling).
+        /// P-7: the sum stays, nobody vanishes, and all times alike change nothing: one to 64 rails, any
+        /// alpha (the third case of late polling).
         #[test]
         fn weights_sum_to_the_total(
             drawn in proptest::collection::vec((1u128..1 << 20, 1u64..1 << 40), 1..=64), alpha in 0u16..=256, same in 1u64..1 << 40,

@@ -1,5 +1,6 @@
-//! When to acknowledge: on any packet of the reverse direction (piggyback), explicitly after so many packets or bytes,
-//! at once where the peer asks for it, and at the latest after a delay (resilient-2010, IV.A; rules ).
+//! When to acknowledge: on any packet of the reverse direction (piggyback), explicitly after so many packets
+//! or bytes, at once where the peer asks for it, and at the latest after a delay (resilient-2010, IV.A; rules
+//!
 
 use crate::time::{Nanos, Time};
 

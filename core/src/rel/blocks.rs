@@ -1,6 +1,7 @@
-//! Blocks of the payload pool for messages that can't go to their buffer yet, as chains: a message of any length takes
-//! `ceil(length / block)` of them (C-2), so there is no fragmentation and a peer's grant of blocks is always good. The
-//! messages of an aggregate lie in one chain, which is free when the last of them is.
+//! Blocks of the payload pool for messages that can't go to their buffer yet, as chains: a message of any
+//! length takes `ceil(length / block)` of them (C-2), so there is no fragmentation and a peer's grant of
+//! blocks is always good. The messages of an aggregate lie in one chain, which is free when the last of them
+//! is.
 
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
@@ -52,8 +53,9 @@ impl<'m> Blocks<'m> {
         self.others[first as usize] += others;
     }
 
-    /// Gives a chain back; `false` where it has other users, which keep it. Its inner links stay as they are until blocks
-    /// are taken again: the copy out of it, which is asked for in the same batch of actions, still finds its way.
+    /// Gives a chain back; `false` where it has other users, which keep it. Its inner links stay as they are
+    /// until blocks are taken again: the copy out of it, which is asked for in the same batch of actions,
+    /// still finds its way.
     pub fn give(&mut self, first: u32) -> bool {
         if first == NONE {
             return true;
@@ -97,8 +99,8 @@ mod tests {
     struct Region([MaybeUninit<u8>; 256]);
 
     proptest! {
-        /// Chains have the length asked for, never share a block, and nothing is lost; one that has several users stays
-        /// until the last gives it back.
+        /// Chains have the length asked for, never share a block, and nothing is lost; one that has several
+        /// users stays until the last gives it back.
         #[test]
         fn chains_are_disjoint_and_complete(steps in proptest::collection::vec((any::<bool>(), 0u32..9), 0..100)) {
             let mut region = Region([MaybeUninit::uninit(); 256]);

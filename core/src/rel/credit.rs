@@ -1,8 +1,8 @@
 //! Credits: a peer may send only what is sure to find room (rules C-1 to C-4).
 //!
-//! Two grants per channel, both cumulative: messages of the ordered lane that may wait here unmatched, and blocks for
-//! their payloads. Both travel in every packet's common header as 16-bit serial numbers. Messages are counted, not
-//! packets: an aggregate brings several under one PSN.
+//! Two grants per channel, both cumulative: messages of the ordered lane that may wait here unmatched, and
+//! blocks for their payloads. Both travel in every packet's common header as 16-bit serial numbers. Messages
+//! are counted, not packets: an aggregate brings several under one PSN.
 
 use core::fmt;
 
@@ -59,7 +59,8 @@ impl Grants {
         Ok(())
     }
 
-    /// Messages came that found their buffers at once, and so many blocks they would have taken: nothing is held of them.
+    /// Messages came that found their buffers at once, and so many blocks they would have taken: nothing is
+    /// held of them.
     pub fn passed(&mut self, messages: u32, blocks: u32) {
         self.messages_received = self.messages_received.wrapping_add(messages);
         self.messages_released = self.messages_released.wrapping_add(messages);
@@ -97,7 +98,8 @@ impl Grants {
         self.blocks_told = self.blocks_released;
     }
 
-    /// Whether the peer should hear of the limits without waiting for other traffic (C-4): a quarter of a grant came free.
+    /// Whether the peer should hear of the limits without waiting for other traffic (C-4): a quarter of a
+    /// grant came free.
     pub const fn worth_telling(&self) -> bool {
         let messages = self.messages_released.wrapping_sub(self.messages_told);
         let blocks = self.blocks_released.wrapping_sub(self.blocks_told);
@@ -135,16 +137,17 @@ impl Allowance {
         self.message_limit.0 as u16 == message_limit && self.block_limit.0 as u16 == block_limit
     }
 
-    /// Takes the limits of a packet that came; says whether one grew. The messages that it acknowledges are counted
-    /// before ([`acked`](Self::acked)); the caller drops limits of packets that acknowledge less than was acknowledged
-    /// before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind what is acknowledged, so a
-    /// limit, which is a grant further, is never behind it; and it is at most 2^15 and a grant ahead.
+    /// Takes the limits of a packet that came; says whether one grew. The messages that it acknowledges are
+    /// counted before ([`acked`](Self::acked)); the caller drops limits of packets that acknowledge less than
+    /// was acknowledged before. So 16 bits suffice (C-6): what is released lies at most a grant (2^14) behind
+    /// what is acknowledged, so a limit, which is a grant further, is never behind it; and it is at most 2^15
+    /// and a grant ahead.
     pub fn update(&mut self, message_limit: u16, block_limit: u16) -> bool {
         self.raise(self.messages_acked, message_limit, block_limit)
     }
 
-    /// As [`update`](Self::update), on a rail that loses nothing and keeps the order: its limits are never older than
-    /// those before, however many messages are on their way.
+    /// As [`update`](Self::update), on a rail that loses nothing and keeps the order: its limits are never
+    /// older than those before, however many messages are on their way.
     pub fn update_in_order(&mut self, message_limit: u16, block_limit: u16) -> bool {
         self.raise(Seq(self.messages_used.0.wrapping_sub(1 << 14)), message_limit, block_limit)
     }
@@ -210,9 +213,9 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// C-1 to C-4, C-6: a sender that asks its allowance is never refused by the grants, in any interleaving of
-        /// packets of one message and of several, acknowledgments, releases and lost or late limits, wherever the count
-        /// stands; and it is never stuck once all is released and told.
+        /// C-1 to C-4, C-6: a sender that asks its allowance is never refused by the grants, in any
+        /// interleaving of packets of one message and of several, acknowledgments, releases and lost or late
+        /// limits, wherever the count stands; and it is never stuck once all is released and told.
         #[test]
         fn an_honest_sender_is_never_refused(
             steps in proptest::collection::vec((0u8..4, 0u32..5, 1u32..9), 1..2000),
@@ -260,7 +263,8 @@ mod tests {
         }
     }
 
-    /// C-6: a sender with nothing acknowledged stops where 16 bits would not do any more, whatever it was granted.
+    /// C-6: a sender with nothing acknowledged stops where 16 bits would not do any more, whatever it was
+    /// granted.
     #[test]
     fn unacknowledged_messages_are_bounded() {
         let mut allowance = Allowance::new(Seq(7));

@@ -1,15 +1,16 @@
-//! One end of one subchannel over its life: connections that come and go, and the fence between them (rules F-1 to F-4).
+//! One end of one subchannel over its life: connections that come and go, and the fence between them (rules
+//! F-1 to F-4).
 //!
-//! What was on its way over a connection that has died may go out again only when *both* ends of it are known to be dead:
-//! else a late write of the dead connection could land in memory that its owner has back, or a payload could still be on
-//! its way into the place that the copy is meant for (resilient-2010, IV.B, goes no further than to reconnect first). A
-//! rail's word that a subchannel is down speaks of this end alone. Of the other end the peer speaks: by FENCE over
-//! another subchannel, or by CONNECT over a new connection of this one, which nobody makes without having given up the
-//! one before.
+//! What was on its way over a connection that has died may go out again only when *both* ends of it are known
+//! to be dead: else a late write of the dead connection could land in memory that its owner has back, or a
+//! payload could still be on its way into the place that the copy is meant for (resilient-2010, IV.B, goes no
+//! further than to reconnect first). A rail's word that a subchannel is down speaks of this end alone. Of the
+//! other end the peer speaks: by FENCE over another subchannel, or by CONNECT over a new connection of this
+//! one, which nobody makes without having given up the one before.
 //!
-//! The machine is a table over [`State`], whether a fence is wanted, and [`Event`]; numbers only decide which event a
-//! packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`. `proof/recovery` runs two of them
-//! against each other through every interleaving.
+//! The machine is a table over [`State`], whether a fence is wanted, and [`Event`]; numbers only decide which
+//! event a packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`. `proof/recovery`
+//! runs two of them against each other through every interleaving.
 
 /// Whether a connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +39,8 @@ pub enum Event {
     Sever,
     /// The peer's CONNECT has come on it.
     Connect,
-    /// A CONNECT has come on it that is older than one that came before: the peer has left this connection already.
+    /// A CONNECT has come on it that is older than one that came before: the peer has left this connection
+    /// already.
     ConnectOfOld,
     /// The peer's end is dead: of the connection that stands, or would stand but for this end.
     Fence,
@@ -83,8 +85,8 @@ pub struct Link {
 }
 
 impl State {
-    /// What an event leads to, and what follows from it. `wanted`: leftovers wait for a fence. The second value says
-    /// whether they do afterwards.
+    /// What an event leads to, and what follows from it. `wanted`: leftovers wait for a fence. The second
+    /// value says whether they do afterwards.
     ///
     /// Invariant: in [`State::Ready`] no fence is wanted.
     pub const fn after(self, wanted: bool, event: Event) -> (State, bool, Verdict) {
@@ -105,8 +107,8 @@ impl State {
             (_, Event::Sever) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
             // F-3: nobody says CONNECT again who has not given up the connection before.
             (State::Up, Event::Connect) => (State::Ready, false, if wanted { SAFE } else { NOTHING }),
-            // A rail may tell late of a connection that both ends have left for another. The peer's end of that other one
-            // may live, and it would be the one whose leftovers wait.
+            // A rail may tell late of a connection that both ends have left for another. The peer's end of
+            // that other one may live, and it would be the one whose leftovers wait.
             (State::Up, Event::ConnectOfOld) => (State::Down, wanted, Verdict { sever: true, ..NOTHING }),
             (_, Event::Connect | Event::ConnectOfOld) => (self, wanted, NOTHING),
             (State::Ready, Event::Fence) => {
@@ -146,7 +148,8 @@ impl Link {
         self.heard != 0
     }
 
-    /// The connection of which the peer must say that its end is dead, before what was on its way goes out again.
+    /// The connection of which the peer must say that its end is dead, before what was on its way goes out
+    /// again.
     pub const fn waits_for(&self) -> Option<Pair> {
         self.lost
     }
@@ -173,8 +176,8 @@ impl Link {
         self.on(Event::Sever)
     }
 
-    /// The peer's CONNECT has come, and numbers the connection `yours`. A peer's numbers only grow; they are serial numbers,
-    /// as those of packets are, and never 0.
+    /// The peer's CONNECT has come, and numbers the connection `yours`. A peer's numbers only grow; they are
+    /// serial numbers, as those of packets are, and never 0.
     pub fn connect(&mut self, yours: u32) -> Verdict {
         if !matches!(self.state, State::Up) {
             return self.on(Event::Connect);
@@ -330,7 +333,8 @@ mod tests {
         assert_eq!((other.state(), other.was_met()), (State::Ready, true), "the first number may be any");
     }
 
-    /// F-3: the CONNECT of a connection that the peer has left says nothing of the one that it has left it for.
+    /// F-3: the CONNECT of a connection that the peer has left says nothing of the one that it has left it
+    /// for.
     #[test]
     fn a_connection_that_comes_late_is_no_word() {
         let mut link = Link::default();

@@ -1,5 +1,5 @@
-//! Copies of eager payloads, held until the peer acknowledges them (resilient-2010, IV.A; rule A-5): the sender's buffer
-//! is free at once, and the message can still be sent again over another rail.
+//! Copies of eager payloads, held until the peer acknowledges them (resilient-2010, IV.A; rule A-5): the
+//! sender's buffer is free at once, and the message can still be sent again over another rail.
 
 use crate::mem::{MemRef, RegionId};
 use crate::store::{Arena, ArenaError, NONE, Sizer};

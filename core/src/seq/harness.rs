@@ -1,8 +1,8 @@
-//! The sequencing structures beside slow, obvious oracles: one body for the property test and for the fuzz target
-//! `reorder`.
+//! The sequencing structures beside slow, obvious oracles: one body for the property test and for the fuzz
+//! target `reorder`.
 //!
-//! The oracles count in `u64` and never wrap; a number becomes a [`Seq`] only where it is handed to the code under
-//! test. Half of the runs start just before the wrap. Each step is followed by a full comparison.
+//! The oracles count in `u64` and never wrap; a number becomes a [`Seq`] only where it is handed to the code
+//! under test. Half of the runs start just before the wrap. Each step is followed by a full comparison.
 
 use super::{AckError, Claim, RecvWindow, Reorder, ReorderError, SentWindow, Seq};
 use crate::store::NONE;
@@ -10,8 +10,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::vec;
 use std::vec::Vec;
 
-/// Reads `data` as a window, a first number and a sequence of steps, and carries them out on both sides. Panics where
-/// they disagree.
+/// Reads `data` as a window, a first number and a sequence of steps, and carries them out on both sides.
+/// Panics where they disagree.
 pub fn run(data: &[u8]) {
     let mut input = Input(data);
     let window = 64 << (input.byte() % 3);

@@ -1,11 +1,11 @@
-//! Sequencing of one virtual channel: PSN and ESN (multirail-2004, 5.2), the receive window, the out-of-order queue,
-//! the sent window.
+//! Sequencing of one virtual channel: PSN and ESN (multirail-2004, 5.2), the receive window, the out-of-order
+//! queue, the sent window.
 //!
-//! Each structure is a few bytes of state; its storage is a slice that the caller passes with every call, so that the
-//! endpoint keeps one flat table for all channels and a channel that is not connected has none. The slice must be the
-//! same one each time. All are sized by the *window*: a power of two, [`WINDOW_MIN`] to [`WINDOW_MAX`], the packets of
-//! one lane that may be unacknowledged at once. A number's place is its low bits, which stays right across the wrap at
-//! 2^32 because the window divides it.
+//! Each structure is a few bytes of state; its storage is a slice that the caller passes with every call, so
+//! that the endpoint keeps one flat table for all channels and a channel that is not connected has none. The
+//! slice must be the same one each time. All are sized by the *window*: a power of two, [`WINDOW_MIN`] to
+//! [`WINDOW_MAX`], the packets of one lane that may be unacknowledged at once. A number's place is its low
+//! bits, which stays right across the wrap at 2^32 because the window divides it.
 
 #[cfg(any(test, feature = "harness"))]
 pub mod harness;
@@ -23,7 +23,8 @@ pub use serial::Seq;
 
 /// The least window, in packets: one word of bits.
 pub const WINDOW_MIN: u32 = 64;
-/// The greatest window, in packets: what a limit carried as 16 bits still tells apart from one that is behind.
+/// The greatest window, in packets: what a limit carried as 16 bits still tells apart from one that is
+/// behind.
 pub const WINDOW_MAX: u32 = 32_768;
 
 /// Whether `window` is one that the structures of this module can work with.

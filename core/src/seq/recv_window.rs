@@ -1,12 +1,14 @@
 //! Which packets of a lane have come: the window that makes delivery exactly once (rules S-4 to S-7).
 //!
-//! A window and not a high-water mark, because a send that ended without a completion may still have arrived, and the
-//! copy that follows it on another rail overtakes and is overtaken (resilient-2010, IV.B). Each number is in one of
-//! three states: *open*, *claimed* (a packet arrived and its payload is being placed; a second copy is a duplicate) and
-//! *received* (placed; may be acknowledged). A rail that dies while it places gives the claim back.
+//! A window and not a high-water mark, because a send that ended without a completion may still have arrived,
+//! and the copy that follows it on another rail overtakes and is overtaken (resilient-2010, IV.B). Each
+//! number is in one of three states: *open*, *claimed* (a packet arrived and its payload is being placed; a
+//! second copy is a duplicate) and *received* (placed; may be acknowledged). A rail that dies while it places
+//! gives the claim back.
 //!
-//! Invariants: every number before `expected` is received, `expected` itself is not; numbers from `expected + window`
-//! on are open; received implies claimed. Storage: one bit for claimed, then one for received, for each place.
+//! Invariants: every number before `expected` is received, `expected` itself is not; numbers from `expected +
+//! window` on are open; received implies claimed. Storage: one bit for claimed, then one for received, for
+//! each place.
 
 use super::Seq;
 
@@ -23,8 +25,8 @@ pub enum Claim {
     Beyond,
 }
 
-/// The receiving side of one lane. The methods take its storage, [`words(window)`](Self::words) words that are zero at
-/// the start, and the window in packets.
+/// The receiving side of one lane. The methods take its storage, [`words(window)`](Self::words) words that
+/// are zero at the start, and the window in packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecvWindow {
     expected: Seq,
@@ -68,8 +70,8 @@ impl RecvWindow {
         Claim::New
     }
 
-    /// The payload of `seq`, which was claimed, is placed. Says by how many numbers the cumulative acknowledgment moved
-    /// on. A number that is not claimed, or received already, changes nothing.
+    /// The payload of `seq`, which was claimed, is placed. Says by how many numbers the cumulative
+    /// acknowledgment moved on. A number that is not claimed, or received already, changes nothing.
     pub fn received(&mut self, bits: &mut [u64], window: u32, seq: Seq) -> u32 {
         if !self.holds(window, seq) {
             return 0;
@@ -94,8 +96,8 @@ impl RecvWindow {
         self.advance(claimed, received, window)
     }
 
-    /// The claim on `seq` is given back: its payload was not placed, and the next copy is new. Says whether there was
-    /// such a claim; a number that is received stays so.
+    /// The claim on `seq` is given back: its payload was not placed, and the next copy is new. Says whether
+    /// there was such a claim; a number that is received stays so.
     pub fn unclaim(&mut self, bits: &mut [u64], window: u32, seq: Seq) -> bool {
         if !self.holds(window, seq) {
             return false;
@@ -109,8 +111,8 @@ impl RecvWindow {
         pending
     }
 
-    /// The selective acknowledgment that goes with [`expected`](Self::expected): bit i says that `expected + 1 + i` is
-    /// received.
+    /// The selective acknowledgment that goes with [`expected`](Self::expected): bit i says that `expected +
+    /// 1 + i` is received.
     pub fn beyond(&self, bits: &[u64], window: u32) -> u64 {
         debug_assert!(super::window_is_valid(window) && bits.len() == Self::words(window));
         let received = &bits[bits.len() / 2..];

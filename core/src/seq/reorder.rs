@@ -1,9 +1,9 @@
-//! The out-of-order queue of a virtual channel (multirail-2004, 5.2): packets whose number (PSN) is not the expected one
-//! (ESN) wait here until it is their turn (rule S-8).
+//! The out-of-order queue of a virtual channel (multirail-2004, 5.2): packets whose number (PSN) is not the
+//! expected one (ESN) wait here until it is their turn (rule S-8).
 //!
-//! The paper asks that enqueue, dequeue and search be fast even where rails differ much; here each is O(1), since a
-//! packet waits in the place that its number names. Invariants: waiting numbers lie in `esn .. esn + window`; `len` is
-//! the number of places that are not [`NONE`].
+//! The paper asks that enqueue, dequeue and search be fast even where rails differ much; here each is O(1),
+//! since a packet waits in the place that its number names. Invariants: waiting numbers lie in `esn .. esn +
+//! window`; `len` is the number of places that are not [`NONE`].
 
 use core::fmt;
 
@@ -131,8 +131,8 @@ impl Reorder {
         Some(slots[place(window, seq)]).filter(|&value| value != NONE)
     }
 
-    /// The packet whose turn it was came in order and was processed without waiting here: expects the next number.
-    /// Nothing may wait under the present one; dequeue first.
+    /// The packet whose turn it was came in order and was processed without waiting here: expects the next
+    /// number. Nothing may wait under the present one; dequeue first.
     pub fn advance(&mut self, slots: &[u32]) {
         debug_assert_eq!(self.search(slots, self.next), None, "{:?} waits in the queue", self.next);
         self.next = self.next.next();

@@ -1,9 +1,10 @@
-//! What was sent on a lane and is not acknowledged: each packet's handle (an index of the endpoint's packet table) is
-//! held until the peer says that it has the packet (resilient-2010, IV.A), so that it can go out again on another rail.
+//! What was sent on a lane and is not acknowledged: each packet's handle (an index of the endpoint's packet
+//! table) is held until the peer says that it has the packet (resilient-2010, IV.A), so that it can go out
+//! again on another rail.
 //!
-//! Invariants: `oldest <= acked <= next`, and `next - oldest` is at most the window. Numbers from `oldest` to `next` have
-//! a place each; the place is [`NONE`] once the handle was given back, by selective acknowledgment or by
-//! [`pop_acked`](SentWindow::pop_acked). Each handle is given back exactly once.
+//! Invariants: `oldest <= acked <= next`, and `next - oldest` is at most the window. Numbers from `oldest` to
+//! `next` have a place each; the place is [`NONE`] once the handle was given back, by selective
+//! acknowledgment or by [`pop_acked`](SentWindow::pop_acked). Each handle is given back exactly once.
 
 use core::fmt;
 
@@ -27,8 +28,8 @@ impl fmt::Display for AckError {
 
 impl core::error::Error for AckError {}
 
-/// The sending side of one lane. The methods take its storage: as many `u32` as the window has packets, [`NONE`] at the
-/// start.
+/// The sending side of one lane. The methods take its storage: as many `u32` as the window has packets,
+/// [`NONE`] at the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SentWindow {
     oldest: Seq,
@@ -90,8 +91,8 @@ impl SentWindow {
         Ok(seq)
     }
 
-    /// The peer has everything before `cumulative`. Says how many numbers that is news for; take their handles with
-    /// [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date brings none.
+    /// The peer has everything before `cumulative`. Says how many numbers that is news for; take their
+    /// handles with [`pop_acked`](Self::pop_acked). An acknowledgment that is out of date brings none.
     pub fn ack(&mut self, cumulative: Seq) -> Result<u32, AckError> {
         let news = cumulative.distance_from(self.acked);
         if news <= self.next.distance_from(self.acked) {
@@ -135,9 +136,9 @@ impl SentWindow {
         is_held
     }
 
-    /// The first handle held at or after `from`, in order of numbers: to walk all that may have to go out again, start
-    /// at [`oldest`](Self::oldest) and go on at the number after the one found. A number that takes up no room ends the
-    /// walk.
+    /// The first handle held at or after `from`, in order of numbers: to walk all that may have to go out
+    /// again, start at [`oldest`](Self::oldest) and go on at the number after the one found. A number that
+    /// takes up no room ends the walk.
     pub fn next_held(&self, slots: &[u32], from: Seq) -> Option<(Seq, u32)> {
         let mut seq = from;
         while self.holds(seq) {
@@ -149,8 +150,8 @@ impl SentWindow {
         None
     }
 
-    /// Gives back all handles, in order of their numbers (the peer is lost). Nothing takes up room from then on; the
-    /// next number stays.
+    /// Gives back all handles, in order of their numbers (the peer is lost). Nothing takes up room from then
+    /// on; the next number stays.
     pub fn drain(&mut self, slots: &mut [u32], mut visit: impl FnMut(Seq, u32)) {
         self.acked = self.next;
         while let Some((seq, handle)) = self.pop_acked(slots) {

@@ -1,8 +1,8 @@
 //! Serial numbers of 32 bits: they wrap, so "before" is a matter of distance (RFC 1982; rule S-2).
 //!
-//! Invariant that the users keep: numbers that are compared lie less than 2^31 apart. The windows of this module keep
-//! them within [`WINDOW_MAX`](super::WINDOW_MAX); a number from a peer may lie anywhere, and each comparison here has
-//! a defined answer for it.
+//! Invariant that the users keep: numbers that are compared lie less than 2^31 apart. The windows of this
+//! module keep them within [`WINDOW_MAX`](super::WINDOW_MAX); a number from a peer may lie anywhere, and each
+//! comparison here has a defined answer for it.
 
 /// Numbers that differ by less than this have an order.
 const HALF: u32 = 1 << 31;
@@ -37,8 +37,8 @@ impl Seq {
         self.0.wrapping_sub(base.0)
     }
 
-    /// Whether this number comes before `other`: fewer than 2^31 steps lead up from it. At exactly 2^31 steps neither
-    /// number is before the other.
+    /// Whether this number comes before `other`: fewer than 2^31 steps lead up from it. At exactly 2^31 steps
+    /// neither number is before the other.
     pub const fn is_before(self, other: Seq) -> bool {
         let ahead = other.distance_from(self);
         ahead > 0 && ahead < HALF
@@ -54,16 +54,16 @@ impl Seq {
         self.0 as u16
     }
 
-    /// The least number at or after `base` whose low 16 bits are `low`. This is the number that was meant where that
-    /// one lies fewer than 2^16 steps after `base`.
+    /// The least number at or after `base` whose low 16 bits are `low`. This is the number that was meant
+    /// where that one lies fewer than 2^16 steps after `base`.
     #[must_use]
     pub const fn extend16(base: Seq, low: u16) -> Seq {
         base.add(low.wrapping_sub(base.low16()) as u32)
     }
 
-    /// As [`extend16`](Self::extend16) for a number that may also be out of date: `None` where `low` lies behind
-    /// `base`, which is to say 2^15 steps or more ahead. Right where the number meant lies within 2^15 steps of `base`
-    /// on either side.
+    /// As [`extend16`](Self::extend16) for a number that may also be out of date: `None` where `low` lies
+    /// behind `base`, which is to say 2^15 steps or more ahead. Right where the number meant lies within 2^15
+    /// steps of `base` on either side.
     pub const fn advance16(base: Seq, low: u16) -> Option<Seq> {
         let ahead = low.wrapping_sub(base.low16());
         if ahead < 1 << 15 { Some(base.add(ahead as u32)) } else { None }

@@ -50,17 +50,18 @@ pub trait Cells {
 
     /// Whether all the memory is there from the start.
     fn is_whole(&self) -> bool;
-    /// Has the memory of `count` cells from cell `from` on made usable, before this side touches them for the first time;
-    /// `false`: there is none, ask again later.
+    /// Has the memory of `count` cells from cell `from` on made usable, before this side touches them for the
+    /// first time; `false`: there is none, ask again later.
     fn populate_cells(&self, from: u32, count: u32) -> bool;
     /// The same for annex slot `slot`.
     fn populate_slot(&self, slot: u32) -> bool;
 
-    /// What the side that wakes passes between writing its word and looking at the other side's flag, once for each
-    /// message: together with a heavy fence of the sleeper, both are as good as sequentially consistent fences.
+    /// What the side that wakes passes between writing its word and looking at the other side's flag, once
+    /// for each message: together with a heavy fence of the sleeper, both are as good as sequentially
+    /// consistent fences.
     fn light_fence(&self);
-    /// What the side that goes to sleep passes between setting its flag and looking at the other side's word; `false`:
-    /// it could not be had, so the other side may miss the flag.
+    /// What the side that goes to sleep passes between setting its flag and looking at the other side's word;
+    /// `false`: it could not be had, so the other side may miss the flag.
     fn heavy_fence(&self) -> bool;
 
     /// Copies `len` bytes from `from` to byte `at` of `place`.
@@ -129,8 +130,8 @@ impl core::error::Error for PushError {
     }
 }
 
-/// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load says so, for the word's
-/// line is then shared by both sides' caches while nobody sleeps.
+/// Clears a sleeper's flag; whether it was set. The exchange is made only where the plain load says so, for
+/// the word's line is then shared by both sides' caches while nobody sleeps.
 #[inline(always)]
 pub(super) fn wake(flag: &impl Word<u32>) -> bool {
     flag.load(Ordering::Relaxed) != 0 && cleared(flag)

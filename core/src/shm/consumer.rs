@@ -16,8 +16,8 @@ pub struct Consumer<C: Cells> {
     config: RingConfig,
     /// [`RingConfig::short_bytes_max`].
     short_bytes_max: u16,
-    /// Every so many cells, less 1, the next one is not simply the one behind: [`RingConfig::cells`], or in the first lap
-    /// [`RingConfig::populated_cells`].
+    /// Every so many cells, less 1, the next one is not simply the one behind: [`RingConfig::cells`], or in
+    /// the first lap [`RingConfig::populated_cells`].
     mask: u32,
     /// There is no memory for the due cell yet; `cell` is the one before.
     blind: bool,
@@ -84,8 +84,8 @@ impl<C: Cells> Consumer<C> {
         self.slots_ready = if whole { self.config.slots } else { 0 };
     }
 
-    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
-    /// slots, in order to test where positions wrap.
+    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a
+    /// multiple of the slots, in order to test where positions wrap.
     #[cfg(all(any(test, feature = "harness"), not(loom)))]
     pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
         debug_assert!(position.is_multiple_of(self.config.cells));
@@ -100,8 +100,8 @@ impl<C: Cells> Consumer<C> {
         &mut self.cells
     }
 
-    /// Whether a message is there, or the ring is dead by what stood where one is due. A load and a comparison; of a turn
-    /// number that no honest peer writes only [`front`](Self::front) finds out.
+    /// Whether a message is there, or the ring is dead by what stood where one is due. A load and a
+    /// comparison; of a turn number that no honest peer writes only [`front`](Self::front) finds out.
     #[inline(always)]
     pub fn has_news(&self) -> bool {
         self.cells.word(self.cell, 0).load(Relaxed) as u32 == self.due
@@ -115,7 +115,8 @@ impl<C: Cells> Consumer<C> {
         (first as u32 == self.due).then_some(first)
     }
 
-    /// As [`front_short`](Self::front_short) in few instructions, where [`news`](Self::news) has just given `first`.
+    /// As [`front_short`](Self::front_short) in few instructions, where [`news`](Self::news) has just given
+    /// `first`.
     #[inline(always)]
     pub fn front_quick(&mut self, first: u64) -> Option<(Short, *const u8)> {
         let cell = self.cell;
@@ -147,8 +148,8 @@ impl<C: Cells> Consumer<C> {
         Some(self.cells.bytes(place))
     }
 
-    /// As [`release_short`](Self::release_short), of the message that [`front_quick`](Self::front_quick) has found.
-    /// `true`: cells were perhaps given back, so ask [`must_ring`](Self::must_ring).
+    /// As [`release_short`](Self::release_short), of the message that [`front_quick`](Self::front_quick) has
+    /// found. `true`: cells were perhaps given back, so ask [`must_ring`](Self::must_ring).
     #[inline(always)]
     pub fn release_quick(&mut self, short: &Short) -> bool {
         let head = self.due;
@@ -163,8 +164,9 @@ impl<C: Cells> Consumer<C> {
         false
     }
 
-    /// The oldest message, if it is a short one: its header, and where its payload is until it is released. `None`:
-    /// there is none, it is no short one, or something is wrong, and [`front`](Self::front) says what.
+    /// The oldest message, if it is a short one: its header, and where its payload is until it is released.
+    /// `None`: there is none, it is no short one, or something is wrong, and [`front`](Self::front) says
+    /// what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
     #[inline]
@@ -178,16 +180,17 @@ impl<C: Cells> Consumer<C> {
         Some((short, self.cells.bytes(place)))
     }
 
-    /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the producer,
-    /// now or, as freed cells are published by the dozen, soon. Then, at the latest before sleeping, ask
-    /// [`must_ring`](Self::must_ring).
+    /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
+    /// producer, now or, as freed cells are published by the dozen, soon. Then, at the latest before
+    /// sleeping, ask [`must_ring`](Self::must_ring).
     #[inline(never)]
     pub fn release_short(&mut self) {
         self.release();
     }
 
-    /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is loaded once,
-    /// and its value checked before it is used (L-12); from there on only the private copies count.
+    /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is
+    /// loaded once, and its value checked before it is used (L-12); from there on only the private copies
+    /// count.
     #[inline]
     fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
         let First { len, kind, flags, .. } = first;
@@ -220,8 +223,8 @@ impl<C: Cells> Consumer<C> {
         Ok((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, place))
     }
 
-    /// The oldest message, if there is one. Looks at one cache line where there is none; then also publishes what was
-    /// freed.
+    /// The oldest message, if there is one. Looks at one cache line where there is none; then also publishes
+    /// what was freed.
     pub fn front(&mut self) -> Result<Option<Front<'_, C>>, RingError> {
         if let Some(error) = self.dead {
             return Err(error);
@@ -236,7 +239,8 @@ impl<C: Cells> Consumer<C> {
         let first = First::of(self.cells.word(self.cell, 0).load(Acquire));
         let turn = first.turn;
         if turn != self.due {
-            // Nothing yet: then it is what stood there a lap ago, or the 0 of a cell that was never written (L-12).
+            // Nothing yet: then it is what stood there a lap ago, or the 0 of a cell that was never written
+            // (L-12).
             if turn != 0 && turn != self.due.wrapping_sub(self.config.cells) {
                 return Err(self.kill(RingError { field: "turn", value: turn }));
             }
@@ -292,8 +296,8 @@ impl<C: Cells> Consumer<C> {
             Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
             Err(at) => (self.annex()?, at),
         };
-        // SAFETY: `header_bytes` is at most the array's length, and `packet_at` says that it ends inside the cell, or it
-        // is at most a slot's length.
+        // SAFETY: `header_bytes` is at most the array's length, and `packet_at` says that it ends inside the
+        // cell, or it is at most a slot's length.
         unsafe { self.cells.copy_out(payload, 0, self.header.as_mut_ptr(), header_bytes as usize) };
         Ok(Found { short: None, header_bytes, payload_bytes, payload, at })
     }
@@ -312,8 +316,8 @@ impl<C: Cells> Consumer<C> {
         wake(self.cells.starved())
     }
 
-    /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead), don't
-    /// sleep. May free cells: ask [`must_ring`](Self::must_ring) before sleeping.
+    /// Prepares for sleeping until there is a message; `false`: there is one already (or the ring is dead),
+    /// don't sleep. May free cells: ask [`must_ring`](Self::must_ring) before sleeping.
     pub fn arm(&mut self) -> bool {
         self.raise();
         let sleep = self.cells.heavy_fence() && self.is_empty();
@@ -323,14 +327,14 @@ impl<C: Cells> Consumer<C> {
         sleep
     }
 
-    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says that it
-    /// sleeps. Behind the fence ask [`is_empty`](Self::is_empty).
+    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says
+    /// that it sleeps. Behind the fence ask [`is_empty`](Self::is_empty).
     pub fn raise(&mut self) {
         self.cells.sleeping().swap(1, Relaxed);
     }
 
-    /// Whether there is no message, nothing is wrong, and a doorbell will come with the next. May free cells, as
-    /// [`front`](Self::front).
+    /// Whether there is no message, nothing is wrong, and a doorbell will come with the next. May free cells,
+    /// as [`front`](Self::front).
     pub fn is_empty(&mut self) -> bool {
         // Where there is no memory, one may be there unseen.
         matches!(self.front(), Ok(None)) && !self.blind && !self.no_slot
@@ -349,7 +353,8 @@ impl<C: Cells> Consumer<C> {
         if self.in_annex {
             self.release_annex();
         }
-        // Publishing by the dozen spares the producer, where it waits for room, most of the traffic on this line.
+        // Publishing by the dozen spares the producer, where it waits for room, most of the traffic on this
+        // line.
         if head & self.publish_mask == 0 {
             self.publish();
         }
@@ -440,8 +445,8 @@ impl<C: Cells> Front<'_, C> {
         self.found.payload_bytes
     }
 
-    /// Copies payload bytes, from byte `from` on, to `to`; returns how many there were, at most `len`. The peer may
-    /// change the payload while it is copied: what arrives is bytes, no more.
+    /// Copies payload bytes, from byte `from` on, to `to`; returns how many there were, at most `len`. The
+    /// peer may change the payload while it is copied: what arrives is bytes, no more.
     ///
     /// # Safety
     /// `to` can be written for `len` bytes.
@@ -450,8 +455,8 @@ impl<C: Cells> Front<'_, C> {
         let left = payload_bytes.saturating_sub(from);
         let len = len.min(left as usize);
         if len > 0 {
-            // SAFETY: the caller vouches for `to`; `from + len <= payload_bytes`, which was checked to end inside the
-            // cell or slot.
+            // SAFETY: the caller vouches for `to`; `from + len <= payload_bytes`, which was checked to end
+            // inside the cell or slot.
             unsafe { self.consumer.cells.copy_out(payload, at + from, to, len) };
         }
         len

@@ -6,12 +6,12 @@ use core::ptr::copy_nonoverlapping;
 /// Copies `len` bytes. Up to 32 bytes are copied without a call; what is longer, by the system's `memcpy`.
 ///
 /// # Safety
-/// `from` can be read and `to` written for `len` bytes, and the two don't overlap. Nothing is asked of either where `len`
-/// is 0.
+/// `from` can be read and `to` written for `len` bytes, and the two don't overlap. Nothing is asked of either
+/// where `len` is 0.
 #[inline(always)]
 pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each arm copies bytes below `len` only; where two words overlap, the second writes the same bytes again.
-    // An array of bytes has no alignment.
+    // SAFETY: each arm copies bytes below `len` only; where two words overlap, the second writes the same
+    // bytes again. An array of bytes has no alignment.
     unsafe {
         if len == 8 {
             to.cast::<[u8; 8]>().write(from.cast::<[u8; 8]>().read());
@@ -39,8 +39,8 @@ pub unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
 /// As [`copy_short`].
 #[inline(always)]
 unsafe fn ends<const N: usize>(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise; `N <= len`. Both are read before either is written, so the two loads don't wait for
-    // a store.
+    // SAFETY: the caller's promise; `N <= len`. Both are read before either is written, so the two loads
+    // don't wait for a store.
     unsafe {
         let first = from.cast::<[u8; N]>().read();
         let last = from.add(len - N).cast::<[u8; N]>().read();

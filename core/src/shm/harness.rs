@@ -1,8 +1,9 @@
-//! Bodies of the ring's property tests and of its fuzz target: input bytes in, a panic where a promise is broken.
+//! Bodies of the ring's property tests and of its fuzz target: input bytes in, a panic where a promise is
+//! broken.
 //!
-//! The first byte chooses: honest sides against a queue that is obviously right, or a consumer and a producer whose
-//! memory the input writes to between any two steps. Every step consumes input, so a run ends with it; a step that did
-//! not return would show as a hang.
+//! The first byte chooses: honest sides against a queue that is obviously right, or a consumer and a producer
+//! whose memory the input writes to between any two steps. Every step consumes input, so a run ends with it;
+//! a step that did not return would show as a hang.
 #![allow(unsafe_code)]
 
 use core::ptr::NonNull;
@@ -98,8 +99,8 @@ impl Memory {
 
     pub fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len);
-        // SAFETY: in bounds and aligned (asserted); rings and this harness touch words atomically; slot bytes are
-        // touched without atomics, but by the same thread only.
+        // SAFETY: in bounds and aligned (asserted); rings and this harness touch words atomically; slot bytes
+        // are touched without atomics, but by the same thread only.
         unsafe { &*self.base().as_ptr().add(at).cast() }
     }
 
@@ -172,7 +173,8 @@ impl Both {
     pub fn pop_short(&mut self, into: &mut [u8]) -> Option<u64> {
         let (short, from) = self.consumer.front_short()?;
         assert!(into.len() >= usize::from(short.len));
-        // SAFETY: the ring's memory has `short.len` bytes there until the release, and the slice has them too.
+        // SAFETY: the ring's memory has `short.len` bytes there until the release, and the slice has them
+        // too.
         unsafe { super::copy_short(from, into.as_mut_ptr(), short.len.into()) };
         self.consumer.release_short();
         let Short { psn, message_limit, block_limit, tag, immediate, .. } = short;
@@ -301,8 +303,8 @@ struct Oracle {
 }
 
 impl Oracle {
-    /// Whether a ring may call itself full for this message: freed cells are published by quarters, or sixty-four at a
-    /// time, and slots by quarters, so it may show up to so many too few.
+    /// Whether a ring may call itself full for this message: freed cells are published by quarters, or
+    /// sixty-four at a time, and slots by quarters, so it may show up to so many too few.
     fn may_refuse(&self, config: RingConfig, needs_annex: bool) -> bool {
         let hidden = (config.cells / 4).clamp(1, 64) - 1;
         let no_cell = self.queue.len() as u32 + hidden >= config.cells;
@@ -315,14 +317,14 @@ impl Oracle {
     }
 }
 
-/// Both sides honest: the ring is a bounded queue, in whatever order pushes, looks and releases come, wherever positions
-/// wrap.
+/// Both sides honest: the ring is a bounded queue, in whatever order pushes, looks and releases come,
+/// wherever positions wrap.
 fn honest(input: &mut Input<'_>) -> Option<()> {
     let config = input.config()?;
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
-    // Up to three laps before the position wraps; or from zero, with all the memory, or with some that is found as it is
-    // used, or that sometimes is not found.
+    // Up to three laps before the position wraps; or from zero, with all the memory, or with some that is
+    // found as it is used, or that sometimes is not found.
     let start = input.byte()? % 4;
     let patchy = start == 3;
     if start >= 2 {
@@ -436,7 +438,8 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
     }
 }
 
-/// Rings where it must; a producer that sleeps is woken when there may be room for what it waits with, and only then.
+/// Rings where it must; a producer that sleeps is woken when there may be room for what it waits with, and
+/// only then.
 fn answer(consumer: &mut Consumer<Mapped>, producer: &mut Producer<Mapped>, starved: bool, patchy: bool) -> bool {
     let rings = consumer.must_ring();
     assert!(starved || !rings, "it was awake");
@@ -456,8 +459,8 @@ fn populate(_start: NonNull<u8>, _len: usize) -> bool {
     calls == u32::MAX || calls % 5 % 2 == 1
 }
 
-/// Everything in shared memory is the input's to write, at any time: no panic, no access out of bounds, a dead ring stays
-/// dead, and each call handles at most one message.
+/// Everything in shared memory is the input's to write, at any time: no panic, no access out of bounds, a
+/// dead ring stays dead, and each call handles at most one message.
 fn hostile(input: &mut Input<'_>) -> Option<()> {
     let config = input.config()?;
     let memory = Memory::new(config);

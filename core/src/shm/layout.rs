@@ -20,15 +20,16 @@
 //!   24 or 32  payload
 //! ```
 //!
-//! What doesn't fit there lies in the next annex slot: the payload of a SHORT, or header, padding to 16 and payload of
-//! a PACKET. Whether it fits follows from the lengths, and which slot is next from counting, so neither is written.
+//! What doesn't fit there lies in the next annex slot: the payload of a SHORT, or header, padding to 16 and
+//! payload of a PACKET. Whether it fits follows from the lengths, and which slot is next from counting, so
+//! neither is written.
 //!
-//! Invariants: each word that one side writes and the other polls has [`LINE_BYTES`] for itself (two cache lines: the
-//! adjacent-line prefetcher of x86 works in pairs, and some ARM cores have lines of 128 bytes). `sleeping` is apart from
-//! `head`, for the producer looks at it after every message and the consumer writes `head` all the time. Cells start at
-//! a multiple of 64, so the words of a cell and the first 40 bytes of a short payload are one line. The distance of two
-//! annex slots is an odd number of lines, so that their first lines spread over all sets of a cache; a power of two would
-//! put them all into one.
+//! Invariants: each word that one side writes and the other polls has [`LINE_BYTES`] for itself (two cache
+//! lines: the adjacent-line prefetcher of x86 works in pairs, and some ARM cores have lines of 128 bytes).
+//! `sleeping` is apart from `head`, for the producer looks at it after every message and the consumer writes
+//! `head` all the time. Cells start at a multiple of 64, so the words of a cell and the first 40 bytes of a
+//! short payload are one line. The distance of two annex slots is an odd number of lines, so that their first
+//! lines spread over all sets of a cache; a power of two would put them all into one.
 
 use core::fmt;
 
@@ -133,7 +134,8 @@ pub struct RingConfig {
     pub cells: u32,
     /// How many annex slots, one for each message that doesn't fit into its cell: 2 to [`SLOTS_MAX`].
     pub slots: u32,
-    /// Bytes of one slot: header, rounded up to a multiple of 16, and payload. 256 B to 16 MiB, a multiple of 16.
+    /// Bytes of one slot: header, rounded up to a multiple of 16, and payload. 256 B to 16 MiB, a multiple of
+    /// 16.
     pub slot_bytes: u32,
 }
 
@@ -207,8 +209,9 @@ impl RingConfig {
         CELLS_AT + self.populated_cells() as usize * CELL_BYTES
     }
 
-    /// How many freed cells the consumer publishes at once: often enough that a producer waits for no more than a
-    /// quarter of the ring, and seldom enough that the line stays out of the way of a stream. A power of two.
+    /// How many freed cells the consumer publishes at once: often enough that a producer waits for no more
+    /// than a quarter of the ring, and seldom enough that the line stays out of the way of a stream. A power
+    /// of two.
     pub(super) const fn publish_period(&self) -> u32 {
         match self.cells / 4 {
             0 => 1,

@@ -1,12 +1,13 @@
 //! A ring's cells on raw memory that another process maps too.
 //!
-//! Safety argument of the file: a [`Mapped`] is made only over memory that its maker vouches for (alignment, length,
-//! lifetime, and that this process touches it through rings only), with a configuration whose size was checked against
-//! that length. Every access computes its address from that private configuration and from arguments below its bounds,
-//! never from a value read out of the memory. Words are touched atomically. Header and payload bytes are copied
-//! without atomics: an honest peer does not touch them meanwhile (the turn number and the head hand them over), and
-//! a dishonest one, being another process, can do no more than change which bytes the copy yields. Nothing branches on
-//! bytes in place; a header is parsed from the private copy only.
+//! Safety argument of the file: a [`Mapped`] is made only over memory that its maker vouches for (alignment,
+//! length, lifetime, and that this process touches it through rings only), with a configuration whose size
+//! was checked against that length. Every access computes its address from that private configuration and
+//! from arguments below its bounds, never from a value read out of the memory. Words are touched atomically.
+//! Header and payload bytes are copied without atomics: an honest peer does not touch them meanwhile (the
+//! turn number and the head hand them over), and a dishonest one, being another process, can do no more than
+//! change which bytes the copy yields. Nothing branches on bytes in place; a header is parsed from the
+//! private copy only.
 #![allow(unsafe_code)]
 
 use core::fmt;
@@ -79,12 +80,12 @@ impl core::error::Error for AttachError {
     }
 }
 
-/// A fence for this thread and, at some moment of the call, for every running thread of the other process too; `false`:
-/// it could not be had (L-13). On Linux: `membarrier`.
+/// A fence for this thread and, at some moment of the call, for every running thread of the other process
+/// too; `false`: it could not be had (L-13). On Linux: `membarrier`.
 pub type HeavyFence = fn() -> bool;
 
-/// Makes so many bytes from an address on usable: behind it, touching them can't fail any more. `false`: the system has no
-/// memory for them now. On Linux: `madvise(MADV_POPULATE_WRITE)`.
+/// Makes so many bytes from an address on usable: behind it, touching them can't fail any more. `false`: the
+/// system has no memory for them now. On Linux: `madvise(MADV_POPULATE_WRITE)`.
 ///
 /// # Safety
 /// The bytes are mapped, and may be written.
@@ -109,17 +110,17 @@ pub struct Mapped {
 #[derive(Clone, Copy, Debug)]
 pub struct At(NonNull<u8>);
 
-// SAFETY: a Mapped and the places in it have no tie to the thread that made them: they are pointers to memory that the
-// maker keeps alive, and everything shared in it is atomic. A Mapped is not Sync: one side of a ring has one user at a
-// time.
+// SAFETY: a Mapped and the places in it have no tie to the thread that made them: they are pointers to memory
+// that the maker keeps alive, and everything shared in it is atomic. A Mapped is not Sync: one side of a ring
+// has one user at a time.
 unsafe impl Send for Mapped {}
 // SAFETY: as above.
 unsafe impl Send for At {}
 
 impl Mapped {
     /// # Safety
-    /// `base` can be read and written for `len` bytes as long as the value lives, and this process reads and writes
-    /// these bytes through rings or atomically only.
+    /// `base` can be read and written for `len` bytes as long as the value lives, and this process reads and
+    /// writes these bytes through rings or atomically only.
     unsafe fn new(base: NonNull<u8>, len: usize, config: RingConfig) -> Result<Self, AttachError> {
         config.check().map_err(AttachError::Config)?;
         let needed = ring_bytes(config).unwrap_or(usize::MAX);
@@ -138,10 +139,10 @@ impl Mapped {
     /// The word of type `W` at byte `at` of the ring.
     #[inline(always)]
     fn at<W>(&self, at: usize) -> &W {
-        // SAFETY: every caller passes the place of a word in the layout and its type, an atomic integer: a multiple of
-        // its size that ends within the `ring_bytes(config)` that `new` checked against the length; `base` is aligned to
-        // LINE_BYTES, and the memory is valid for the life of `self`. Any bits are an integer, and all accesses to words
-        // are atomic.
+        // SAFETY: every caller passes the place of a word in the layout and its type, an atomic integer: a
+        // multiple of its size that ends within the `ring_bytes(config)` that `new` checked against the
+        // length; `base` is aligned to LINE_BYTES, and the memory is valid for the life of `self`. Any bits
+        // are an integer, and all accesses to words are atomic.
         unsafe { &*self.base.as_ptr().add(at).cast::<W>() }
     }
 
@@ -195,8 +196,8 @@ macro_rules! word {
 word!(AtomicU32, u32);
 word!(AtomicU64, u64);
 
-// Handles are made here only, of cells and slots below the private configuration's bounds; the machine keeps those of a
-// ring inside that ring's ends.
+// Handles are made here only, of cells and slots below the private configuration's bounds; the machine keeps
+// those of a ring inside that ring's ends.
 impl Cells for Mapped {
     type Flag = AtomicU32;
     type Wide = AtomicU64;
@@ -239,9 +240,9 @@ impl Cells for Mapped {
     #[inline(always)]
     fn word(&self, cell: At, index: u32) -> &AtomicU64 {
         debug_assert!(index < 4);
-        // SAFETY: a cell starts on a multiple of 64 and has 24 words; it lies in memory that is valid for the life of
-        // `self`. Any bits are an integer. Words 0 and 1 are only touched atomically; 2 and 3 are bytes of a message
-        // where they are no words, and then the turn number hands them over, as all bytes.
+        // SAFETY: a cell starts on a multiple of 64 and has 24 words; it lies in memory that is valid for the
+        // life of `self`. Any bits are an integer. Words 0 and 1 are only touched atomically; 2 and 3 are
+        // bytes of a message where they are no words, and then the turn number hands them over, as all bytes.
         unsafe { &*cell.0.as_ptr().cast::<AtomicU64>().add(index as usize) }
     }
 
@@ -295,8 +296,8 @@ impl Cells for Mapped {
 
     #[inline(always)]
     unsafe fn copy_in(&self, place: At, at: u32, from: *const u8, len: usize) {
-        // SAFETY: the caller vouches for `from` and for the place; `from` is not ring memory (this process touches that
-        // through rings only).
+        // SAFETY: the caller vouches for `from` and for the place; `from` is not ring memory (this process
+        // touches that through rings only).
         unsafe { copy_short(from, place.0.as_ptr().add(at as usize), len) };
     }
 
@@ -316,8 +317,8 @@ impl Consumer<Mapped> {
     /// Creates a ring in zeroed memory and becomes its consumer.
     ///
     /// # Safety
-    /// `base` can be read and written for `len` bytes as long as the value lives; this process reads and writes these
-    /// bytes through this consumer, one producer, or atomically only; they are zero.
+    /// `base` can be read and written for `len` bytes as long as the value lives; this process reads and
+    /// writes these bytes through this consumer, one producer, or atomically only; they are zero.
     pub unsafe fn create(base: NonNull<u8>, len: usize, config: RingConfig) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise is the same.
         let mapped = unsafe { Mapped::new(base, len, config) }?;
@@ -325,14 +326,14 @@ impl Consumer<Mapped> {
         Ok(Consumer::over(mapped))
     }
 
-    /// Both sides of the ring have agreed that a side that goes to sleep makes this fence, and the other one none
-    /// (L-13). To be called before the first message is looked for.
+    /// Both sides of the ring have agreed that a side that goes to sleep makes this fence, and the other one
+    /// none (L-13). To be called before the first message is looked for.
     pub fn use_heavy_fence(&mut self, fence: HeavyFence) {
         self.cells_mut().heavy = Some(fence);
     }
 
-    /// Only the first [`RingConfig::first_bytes`] of the memory are known to be there: all others are made usable by
-    /// this before they are touched for the first time. To be called before the first message.
+    /// Only the first [`RingConfig::first_bytes`] of the memory are known to be there: all others are made
+    /// usable by this before they are touched for the first time. To be called before the first message.
     pub fn populate_by(&mut self, populate: Populate) {
         self.cells_mut().populate = Some(populate);
         self.begin();
@@ -343,8 +344,8 @@ impl Producer<Mapped> {
     /// Becomes the producer of a ring that its consumer created; `config` is what was agreed.
     ///
     /// # Safety
-    /// `base` can be read and written for `len` bytes as long as the value lives; this process reads and writes these
-    /// bytes through this producer, one consumer, or atomically only.
+    /// `base` can be read and written for `len` bytes as long as the value lives; this process reads and
+    /// writes these bytes through this producer, one consumer, or atomically only.
     pub unsafe fn attach(base: NonNull<u8>, len: usize, config: RingConfig) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise is the same.
         let mapped = unsafe { Mapped::new(base, len, config) }?;
@@ -352,14 +353,14 @@ impl Producer<Mapped> {
         Ok(Producer::over(mapped))
     }
 
-    /// Both sides of the ring have agreed that a side that goes to sleep makes this fence, and the other one none
-    /// (L-13). To be called before the first message is pushed.
+    /// Both sides of the ring have agreed that a side that goes to sleep makes this fence, and the other one
+    /// none (L-13). To be called before the first message is pushed.
     pub fn use_heavy_fence(&mut self, fence: HeavyFence) {
         self.cells_mut().heavy = Some(fence);
     }
 
-    /// Only the first [`RingConfig::first_bytes`] of the memory are known to be there: all others are made usable by
-    /// this before they are touched for the first time. To be called before the first message.
+    /// Only the first [`RingConfig::first_bytes`] of the memory are known to be there: all others are made
+    /// usable by this before they are touched for the first time. To be called before the first message.
     pub fn populate_by(&mut self, populate: Populate) {
         self.cells_mut().populate = Some(populate);
         self.begin();

@@ -1,15 +1,17 @@
-//! The ring under loom: every interleaving and every value that the memory model allows, with two cells and two slots.
+//! The ring under loom: every interleaving and every value that the memory model allows, with two cells and
+//! two slots.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p rerail-core --lib --release shm::model`
 //!
-//! The machine is the one that runs over mapped memory; only its cells are loom's. The bytes of cells and slots are in
-//! loom's checked cells, so a byte that is written while it may be read, or read before it is written, fails the model; so
-//! does a sleeper that nobody wakes (loom reports the deadlock).
+//! The machine is the one that runs over mapped memory; only its cells are loom's. The bytes of cells and
+//! slots are in loom's checked cells, so a byte that is written while it may be read, or read before it is
+//! written, fails the model; so does a sleeper that nobody wakes (loom reports the deadlock).
 //!
-//! The heavy fence is an axiom about the kernel: between its call and its return, each other thread of the two processes
-//! passes a sequentially consistent fence, at a point of its program that nobody chooses, or does not run. So the model's
-//! heavy fence asks the other thread for one and waits until that has made it or ended; the other thread looks for the
-//! request where it would otherwise make a fence of its own, before that, and behind. loom tries all of these.
+//! The heavy fence is an axiom about the kernel: between its call and its return, each other thread of the
+//! two processes passes a sequentially consistent fence, at a point of its program that nobody chooses, or
+//! does not run. So the model's heavy fence asks the other thread for one and waits until that has made it or
+//! ended; the other thread looks for the request where it would otherwise make a fence of its own, before
+//! that, and behind. loom tries all of these.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::Ordering;
@@ -227,7 +229,8 @@ impl Cells for Modelled {
     }
 
     fn bytes(&self, place: Place) -> *const u8 {
-        // The look is what loom checks against the writes before and behind; the bytes are read before the release.
+        // The look is what loom checks against the writes before and behind; the bytes are read before the
+        // release.
         match place {
             Place::Cell(cell, start) => self.0.cells[cell].bytes.with(|bytes| bytes.cast::<u8>().wrapping_add(start)),
             Place::Annex(slot) => self.0.slots[slot].with(|bytes| bytes.cast::<u8>()),
@@ -359,8 +362,8 @@ fn kinds_follow_each_other() {
     nothing_is_lost([Kind::Short, Kind::Packet, Kind::Annexed]);
 }
 
-/// A consumer that sleeps whenever it finds nothing gets every message. With the heavy fence, whose waiting multiplies the
-/// states, one has to do.
+/// A consumer that sleeps whenever it finds nothing gets every message. With the heavy fence, whose waiting
+/// multiplies the states, one has to do.
 fn the_consumer_wakes(fences: fn() -> Fences, kind: Kind, messages: u8) {
     loom::model(move || {
         let cells = Modelled::new(fences());

@@ -23,7 +23,8 @@ pub struct Producer<C: Cells> {
     cell: C::Cell,
     /// How many messages were written, modulo 2^32.
     tail: u32,
-    /// Where `tail` may not go: one ring behind the consumer's head, and where the memory ends that is usable yet.
+    /// Where `tail` may not go: one ring behind the consumer's head, and where the memory ends that is usable
+    /// yet.
     end: u32,
     /// The consumer's head as last seen and checked.
     head_seen: u32,
@@ -77,8 +78,8 @@ impl<C: Cells> Producer<C> {
         self.end = self.cells_ready;
     }
 
-    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a multiple of the
-    /// slots, in order to test where positions wrap.
+    /// As if `position` messages had passed already, a multiple of the cells, and `annex` annex slots, a
+    /// multiple of the slots, in order to test where positions wrap.
     #[cfg(all(any(test, feature = "harness"), not(loom)))]
     pub(super) fn skip_to(&mut self, position: u32, annex: u32) {
         debug_assert!(position.is_multiple_of(self.config.cells));
@@ -93,8 +94,8 @@ impl<C: Cells> Producer<C> {
         &mut self.cells
     }
 
-    /// How many messages fit now, whatever their size. Looks at the consumer's indices only where its own knowledge says
-    /// zero.
+    /// How many messages fit now, whatever their size. Looks at the consumer's indices only where its own
+    /// knowledge says zero.
     pub fn room(&mut self) -> Result<u32, RingError> {
         if self.cells_known().min(self.annex_known()) == 0 {
             self.look()?;
@@ -102,8 +103,9 @@ impl<C: Cells> Producer<C> {
         Ok(self.cells_known().min(self.annex_known()))
     }
 
-    /// How many messages fit now that need no annex slot: short ones of up to [`SHORT_INLINE_BYTES`], less 8 where they
-    /// have immediate data. Looks at the consumer's indices only where its own knowledge says zero.
+    /// How many messages fit now that need no annex slot: short ones of up to [`SHORT_INLINE_BYTES`], less 8
+    /// where they have immediate data. Looks at the consumer's indices only where its own knowledge says
+    /// zero.
     #[inline]
     pub fn short_room(&mut self) -> Result<u32, RingError> {
         if self.cells_known() == 0 {
@@ -114,8 +116,8 @@ impl<C: Cells> Producer<C> {
 
     #[inline(always)]
     fn cells_known(&self) -> u32 {
-        // `end` is within the ring's length ahead of the tail: checked at every look, and a push takes one only where
-        // room is.
+        // `end` is within the ring's length ahead of the tail: checked at every look, and a push takes one
+        // only where room is.
         self.end.wrapping_sub(self.tail)
     }
 
@@ -218,7 +220,8 @@ impl<C: Cells> Producer<C> {
         self.cells.cell(0)
     }
 
-    /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask [`must_ring`](Self::must_ring).
+    /// Appends a packet: `header`, then the bytes of all pieces as one payload. Then ask
+    /// [`must_ring`](Self::must_ring).
     ///
     /// # Safety
     /// Every piece can be read for its length, and a clone of the iterator yields the same pieces.
@@ -242,12 +245,12 @@ impl<C: Cells> Producer<C> {
             Ok(at) => (self.cells.inline(self.cell, PACKET_AT), at - PACKET_AT),
             Err(at) => (self.annex()?, at),
         };
-        // SAFETY: the header is a slice. `packet_at` says that header and payload fit into the cell; else they fit into
-        // the slot, as checked above.
+        // SAFETY: the header is a slice. `packet_at` says that header and payload fit into the cell; else
+        // they fit into the slot, as checked above.
         unsafe { self.cells.copy_in(packet, 0, header.as_ptr(), header.len()) };
         for (from, len) in pieces {
-            // SAFETY: the caller vouches for the piece; and for the clone, so all pieces together end where the
-            // payload does, see above.
+            // SAFETY: the caller vouches for the piece; and for the clone, so all pieces together end where
+            // the payload does, see above.
             unsafe { self.cells.copy_in(packet, at, from, len) };
             at += len as u32;
         }
@@ -330,16 +333,16 @@ impl<C: Cells> Producer<C> {
         Ok(())
     }
 
-    /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each time that it
-    /// fell asleep.
+    /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each
+    /// time that it fell asleep.
     #[inline(always)]
     pub fn must_ring(&mut self) -> bool {
         self.cells.light_fence();
         wake(self.cells.sleeping())
     }
 
-    /// Prepares for sleeping until there is room for the message that was refused last; `false`: there is room already
-    /// (or the ring is dead), don't sleep.
+    /// Prepares for sleeping until there is room for the message that was refused last; `false`: there is
+    /// room already (or the ring is dead), don't sleep.
     pub fn arm(&mut self) -> bool {
         self.raise();
         let sleep = self.cells.heavy_fence() && self.is_full();
@@ -349,14 +352,14 @@ impl<C: Cells> Producer<C> {
         sleep
     }
 
-    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says that it
-    /// sleeps. Behind the fence ask [`is_full`](Self::is_full).
+    /// The first half of [`arm`](Self::arm), for who has many rings and makes one heavy fence for all: says
+    /// that it sleeps. Behind the fence ask [`is_full`](Self::is_full).
     pub fn raise(&mut self) {
         self.cells.starved().swap(1, Relaxed);
     }
 
-    /// Whether there is no room for the message that was refused last, and a doorbell will come when there is some. None
-    /// comes when the system has memory again.
+    /// Whether there is no room for the message that was refused last, and a doorbell will come when there is
+    /// some. None comes when the system has memory again.
     pub fn is_full(&mut self) -> bool {
         let room = if self.wants_annex { self.room() } else { self.short_room() };
         room == Ok(0) && !self.no_memory

@@ -157,7 +157,8 @@ fn kinds_flags_and_tags_that_no_honest_peer_writes_kill_the_ring() {
     }
 }
 
-/// What `write` puts into the first cell kills the ring with `error`, and not before; on the fast way nothing is found.
+/// What `write` puts into the first cell kills the ring with `error`, and not before; on the fast way nothing
+/// is found.
 fn dies(error: RingError, write: impl FnOnce(&Memory)) {
     let memory = Memory::new(SMALL);
     let mut consumer = memory.consumer(SMALL);
@@ -250,7 +251,8 @@ impl Memory {
     }
 }
 
-/// W-29, L-11: the bytes of a cell, one by one. Its words are in the machine's order, so this is one of little-endian ones.
+/// W-29, L-11: the bytes of a cell, one by one. Its words are in the machine's order, so this is one of
+/// little-endian ones.
 #[cfg(target_endian = "little")]
 #[test]
 fn a_cell_has_these_bytes() {
@@ -349,8 +351,9 @@ fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
     assert!(consumer.must_ring() && !producer.arm());
 }
 
-/// In their first lap both sides have memory made usable before they touch it, each place once, and where there is none
-/// the ring is full to one side and empty to the other, which both stay awake, until there is some.
+/// In their first lap both sides have memory made usable before they touch it, each place once, and where
+/// there is none the ring is full to one side and empty to the other, which both stay awake, until there is
+/// some.
 #[test]
 fn a_ring_takes_memory_as_it_is_used() {
     use core::cell::RefCell;
@@ -426,7 +429,8 @@ fn a_ring_takes_memory_as_it_is_used() {
     }
 }
 
-/// L-13: with a fence of the sleeper's, the side that wakes makes none, and a sleeper whose fence fails stays awake.
+/// L-13: with a fence of the sleeper's, the side that wakes makes none, and a sleeper whose fence fails stays
+/// awake.
 #[test]
 fn a_sleeper_makes_the_heavy_fence() {
     use core::sync::atomic::AtomicU32;
@@ -459,7 +463,8 @@ fn a_sleeper_makes_the_heavy_fence() {
     assert!(!consumer.arm(), "a producer might not see that it sleeps");
 }
 
-/// Two threads, all sizes, both sides sleeping on real wake-ups now and then would need a clock; here both poll.
+/// Two threads, all sizes, both sides sleeping on real wake-ups now and then would need a clock; here both
+/// poll.
 #[test]
 fn two_threads_exchange_every_byte() {
     const MESSAGES: u32 = if cfg!(miri) { 40 } else { 20_000 };

@@ -123,14 +123,16 @@ impl<'m> Arena<'m> {
         self.rest = rest;
         self.used = needed;
         let start = taken[pad..].as_mut_ptr().cast::<MaybeUninit<T>>();
-        // SAFETY: `start` points to `len = count * size_of::<T>()` bytes that were split off for this call alone and
-        // live for `'m`; the region starts on a multiple of REGION_ALIGN >= align_of::<T>() and `used + pad` is a
-        // multiple of align_of::<T>(), so `start` is aligned; MaybeUninit<T> needs no initialised bytes.
+        // SAFETY: `start` points to `len = count * size_of::<T>()` bytes that were split off for this call
+        // alone and live for `'m`; the region starts on a multiple of REGION_ALIGN >= align_of::<T>() and
+        // `used + pad` is a multiple of align_of::<T>(), so `start` is aligned; MaybeUninit<T> needs no
+        // initialised bytes.
         let table = unsafe { core::slice::from_raw_parts_mut(start, count) };
         for (index, slot) in table.iter_mut().enumerate() {
             slot.write(make(index as u32));
         }
-        // SAFETY: every element was written in the loop above, and T: Copy has no destructor that could be missed.
+        // SAFETY: every element was written in the loop above, and T: Copy has no destructor that could be
+        // missed.
         Ok(unsafe { core::slice::from_raw_parts_mut(start.cast::<T>(), count) })
     }
 }

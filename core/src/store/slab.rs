@@ -80,8 +80,8 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Ok(Key { index, generation: slot.generation })
     }
 
-    /// Takes a value out, which stays to be looked at until the next call. Its key, and every copy of it, is dead from here
-    /// on.
+    /// Takes a value out, which stays to be looked at until the next call. Its key, and every copy of it, is
+    /// dead from here on.
     pub fn remove(&mut self, key: Key) -> Option<&T> {
         self.get(key)?;
         let slot = &mut self.slots[key.index as usize];
@@ -93,8 +93,8 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         Some(&slot.value)
     }
 
-    /// Frees the slot of an index that the core itself keeps, as [`remove`](Self::remove) does. That it is free already would
-    /// be our bug: debug builds panic, others change nothing.
+    /// Frees the slot of an index that the core itself keeps, as [`remove`](Self::remove) does. That it is
+    /// free already would be our bug: debug builds panic, others change nothing.
     pub fn remove_at(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
@@ -124,7 +124,8 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         }
     }
 
-    /// The value at an index that the core itself keeps. That the slot is free would be our bug: debug builds panic.
+    /// The value at an index that the core itself keeps. That the slot is free would be our bug: debug builds
+    /// panic.
     pub fn at(&self, index: u32) -> &T {
         let slot = &self.slots[index as usize];
         debug_assert_eq!(slot.next, OCCUPIED, "slot {index} is free");
@@ -143,9 +144,9 @@ impl<'m, T: Copy + 'm> Slab<'m, T> {
         &mut slot.value
     }
 
-    /// Begins to go through the slots in use, in the order of their indices; [`step`](Self::step) goes on. It ends with the
-    /// last of them, not with the last slot: tables are large where jobs are, and mostly empty. Values may be taken out
-    /// meanwhile, none put in.
+    /// Begins to go through the slots in use, in the order of their indices; [`step`](Self::step) goes on. It
+    /// ends with the last of them, not with the last slot: tables are large where jobs are, and mostly empty.
+    /// Values may be taken out meanwhile, none put in.
     pub const fn walk(&self) -> Walk {
         Walk { at: 0, left: self.len }
     }
@@ -218,7 +219,8 @@ mod tests {
                 let mut used: Vec<u32> = oracle.keys().map(|&key| Key::from_bits(key).index).collect();
                 used.sort_unstable();
                 prop_assert_eq!(slab.indices().collect::<Vec<_>>(), used.clone());
-                // A walk on which every other value found, and the one behind it, is taken out: none is missed.
+                // A walk on which every other value found, and the one behind it, is taken out: none is
+                // missed.
                 let mut gone = used.clone();
                 let mut walk = slab.walk();
                 let mut taken = Slab { slots: &mut slab.slots.to_vec()[..], free: slab.free, len: slab.len };

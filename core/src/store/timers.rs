@@ -1,5 +1,5 @@
-//! Deadlines of a fixed set of timers: a binary heap that knows where each timer stands, so that a timer is set, moved
-//! and cancelled in O(log n) and there is never a stale entry.
+//! Deadlines of a fixed set of timers: a binary heap that knows where each timer stands, so that a timer is
+//! set, moved and cancelled in O(log n) and there is never a stale entry.
 
 use super::arena::{Arena, ArenaError, Sizer};
 use super::list::NONE;

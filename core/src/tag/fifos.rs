@@ -1,7 +1,9 @@
-//! Queues found by pattern: a hash table of *groups*, each the first-in first-out queue of all entries of one pattern.
+//! Queues found by pattern: a hash table of *groups*, each the first-in first-out queue of all entries of one
+//! pattern.
 //!
-//! Grouping keeps a chain as long as there are different patterns in its bucket: a thousand receives for one tag cost a
-//! lookup of another tag one step. Invariants: a group is never empty; a pattern has at most one group. There are as many groups as entries, so that a group can be had whenever an entry can.
+//! Grouping keeps a chain as long as there are different patterns in its bucket: a thousand receives for one
+//! tag cost a lookup of another tag one step. Invariants: a group is never empty; a pattern has at most one
+//! group. There are as many groups as entries, so that a group can be had whenever an entry can.
 
 use super::pattern::{HASH_BITS, Pattern, hash};
 use crate::store::list::By;
@@ -80,8 +82,8 @@ impl<'m> Fifos<'m> {
         self.chain(&self.buckets[bucket]).find(|&group| self.groups.at(group).pattern() == *pattern)
     }
 
-    /// A new group with its first entry to be appended at once, in the bucket of its pattern; `None` where there are no
-    /// more groups.
+    /// A new group with its first entry to be appended at once, in the bucket of its pattern; `None` where
+    /// there are no more groups.
     #[inline]
     pub(super) fn open(&mut self, bucket: usize, pattern: &Pattern) -> Option<u32> {
         let Pattern { tag, ignore, source, exact, tagged } = *pattern;

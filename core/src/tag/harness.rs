@@ -1,8 +1,8 @@
 //! The matcher beside its oracle: one body for the property test and for a fuzz target.
 //!
 //! Few sources, tags and masks, so that nearly everything matches something; more shapes than
-//! [`SHAPES_MAX`](super::SHAPES_MAX), so that some stand aside. After each step, every message there can be is looked up
-//! on both sides.
+//! [`SHAPES_MAX`](super::SHAPES_MAX), so that some stand aside. After each step, every message there can be
+//! is looked up on both sides.
 
 use super::oracle::{Envelope, Oracle};
 use super::{MatchConfig, MatchFull, Matcher};
@@ -19,7 +19,8 @@ const SOURCES: u32 = 3;
 const TAGS: [u64; 6] = [0, 1, 2, 3, HIGH, HIGH | 1];
 const IGNORES: [u64; 12] = [0, 1, 2, 3, HIGH, HIGH | 1, HIGH | 2, HIGH | 3, 4, 12, !3, u64::MAX];
 
-/// Reads `data` as sizes and a sequence of steps, and carries them out on both sides. Panics where they disagree.
+/// Reads `data` as sizes and a sequence of steps, and carries them out on both sides. Panics where they
+/// disagree.
 pub fn run(data: &[u8]) {
     let mut input = data.iter().copied();
     let sizes = input.next().unwrap_or(0);

@@ -1,10 +1,11 @@
-//! Matching of messages to receives, by MPI's rule: a message goes to the oldest posted receive that takes it, a receive
-//! takes the oldest unexpected message that fits (MPI 4.1, 3.5; M-1). Tagged and untagged messages are domains apart.
+//! Matching of messages to receives, by MPI's rule: a message goes to the oldest posted receive that takes
+//! it, a receive takes the oldest unexpected message that fits (MPI 4.1, 3.5; M-1). Tagged and untagged
+//! messages are domains apart.
 //!
-//! Both sides are bounded tables in the caller's memory and hold an index of the caller's for each receive and message.
-//! Receives that ask for the same thing, and messages that look the same, stand in one queue (a *group*, see `fifos`),
-//! found by hash; so the cost of a match depends on how many *different* things are asked for, not on how many receives
-//! or messages there are:
+//! Both sides are bounded tables in the caller's memory and hold an index of the caller's for each receive
+//! and message. Receives that ask for the same thing, and messages that look the same, stand in one queue (a
+//! *group*, see `fifos`), found by hash; so the cost of a match depends on how many *different* things are
+//! asked for, not on how many receives or messages there are:
 //!
 //! | call | cost |
 //! |---|---|
@@ -14,9 +15,9 @@
 //! | [`post`](Matcher::post), [`store`](Matcher::store) | one hash chain |
 //! | [`unpost`](Matcher::unpost), [`take_unexpected`](Matcher::take_unexpected) | constant |
 //!
-//! To find and to take are two calls, since a buffer that takes message after message stays posted, and a probe leaves
-//! the message where it is. The hash has no secret: a peer that picks its tags to collide slows its job down to a walk
-//! over the table, which is bounded, and changes no result.
+//! To find and to take are two calls, since a buffer that takes message after message stays posted, and a
+//! probe leaves the message where it is. The hash has no secret: a peer that picks its tags to collide slows
+//! its job down to a walk over the table, which is bounded, and changes no result.
 
 mod fifos;
 #[cfg(any(test, feature = "harness"))]
@@ -48,8 +49,8 @@ pub struct MatchConfig {
     pub posted_max: u32,
     /// Messages that may wait unmatched at once.
     pub unexpected_max: u32,
-    /// Hash buckets of each of the two tables; rounded up to a power of two. About as many as different selectors are
-    /// posted at once.
+    /// Hash buckets of each of the two tables; rounded up to a power of two. About as many as different
+    /// selectors are posted at once.
     pub buckets: u32,
 }
 
@@ -81,7 +82,8 @@ impl core::error::Error for MatchFull {}
 
 /// Posted receives and unexpected messages.
 ///
-/// It holds what it is told to: whoever feeds it looks for a match first, and posts or stores only what has none.
+/// It holds what it is told to: whoever feeds it looks for a match first, and posts or stores only what has
+/// none.
 ///
 /// ```
 /// # use core::mem::MaybeUninit;
@@ -134,15 +136,15 @@ impl<'m> Matcher<'m> {
         self.posted.post(selector, recv)
     }
 
-    /// Posts a plain receive that has no operation, behind all that are posted. `None`: it must have one, or there is no
-    /// room.
+    /// Posts a plain receive that has no operation, behind all that are posted. `None`: it must have one, or
+    /// there is no room.
     #[inline(always)]
     pub fn post_direct(&mut self, selector: &Selector, recv: &Direct) -> Option<Key> {
         self.posted.post_direct(selector, recv)
     }
 
-    /// Takes the oldest posted receive that takes a message of `len` bytes out, where that is a direct one with room for
-    /// all of it; `tag` is 0 where it has none. `None`: nothing has happened.
+    /// Takes the oldest posted receive that takes a message of `len` bytes out, where that is a direct one
+    /// with room for all of it; `tag` is 0 where it has none. `None`: nothing has happened.
     pub fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         self.posted.take_direct(source, tag, tagged, len)
     }
@@ -193,8 +195,8 @@ impl<'m> Matcher<'m> {
         self.posted.unpost(key)
     }
 
-    /// The oldest posted receive that takes a message from `source` with `tag` (`None`: untagged). It stays posted. A
-    /// direct one has the number [`NONE`](crate::store::NONE).
+    /// The oldest posted receive that takes a message from `source` with `tag` (`None`: untagged). It stays
+    /// posted. A direct one has the number [`NONE`](crate::store::NONE).
     pub fn find_posted(&self, source: PeerId, tag: Option<u64>) -> Option<(Key, u32)> {
         self.posted.find(source, tag)
     }
@@ -204,8 +206,9 @@ impl<'m> Matcher<'m> {
         self.posted.walk()
     }
 
-    /// The next posted receive that names exactly `source`, to end them when that peer is lost. What was found may be
-    /// unposted meanwhile, and nothing posted. In no particular order; a whole walk looks at each receive once.
+    /// The next posted receive that names exactly `source`, to end them when that peer is lost. What was
+    /// found may be unposted meanwhile, and nothing posted. In no particular order; a whole walk looks at
+    /// each receive once.
     pub fn next_posted_of(&self, source: PeerId, walk: &mut PostedWalk) -> Option<(Key, u32)> {
         self.posted.next_of(source, walk)
     }

@@ -1,5 +1,5 @@
-//! What a receive asks for, in one normal form: two selectors that take the same messages are equal (rules M-2 to M-4).
-//! A message is the pattern that takes only its like.
+//! What a receive asks for, in one normal form: two selectors that take the same messages are equal (rules
+//! M-2 to M-4). A message is the pattern that takes only its like.
 
 use crate::endpoint::request::{Selector, TagMatch};
 use crate::ids::PeerId;
@@ -19,7 +19,8 @@ pub(super) struct Pattern {
     pub(super) tagged: bool,
 }
 
-/// What is left of a pattern without the values asked for: patterns of one shape are told apart by a hash of them.
+/// What is left of a pattern without the values asked for: patterns of one shape are told apart by a hash of
+/// them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     /// The bits of a tag that matter.
@@ -74,8 +75,8 @@ impl Pattern {
 /// Bits of a [`hash`].
 pub(super) const HASH_BITS: u32 = u64::BITS;
 
-/// A number whose high bits are spread evenly, for tags and ranks that are counted up, shifted or strided as programs do:
-/// products by odd constants carry each input there.
+/// A number whose high bits are spread evenly, for tags and ranks that are counted up, shifted or strided as
+/// programs do: products by odd constants carry each input there.
 #[inline(always)]
 pub(super) const fn hash(tag: u64, source: u32) -> u64 {
     tag.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add((source as u64).wrapping_mul(0xd6e8_feb8_6659_fd93))

@@ -1,15 +1,17 @@
 //! Posted receives: tuple-space search over entries of one cache line each.
 //!
-//! A message can match receives of several shapes (source named or not, these or those bits ignored), but of each shape
-//! it matches receives of one pattern only. So a lookup projects the message onto each shape in use, finds the receives
-//! of that pattern by hash, and among the oldest of each takes the one posted first, by a number that counts posts.
-//! Shapes beyond [`SHAPES_MAX`](super::SHAPES_MAX) have their entries aside, and each is looked at.
+//! A message can match receives of several shapes (source named or not, these or those bits ignored), but of
+//! each shape it matches receives of one pattern only. So a lookup projects the message onto each shape in
+//! use, finds the receives of that pattern by hash, and among the oldest of each takes the one posted first,
+//! by a number that counts posts. Shapes beyond [`SHAPES_MAX`](super::SHAPES_MAX) have their entries aside,
+//! and each is looked at.
 //!
-//! Receives of one pattern stand in a queue (a *group*); its oldest entry is the group's head and stands in the chain of
-//! its bucket. So a lookup looks at one entry of each group on the chain, however many equal receives are posted.
+//! Receives of one pattern stand in a queue (a *group*); its oldest entry is the group's head and stands in
+//! the chain of its bucket. So a lookup looks at one entry of each group on the chain, however many equal
+//! receives are posted.
 //!
-//! An entry names an operation of the caller, or carries all that a plain receive needs ([`Direct`]): then no operation
-//! exists until something unusual happens to it.
+//! An entry names an operation of the caller, or carries all that a plain receive needs ([`Direct`]): then no
+//! operation exists until something unusual happens to it.
 //!
 //! Invariant: in a group, entries stand in the order of their numbers.
 
@@ -122,8 +124,8 @@ impl Entry {
         self.next = core::mem::replace(first, index);
     }
 
-    /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from outside names
-    /// nothing.
+    /// Names it from now on: not as before, and never 0 as generations are odd, so that an all-zero id from
+    /// outside names nothing.
     #[inline(always)]
     fn name(&mut self, index: u32) -> Key {
         self.generation = self.generation.wrapping_add(2);
@@ -276,7 +278,8 @@ impl<'m> Posted<'m> {
         Some(key)
     }
 
-    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain; or aside, if there are too many shapes.
+    /// Puts an entry behind its like, or, as a new group, at the beginning of a chain; or aside, if there are
+    /// too many shapes.
     #[inline(never)]
     fn join(&mut self, index: u32, shape: Shape) {
         let Some(place) = self.shapes.place_for(shape) else { return self.put_aside(index, shape) };
@@ -508,8 +511,8 @@ impl<'m> Posted<'m> {
         Some((Key { index, generation: entry.generation }, entry.recv()))
     }
 
-    /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of them. The tag is
-    /// 0 where there is none.
+    /// Takes the receive of a whole message of `len` bytes out, where it is a direct one with room for all of
+    /// them. The tag is 0 where there is none.
     pub(super) fn take_direct(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         let (index, _) = self.find_index(source, tag, tagged);
         let entry = self.entries.get(index as usize)?;
@@ -521,8 +524,8 @@ impl<'m> Posted<'m> {
         Some(Taken { entry: &self.entries[index as usize], index })
     }
 
-    /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look at one shape and
-    /// one bucket: without a call, so that few instructions do it.
+    /// As [`take_direct`](Self::take_direct), but also `None` where that would have more to do than to look
+    /// at one shape and one bucket: without a call, so that few instructions do it.
     #[inline(always)]
     pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
         let used = self.shapes.used(tagged);

@@ -1,11 +1,12 @@
 //! The shapes of selector that are in use: a message is looked up once for each.
 //!
-//! Programs use few (a tag from one source, a tag from any, any tag of a communicator), so the table is small; what does
-//! not fit is for the caller to keep elsewhere.
+//! Programs use few (a tag from one source, a tag from any, any tag of a communicator), so the table is
+//! small; what does not fit is for the caller to keep elsewhere.
 
 use super::pattern::Shape;
 
-/// Shapes of selector that are looked up by hash at once. Receives of further shapes are matched one selector at a time.
+/// Shapes of selector that are looked up by hash at once. Receives of further shapes are matched one selector
+/// at a time.
 pub const SHAPES_MAX: usize = 16;
 
 /// So many shapes that no receive has any more are remembered at least: programs come back to them.
@@ -63,7 +64,8 @@ impl Shapes {
         self.users[usize::from(place) % SHAPES_MAX] += 1;
     }
 
-    /// One group less. A place without any keeps its shape for a while, as the next receive is mostly of the same one.
+    /// One group less. A place without any keeps its shape for a while, as the next receive is mostly of the
+    /// same one.
     #[inline(always)]
     pub(super) fn release(&mut self, place: u8) {
         self.users[usize::from(place) % SHAPES_MAX] -= 1;

@@ -44,7 +44,8 @@ fn tagged(source: Option<u32>, tag: u64, ignore: u64) -> Selector {
     Selector { source: source.map(PeerId), tag: TagMatch::Tagged { tag, ignore } }
 }
 
-/// Matches `find` for each of 4,096 tags, last first. Gives the groups looked at in all and for the worst message.
+/// Matches `find` for each of 4,096 tags, last first. Gives the groups looked at in all and for the worst
+/// message.
 fn steps_in_reverse(matcher: &mut Matcher<'_>, mut find: impl FnMut(&mut Matcher<'_>, u64)) -> (u64, u64) {
     let steps = |matcher: &Matcher<'_>| matcher.posted.steps() + matcher.unexpected.steps();
     let (first, mut worst) = (steps(matcher), 0);

@@ -1,6 +1,6 @@
-//! Unexpected messages: each stands in the queue of all that wait, in order of arrival, and in the group of those that
-//! have its source and tag. A receive that names both finds its group by hash; one with a wildcard walks the queue of
-//! all, oldest first, and stops at the first that fits.
+//! Unexpected messages: each stands in the queue of all that wait, in order of arrival, and in the group of
+//! those that have its source and tag. A receive that names both finds its group by hash; one with a wildcard
+//! walks the queue of all, oldest first, and stops at the first that fits.
 
 use super::MatchFull;
 use super::fifos::Fifos;

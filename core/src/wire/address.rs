@@ -1,8 +1,8 @@
 //! Unsequenced kind address: a rail of the sender's has moved, and where it is now (rule F-12).
 //!
-//! Field map (body, little-endian): `rail u8, len u8, reserved [u8; 6], bytes [u8; 200]`; bytes behind the first `len` are
-//! zero. Nobody in the core knows what an address means: it is what a rail publishes through the bootstrap, one word of
-//! a card. Rule: `conformance/PROTOCOL.md`, W-28.
+//! Field map (body, little-endian): `rail u8, len u8, reserved [u8; 6], bytes [u8; 200]`; bytes behind the
+//! first `len` are zero. Nobody in the core knows what an address means: it is what a rail publishes through
+//! the bootstrap, one word of a card. Rule: `conformance/PROTOCOL.md`, W-28.
 
 use core::fmt;
 
@@ -15,8 +15,8 @@ use super::repr::{Address, WireError};
 /// The longest address of a rail, in bytes.
 pub const ADDRESS_BYTES_MAX: usize = 200;
 
-/// The address of a rail as it is published: from 1 to [`ADDRESS_BYTES_MAX`] bytes of printable ASCII without space, `;`,
-/// `,` and `=`. The default is empty: no address, which is never sent.
+/// The address of a rail as it is published: from 1 to [`ADDRESS_BYTES_MAX`] bytes of printable ASCII without
+/// space, `;`, `,` and `=`. The default is empty: no address, which is never sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AddressText {
     len: u8,
@@ -109,8 +109,8 @@ struct AddressLayout {
 }
 
 impl Address {
-    /// The address that a packet's header tells; `None`: it is none of this kind, or breaks a rule. For whoever has the
-    /// header in hand when the core says that it tells an address.
+    /// The address that a packet's header tells; `None`: it is none of this kind, or breaks a rule. For
+    /// whoever has the header in hand when the core says that it tells an address.
     pub fn in_header(header: &[u8]) -> Option<Address> {
         let packet = Packet::new_checked(header).ok().filter(|packet| packet.kind() == Kind::Address)?;
         Address::parse(&packet).ok()

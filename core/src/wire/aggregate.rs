@@ -1,11 +1,11 @@
 //! Several small messages to one peer in one packet (newmadeleine-2007, 3.3).
 //!
-//! Body: `count u16, reserved [u8; 6]`. Payload: `count` records back to back and nothing behind them; each is
-//! `flags u16, reserved u16, bytes u32, tag u64, immediate u64, operation u64`, then `bytes` bytes of message, without
-//! padding, so that a gather list can name the messages where they lie.
+//! Body: `count u16, reserved [u8; 6]`. Payload: `count` records back to back and nothing behind them; each
+//! is `flags u16, reserved u16, bytes u32, tag u64, immediate u64, operation u64`, then `bytes` bytes of
+//! message, without padding, so that a gather list can name the messages where they lie.
 //!
-//! An aggregate is good as a whole or not at all (W-11): walk [`Records`] once before any of it takes effect; it is
-//! `Clone` for that.
+//! An aggregate is good as a whole or not at all (W-11): walk [`Records`] once before any of it takes effect;
+//! it is `Clone` for that.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
@@ -101,8 +101,9 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Errors: those of [`RecordHead::parse`], and `record` (ends too soon; the value is the bytes left), `record.bytes`
-/// (runs past the payload), `record.trailing` (bytes behind the last record; the value is how many).
+/// Errors: those of [`RecordHead::parse`], and `record` (ends too soon; the value is the bytes left),
+/// `record.bytes` (runs past the payload), `record.trailing` (bytes behind the last record; the value is how
+/// many).
 impl<'a> Iterator for Records<'a> {
     type Item = Result<Record<'a>, WireError>;
 

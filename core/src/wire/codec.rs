@@ -1,7 +1,7 @@
 //! From bytes to meaning and back, for all kinds: [`Repr::parse`] and [`Repr::emit`].
 //!
-//! Invariant (canonical form, W-7): every accepted header has exactly one meaning and every meaning exactly one header:
-//! `parse(emit(r)) == r` and `emit(parse(b)) == b`.
+//! Invariant (canonical form, W-7): every accepted header has exactly one meaning and every meaning exactly
+//! one header: `parse(emit(r)) == r` and `emit(parse(b)) == b`.
 
 use heapless::Vec;
 use zerocopy::{Immutable, IntoBytes};
@@ -28,7 +28,8 @@ impl Repr {
         self.body.header_bytes()
     }
 
-    /// Writes the header to the front of `out` and returns its length. On an error, what stands in `out` is undefined.
+    /// Writes the header to the front of `out` and returns its length. On an error, what stands in `out` is
+    /// undefined.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> Result<usize, EmitError> {
         emit(&self.common, &self.body, out)
@@ -73,7 +74,8 @@ fn emit(common: &Common, body: &Body, out: &mut [u8]) -> Result<usize, EmitError
     Ok(header_bytes)
 }
 
-/// The header of a packet, into a buffer that is empty; there is always room. On an error, what stands in it is undefined.
+/// The header of a packet, into a buffer that is empty; there is always room. On an error, what stands in it
+/// is undefined.
 #[inline]
 pub(crate) fn emit_into(common: &Common, body: &Body, header: &mut Vec<u8, HEADER_BYTES_MAX>) -> Result<(), EmitError> {
     if let Body::Eager(head) = body {
@@ -171,8 +173,8 @@ impl Body {
     }
 }
 
-/// Writes `layout` to the front of `out` and returns what is behind it. The callers' `out` has the length that
-/// [`Repr::header_bytes`] gave, which has room for every layout (checked by the tests for every kind).
+/// Writes `layout` to the front of `out` and returns what is behind it. The callers' `out` has the length
+/// that [`Repr::header_bytes`] gave, which has room for every layout (checked by the tests for every kind).
 #[inline]
 pub(super) fn write(layout: impl IntoBytes + Immutable, out: &mut [u8]) -> &mut [u8] {
     let bytes = layout.as_bytes();

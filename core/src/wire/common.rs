@@ -1,11 +1,12 @@
 //! The header that every packet starts with, and the checked view over a packet's bytes.
 //!
-//! Field map (little-endian, bytes): `version 0, kind 1, flags 2..4, source 4..8, psn 8..12, ack_ordered 12..16,
-//! ack_unordered 16..20, message_limit 20..22, block_limit 22..24, payload_bytes 24..28, epoch 28..30,
-//! header_bytes 30..32`, then the kind's body.
+//! Field map (little-endian, bytes): `version 0, kind 1, flags 2..4, source 4..8, psn 8..12, ack_ordered
+//! 12..16, ack_unordered 16..20, message_limit 20..22, block_limit 22..24, payload_bytes 24..28, epoch
+//! 28..30, header_bytes 30..32`, then the kind's body.
 //!
-//! Invariants: a [`Packet`] has been checked against all rules that need no look into the body, so its accessors cannot
-//! fail; nothing outside `header_bytes` is read. Rules: `conformance/PROTOCOL.md`, section W.
+//! Invariants: a [`Packet`] has been checked against all rules that need no look into the body, so its
+//! accessors cannot fail; nothing outside `header_bytes` is read. Rules: `conformance/PROTOCOL.md`, section
+//! W.
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -186,7 +187,8 @@ impl Kind {
             }
     }
 
-    /// Whether a header of this kind can be `header_bytes` long, as far as can be told without its body (W-3).
+    /// Whether a header of this kind can be `header_bytes` long, as far as can be told without its body
+    /// (W-3).
     #[inline]
     pub(super) const fn may_take(self, header_bytes: usize) -> bool {
         let fixed = COMMON_BYTES + self.fixed_bytes();
@@ -216,8 +218,8 @@ const _: () = {
     }
 };
 
-/// A checked view over a packet's header: version, kind, flags, lengths and the lane's rules hold. The body's own rules
-/// are checked by [`Repr::parse`](super::Repr::parse).
+/// A checked view over a packet's header: version, kind, flags, lengths and the lane's rules hold. The body's
+/// own rules are checked by [`Repr::parse`](super::Repr::parse).
 #[derive(Clone, Copy)]
 pub struct Packet<'a> {
     common: &'a CommonLayout,
@@ -226,10 +228,11 @@ pub struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    /// Looks at the packet that starts at `bytes[0]`. Bytes beyond its header are payload and are not looked at.
+    /// Looks at the packet that starts at `bytes[0]`. Bytes beyond its header are payload and are not looked
+    /// at.
     ///
-    /// Errors name `header` (ends too soon; the value is the number of bytes), `version`, `kind`, `header_bytes`,
-    /// `flags`, `psn` or `payload_bytes`.
+    /// Errors name `header` (ends too soon; the value is the number of bytes), `version`, `kind`,
+    /// `header_bytes`, `flags`, `psn` or `payload_bytes`.
     #[inline]
     pub fn new_checked(bytes: &'a [u8]) -> Result<Packet<'a>, WireError> {
         let short = WireError { field: "header", value: bytes.len() as u64 };
@@ -291,8 +294,8 @@ impl<'a> Packet<'a> {
         self.flags() & flag != 0
     }
 
-    /// The body as a layout of exactly its size. The error can't happen for a kind without key table: the length was
-    /// checked.
+    /// The body as a layout of exactly its size. The error can't happen for a kind without key table: the
+    /// length was checked.
     #[inline]
     pub(super) fn body_as<L: FromBytes + KnownLayout + Immutable + Unaligned>(&self) -> Result<&'a L, WireError> {
         L::ref_from_bytes(self.body).map_err(|_| self.bad_length())

@@ -1,5 +1,5 @@
-//! The handshake of a stream between two processes (TCP and shared-memory rails): four messages of fixed size, before
-//! anything else is parsed.
+//! The handshake of a stream between two processes (TCP and shared-memory rails): four messages of fixed
+//! size, before anything else is parsed.
 //!
 //! ```text
 //! dialler                         acceptor
@@ -9,13 +9,13 @@
 //!          <---------------------  Verdict   accepted, crossing or refused
 //! ```
 //!
-//! Nothing here computes a MAC: the caller does, with HMAC-SHA256 over the transcripts that [`challenge_transcript`]
-//! and [`proof_transcript`] name, and compares in constant time. Each side's MAC covers both nonces, both ranks and a
-//! label of its own, so no MAC can be replayed, reflected, or carried to another pair or rail. A successful parse says
-//! that a message is well formed, never that it is genuine.
+//! Nothing here computes a MAC: the caller does, with HMAC-SHA256 over the transcripts that
+//! [`challenge_transcript`] and [`proof_transcript`] name, and compares in constant time. Each side's MAC
+//! covers both nonces, both ranks and a label of its own, so no MAC can be replayed, reflected, or carried to
+//! another pair or rail. A successful parse says that a message is well formed, never that it is genuine.
 //!
-//! Invariants: little-endian; a fixed size per message; reserved bytes are zero; `emit(parse(b)) == b` for all accepted
-//! `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6, H-10.
+//! Invariants: little-endian; a fixed size per message; reserved bytes are zero; `emit(parse(b)) == b` for
+//! all accepted `b`. Rules: `conformance/PROTOCOL.md`, H-1 to H-6, H-10.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, transmute, transmute_ref};
@@ -45,7 +45,8 @@ pub const CHALLENGE_LABEL: &[u8] = b"rerail challenge 1";
 /// Starts the transcript of a [`Proof`]'s MAC.
 pub const PROOF_LABEL: &[u8] = b"rerail proof 1";
 
-/// What sort of stream the handshake opens; keeps a handshake of one sort from being passed off as the other's.
+/// What sort of stream the handshake opens; keeps a handshake of one sort from being passed off as the
+/// other's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Transport {
@@ -86,7 +87,8 @@ pub struct Challenge {
     pub mac: [u8; MAC_BYTES],
 }
 
-/// The dialler's answer to a [`Challenge`]; its MAC proves to the acceptor that the dialler belongs to the job.
+/// The dialler's answer to a [`Challenge`]; its MAC proves to the acceptor that the dialler belongs to the
+/// job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// MAC over [`proof_transcript`].
@@ -124,20 +126,22 @@ pub enum RefusedBecause {
     Closing = 7,
 }
 
-/// What the MAC in a [`Challenge`] covers, in this order: the label, the Hello as received, the Challenge but for its
-/// MAC.
+/// What the MAC in a [`Challenge`] covers, in this order: the label, the Hello as received, the Challenge but
+/// for its MAC.
 pub fn challenge_transcript<'a>(hello: &'a [u8; HELLO_BYTES], challenge: &'a [u8; CHALLENGE_BYTES]) -> [&'a [u8]; 3] {
     let (signed, _mac) = challenge.split_at(CHALLENGE_SIGNED_BYTES);
     [CHALLENGE_LABEL, hello, signed] // H-4
 }
 
-/// What the MAC in a [`Proof`] covers, in this order: the label, the Hello as sent, the whole Challenge as received.
+/// What the MAC in a [`Proof`] covers, in this order: the label, the Hello as sent, the whole Challenge as
+/// received.
 pub fn proof_transcript<'a>(hello: &'a [u8; HELLO_BYTES], challenge: &'a [u8; CHALLENGE_BYTES]) -> [&'a [u8]; 3] {
     [PROOF_LABEL, hello, challenge] // H-5
 }
 
 impl Hello {
-    /// Reads a Hello. Errors: `hello.magic`, `hello.version`, `hello.transport`, `hello.reserved`, `hello.attempt`.
+    /// Reads a Hello. Errors: `hello.magic`, `hello.version`, `hello.transport`, `hello.reserved`,
+    /// `hello.attempt`.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, WireError> {
         let layout: &HelloLayout = transmute_ref!(bytes);
         ensure("hello.magic", layout.magic.get() == MAGIC, layout.magic.get())?;
@@ -189,8 +193,8 @@ impl Challenge {
         Ok(Challenge { nonce: layout.nonce, mac: layout.mac })
     }
 
-    /// Writes it. An acceptor emits with a zero MAC first, computes the MAC over [`challenge_transcript`] of that, and
-    /// emits again.
+    /// Writes it. An acceptor emits with a zero MAC first, computes the MAC over [`challenge_transcript`] of
+    /// that, and emits again.
     pub fn emit(&self) -> [u8; CHALLENGE_BYTES] {
         transmute!(ChallengeLayout {
             magic: U32::new(MAGIC),

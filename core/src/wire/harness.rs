@@ -1,5 +1,5 @@
-//! Body of the fuzz target and of the corpus replay for everything that is parsed from a peer's bytes, and one sample
-//! packet or more for every kind.
+//! Body of the fuzz target and of the corpus replay for everything that is parsed from a peer's bytes, and
+//! one sample packet or more for every kind.
 
 use std::string::String;
 use std::vec::Vec;
@@ -57,8 +57,8 @@ pub const FIELDS: [&str; 42] = [
     "verdict.reserved",
 ];
 
-/// Takes `data` for everything that a peer may send and asserts that what is accepted is canonical (W-7), and that what
-/// is not names a field. Panics where that is broken.
+/// Takes `data` for everything that a peer may send and asserts that what is accepted is canonical (W-7), and
+/// that what is not names a field. Panics where that is broken.
 pub fn parse_any(data: &[u8]) {
     check_packet(data);
     check_stream(data);
@@ -157,7 +157,8 @@ fn check_error(error: WireError) {
     assert!(FIELDS.contains(&error.field), "{error} is not in the field map");
 }
 
-/// One packet or more of every kind, with a name; all fields differ, so that none can stand for another unnoticed.
+/// One packet or more of every kind, with a name; all fields differ, so that none can stand for another
+/// unnoticed.
 pub fn samples() -> Vec<(&'static str, Repr)> {
     let common = Common {
         source: 0x0403_0201,
@@ -277,8 +278,8 @@ pub fn sample_payload(repr: &Repr) -> Vec<u8> {
     payload
 }
 
-/// Inputs from which a fuzzer starts, with file names: every sample, the handshake's messages, a stream of all kinds,
-/// and inputs that are wrong in one way each.
+/// Inputs from which a fuzzer starts, with file names: every sample, the handshake's messages, a stream of
+/// all kinds, and inputs that are wrong in one way each.
 pub fn seeds() -> Vec<(String, Vec<u8>)> {
     let packet = |repr: &Repr| {
         let mut bytes = repr.emit_vec().expect("samples are good").to_vec();

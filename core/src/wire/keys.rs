@@ -1,8 +1,8 @@
 //! The key table that ends an RTS or CTS: for each rail that may carry the buffer, how to reach it.
 //!
-//! Field map: `count u8`, `rails [u8; count]`, `connections [u16; count]`, zeros up to a multiple of 8, then for each key
-//! `key u64, address u64`.
-//! The format has no limit but its count; [`KEYS_MAX`] is this implementation's, and its error says so (W-9).
+//! Field map: `count u8`, `rails [u8; count]`, `connections [u16; count]`, zeros up to a multiple of 8, then
+//! for each key `key u64, address u64`. The format has no limit but its count; [`KEYS_MAX`] is this
+//! implementation's, and its error says so (W-9).
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

@@ -1,8 +1,8 @@
 //! The wire: every packet twice, as a checked view over bytes ([`Packet`]) and as a meaning ([`Repr`]).
 //!
-//! A packet is a header (32 common bytes and the body of its kind) and a payload that the core never looks into.
-//! Little-endian throughout. No bytes make anything here panic: they parse to exactly one meaning, which emits exactly
-//! these bytes, or to a [`WireError`] that names the field and its value.
+//! A packet is a header (32 common bytes and the body of its kind) and a payload that the core never looks
+//! into. Little-endian throughout. No bytes make anything here panic: they parse to exactly one meaning,
+//! which emits exactly these bytes, or to a [`WireError`] that names the field and its value.
 //!
 //! | file | holds |
 //! |---|---|

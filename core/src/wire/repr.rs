@@ -12,8 +12,8 @@ pub const VERSION: u8 = 1;
 pub const COMMON_BYTES: usize = 32;
 /// The most bytes that a header (common part and body) takes in this implementation.
 pub const HEADER_BYTES_MAX: usize = 256;
-/// The most remote keys that one packet carries in this implementation; the format itself has no such limit but its
-/// 8-bit count.
+/// The most remote keys that one packet carries in this implementation; the format itself has no such limit
+/// but its 8-bit count.
 pub const KEYS_MAX: usize = 8;
 
 /// The header that every packet starts with: 32 bytes.
@@ -47,8 +47,8 @@ pub struct Common {
 pub struct RemoteKey {
     /// Rail number at the packet's sender.
     pub rail: u8,
-    /// The connection of that rail when the packet went out, as its sender numbers them (F-1), modulo 2^16: on another one
-    /// the key may be somebody else's (F-7).
+    /// The connection of that rail when the packet went out, as its sender numbers them (F-1), modulo 2^16:
+    /// on another one the key may be somebody else's (F-7).
     pub connection: u16,
     /// The rail's key for the memory (an rkey on verbs).
     pub key: u64,
@@ -79,7 +79,8 @@ pub struct Rts {
     pub head: MessageHead,
     /// Length of the whole message in bytes.
     pub message_bytes: u64,
-    /// Keys of the source buffer, for rails that can be read from; empty: only put or data segments are possible.
+    /// Keys of the source buffer, for rails that can be read from; empty: only put or data segments are
+    /// possible.
     pub keys: RemoteKeys,
 }
 
@@ -103,11 +104,13 @@ pub struct Cts {
 pub struct Fin {
     /// The operation at the packet's receiver that is concerned.
     pub operation: u64,
-    /// How many FINs belong to this transfer (one per subchannel used, multirail-2004 5.3); 1 but for put rendezvous.
+    /// How many FINs belong to this transfer (one per subchannel used, multirail-2004 5.3); 1 but for put
+    /// rendezvous.
     pub count: u16,
     /// Why the peer could not do its part; `None`: all is well.
     pub refused: Option<Refusal>,
-    /// Put rendezvous: the sender wants FIN in return once all have come, and keeps the message until then.
+    /// Put rendezvous: the sender wants FIN in return once all have come, and keeps the message until then
+    ///
     pub want_placed: bool,
     /// Put rendezvous: the round of the transfer that it belongs to (F-7); else 0.
     pub round: u16,
@@ -292,14 +295,15 @@ pub struct Connect {
     pub rail: u8,
     /// The sender's number of this connection; each that stands on the rail has the next one (F-1).
     pub connection: u32,
-    /// The number of the sender's first packet of each lane, and of the first message that it grants (S-1, C-1); its
-    /// connections have numbers behind it (F-1).
+    /// The number of the sender's first packet of each lane, and of the first message that it grants (S-1,
+    /// C-1); its connections have numbers behind it (F-1).
     pub first_number: u32,
     /// An answer to a Connect (else the peer must answer with its own).
     pub answer: bool,
 }
 
-/// The sender's end of a connection is dead: nothing that was sent over it has any effect there any more (F-3).
+/// The sender's end of a connection is dead: nothing that was sent over it has any effect there any more
+/// (F-3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Fence {
     /// The connection's rail, by the sender's number.
@@ -345,8 +349,8 @@ pub struct Address {
     pub text: AddressText,
 }
 
-/// The body of a packet. Lanes: ordered (PSN order is processing order), unordered (sequenced, processed at once),
-/// unsequenced (idempotent).
+/// The body of a packet. Lanes: ordered (PSN order is processing order), unordered (sequenced, processed at
+/// once), unsequenced (idempotent).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body {
     /// Ordered: a whole message.

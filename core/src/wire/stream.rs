@@ -1,7 +1,8 @@
 //! Finding packets in a stream of bytes (TCP): a header, its payload, the next header.
 //!
-//! The common header says how long both are, so a reader needs 32 bytes to know where the packet ends. What these two
-//! functions accept is not yet a good packet: that is for [`Repr::parse`](super::Repr::parse) to say.
+//! The common header says how long both are, so a reader needs 32 bytes to know where the packet ends. What
+//! these two functions accept is not yet a good packet: that is for [`Repr::parse`](super::Repr::parse) to
+//! say.
 
 use zerocopy::FromBytes;
 
@@ -10,8 +11,8 @@ use super::repr::WireError;
 
 /// Bytes of the header of the packet that `prefix` starts with, or `None` while fewer than 32 bytes are here.
 ///
-/// At most [`HEADER_BYTES_MAX`](super::HEADER_BYTES_MAX). Errors name `version`, `kind` or `header_bytes`: the stream
-/// has no next packet then, and its subchannel must be closed (W-26).
+/// At most [`HEADER_BYTES_MAX`](super::HEADER_BYTES_MAX). Errors name `version`, `kind` or `header_bytes`:
+/// the stream has no next packet then, and its subchannel must be closed (W-26).
 #[inline]
 pub fn header_len(prefix: &[u8]) -> Result<Option<usize>, WireError> {
     match CommonLayout::ref_from_prefix(prefix) {

@@ -1,6 +1,8 @@
-//! The transport for C: `include/rerail.h` says what each function does; `tests/program.rs` compiles a program against it.
+//! The transport for C: `include/rerail.h` says what each function does; `tests/program.rs` compiles a
+//! program against it.
 //!
-//! No panic crosses to C: a call that panics answers `RERAIL_EPANIC`, and so does every later one of its transport.
+//! No panic crosses to C: a call that panics answers `RERAIL_EPANIC`, and so does every later one of its
+//! transport.
 #![allow(unsafe_code)]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -121,9 +123,9 @@ impl Handle {
             }
         };
         let mut transport = contacts.join(&self.own, &names).map_err(|error| failure(ESYSTEM, error))?;
-        // SAFETY: what requests and windows name is what the caller names, who by the header's contract leaves that memory
-        // mapped and to the transport until the request's last event, or until the window is concealed. The rails that are
-        // opened here keep no memory registered.
+        // SAFETY: what requests and windows name is what the caller names, who by the header's contract
+        // leaves that memory mapped and to the transport until the request's last event, or until the window
+        // is concealed. The rails that are opened here keep no memory registered.
         self.region =
             unsafe { transport.adopt(std::ptr::null_mut(), usize::MAX) }.map_err(|error| failure(ESYSTEM, error))?;
         self.names = names;
@@ -364,7 +366,8 @@ pub unsafe extern "C" fn rerail_rank_of(handle: *const Handle, name: *const u8, 
 /// See the header.
 ///
 /// # Safety
-/// That of `with`; `count` bytes at `bytes` do not change until the last event; `request` is null or writable.
+/// That of `with`; `count` bytes at `bytes` do not change until the last event; `request` is null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_send(
     handle: *mut Handle,
@@ -426,7 +429,8 @@ pub unsafe extern "C" fn rerail_inject_max(handle: *const Handle) -> usize {
 /// See the header.
 ///
 /// # Safety
-/// That of `with`; `count` bytes at `bytes` are the transport's until the last event; `request` is null or writable.
+/// That of `with`; `count` bytes at `bytes` are the transport's until the last event; `request` is null or
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_recv(
     handle: *mut Handle,
@@ -470,7 +474,8 @@ pub unsafe extern "C" fn rerail_cancel(handle: *mut Handle, request: u64) -> c_i
 /// See the header.
 ///
 /// # Safety
-/// That of `with`; `count` bytes at `bytes` are the transport's until the window is concealed; `window` is writable.
+/// That of `with`; `count` bytes at `bytes` are the transport's until the window is concealed; `window` is
+/// writable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rerail_expose(
     handle: *mut Handle,

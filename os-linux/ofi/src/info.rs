@@ -1,7 +1,7 @@
 //! What the provider says of itself: one way to communicate, as the caller's hints want it, or none.
 //!
-//! Structures are allocated by `calloc` because libfabric frees them with `free`; each has a zeroed tail, since later
-//! versions of libfabric read fields that this one does not know.
+//! Structures are allocated by `calloc` because libfabric frees them with `free`; each has a zeroed tail,
+//! since later versions of libfabric read fields that this one does not know.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};

@@ -1,5 +1,5 @@
-//! A libfabric provider over the rerail message transport, so that Open MPI, MPICH and other runtimes of libfabric run over
-//! it unmodified.
+//! A libfabric provider over the rerail message transport, so that Open MPI, MPICH and other runtimes of
+//! libfabric run over it unmodified.
 //!
 //! ```text
 //! FI_PROVIDER_PATH=/folder/of/librerail_fi.so FI_PROVIDER=rerail mpirun --mca pml cm --mca mtl ofi program
@@ -14,9 +14,9 @@
 //! | `launcher` | hints of the environment |
 //! | `memory` | the caller's memory, where the provider touches it |
 //!
-//! Nothing is linked against libfabric: it loads this library and calls [`fi_prov_ini`]. No panic crosses to C: a call that
-//! panics answers an error, and so does every later one of its domain. There is no thread and no global state but the
-//! description that the entry point returns.
+//! Nothing is linked against libfabric: it loads this library and calls [`fi_prov_ini`]. No panic crosses to
+//! C: a call that panics answers an error, and so does every later one of its domain. There is no thread and
+//! no global state but the description that the entry point returns.
 #![allow(unsafe_code)]
 
 pub mod abi;
@@ -35,14 +35,15 @@ use abi::version;
 /// Version of the provider.
 const PROVIDER_VERSION: u32 = version(0, 1);
 
-/// The newest interface that callers may ask for: libfabric passes over a provider that is older than what is asked for, and
-/// none for being newer. What the provider uses of it is the same in 1.17 to 2.6.
+/// The newest interface that callers may ask for: libfabric passes over a provider that is older than what is
+/// asked for, and none for being newer. What the provider uses of it is the same in 1.17 to 2.6.
 const API_VERSION: u32 = version(2, 6);
 
 /// The description that libfabric reads, and whose `context` it uses for itself.
 struct Description(UnsafeCell<Provider>);
 
-// SAFETY: the provider never looks into it; libfabric, which gets a pointer, guards what it writes by its own lock.
+// SAFETY: the provider never looks into it; libfabric, which gets a pointer, guards what it writes by its own
+// lock.
 unsafe impl Sync for Description {}
 
 static DESCRIPTION: Description = Description(UnsafeCell::new(Provider {
@@ -58,8 +59,8 @@ static DESCRIPTION: Description = Description(UnsafeCell::new(Provider {
 unsafe extern "C" fn cleanup() {}
 
 /// What libfabric calls after it has loaded the library.
-// SAFETY: the name is libfabric's for the entry of a provider; no other library that is linked to a program defines it, as
-// providers are opened one by one with local symbols.
+// SAFETY: the name is libfabric's for the entry of a provider; no other library that is linked to a program
+// defines it, as providers are opened one by one with local symbols.
 #[unsafe(no_mangle)]
 pub extern "C" fn fi_prov_ini() -> *mut Provider {
     DESCRIPTION.0.get()

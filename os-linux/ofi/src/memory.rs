@@ -6,9 +6,10 @@ use rerail_linux::driver::{MemoryError, Transport};
 
 /// Makes all of this process's memory one region, whose offsets are addresses.
 pub fn adopt_all(transport: &mut Transport) -> Result<RegionId, MemoryError> {
-    // SAFETY: what requests and windows name is what the caller of libfabric has named in a request or registered, and by
-    // libfabric's contract it leaves that memory mapped and to the provider until the completion, or until the registration
-    // is closed. What is unmapped later without a word concerns rails that keep memory registered; the provider opens none.
+    // SAFETY: what requests and windows name is what the caller of libfabric has named in a request or
+    // registered, and by libfabric's contract it leaves that memory mapped and to the provider until the
+    // completion, or until the registration is closed. What is unmapped later without a word concerns rails
+    // that keep memory registered; the provider opens none.
     unsafe { transport.adopt(std::ptr::null_mut(), usize::MAX) }
 }
 

@@ -1,5 +1,6 @@
-//! The interface that was written by hand against the C headers: sizes, offsets, numbers. Without a C compiler or libfabric's
-//! headers nothing can be compared, which the test says; `conformance/scripts/ofi.sh` demands both.
+//! The interface that was written by hand against the C headers: sizes, offsets, numbers. Without a C
+//! compiler or libfabric's headers nothing can be compared, which the test says; `conformance/scripts/ofi.sh`
+//! demands both.
 
 use std::fmt::Write as _;
 use std::mem::offset_of;
@@ -14,7 +15,8 @@ use rerail_fi::abi::{NUMBERS, TAG_FORMAT};
 /// C expressions, each with the number that it must have.
 type Expected = Vec<(String, u64)>;
 
-/// A structure: its size, or at least that (`front`), and the offset of each field. `ours = theirs` where names differ.
+/// A structure: its size, or at least that (`front`), and the offset of each field. `ours = theirs` where
+/// names differ.
 macro_rules! structure {
     ($into:ident, $ours:ident, $theirs:literal, $($field:ident $(= $other:literal)?),*) => {
         $into.push((format!("sizeof({})", $theirs), size_of::<$ours>() as u64));

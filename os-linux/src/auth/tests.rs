@@ -104,8 +104,8 @@ fn a_reflected_mac_proves_nothing() {
 
 #[test]
 fn an_oracle_of_the_other_direction_does_not_help() {
-    // Asked by 3 -> 5, the outsider opens 5 -> 3 to the dialler's own acceptor with the same nonce, and passes the
-    // challenge that it gets there back.
+    // Asked by 3 -> 5, the outsider opens 5 -> 3 to the dialler's own acceptor with the same nonce, and
+    // passes the challenge that it gets there back.
     let (mut dialler, hello) = Dialler::new(key(), CALL, [1; 32]);
     let back = Call { from: PeerId(5), to: PeerId(3), ..CALL };
     let (_, reversed) = Dialler::new(key(), back, [1; 32]);

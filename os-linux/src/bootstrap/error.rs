@@ -16,8 +16,8 @@ pub enum BootError {
         /// What it should be.
         expected: &'static str,
     },
-    /// A launcher started several processes but offers no channel that we speak: without this error each of them would
-    /// run as a job of one.
+    /// A launcher started several processes but offers no channel that we speak: without this error each of
+    /// them would run as a job of one.
     Unspoken {
         /// The variable that tells of the launcher.
         variable: &'static str,
@@ -31,7 +31,8 @@ pub enum BootError {
         /// What is wrong with it.
         why: &'static str,
     },
-    /// A key was put twice by this rank; which value others would see is undefined in PMI-1, so it is refused here.
+    /// A key was put twice by this rank; which value others would see is undefined in PMI-1, so it is refused
+    /// here.
     DuplicateKey {
         /// The key.
         key: String,

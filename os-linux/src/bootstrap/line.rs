@@ -1,8 +1,8 @@
 //! Lines of the PMI-1 wire protocol: `cmd=name key=value key=value\n`.
 //!
-//! Source: the protocol as spoken by MPICH's hydra and Slurm; there is no standard. Keys come in any order; unknown keys
-//! are passed over; a word without `=` belongs to the value before it (messages with spaces). A value that we write is
-//! escaped like in a URL, so that spaces, `=` and `;` never get on the wire.
+//! Source: the protocol as spoken by MPICH's hydra and Slurm; there is no standard. Keys come in any order;
+//! unknown keys are passed over; a word without `=` belongs to the value before it (messages with spaces). A
+//! value that we write is escaped like in a URL, so that spaces, `=` and `;` never get on the wire.
 //!
 //! Invariant: a line is at most [`LINE_BYTES_MAX`] long, so a stranger can't make us hold more than that.
 

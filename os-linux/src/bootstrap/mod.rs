@@ -1,4 +1,5 @@
-//! How the processes of a job find each other: rank, size, and a board on which each rank publishes short texts.
+//! How the processes of a job find each other: rank, size, and a board on which each rank publishes short
+//! texts.
 //!
 //! | file | speaks with |
 //! |---|---|
@@ -7,15 +8,18 @@
 //! | [`pair`] | one other process over TCP, without a launcher, behind a pre-shared key |
 //! | [`single`] | nobody: a job of one |
 //!
-//! Invariants: a key is put once per rank; what was put before a [`fence`](Bootstrap::fence) can be read by every rank
-//! after it; nothing that the other side says can make us panic or hold more than a bounded amount of it.
+//! Invariants: a key is put once per rank; what was put before a [`fence`](Bootstrap::fence) can be read by
+//! every rank after it; nothing that the other side says can make us panic or hold more than a bounded amount
+//! of it.
 //!
-//! The channel is needed twice, and may fail at any time (rules B-1 to B-4): at the start every step ends in bounded time,
-//! with an error that names the step; while messages flow nobody looks at it; at the end it is told last.
+//! The channel is needed twice, and may fail at any time (rules B-1 to B-4): at the start every step ends in
+//! bounded time, with an error that names the step; while messages flow nobody looks at it; at the end it is
+//! told last.
 //!
-//! Trust: the launcher's channel (an inherited socket, or the pair's authenticated stream) is the root of trust. The
-//! [`job_key`] that is drawn here and travels over it is what the rails authenticate each other with. It stands in no
-//! environment, argument or file: only in the memory of the job's processes and of the launcher.
+//! Trust: the launcher's channel (an inherited socket, or the pair's authenticated stream) is the root of
+//! trust. The [`job_key`] that is drawn here and travels over it is what the rails authenticate each other
+//! with. It stands in no environment, argument or file: only in the memory of the job's processes and of the
+//! launcher.
 
 pub mod error;
 mod line;
@@ -38,8 +42,8 @@ pub const KEY_BYTES_MAX: usize = 32;
 /// Longest value in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 
-/// How long a launcher may take for each answer unless the setting `boot_timeout` says otherwise. A fence's answer waits
-/// for the slowest rank to start, so this is long.
+/// How long a launcher may take for each answer unless the setting `boot_timeout` says otherwise. A fence's
+/// answer waits for the slowest rank to start, so this is long.
 pub const ANSWER_MAX: Duration = Duration::from_secs(600);
 
 /// A process's place in its job, and the board of the job.
@@ -50,8 +54,8 @@ pub trait Bootstrap {
     fn size(&self) -> u32;
     /// The launcher's name for the job: for people and logs, not unique over time.
     fn job_name(&self) -> &str;
-    /// Publishes a value under a key of this rank. Keys: 1 to [`KEY_BYTES_MAX`] of `A-Z a-z 0-9 _ -`, each once;
-    /// values: any text up to [`VALUE_BYTES_MAX`] bytes.
+    /// Publishes a value under a key of this rank. Keys: 1 to [`KEY_BYTES_MAX`] of `A-Z a-z 0-9 _ -`, each
+    /// once; values: any text up to [`VALUE_BYTES_MAX`] bytes.
     fn put(&mut self, key: &str, value: &str) -> Result<(), BootError>;
     /// Waits until every rank of the job (that still lives) is here. All values put before can be read after.
     fn fence(&mut self) -> Result<(), BootError>;
@@ -59,12 +63,13 @@ pub trait Bootstrap {
     fn get(&mut self, rank: u32, key: &str) -> Result<Option<String>, BootError>;
     /// Leaves the job in good order. A process that ends without it counts as failed.
     fn finalize(&mut self) -> Result<(), BootError>;
-    /// Tells the launcher to end the whole job, as far as it can be told. Comes back: what becomes of this process is
-    /// the caller's to say.
+    /// Tells the launcher to end the whole job, as far as it can be told. Comes back: what becomes of this
+    /// process is the caller's to say.
     fn abort(&mut self, why: &str);
-    /// How long each step may take from now on, a fence with its wait for the other ranks among them; `None`: as long as it
-    /// takes. [`Transport::start`](crate::driver::Transport::start) says what the setting `boot_timeout` says. Nothing
-    /// where nobody is waited for, and where the caller has said it already ([`pair`]).
+    /// How long each step may take from now on, a fence with its wait for the other ranks among them; `None`:
+    /// as long as it takes. [`Transport::start`](crate::driver::Transport::start) says what the setting
+    /// `boot_timeout` says. Nothing where nobody is waited for, and where the caller has said it already
+    /// ([`pair`]).
     fn limit(&mut self, answer_max: Option<Duration>) {
         let _ = answer_max;
     }
@@ -77,8 +82,8 @@ pub trait Bootstrap {
 /// Joins the job that the environment tells of: PMI-1 if there is `PMI_FD` or `PMI_PORT`, else a job of one.
 ///
 /// # Errors
-/// What [`pmi1::Pmi1::from_vars`] says, and [`BootError::Unspoken`] where a launcher that doesn't offer PMI-1 started
-/// several processes.
+/// What [`pmi1::Pmi1::from_vars`] says, and [`BootError::Unspoken`] where a launcher that doesn't offer PMI-1
+/// started several processes.
 pub fn from_env() -> Result<Box<dyn Bootstrap>, BootError> {
     from_vars(|name| std::env::var(name).ok())
 }
@@ -112,8 +117,8 @@ impl fmt::Debug for JobKey {
     }
 }
 
-/// Agrees on the job's key: rank 0 draws it from the kernel and publishes it; the others read it. Collective, with one
-/// fence; once per job.
+/// Agrees on the job's key: rank 0 draws it from the kernel and publishes it; the others read it. Collective,
+/// with one fence; once per job.
 ///
 /// The key is as secret as the launcher's channel. Where the two sides hold a secret already
 /// ([`Bootstrap::shared_secret`]) the key is derived from it and nothing is sent.

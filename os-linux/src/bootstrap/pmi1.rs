@@ -1,14 +1,16 @@
 //! Client of the PMI-1 wire protocol, as spoken by MPICH's hydra, by Slurm and by [`server`](super::server).
 //!
-//! Lines go over an inherited descriptor (`PMI_FD`) or a TCP connection (`PMI_PORT`), one question and one answer at a
-//! time, blocking, and no longer than a limit (B-1). Source: the dialogue of hydra 4.0.2, recorded in `fixtures/`; there is
-//! no standard.
+//! Lines go over an inherited descriptor (`PMI_FD`) or a TCP connection (`PMI_PORT`), one question and one
+//! answer at a time, blocking, and no longer than a limit (B-1). Source: the dialogue of hydra 4.0.2,
+//! recorded in `fixtures/`; there is no standard.
 //!
-//! Invariant: an answer is taken for the question that was asked. Once one is late, cut off or makes no sense, the next to
-//! come could be anybody's, so nothing is asked any more ([`BootError::Over`]); only an abort is still said.
+//! Invariant: an answer is taken for the question that was asked. Once one is late, cut off or makes no
+//! sense, the next to come could be anybody's, so nothing is asked any more ([`BootError::Over`]); only an
+//! abort is still said.
 //!
-//! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its value is
-//! escaped and starts with the number of pieces (`1:...`); further pieces are `k.r.1`, `k.r.2` and so on.
+//! The board of PMI-1 is one flat table with short keys and values. Rank `r`'s key `k` becomes `k.r`; its
+//! value is escaped and starts with the number of pieces (`1:...`); further pieces are `k.r.1`, `k.r.2` and
+//! so on.
 
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -55,15 +57,15 @@ pub struct Pmi1 {
 }
 
 impl Pmi1 {
-    /// Joins over what the environment names: `PMI_FD` with `PMI_RANK` and `PMI_SIZE`, or `PMI_PORT` (`host:port`)
-    /// with `PMI_ID`, where rank and size come over the wire. `RERAIL_BOOT_TIMEOUT` limits how long each answer may take;
-    /// without it that is [`ANSWER_MAX`].
+    /// Joins over what the environment names: `PMI_FD` with `PMI_RANK` and `PMI_SIZE`, or `PMI_PORT`
+    /// (`host:port`) with `PMI_ID`, where rank and size come over the wire. `RERAIL_BOOT_TIMEOUT` limits how
+    /// long each answer may take; without it that is [`ANSWER_MAX`].
     ///
     /// The descriptor is duplicated, not taken; still only one client may use it.
     ///
     /// # Errors
-    /// [`BootError::Environment`] names the variable that is missing or senseless; else what the launcher answered, or
-    /// that it did not ([`BootError::Timeout`], [`BootError::Closed`]).
+    /// [`BootError::Environment`] names the variable that is missing or senseless; else what the launcher
+    /// answered, or that it did not ([`BootError::Timeout`], [`BootError::Closed`]).
     pub fn from_vars(var: impl Fn(&str) -> Option<String>) -> Result<Self, BootError> {
         let answer_max = match var(TIMEOUT_VARIABLE) {
             Some(text) => limit_of(&text)?,
@@ -87,8 +89,8 @@ impl Pmi1 {
         Self::introduce(Channel::new(connect(&port, answer_max)?.into(), answer_max), id)
     }
 
-    /// Joins as `rank` of `size` over a descriptor. Answers may take [`ANSWER_MAX`] unless [`Bootstrap::limit`] says
-    /// otherwise.
+    /// Joins as `rank` of `size` over a descriptor. Answers may take [`ANSWER_MAX`] unless
+    /// [`Bootstrap::limit`] says otherwise.
     ///
     /// # Errors
     /// What the launcher answered, or that it did not.
@@ -294,8 +296,8 @@ fn number(
 
 /// An own descriptor for what an inherited number names.
 fn duplicate(fd: i32) -> io::Result<OwnedFd> {
-    // SAFETY: the number is only lent for this call, which fails with EBADF if nothing is open under it; no descriptor
-    // of Rust's is closed or replaced by it.
+    // SAFETY: the number is only lent for this call, which fails with EBADF if nothing is open under it; no
+    // descriptor of Rust's is closed or replaced by it.
     let lent = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok(rustix::io::fcntl_dupfd_cloexec(lent, 3)?)
 }
@@ -377,10 +379,12 @@ impl Limit {
         }
     }
 
-    /// Waits until a descriptor is ready (its mode is shared with whoever inherited it, so it stays as it is).
+    /// Waits until a descriptor is ready (its mode is shared with whoever inherited it, so it stays as it
+    /// is).
     fn wait(self, fd: BorrowedFd<'_>, flags: PollFlags, doing: &'static str) -> Result<(), BootError> {
         loop {
-            // The descriptor is asked even where the time is over: a process that was held up may find the answer there.
+            // The descriptor is asked even where the time is over: a process that was held up may find the
+            // answer there.
             let left = self.left(doing);
             let span = left.as_ref().map_or(Some(Duration::ZERO), |left| *left).map(|left| Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -444,7 +448,8 @@ impl Channel {
         Ok((line, said))
     }
 
-    /// What comes of reading an answer. Unless the launcher refused in so many words, an error is the last one.
+    /// What comes of reading an answer. Unless the launcher refused in so many words, an error is the last
+    /// one.
     fn sense<T>(&mut self, read: Result<T, BootError>) -> Result<T, BootError> {
         self.is_lost |= read.as_ref().is_err_and(|error| !matches!(error, BootError::Refused { .. }));
         read

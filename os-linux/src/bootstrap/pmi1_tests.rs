@@ -18,7 +18,8 @@ const HYDRA_PORT: &str = include_str!("fixtures/hydra-4.0.2-port.txt");
 trait Served: std::io::Read + Write + Send + 'static {}
 impl<T: std::io::Read + Write + Send + 'static> Served for T {}
 
-/// Plays the launcher's part of a dialogue: lines with `> ` are what the client must say, with `< ` what it hears.
+/// Plays the launcher's part of a dialogue: lines with `> ` are what the client must say, with `< ` what it
+/// hears.
 fn play(mut stream: impl Served, dialogue: &'static str) -> thread::JoinHandle<()> {
     thread::spawn(move || {
         for line in dialogue.lines().filter(|line| !line.starts_with('#')) {
@@ -57,8 +58,8 @@ fn recorded_session(mut boot: Pmi1) {
     assert!(matches!(boot.fence(), Err(BootError::Over)));
 }
 
-/// Not a test of its own: under a launcher it plays the recorded session, so that fixtures can be recorded anew
-/// (`fixtures/README`).
+/// Not a test of its own: under a launcher it plays the recorded session, so that fixtures can be recorded
+/// anew (`fixtures/README`).
 #[test]
 fn role_recorded_session() {
     if std::env::var("RERAIL_TEST_RECORD").is_ok() {

@@ -1,9 +1,9 @@
 //! A process's card: the line of text that tells its peers where its rails are.
 //!
-//! `rerail1;HOST;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may share memory) and
-//! one entry per rail in the order of rail numbers. Host and addresses are printable ASCII without space, `;`, `,`
-//! and `=`; so a card survives any launcher's key-value store. Parsing is strict: a card that this process would not
-//! have written is an error that names the part.
+//! `rerail1;HOST;KIND@ADDRESS,KIND@ADDRESS,...`: the version, the logical host (processes on one may share
+//! memory) and one entry per rail in the order of rail numbers. Host and addresses are printable ASCII
+//! without space, `;`, `,` and `=`; so a card survives any launcher's key-value store. Parsing is strict: a
+//! card that this process would not have written is an error that names the part.
 
 use core::fmt;
 

@@ -1,8 +1,8 @@
-//! Rails that are open before this process knows its rank and its job: for hosts that publish an address first and learn
-//! of their peers later, as libfabric's do.
+//! Rails that are open before this process knows its rank and its job: for hosts that publish an address
+//! first and learn of their peers later, as libfabric's do.
 //!
-//! Who dials meanwhile waits with the kernel, so nothing is lost and nobody has to be asked whether he is ready. Only rails
-//! whose address is known without a rank can be opened so: shared memory and TCP, no verbs.
+//! Who dials meanwhile waits with the kernel, so nothing is lost and nobody has to be asked whether he is
+//! ready. Only rails whose address is known without a rank can be opened so: shared memory and TCP, no verbs.
 
 use rerail_core::ids::PeerId;
 

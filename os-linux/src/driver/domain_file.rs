@@ -1,8 +1,10 @@
-//! The file by which the processes of a job find the XRC domain that they share on this host (`ibv_open_xrcd(3)`): empty, in
-//! `/dev/shm`, named by user and job. Whoever can open it can reach the queues in the domain, so it is the user's alone.
+//! The file by which the processes of a job find the XRC domain that they share on this host
+//! (`ibv_open_xrcd(3)`): empty, in `/dev/shm`, named by user and job. Whoever can open it can reach the
+//! queues in the domain, so it is the user's alone.
 //!
-//! Each process has it locked, shared, as long as it lives; the last one to leave, who gets the lock for itself, removes it.
-//! What a job leaves behind whose processes were all killed at once, the next one of that user removes.
+//! Each process has it locked, shared, as long as it lives; the last one to leave, who gets the lock for
+//! itself, removes it. What a job leaves behind whose processes were all killed at once, the next one of that
+//! user removes.
 //!
 //! Invariant: whoever has the lock has the file that the name leads to, or looks again.
 
@@ -31,7 +33,8 @@ impl DomainFile {
     /// Opens a job's file, or makes it.
     ///
     /// # Errors
-    /// The system's; `PermissionDenied` where a file of that name belongs to another user or is open to others.
+    /// The system's; `PermissionDenied` where a file of that name belongs to another user or is open to
+    /// others.
     pub fn open(job: u64) -> io::Result<Self> {
         Self::open_in(Path::new(FOLDER), job)
     }

@@ -1,7 +1,8 @@
 //! One round of driving: what rails have goes into the core, what the core wants goes to rails and memory.
 //!
-//! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are collected and
-//! fed after the batch. Nothing is allocated once the reused lists have grown to the longest request.
+//! Spans are resolved before anything else changes the endpoint: answers to the actions of a batch are
+//! collected and fed after the batch. Nothing is allocated once the reused lists have grown to the longest
+//! request.
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
@@ -49,8 +50,8 @@ enum Answer {
 }
 
 impl Engine {
-    /// One round of driving: takes what rails have, runs timers that are due, carries out what the core wants; returns how
-    /// many things happened. Time must not go back.
+    /// One round of driving: takes what rails have, runs timers that are due, carries out what the core
+    /// wants; returns how many things happened. Time must not go back.
     pub fn round(&mut self, now: Time) -> usize {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, .. } = self;
         let mut done = 0;
@@ -79,9 +80,9 @@ impl Engine {
         done + self.carry_out(now)
     }
 
-    /// Takes what has come over shared memory, which says so for a few instructions, and carries out what follows; returns
-    /// how many things happened. A [`round`](Self::round) in between looks at all the rest: other rails, connections,
-    /// timers. `now` may be the time of the last of these.
+    /// Takes what has come over shared memory, which says so for a few instructions, and carries out what
+    /// follows; returns how many things happened. A [`round`](Self::round) in between looks at all the rest:
+    /// other rails, connections, timers. `now` may be the time of the last of these.
     #[inline]
     pub fn news(&mut self, now: Time) -> usize {
         match self.rails.get(self.rings) {
@@ -234,9 +235,9 @@ fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, piec
         Some(slot) if whole => {
             let (id, peer, kind, header) = (post.id, post.peer, post.kind, &post.header);
             let outgoing = Outgoing { id, peer, kind, header, payload: pieces, extent };
-            // SAFETY: the pieces were resolved within their regions, which stay mapped as long as the core names them: until
-            // the post's completion, the subchannel's end, or the answer to `Disconnect` or `Sever`. Nobody refers to
-            // their bytes while the transport is driven.
+            // SAFETY: the pieces were resolved within their regions, which stay mapped as long as the core
+            // names them: until the post's completion, the subchannel's end, or the answer to `Disconnect` or
+            // `Sever`. Nobody refers to their bytes while the transport is driven.
             unsafe { slot.rail.post(outgoing) };
             true
         }
@@ -292,7 +293,8 @@ fn pack(core: &Core, memory: &Memory, head: &[u8], from: (Span, &mut Vec<Piece>)
 
 fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
     let AtomicAction { operation, at, kind, data_type, operand, compare } = *atomic;
-    // `expose` and the core's own checks leave no way for this to fail; a zero is the least surprising answer if it does.
+    // `expose` and the core's own checks leave no way for this to fail; a zero is the least surprising answer
+    // if it does.
     let old = memory.atomic(at, kind, data_type, operand, compare);
     debug_assert!(old.is_some(), "the core asked for an impossible atomic: {atomic:?}");
     Answer::Atomic { operation, old: old.unwrap_or(0) }
@@ -310,8 +312,8 @@ fn register(
     match (rails.get_mut(usize::from(rail.0)), pieces.as_slice()) {
         // A key names one range.
         (Some(slot), [piece]) if whole => {
-            // SAFETY: the piece lies in one region, which is freed only when the core names it nowhere any more, that is
-            // after `Deregister`; `Engine::free` then has every rail forget it.
+            // SAFETY: the piece lies in one region, which is freed only when the core names it nowhere any
+            // more, that is after `Deregister`; `Engine::free` then has every rail forget it.
             let MemoryKey { key, address } = unsafe { slot.rail.register(*piece, write) }?;
             slot.registrations += 1;
             Ok(RemoteKey { rail: rail.0, connection: 0, key, address })
@@ -333,8 +335,9 @@ struct CoreSink<'a> {
     whereabouts: &'a mut Vec<Whereabouts>,
 }
 
-// SAFETY: the pieces are those of an open placement: memory of a receive, a window or the pool, resolved within its
-// region; it stays mapped while the core names it, and nobody refers to its bytes while the transport is driven.
+// SAFETY: the pieces are those of an open placement: memory of a receive, a window or the pool, resolved
+// within its region; it stays mapped while the core names it, and nobody refers to its bytes while the
+// transport is driven.
 unsafe impl Sink for CoreSink<'_> {
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival {
         let arrival = self.core.handle_arrival(self.now, peer, self.rail, header);

@@ -1,7 +1,8 @@
 //! The transport without a clock, without sleep and without a launcher: rails, core and memory.
 //!
-//! Every call that needs the time takes it, and none makes a system call but those of the rails and of memory. The
-//! [`Transport`](super::Transport) is an engine, a clock and a waiter; the simulator drives engines in virtual time.
+//! Every call that needs the time takes it, and none makes a system call but those of the rails and of
+//! memory. The [`Transport`](super::Transport) is an engine, a clock and a waiter; the simulator drives
+//! engines in virtual time.
 
 use std::any::Any;
 use std::fmt;
@@ -182,8 +183,8 @@ impl Engine {
         })
     }
 
-    /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their
-    /// place in the core's tables until their event is taken.
+    /// The next thing that the caller wants to know. Take events after each round: requests that are over
+    /// keep their place in the core's tables until their event is taken.
     #[inline]
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = if self.next_event.is_none() { self.core.poll_event() } else { self.next_event.take() };
@@ -195,8 +196,9 @@ impl Engine {
         event
     }
 
-    /// The next completion of the short way: a small message that was sent or received without anything special. Cheaper
-    /// than as an event, and the same: what is not taken here comes by [`poll_event`](Self::poll_event).
+    /// The next completion of the short way: a small message that was sent or received without anything
+    /// special. Cheaper than as an event, and the same: what is not taken here comes by
+    /// [`poll_event`](Self::poll_event).
     #[inline]
     pub fn poll_short(&mut self) -> Option<&ShortCompletion> {
         self.core.poll_short()
@@ -230,8 +232,8 @@ impl Engine {
         self.core.next_timeout().into_iter().chain(rails).min()
     }
 
-    /// Changes how long a peer may be silent before it is asked for a sign of life; `Nanos(0)`: nobody is asked from now
-    /// on, so that an engine with nothing left to do comes to rest.
+    /// Changes how long a peer may be silent before it is asked for a sign of life; `Nanos(0)`: nobody is
+    /// asked from now on, so that an engine with nothing left to do comes to rest.
     pub fn set_keepalive(&mut self, now: Time, keepalive: Nanos) {
         self.core.set_keepalive(now, keepalive);
     }
@@ -246,7 +248,8 @@ impl Engine {
         self.others_moved
     }
 
-    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or answered.
+    /// Whether everything that was submitted to `peer` (and to any peer, for `None`) is acknowledged or
+    /// answered.
     pub fn is_quiet(&self, peer: Option<PeerId>) -> bool {
         self.core.is_quiet(peer)
     }
@@ -286,8 +289,9 @@ impl Engine {
 
 impl EngineOpening {
     /// With rails that the caller has opened (for hosts with rails of their own). Order matters: a
-    /// [`Loopback`](crate::rail::loopback::Loopback) first, then shared memory, then the others; among rails of one kind,
-    /// the k-th of one process meets the k-th of another. `host`: equal where processes may share memory.
+    /// [`Loopback`](crate::rail::loopback::Loopback) first, then shared memory, then the others; among rails
+    /// of one kind, the k-th of one process meets the k-th of another. `host`: equal where processes may
+    /// share memory.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -346,9 +350,10 @@ impl EngineOpening {
         self.learn_parsed(peer, &parsed)
     }
 
-    /// As [`learn`](Self::learn), of a card that is parsed already: for many engines in one process. Nothing of the card
-    /// is kept but what the rails keep. Where engines are thousands, teach one after the other every card, not every
-    /// engine one card after the other: an engine's tables then stay in the processor's cache.
+    /// As [`learn`](Self::learn), of a card that is parsed already: for many engines in one process. Nothing
+    /// of the card is kept but what the rails keep. Where engines are thousands, teach one after the other
+    /// every card, not every engine one card after the other: an engine's tables then stay in the processor's
+    /// cache.
     ///
     /// # Errors
     /// As [`learn`](Self::learn).

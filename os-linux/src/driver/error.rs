@@ -50,7 +50,8 @@ pub enum StartError {
 }
 
 impl StartError {
-    /// Whether the settings ask for a rail that this machine does not have: there is no such device, interface or library.
+    /// Whether the settings ask for a rail that this machine does not have: there is no such device,
+    /// interface or library.
     pub fn is_absent(&self) -> bool {
         match self {
             StartError::Rail { why, .. } => super::verbs::is_absent(&**why) || super::rails::is_absent(&**why),
@@ -313,7 +314,8 @@ mod tests {
     use super::*;
     use crate::rail::tcp::TcpError;
 
-    /// Where a rail can't be opened for want of a descriptor, the message says what to raise; else it does not.
+    /// Where a rail can't be opened for want of a descriptor, the message says what to raise; else it does
+    /// not.
     #[test]
     fn who_has_no_descriptor_left_is_told_what_to_raise() {
         let refused = |errno| {

@@ -1,4 +1,5 @@
-//! Leaving in good order: everything submitted is acknowledged, every peer has heard a goodbye, then the launcher.
+//! Leaving in good order: everything submitted is acknowledged, every peer has heard a goodbye, then the
+//! launcher.
 
 use core::fmt;
 use std::time::{Duration, Instant};
@@ -10,8 +11,8 @@ use rerail_core::time::{Nanos, Time};
 use super::{Transport, WaitError, now};
 use crate::bootstrap::BootError;
 
-/// So long the launcher may always take for the goodbye, even where the peers have used up the deadline: one that is well
-/// answers far sooner, and a process that ends without it counts as failed.
+/// So long the launcher may always take for the goodbye, even where the peers have used up the deadline: one
+/// that is well answers far sooner, and a process that ends without it counts as failed.
 const GOODBYE_MIN: Duration = Duration::from_secs(1);
 
 /// How the peers that this process had to do with were left.
@@ -30,8 +31,8 @@ pub struct Farewell {
 pub enum FinishError {
     /// The system refused to wait.
     Wait(WaitError),
-    /// The launcher refused the goodbye, or was gone already. The peers were left before, as `farewell` says: what was
-    /// submitted to those that it counts as closed has arrived (B-3).
+    /// The launcher refused the goodbye, or was gone already. The peers were left before, as `farewell` says:
+    /// what was submitted to those that it counts as closed has arrived (B-3).
     Boot {
         /// What became of the word to the launcher.
         error: BootError,
@@ -65,16 +66,17 @@ impl std::error::Error for FinishError {
 }
 
 impl Transport {
-    /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is acknowledged;
-    /// then leaves the job. Events that were not taken are dropped: take the completions that matter before.
-    /// A peer that still wants something of this process loses it: where that can be, agree first (a barrier).
-    /// `deadline`: how long to wait at most, for peers and then for the launcher, which has a second of its own where the
-    /// peers have left less; `None`: as long as it takes peers to answer or to be lost. A peer that lives but is not driven
-    /// does neither, unless `Config::silence_max` is set: give a deadline where that can be.
+    /// Says goodbye to every peer that this process had to do with, once all that was submitted to it is
+    /// acknowledged; then leaves the job. Events that were not taken are dropped: take the completions that
+    /// matter before. A peer that still wants something of this process loses it: where that can be, agree
+    /// first (a barrier). `deadline`: how long to wait at most, for peers and then for the launcher, which
+    /// has a second of its own where the peers have left less; `None`: as long as it takes peers to answer or
+    /// to be lost. A peer that lives but is not driven does neither, unless `Config::silence_max` is set:
+    /// give a deadline where that can be.
     ///
     /// # Errors
-    /// Where the system refuses to wait or the launcher refuses the goodbye; a launcher that does not answer is waited for
-    /// as long as the setting `boot_timeout` says, or until the deadline, whichever is sooner.
+    /// Where the system refuses to wait or the launcher refuses the goodbye; a launcher that does not answer
+    /// is waited for as long as the setting `boot_timeout` says, or until the deadline, whichever is sooner.
     pub fn finish(mut self, deadline: Option<Duration>) -> Result<Farewell, FinishError> {
         let since = Instant::now();
         let span = deadline.map(|span| Nanos(u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)));

@@ -11,14 +11,14 @@ use super::{Engine, Transport};
 use crate::rail::verbs::status_of;
 
 impl Engine {
-    /// Why a peer is lost, over which rails, and what was tried before: a sentence for people. The `Display` of a [`Loss`]
-    /// says the same with rails and devices' reasons as numbers.
+    /// Why a peer is lost, over which rails, and what was tried before: a sentence for people. The `Display`
+    /// of a [`Loss`] says the same with rails and devices' reasons as numbers.
     pub fn describe_loss(&self, why: Loss) -> String {
         describe(why, |rail| self.rail_name(rail))
     }
 
-    /// The names of rails, of which bit `n` is rail `n`, as in `Loss::rails` and `Loss::attempts`. One that there is not
-    /// is called by its number.
+    /// The names of rails, of which bit `n` is rail `n`, as in `Loss::rails` and `Loss::attempts`. One that
+    /// there is not is called by its number.
     pub fn rail_names(&self, rails: u64) -> Vec<String> {
         (0..64).filter(|bit| rails >> bit & 1 == 1).map(|bit| self.rail_name(RailId(bit))).collect()
     }

@@ -1,8 +1,9 @@
 //! The driver: one endpoint of the core, bound to this machine's rails, memory and clock.
 //!
-//! [`Transport`], an [`Engine`] with a clock and a place to sleep, is the whole interface of an embedder: memory, requests, events, and three ways to drive it (polling,
-//! waiting, or inside a host's own event loop). It starts no thread, installs no signal handler and keeps no global
-//! state; several can live in one process.
+//! [`Transport`], an [`Engine`] with a clock and a place to sleep, is the whole interface of an embedder:
+//! memory, requests, events, and three ways to drive it (polling, waiting, or inside a host's own event
+//! loop). It starts no thread, installs no signal handler and keeps no global state; several can live in one
+//! process.
 //!
 //! | file | holds |
 //! |---|---|
@@ -72,8 +73,8 @@ use wait::Waiter;
 /// A message transport over all rails between this process and its peers.
 ///
 /// # Driving it
-/// Submit requests whenever you like; they go out and complete only while the transport is driven. One round is
-/// [`progress`](Self::progress); then take the events:
+/// Submit requests whenever you like; they go out and complete only while the transport is driven. One round
+/// is [`progress`](Self::progress); then take the events:
 ///
 /// ```
 /// use rerail_linux::driver::{StartError, Transport};
@@ -92,15 +93,15 @@ use wait::Waiter;
 /// }
 /// ```
 ///
-/// A program that would rather sleep than poll calls [`wait`](Self::wait) when a round brought nothing. A program with
-/// an event loop of its own registers [`fd`](Self::fd) for reading; before it sleeps it calls [`arm`](Self::arm) (and
-/// does not sleep if that says there is work), afterwards [`disarm`](Self::disarm).
+/// A program that would rather sleep than poll calls [`wait`](Self::wait) when a round brought nothing. A
+/// program with an event loop of its own registers [`fd`](Self::fd) for reading; before it sleeps it calls
+/// [`arm`](Self::arm) (and does not sleep if that says there is work), afterwards [`disarm`](Self::disarm).
 ///
 /// # Memory
-/// Requests name memory by region: [`alloc`](Self::alloc) makes one, [`adopt`](Self::adopt) takes the caller's. What a
-/// request names is checked when it is submitted. Until the request is over, its memory belongs to it: reading a
-/// receive's buffer early shows some of the bytes, writing to a send's buffer sends some of the new ones; neither harms
-/// anything else.
+/// Requests name memory by region: [`alloc`](Self::alloc) makes one, [`adopt`](Self::adopt) takes the
+/// caller's. What a request names is checked when it is submitted. Until the request is over, its memory
+/// belongs to it: reading a receive's buffer early shows some of the bytes, writing to a send's buffer sends
+/// some of the new ones; neither harms anything else.
 pub struct Transport {
     engine: Engine,
     waiter: Waiter,
@@ -140,9 +141,9 @@ impl Transport {
         self.engine.rails()
     }
 
-    /// Drives the transport one round, without waiting; returns how many things happened. After `Settings::spin_polls`
-    /// rounds in a row without any, each further one yields the processor, because there may be more processes than
-    /// processors.
+    /// Drives the transport one round, without waiting; returns how many things happened. After
+    /// `Settings::spin_polls` rounds in a row without any, each further one yields the processor, because
+    /// there may be more processes than processors.
     pub fn progress(&mut self) -> usize {
         if self.waiter.is_armed() {
             self.disarm();
@@ -160,14 +161,15 @@ impl Transport {
 
     fn whole_round(&mut self) -> usize {
         let now = now();
-        // What was submitted goes out before the rails are looked at: it has been waited for, they are looked at all the time.
+        // What was submitted goes out before the rails are looked at: it has been waited for, they are looked
+        // at all the time.
         let done = self.engine.carry_out(now) + self.engine.round(now);
         self.pace.whole(now, self.engine.others_moved());
         done
     }
 
-    /// Something was submitted that can't go the short way. It goes out at once, unless its rail is busy: then what
-    /// collects until the rail is free goes out together (newmadeleine-2007, 2).
+    /// Something was submitted that can't go the short way. It goes out at once, unless its rail is busy:
+    /// then what collects until the rail is free goes out together (newmadeleine-2007, 2).
     fn submitted(&mut self, now: Time, peer: PeerId) {
         if self.engine.endpoint().is_unused(peer) {
             self.engine.carry_out(now);
@@ -181,14 +183,14 @@ impl Transport {
         self.engine.poll_short()
     }
 
-    /// Sends what was submitted without looking at the rails; [`progress`](Self::progress) does it too. For hosts that may
-    /// not come back for long after a request.
+    /// Sends what was submitted without looking at the rails; [`progress`](Self::progress) does it too. For
+    /// hosts that may not come back for long after a request.
     pub fn push(&mut self) -> usize {
         if self.engine.endpoint().is_active() { self.engine.carry_out(now()) } else { 0 }
     }
 
-    /// The next thing that the caller wants to know. Take events after each round: requests that are over keep their
-    /// place in the core's tables until their event is taken.
+    /// The next thing that the caller wants to know. Take events after each round: requests that are over
+    /// keep their place in the core's tables until their event is taken.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.engine.poll_event()
     }

@@ -1,5 +1,5 @@
-//! Names of processes: 64 bytes, as many as libfabric's runtimes carry (`FI_NAME_MAX`), made of what is open before rank
-//! and job are known ([`Contacts`]).
+//! Names of processes: 64 bytes, as many as libfabric's runtimes carry (`FI_NAME_MAX`), made of what is open
+//! before rank and job are known ([`Contacts`]).
 //!
 //! ```text
 //!  0   version           1 byte
@@ -10,8 +10,8 @@
 //! 42   TCP contacts      22 bytes: 4 or 6, address, port; as many as fit
 //! ```
 //!
-//! A name is all that is needed to call the process. It is a secret as the launcher's channel is, which carries it: who
-//! knows the names of a job can speak in it.
+//! A name is all that is needed to call the process. It is a secret as the launcher's channel is, which
+//! carries it: who knows the names of a job can speak in it.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -46,8 +46,8 @@ pub struct Name([u8; NAME_BYTES]);
 pub struct NotAName;
 
 impl Name {
-    /// The name of the process that these contacts belong to; `rank`: the launcher's, where there is one; `secret`: from the
-    /// system's random source.
+    /// The name of the process that these contacts belong to; `rank`: the launcher's, where there is one;
+    /// `secret`: from the system's random source.
     pub fn new(contacts: &Contacts, rank: Option<u32>, secret: [u8; 16]) -> Name {
         let mut name = [0; NAME_BYTES];
         name[0] = VERSION;
@@ -111,7 +111,8 @@ impl Name {
         Some(contacts)
     }
 
-    /// The card of the process of this name, as a process of the name `own` and the local address `own_shm` reads it.
+    /// The card of the process of this name, as a process of the name `own` and the local address `own_shm`
+    /// reads it.
     fn card(&self, own: &Name, own_shm: Option<&str>) -> Result<String, CardError> {
         let near = self.0[HOST..SECRET] == own.0[HOST..SECRET] && self.socket() != 0;
         let (mut host, mut shm) = ("elsewhere", None);
@@ -147,9 +148,10 @@ fn split_shm(address: &str) -> Option<(&str, &str, u128)> {
 }
 
 impl Contacts {
-    /// Begins with the names of all processes of a job, `own` among them. Their order does not matter: each process's rank
-    /// is the place of its name in sorted order, and all names together are the job's key, so that processes with the same
-    /// names agree on both without asking each other. Returns with no connection made.
+    /// Begins with the names of all processes of a job, `own` among them. Their order does not matter: each
+    /// process's rank is the place of its name in sorted order, and all names together are the job's key, so
+    /// that processes with the same names agree on both without asking each other. Returns with no connection
+    /// made.
     ///
     /// # Errors
     /// See [`StartError`]; [`StartError::MissingCard`] where `own` is not among the names.

@@ -1,8 +1,8 @@
 //! Opening a transport: rails, a card to publish, the peers' cards to read.
 //!
-//! [`Transport::start`] does it all through a [`Bootstrap`]. [`Opening`] is the same in steps, for hosts with a
-//! launcher protocol of their own and for several transports in one thread: open, publish the card, learn every
-//! peer's card, join.
+//! [`Transport::start`] does it all through a [`Bootstrap`]. [`Opening`] is the same in steps, for hosts with
+//! a launcher protocol of their own and for several transports in one thread: open, publish the card, learn
+//! every peer's card, join.
 
 use core::fmt;
 
@@ -35,10 +35,10 @@ pub struct Opening {
 }
 
 impl Transport {
-    /// Opens the rails, agrees on the job's key, publishes this process's card, reads everybody's. Collective: every
-    /// rank of the job calls it. Returns with no connection made: these come with the first request to a peer. From then on
-    /// the bootstrap is not looked at until [`finish`](Self::finish): what becomes of its connection is nobody's concern
-    /// (B-2).
+    /// Opens the rails, agrees on the job's key, publishes this process's card, reads everybody's.
+    /// Collective: every rank of the job calls it. Returns with no connection made: these come with the first
+    /// request to a peer. From then on the bootstrap is not looked at until [`finish`](Self::finish): what
+    /// becomes of its connection is nobody's concern (B-2).
     ///
     /// # Errors
     /// See [`StartError`].
@@ -61,8 +61,8 @@ impl Transport {
         Ok(transport)
     }
 
-    /// The first step of [`start`](Self::start) alone: opens the rails that the settings name, for rank `rank` of `size`.
-    /// All ranks must hold the same `key`.
+    /// The first step of [`start`](Self::start) alone: opens the rails that the settings name, for rank
+    /// `rank` of `size`. All ranks must hold the same `key`.
     ///
     /// # Errors
     /// See [`StartError`].
@@ -91,7 +91,8 @@ impl Opening {
         config.rails_max = u8::try_from(rails.len()).unwrap_or(u8::MAX);
         // Another process of the same rank, before or after this one, has other numbers.
         config.first_number = crate::random::random().map_or(0, u32::from_le_bytes);
-        // Without a name from the kernel nobody shares memory with this process, which its rank makes sure of.
+        // Without a name from the kernel nobody shares memory with this process, which its rank makes sure
+        // of.
         let host = settings.host_id.clone().or_else(|| host_id().ok()).unwrap_or_else(|| format!("rank{}", rank.0));
         let mut opening = Opening::with_rails(config, host, rails, settings.spin_polls)?;
         opening.engine.set_others_beside_shm(settings.tcp_beside_shm);
@@ -100,8 +101,8 @@ impl Opening {
     }
 
     /// With rails that the caller has opened (for hosts with rails of their own): see
-    /// [`EngineOpening::with_rails`]. After `idle_rounds_max` rounds without result in a row, each further one yields the
-    /// processor.
+    /// [`EngineOpening::with_rails`]. After `idle_rounds_max` rounds without result in a row, each further
+    /// one yields the processor.
     ///
     /// # Errors
     /// See [`StartError`].

@@ -1,9 +1,9 @@
 //! When a round looks at everything, and when at the rings of shared memory only.
 //!
-//! A look at the rings costs a few instructions, a look at sockets a system call. So a whole round is due by elapsed time,
-//! not by a number of calls: a host that calls once a millisecond gets one each time. While another rail has something to
-//! do, every round is a whole one. Elapsed time is told by the processor's time stamp counter where there is one; the
-//! system's clock costs more than all the rest.
+//! A look at the rings costs a few instructions, a look at sockets a system call. So a whole round is due by
+//! elapsed time, not by a number of calls: a host that calls once a millisecond gets one each time. While
+//! another rail has something to do, every round is a whole one. Elapsed time is told by the processor's time
+//! stamp counter where there is one; the system's clock costs more than all the rest.
 
 use rerail_core::time::Time;
 
@@ -17,7 +17,8 @@ const MEASURED_NS: u64 = 20_000;
 /// Tells whole rounds from short ones.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    /// The counter at the last whole round, and how far it gets until the next one is due; 0: its rate is not known.
+    /// The counter at the last whole round, and how far it gets until the next one is due; 0: its rate is not
+    /// known.
     ticks: u64,
     period: u64,
     /// The time of the last whole round.

@@ -1,5 +1,5 @@
-//! Policies and explanations at run time: what the core's methods of the same names say, for rails by the numbers of
-//! [`rails`](Transport::rails). What is cut already stays as it is.
+//! Policies and explanations at run time: what the core's methods of the same names say, for rails by the
+//! numbers of [`rails`](Transport::rails). What is cut already stays as it is.
 
 use rerail_core::endpoint::{ClassPolicy, Explanation, MessageClass, Policy, RailHealth};
 use rerail_core::ids::{PeerId, RailId};
@@ -20,13 +20,14 @@ impl Engine {
         self.core.class_policy(class)
     }
 
-    /// From now on `policy` decides for messages of a class: [`Endpoint::set_policy`](rerail_core::endpoint::Endpoint::set_policy).
+    /// From now on `policy` decides for messages of a class:
+    /// [`Endpoint::set_policy`](rerail_core::endpoint::Endpoint::set_policy).
     pub fn set_policy(&mut self, class: MessageClass, policy: Policy) {
         self.core.set_policy(class, policy);
     }
 
-    /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of them do at
-    /// most: [`Endpoint::set_rails`](rerail_core::endpoint::Endpoint::set_rails).
+    /// From now on the rails of `eligible` may carry messages of a class, bit per rail, and `rails_used` of
+    /// them do at most: [`Endpoint::set_rails`](rerail_core::endpoint::Endpoint::set_rails).
     pub fn set_rails(&mut self, class: MessageClass, eligible: u64, rails_used: u8) {
         self.core.set_rails(class, eligible, rails_used);
     }
@@ -60,7 +61,8 @@ impl Transport {
         self.engine.rails.get(usize::from(rail.0))?.rail.remark(peer)
     }
 
-    /// How a rail fares on the way to `peer`: [`Endpoint::rail_health`](rerail_core::endpoint::Endpoint::rail_health).
+    /// How a rail fares on the way to `peer`:
+    /// [`Endpoint::rail_health`](rerail_core::endpoint::Endpoint::rail_health).
     pub fn rail_health(&self, peer: PeerId, rail: RailId) -> Option<RailHealth> {
         self.engine.endpoint().rail_health(peer, rail)
     }

@@ -1,7 +1,8 @@
 //! Opens the rails that the settings ask for.
 //!
-//! The order of rail numbers is the loopback, then the kinds in the order of `Settings::rails`; of TCP one rail per
-//! interface, of verbs one per port. A job of one needs no rail but the loopback, so none is opened and no port listened on.
+//! The order of rail numbers is the loopback, then the kinds in the order of `Settings::rails`; of TCP one
+//! rail per interface, of verbs one per port. A job of one needs no rail but the loopback, so none is opened
+//! and no port listened on.
 
 use core::fmt;
 use std::error::Error;

@@ -1,8 +1,8 @@
 //! Memory and requests: what the caller hands in.
 //!
-//! Every request is checked against the regions before the core sees it, so that later, when its memory is resolved,
-//! every piece lies in bounds. The core keeps the memory of a request named until the request is over and no rail needs
-//! it any more; `free` asks the core.
+//! Every request is checked against the regions before the core sees it, so that later, when its memory is
+//! resolved, every piece lies in bounds. The core keeps the memory of a request named until the request is
+//! over and no rail needs it any more; `free` asks the core.
 #![allow(unsafe_code)]
 
 use rerail_core::endpoint::{
@@ -19,8 +19,8 @@ use super::engine::AnyRail;
 use super::{Engine, MemoryError, RequestError, WindowError};
 use crate::rail::{Piece, Rail};
 
-/// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the window for
-/// the type's alignment, and this makes the addresses follow.
+/// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
+/// window for the type's alignment, and this makes the addresses follow.
 const ATOMIC_WINDOW_ALIGN: usize = 8;
 
 impl Engine {
@@ -35,8 +35,8 @@ impl Engine {
     /// Gives a region back: an allocated one is unmapped, an adopted one is the caller's alone again.
     ///
     /// # Errors
-    /// [`MemoryError::InUse`] while a window or a request that is not over names it, or a rail is not through with it
-    /// yet; nothing happens then. Drive the engine and try again.
+    /// [`MemoryError::InUse`] while a window or a request that is not over names it, or a rail is not through
+    /// with it yet; nothing happens then. Drive the engine and try again.
     pub fn free(&mut self, region: RegionId) -> Result<(), MemoryError> {
         self.memory.check(&Seg::new(region, 0, 0))?;
         if self.core.uses_region(region) {
@@ -47,9 +47,10 @@ impl Engine {
         self.memory.remove(region)
     }
 
-    /// Ends what rails keep registered of a part of an adopted region, whose memory the caller is about to unmap, or to map
-    /// anew, or has. Rails register what requests name and keep it for the next request from there: without this, that
-    /// one would move the memory that was there before. Requests and windows that are not over must not name the part.
+    /// Ends what rails keep registered of a part of an adopted region, whose memory the caller is about to
+    /// unmap, or to map anew, or has. Rails register what requests name and keep it for the next request from
+    /// there: without this, that one would move the memory that was there before. Requests and windows that
+    /// are not over must not name the part.
     ///
     /// # Errors
     /// [`MemoryError`] where the segment is not in a region; nothing happens then.
@@ -60,8 +61,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The bytes of an allocated region. `None`: there is no such region, or it was adopted (the caller has its own
-    /// way to that memory).
+    /// The bytes of an allocated region. `None`: there is no such region, or it was adopted (the caller has
+    /// its own way to that memory).
     pub fn bytes(&self, region: RegionId) -> Option<&[u8]> {
         self.memory.bytes(region)
     }
@@ -71,20 +72,20 @@ impl Engine {
         self.memory.bytes_mut(region)
     }
 
-    /// Takes `len` bytes of the caller's memory at `start` as a region, without touching it. The region may be larger
-    /// than what is mapped (even the whole address space, with a null `start` and offsets as addresses): the promise
-    /// below concerns only what is named.
+    /// Takes `len` bytes of the caller's memory at `start` as a region, without touching it. The region may
+    /// be larger than what is mapped (even the whole address space, with a null `start` and offsets as
+    /// addresses): the promise below concerns only what is named.
     ///
     /// # Errors
     /// [`MemoryError::BadLength`] for 0 bytes and for ranges that wrap around.
     ///
     /// # Safety
-    /// From the moment that a request or window names a part of the region until the request is over (its completion
-    /// was told) or the window is concealed, or the engine is dropped, that part must be mapped, readable, and
-    /// writable where peers or receives write to it; no Rust reference to it may be used while the engine is driven;
-    /// other threads may access it while it is the target of atomics only by atomics, and otherwise not at all. Memory
-    /// that a request or window has named is unmapped, or mapped anew, only when [`invalidate`](Self::invalidate) or
-    /// [`free`](Self::free) was called for it.
+    /// From the moment that a request or window names a part of the region until the request is over (its
+    /// completion was told) or the window is concealed, or the engine is dropped, that part must be mapped,
+    /// readable, and writable where peers or receives write to it; no Rust reference to it may be used while
+    /// the engine is driven; other threads may access it while it is the target of atomics only by atomics,
+    /// and otherwise not at all. Memory that a request or window has named is unmapped, or mapped anew, only
+    /// when [`invalidate`](Self::invalidate) or [`free`](Self::free) was called for it.
     pub unsafe fn adopt(&mut self, start: *mut u8, len: usize) -> Result<RegionId, MemoryError> {
         // SAFETY: the caller's promise is the one demanded.
         unsafe { self.memory.adopt(start, len) }
@@ -93,8 +94,8 @@ impl Engine {
     /// Sends a message.
     ///
     /// # Errors
-    /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core refuses;
-    /// nothing happened then.
+    /// [`RequestError::Memory`] where a segment is not in a region, [`RequestError::Submit`] where the core
+    /// refuses; nothing happened then.
     pub fn send(&mut self, now: Time, send: &Send<'_>) -> Result<OpId, RequestError> {
         if let Some(operation) = self.send_short(send) {
             return Ok(operation);
@@ -111,8 +112,8 @@ impl Engine {
         Ok(operation)
     }
 
-    /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and complete. `None`:
-    /// nothing has happened, and there may be an error to find.
+    /// Sends a message that nothing is special about, if its rail has room: it is with the peer then, and
+    /// complete. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn send_short(&mut self, send: &Send<'_>) -> Option<OpId> {
         if self.quick_rails == 0 {
@@ -136,8 +137,8 @@ impl Engine {
             _ => return None,
         };
         let (rail, short, operation) = self.core.send_short(send, len)?;
-        // The piece was resolved within its region, or is empty; nobody refers to the bytes of a region while the
-        // transport is borrowed mutably.
+        // The piece was resolved within its region, or is empty; nobody refers to the bytes of a region while
+        // the transport is borrowed mutably.
         let is_out = match self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail) {
             // SAFETY: as above.
             Some(AnyRail::Shm(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
@@ -152,7 +153,8 @@ impl Engine {
         None
     }
 
-    /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error to find.
+    /// Posts a receive that nothing is special about. `None`: nothing has happened, and there may be an error
+    /// to find.
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
@@ -212,8 +214,8 @@ impl Engine {
         self.core.probe(selector)
     }
 
-    /// As [`probe`](Self::probe), but takes the message out of matching: only [`recv_claimed`](Self::recv_claimed)
-    /// receives it.
+    /// As [`probe`](Self::probe), but takes the message out of matching: only
+    /// [`recv_claimed`](Self::recv_claimed) receives it.
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
         self.core.claim(selector)
     }
@@ -234,8 +236,8 @@ impl Engine {
     pub fn cancel(&mut self, now: Time, operation: OpId) -> Result<(), CancelError> {
         self.core.cancel(now, operation)?;
         if self.registrations() > 0 {
-            // The request may have been registered before its turn came. Once its completion is told its memory is the
-            // caller's, to unmap for example, and no rail may hold it then.
+            // The request may have been registered before its turn came. Once its completion is told its
+            // memory is the caller's, to unmap for example, and no rail may hold it then.
             self.carry_out(now);
         }
         Ok(())
@@ -286,8 +288,9 @@ impl Engine {
     /// Exposes memory to the one-sided requests of peers that know the window's key.
     ///
     /// # Errors
-    /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are allowed and
-    /// the window does not start on a multiple of 8 bytes, [`WindowError::Expose`] where the core refuses.
+    /// [`WindowError::Memory`] where it is not in a region, [`WindowError::Misaligned`] where atomics are
+    /// allowed and the window does not start on a multiple of 8 bytes, [`WindowError::Expose`] where the core
+    /// refuses.
     pub fn expose(&mut self, window: &Window) -> Result<WindowId, WindowError> {
         let seg = Seg { at: window.at, len: window.len };
         self.memory.check(&seg)?;

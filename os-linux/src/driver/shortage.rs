@@ -1,4 +1,5 @@
-//! What keeps this process from its peers, and only this process knows: no descriptor, or no memory, for a connection.
+//! What keeps this process from its peers, and only this process knows: no descriptor, or no memory, for a
+//! connection.
 
 use std::fmt;
 
@@ -7,9 +8,10 @@ use rustix::io::Errno;
 use super::{Engine, Transport};
 use crate::rail::shortage::remedy;
 
-/// Connections that this process could neither open nor accept since it started, because it, or the system, had no
-/// descriptor or no memory left. They are tried again (F-8): a shortage that ends does no harm. One that goes on keeps
-/// requests waiting until the peer is lost (`connect_timeout`, `recovery_timeout`), and its peers know no reason.
+/// Connections that this process could neither open nor accept since it started, because it, or the system,
+/// had no descriptor or no memory left. They are tried again (F-8): a shortage that ends does no harm. One
+/// that goes on keeps requests waiting until the peer is lost (`connect_timeout`, `recovery_timeout`), and
+/// its peers know no reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shortage {
     /// How many over all rails. A number that grows: it goes on.
@@ -34,8 +36,8 @@ impl std::error::Error for Shortage {
 }
 
 impl Engine {
-    /// What this process lacks for its connections, or lacked; `None`: nothing so far. To be looked at where requests take
-    /// too long.
+    /// What this process lacks for its connections, or lacked; `None`: nothing so far. To be looked at where
+    /// requests take too long.
     pub fn shortage(&self) -> Option<Shortage> {
         let rails = || self.rails.iter().map(|slot| (slot.rail.name(), slot.rail.counters()));
         let (rail, worst) = rails().max_by_key(|(_, counters)| counters.shortages)?;

@@ -1,5 +1,5 @@
-//! Memory and requests: what the caller hands in, stamped with the clock and given to the engine, whose methods of the
-//! same names say all about them.
+//! Memory and requests: what the caller hands in, stamped with the clock and given to the engine, whose
+//! methods of the same names say all about them.
 
 use rerail_core::endpoint::{
     Atomic, CancelError, ConcealError, Flush, Found, Get, PeerError, Put, Recv, Selector, Send, Stats, Window,
@@ -36,7 +36,8 @@ impl Transport {
         self.engine.bytes_mut(region)
     }
 
-    /// Takes `len` bytes of the caller's memory at `start` as a region: [`Engine::adopt`](super::Engine::adopt).
+    /// Takes `len` bytes of the caller's memory at `start` as a region:
+    /// [`Engine::adopt`](super::Engine::adopt).
     ///
     /// # Errors
     /// As there.
@@ -48,7 +49,8 @@ impl Transport {
         unsafe { self.engine.adopt(start, len) }
     }
 
-    /// Ends what rails keep registered of memory that goes: [`Engine::invalidate`](super::Engine::invalidate).
+    /// Ends what rails keep registered of memory that goes:
+    /// [`Engine::invalidate`](super::Engine::invalidate).
     ///
     /// # Errors
     /// As there.
@@ -93,12 +95,14 @@ impl Transport {
         self.engine.recv(now(), recv)
     }
 
-    /// The oldest message that has arrived without a receive and matches: [`Engine::probe`](super::Engine::probe).
+    /// The oldest message that has arrived without a receive and matches:
+    /// [`Engine::probe`](super::Engine::probe).
     pub fn probe(&self, selector: &Selector) -> Option<Found> {
         self.engine.probe(selector)
     }
 
-    /// As [`probe`](Self::probe), but takes the message out of matching: [`Engine::claim`](super::Engine::claim).
+    /// As [`probe`](Self::probe), but takes the message out of matching:
+    /// [`Engine::claim`](super::Engine::claim).
     pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Found)> {
         self.engine.claim(selector)
     }
@@ -154,7 +158,8 @@ impl Transport {
         Ok(operation)
     }
 
-    /// Completes when every put, get and atomic submitted to the peer before it is done at the peer: [`Engine::flush`](super::Engine::flush).
+    /// Completes when every put, get and atomic submitted to the peer before it is done at the peer:
+    /// [`Engine::flush`](super::Engine::flush).
     ///
     /// # Errors
     /// As there.
@@ -163,7 +168,8 @@ impl Transport {
         self.engine.flush(now(), flush)
     }
 
-    /// Exposes memory to the one-sided requests of peers that know the window's key: [`Engine::expose`](super::Engine::expose).
+    /// Exposes memory to the one-sided requests of peers that know the window's key:
+    /// [`Engine::expose`](super::Engine::expose).
     ///
     /// # Errors
     /// As there.
@@ -189,7 +195,8 @@ impl Transport {
         self.engine.stats()
     }
 
-    /// Says goodbye to a peer once all that was submitted to it is acknowledged: [`Engine::close_peer`](super::Engine::close_peer).
+    /// Says goodbye to a peer once all that was submitted to it is acknowledged:
+    /// [`Engine::close_peer`](super::Engine::close_peer).
     ///
     /// # Errors
     /// As there.

@@ -1,7 +1,9 @@
-//! Opens the verbs rails: one for each port of each device that the settings name, or of all that can be used.
+//! Opens the verbs rails: one for each port of each device that the settings name, or of all that can be
+//! used.
 //!
-//! Where the settings don't ask for verbs by themselves, what can't be used is skipped (and reported to the log); a
-//! program that doesn't care about devices starts where there are none. Where they ask, it is an error with its remedy.
+//! Where the settings don't ask for verbs by themselves, what can't be used is skipped (and reported to the
+//! log); a program that doesn't care about devices starts where there are none. Where they ask, it is an
+//! error with its remedy.
 
 use core::fmt;
 use std::error::Error;
@@ -25,11 +27,13 @@ use crate::rail::verbs::{Identity, SrqSizes, VerbsError, VerbsOptions, VerbsRail
 use crate::random;
 use crate::settings::{SRQ_SIZE_MAX, Settings, Source, Xrc, parse_bytes, parse_pkey};
 
-/// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with hardware.
+/// Rounds in which a rail looks for asynchronous events once: a few dozen microseconds on a machine with
+/// hardware.
 const EVENT_INTERVAL: u32 = 64;
-/// How far ahead a device without hardware behind it is fed. Its work is done by the processors that this process runs on, so
-/// it has no use for a late choice between rails, and each completion that is waited for by itself, for the next part to be
-/// given, costs a sleep, a wake-up and another start of its tasks (`conformance/BENCHMARKS.md`).
+/// How far ahead a device without hardware behind it is fed. Its work is done by the processors that this
+/// process runs on, so it has no use for a late choice between rails, and each completion that is waited for
+/// by itself, for the next part to be given, costs a sleep, a wake-up and another start of its tasks
+/// (`conformance/BENCHMARKS.md`).
 const SOFTWARE_FEED_TIME: Nanos = Nanos(5_000_000);
 
 /// The longest time for an acknowledgment that nobody asked for: 4.096 us * 2^18, about a second.
@@ -310,8 +314,8 @@ fn open_one(
     }))
 }
 
-/// The file by which a rail finds its XRC domain, one for all rails, opened for the first that can use it; `None`: the rail
-/// connects by RC. That it can't be had is an error only where XRC was asked for.
+/// The file by which a rail finds its XRC domain, one for all rails, opened for the first that can use it;
+/// `None`: the rail connects by RC. That it can't be had is an error only where XRC was asked for.
 fn domain_for<F>(
     xrc: Xrc,
     has_xrc: bool,
@@ -335,8 +339,9 @@ fn domain_for<F>(
     Ok(domain.clone())
 }
 
-/// Who waits for less than an acknowledgment may take sends again what has arrived. The peers' devices matter, of which ours
-/// is taken for one. Where that is long, a dead peer is noticed late: the most that is waited by itself is a second, eight times.
+/// Who waits for less than an acknowledgment may take sends again what has arrived. The peers' devices
+/// matter, of which ours is taken for one. Where that is long, a dead peer is noticed late: the most that is
+/// waited by itself is a second, eight times.
 fn ack_timeout(settings: &Settings, ack_delay: u8) -> u8 {
     let own = settings.verbs_ack_timeout;
     match settings.source("verbs_ack_timeout") {
@@ -360,8 +365,8 @@ fn prepared(context: Context, relaxed: bool) -> Result<IbDevice, QueryError> {
     Ok(device)
 }
 
-/// The device of that name once more, after it broke or was unplugged: it may be another one by now, as far as libibverbs is
-/// concerned, so it is looked for anew.
+/// The device of that name once more, after it broke or was unplugged: it may be another one by now, as far
+/// as libibverbs is concerned, so it is looked for anew.
 fn again(name: &str, relaxed: bool) -> Result<IbDevice, CreateError> {
     let devices = Verbs::open().ok().and_then(|verbs| verbs.devices().ok());
     let context = devices.and_then(|devices| devices.find(name)?.open().ok());
@@ -380,7 +385,8 @@ mod tests {
         assert_eq!(Wanted::parse("rxe0/1/3"), wanted("rxe0", Some(1), Some(3)));
     }
 
-    /// No file is made for devices without XRC; that there is none ends the start only where XRC was asked for.
+    /// No file is made for devices without XRC; that there is none ends the start only where XRC was asked
+    /// for.
     #[test]
     fn the_domain_is_found_by_one_file_which_auto_can_do_without() {
         let refused = || -> io::Result<u8> { Err(io::ErrorKind::PermissionDenied.into()) };

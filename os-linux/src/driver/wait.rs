@@ -1,10 +1,11 @@
 //! Sleeping without losing a wake-up.
 //!
-//! One epoll descriptor stands for everything that can wake the transport: the rails' descriptors and a timer that is
-//! set to the earliest deadline of core and rails. The core's state changes only through calls on the transport, so it
-//! is asked first; then each rail arms, which means that it looks once more for work *after* it has asked to be woken.
-//! Whatever arrives later makes the descriptor readable. A rail whose device was opened again has another descriptor:
-//! that is looked at before each sleep, and the old one left by being closed (`epoll(7)`).
+//! One epoll descriptor stands for everything that can wake the transport: the rails' descriptors and a timer
+//! that is set to the earliest deadline of core and rails. The core's state changes only through calls on the
+//! transport, so it is asked first; then each rail arms, which means that it looks once more for work *after*
+//! it has asked to be woken. Whatever arrives later makes the descriptor readable. A rail whose device was
+//! opened again has another descriptor: that is looked at before each sleep, and the old one left by being
+//! closed (`epoll(7)`).
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -32,7 +33,8 @@ pub(super) struct Waiter {
     epoll: OwnedFd,
     timer: OwnedFd,
     armed: bool,
-    /// Which of its descriptors each rail is waited for by: [`Rail::wait_fd_changes`](crate::rail::Rail::wait_fd_changes).
+    /// Which of its descriptors each rail is waited for by:
+    /// [`Rail::wait_fd_changes`](crate::rail::Rail::wait_fd_changes).
     followed: Vec<u32>,
     /// What the timer is set to; `None`: off.
     timer_due: Option<Time>,
@@ -76,7 +78,8 @@ impl Waiter {
         self.armed
     }
 
-    /// Sets the timer; a deadline that is past fires at once. Setting also takes back an expiry that was not read.
+    /// Sets the timer; a deadline that is past fires at once. Setting also takes back an expiry that was not
+    /// read.
     fn set_timer(&mut self, due: Option<Time>) -> Result<(), WaitError> {
         // All zeros means off, and the clock's origin is no deadline that anybody meets.
         let Time(ns) = due.map_or(Time(0), |due| due.max(Time(1)));
@@ -90,14 +93,15 @@ impl Waiter {
 }
 
 impl Transport {
-    /// One descriptor for the caller's event loop, the same for the transport's whole life: readable when there is
-    /// something to do, provided that [`arm`](Self::arm) said that one may sleep.
+    /// One descriptor for the caller's event loop, the same for the transport's whole life: readable when
+    /// there is something to do, provided that [`arm`](Self::arm) said that one may sleep.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.waiter.epoll.as_fd()
     }
 
-    /// Prepares for sleeping on [`fd`](Self::fd). `true`: sleep now, and call [`disarm`](Self::disarm) after waking.
-    /// `false`: there is something to do already (a round to drive or an event to take), and nothing is armed.
+    /// Prepares for sleeping on [`fd`](Self::fd). `true`: sleep now, and call [`disarm`](Self::disarm) after
+    /// waking. `false`: there is something to do already (a round to drive or an event to take), and nothing
+    /// is armed.
     ///
     /// # Errors
     /// Where the system refuses to set the timer, or to wait for a descriptor that is new.
@@ -143,8 +147,8 @@ impl Transport {
         }
     }
 
-    /// Sleeps until there is something to do, at most for `timeout` (`None`: for ever). Does not drive the transport:
-    /// call [`progress`](Self::progress) and take events before and after.
+    /// Sleeps until there is something to do, at most for `timeout` (`None`: for ever). Does not drive the
+    /// transport: call [`progress`](Self::progress) and take events before and after.
     ///
     /// # Errors
     /// Where the system refuses to set the timer or to wait.

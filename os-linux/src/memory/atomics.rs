@@ -1,8 +1,9 @@
-//! Atomics on payload memory, done by the target's processor so that they are atomic towards local code too (rule R-7).
+//! Atomics on payload memory, done by the target's processor so that they are atomic towards local code too
+//! (rule R-7).
 //!
 //! Integers use the machine's own instructions; products, logical operations and floating point go through a
-//! compare-and-swap loop on the bits. A floating point compare-and-swap compares values (so -0.0 equals 0.0, and NaN
-//! equals nothing), min and max prefer a number to a NaN.
+//! compare-and-swap loop on the bits. A floating point compare-and-swap compares values (so -0.0 equals 0.0,
+//! and NaN equals nothing), min and max prefer a number to a NaN.
 #![allow(unsafe_code)]
 
 use core::sync::atomic::{
@@ -23,7 +24,8 @@ pub(super) const fn bytes_of(data_type: AtomicType) -> usize {
 
 macro_rules! integer {
     ($at:expr, $kind:expr, $operand:expr, $compare:expr, $cell:ty, $int:ty, $bits:ty) => {{
-        // SAFETY: the caller promises that the place is valid and aligned for this type and accessed atomically.
+        // SAFETY: the caller promises that the place is valid and aligned for this type and accessed
+        // atomically.
         let cell = unsafe { <$cell>::from_ptr($at.cast()) };
         let (operand, compare) = ($operand as $int, $compare as $int);
         let update = |change: fn($int, $int) -> $int| {
@@ -53,7 +55,8 @@ macro_rules! integer {
 
 macro_rules! float {
     ($at:expr, $kind:expr, $operand:expr, $compare:expr, $cell:ty, $float:ty, $bits:ty) => {{
-        // SAFETY: the caller promises that the place is valid and aligned for this type and accessed atomically.
+        // SAFETY: the caller promises that the place is valid and aligned for this type and accessed
+        // atomically.
         let cell = unsafe { <$cell>::from_ptr($at.cast()) };
         let operand_bits = $operand as $bits;
         let operand = <$float>::from_bits(operand_bits);
@@ -82,10 +85,12 @@ macro_rules! float {
     }};
 }
 
-/// Performs the atomic and returns the value before, in the low bytes; `None` for a bitwise operation on floating point.
+/// Performs the atomic and returns the value before, in the low bytes; `None` for a bitwise operation on
+/// floating point.
 ///
 /// # Safety
-/// `at` must be valid for reads and writes of the type, aligned to its size, and accessed by others atomically only.
+/// `at` must be valid for reads and writes of the type, aligned to its size, and accessed by others
+/// atomically only.
 pub(super) unsafe fn perform(
     at: *mut u8,
     kind: AtomicKind,

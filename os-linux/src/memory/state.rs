@@ -1,6 +1,7 @@
 //! The endpoint together with the mapping that its tables live in.
 //!
-//! Invariant: the endpoint is dropped before its region is unmapped, and no reference to the region leaves it.
+//! Invariant: the endpoint is dropped before its region is unmapped, and no reference to the region leaves
+//! it.
 #![allow(unsafe_code)]
 
 use core::ops::{Deref, DerefMut};
@@ -30,9 +31,10 @@ impl Core {
     pub(crate) fn new(config: Config, rails: &[RailFacts], now: Time) -> Result<Self, CoreError> {
         let bytes = config.memory_bytes().map_err(|error| CoreError::Start(StartError::Config(error)))?;
         let region = Mapping::new(bytes).map_err(CoreError::Memory)?;
-        // SAFETY: the mapping is `bytes` long or longer, page aligned, and lives in this struct until after the endpoint
-        // is dropped; moving the struct does not move the mapping. Nothing else makes a reference to it. The lifetime
-        // `'static` never leaves this file's private field: what the endpoint lends is bound to `&self` or `&mut self`.
+        // SAFETY: the mapping is `bytes` long or longer, page aligned, and lives in this struct until after
+        // the endpoint is dropped; moving the struct does not move the mapping. Nothing else makes a
+        // reference to it. The lifetime `'static` never leaves this file's private field: what the endpoint
+        // lends is bound to `&self` or `&mut self`.
         let tables = unsafe { &mut *region_of(&region, bytes) };
         let endpoint = Endpoint::new(config, rails, tables, now).map_err(CoreError::Start)?;
         Ok(Core { endpoint, _region: region })

@@ -266,7 +266,8 @@ fn float_atomics_do_what_arithmetic_says() {
     }
 }
 
-/// what the owner does with atomic instructions of its own, meanwhile, is not lost, nor is what peers ask for.
+/// what the owner does with atomic instructions of its own, meanwhile, is not lost, nor is what peers
+/// ask for.
 #[test]
 fn atomics_of_peers_and_of_the_owner_add_up() {
     let mut memory = memory();
@@ -275,7 +276,8 @@ fn atomics_of_peers_and_of_the_owner_add_up() {
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: a page-aligned region of 8 bytes that outlives the scope; meanwhile both sides access it atomically.
+            // SAFETY: a page-aligned region of 8 bytes that outlives the scope; meanwhile both sides access
+            // it atomically.
             let word = unsafe { AtomicU64::from_ptr(std::ptr::with_exposed_provenance_mut(word)) };
             barrier.wait();
             for _ in 0..100_000 {

@@ -4,8 +4,8 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
-/// Two nodes; a card with two ports behind a root port of the second, a virtual function of it; a card behind the same
-/// root port; one at the root complex of which nobody knows the node; a virtual interface.
+/// Two nodes; a card with two ports behind a root port of the second, a virtual function of it; a card behind
+/// the same root port; one at the root complex of which nobody knows the node; a virtual interface.
 fn machine(name: &str, cpus: &str) -> Machine {
     let root = std::env::temp_dir().join(format!("rerail-place-{}-{name}", std::process::id()));
     let _ = fs::remove_dir_all(&root);

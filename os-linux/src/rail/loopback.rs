@@ -1,8 +1,8 @@
 //! The rail of a process to itself (rules X-12, L-2).
 //!
-//! A posted packet waits in a queue; polling moves its payload from the source straight to the place that the endpoint
-//! names, without a copy in between, and then reports the post complete. So the memory of a post is read before its
-//! completion and never after it.
+//! A posted packet waits in a queue; polling moves its payload from the source straight to the place that the
+//! endpoint names, without a copy in between, and then reports the post complete. So the memory of a post is
+//! read before its completion and never after it.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -22,7 +22,8 @@ use crate::place::NUMA_LOCAL;
 const ADDRESS: &str = "self";
 /// Posts that may be outstanding.
 const POSTS_MAX: u16 = 64;
-/// Largest eager payload in bytes: a copy through the pool and one out of it cost more than the handshake above this.
+/// Largest eager payload in bytes: a copy through the pool and one out of it cost more than the handshake
+/// above this.
 const EAGER_BYTES_MAX: u32 = 256 * 1024;
 /// Largest payload of one packet in bytes.
 const SEGMENT_BYTES_MAX: u32 = 4 * 1024 * 1024;
@@ -122,8 +123,8 @@ impl Loopback {
                 self.target.clear();
                 if sink.place(id, 0, &mut self.target) {
                     // SAFETY: the source is memory of a post that is not complete, the target that of an open
-                    // placement: both are valid until then by the seam's contract, and nobody refers to their bytes
-                    // while the driver polls.
+                    // placement: both are valid until then by the seam's contract, and nobody refers to their
+                    // bytes while the driver polls.
                     unsafe { copy_pieces(&self.source, &self.target) };
                     sink.placed(id);
                 }

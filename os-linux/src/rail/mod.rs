@@ -1,15 +1,17 @@
 //! The seam between the driver and its rails: one trait, one file per kind of rail.
 //!
-//! A rail owns sockets, rings or devices and knows nothing of messages. It never blocks, starts no thread and reads no
-//! clock. The driver calls [`Rail::poll`] with a [`Sink`] through which packets, completions and subchannel events go
-//! to the core. Room for a post is counted by the core (`RailFacts::posts_max` per subchannel), so a post can't be
-//! refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1 to L-5, L-15, L-16.
+//! A rail owns sockets, rings or devices and knows nothing of messages. It never blocks, starts no thread and
+//! reads no clock. The driver calls [`Rail::poll`] with a [`Sink`] through which packets, completions and
+//! subchannel events go to the core. Room for a post is counted by the core (`RailFacts::posts_max` per
+//! subchannel), so a post can't be refused (rule L-4). What a rail promises: `conformance/PROTOCOL.md`, L-1
+//! to L-5, L-15, L-16.
 //!
 //! # Memory
 //!
-//! Rails read and write memory by address. Safe code can therefore neither give a rail memory ([`Rail::post`] and
-//! [`Rail::register`] are unsafe to call) nor answer where a payload goes ([`Sink`] is unsafe to implement). With the word
-//! `unsafe`, which stands for the promise that the memory is valid, this program compiles:
+//! Rails read and write memory by address. Safe code can therefore neither give a rail memory ([`Rail::post`]
+//! and [`Rail::register`] are unsafe to call) nor answer where a payload goes ([`Sink`] is unsafe to
+//! implement). With the word `unsafe`, which stands for the promise that the memory is valid, this program
+//! compiles:
 //!
 //! ```
 //! # use rerail_core::endpoint::PostKind;
@@ -106,8 +108,8 @@ use rustix::io::Errno;
 
 /// A piece of this process's memory, in the form that `readv` and `writev` take.
 ///
-/// Anyone can make one. Whoever hands pieces over to be read or written promises that they are valid: that is what
-/// `unsafe` stands for in [`Rail`] and [`Sink`].
+/// Anyone can make one. Whoever hands pieces over to be read or written promises that they are valid: that is
+/// what `unsafe` stands for in [`Rail`] and [`Sink`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Piece {
@@ -131,9 +133,9 @@ pub struct Outgoing<'a> {
     /// The payload; stays valid until the rail has reported completion or the subchannel down, or until
     /// [`Rail::disconnect`] returns, whichever comes first.
     pub payload: &'a [Piece],
-    /// Of a write or read with one piece: so many bytes from its start on belong to the same memory and to what this rail
-    /// is to carry, and posts to come will name them. For rails that register memory; it may not be touched. At least
-    /// the piece's length, else 0.
+    /// Of a write or read with one piece: so many bytes from its start on belong to the same memory and to
+    /// what this rail is to carry, and posts to come will name them. For rails that register memory; it may
+    /// not be touched. At least the piece's length, else 0.
     pub extent: usize,
 }
 
@@ -149,18 +151,21 @@ pub struct MemoryKey {
 /// Where a rail reports to.
 ///
 /// # Safety
-/// Rails write to the pieces that [`place`](Self::place) answers with. An implementation fills in nothing but memory that
-/// is valid for writes, and referenced by nobody, until the next call into the sink; of one placement always the same
-/// memory, until [`placed`](Self::placed) is called for it or the subchannel's end is reported.
+/// Rails write to the pieces that [`place`](Self::place) answers with. An implementation fills in nothing but
+/// memory that is valid for writes, and referenced by nobody, until the next call into the sink; of one
+/// placement always the same memory, until [`placed`](Self::placed) is called for it or the subchannel's end
+/// is reported.
 pub unsafe trait Sink {
-    /// A packet's header is here (`wire::stream` says how long it is). The answer says what to do with its payload.
+    /// A packet's header is here (`wire::stream` says how long it is). The answer says what to do with its
+    /// payload.
     fn arrival(&mut self, peer: PeerId, header: &[u8]) -> Arrival;
-    /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is void: skip the
-    /// rest of the payload. Pieces are valid until the next call into the sink.
+    /// Fills `pieces` with the memory of an open placement, from its byte `from` on; `false` where it is
+    /// void: skip the rest of the payload. Pieces are valid until the next call into the sink.
     fn place(&mut self, id: PlaceId, from: u64, pieces: &mut Vec<Piece>) -> bool;
     /// The payload is in place.
     fn placed(&mut self, id: PlaceId);
-    /// A short message is here, all of it. The payload is copied, all of it, before the next call into the sink.
+    /// A short message is here, all of it. The payload is copied, all of it, before the next call into the
+    /// sink.
     fn short(&mut self, peer: PeerId, short: &Short) -> ShortPlace {
         let _ = (peer, short);
         ShortPlace::Packet
@@ -179,19 +184,22 @@ pub unsafe trait Sink {
     fn no_remote_access(&mut self, peer: PeerId) {
         let _ = peer;
     }
-    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of it is dead:
-    /// nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It may be connected anew.
+    /// The subchannel to `peer` is down. Reported once; open posts and placements on it are void. This end of
+    /// it is dead: nothing that the peer wrote or reads over it reaches memory here any more (rule F-2). It
+    /// may be connected anew.
     fn down(&mut self, peer: PeerId, fault: RailFault);
-    /// The rail had to register so much memory, and was busy with it for `took`; not said of memory that it had registered
-    /// already (rule P-15).
+    /// The rail had to register so much memory, and was busy with it for `took`; not said of memory that it
+    /// had registered already (rule P-15).
     fn registered(&mut self, what: Registration, bytes: u64, took: Nanos) {
         let _ = (what, bytes, took);
     }
-    /// The device was lost or made anew: no registration is valid any more. Every subchannel is reported down beside.
+    /// The device was lost or made anew: no registration is valid any more. Every subchannel is reported down
+    /// beside.
     fn reset(&mut self);
     /// [`Rail::address`] answers something else than before: the peers are to be told (rule F-12).
     fn moved(&mut self);
-    /// The link or the device works again: what waits to be connected anew need not wait any longer (rule F-8).
+    /// The link or the device works again: what waits to be connected anew need not wait any longer (rule
+    /// F-8).
     fn back(&mut self);
 }
 
@@ -221,12 +229,13 @@ pub struct RailCounters {
     pub unauthenticated: u64,
     /// Subchannels closed because of bytes that no honest peer writes.
     pub corrupt: u64,
-    /// How often this process could neither open nor accept a connection, because it or the system had no descriptor or no
-    /// memory left. That is tried again and again; peers see nothing but silence.
+    /// How often this process could neither open nor accept a connection, because it or the system had no
+    /// descriptor or no memory left. That is tried again and again; peers see nothing but silence.
     pub shortages: u64,
     /// What the system said at the last of them.
     pub shortage: Option<Errno>,
-    /// Posts and requests that found a registration of their memory, and those that did not (of rails that register).
+    /// Posts and requests that found a registration of their memory, and those that did not (of rails that
+    /// register).
     pub registration_hits: u64,
     /// See [`registration_hits`](Self::registration_hits).
     pub registration_misses: u64,
@@ -236,7 +245,8 @@ pub struct RailCounters {
     pub registrations: u64,
     /// Bytes of payload memory that are registered at the moment.
     pub registered_bytes: u64,
-    /// System calls for sending and receiving and for asking what there is to receive (zero where there are none).
+    /// System calls for sending and receiving and for asking what there is to receive (zero where there are
+    /// none).
     pub system_calls: u64,
 }
 
@@ -253,7 +263,8 @@ pub struct RailUsage {
     pub registrations: u32,
     /// Datagrams on their way out.
     pub datagrams: u32,
-    /// Address handles: those of connections, and those of datagrams on their way out that are no connection's any more.
+    /// Address handles: those of connections, and those of datagrams on their way out that are no
+    /// connection's any more.
     pub handles: u32,
 }
 
@@ -272,33 +283,36 @@ pub trait Rail: std::any::Any {
     fn name(&self) -> &str;
     /// Facts for the core.
     fn facts(&self) -> RailFacts;
-    /// This process's address on this rail; [`Sink::moved`] says that it has changed. Published through the bootstrap: printable ASCII without spaces, `;`, `,`
-    /// or `=`; at most 200 bytes.
+    /// This process's address on this rail; [`Sink::moved`] says that it has changed. Published through the
+    /// bootstrap: printable ASCII without spaces, `;`, `,` or `=`; at most 200 bytes.
     fn address(&self) -> String;
-    /// Learns the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by this rail. Of a
-    /// peer that is known it is the new address, which holds from the next [`connect`](Self::connect) on at the latest;
-    /// what stands stays (rule F-12).
+    /// Learns the address of a peer on its rail of the same kind and index; `Ok(false)`: not reachable by
+    /// this rail. Of a peer that is known it is the new address, which holds from the next
+    /// [`connect`](Self::connect) on at the latest; what stands stays (rule F-12).
     fn add_peer(&mut self, peer: PeerId, address: &str) -> Result<bool, AddressError>;
-    /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or opening.
+    /// Starts to open the subchannel; the outcome comes through the sink. Nothing happens if it is open or
+    /// opening.
     fn connect(&mut self, now: Time, peer: PeerId);
-    /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported for it. When
-    /// this returns, no payload memory of its posts is used any more: what still has to go out was copied.
+    /// Closes the subchannel after what was posted has gone out (bounded effort); nothing more is reported
+    /// for it. When this returns, no payload memory of its posts is used any more: what still has to go out
+    /// was copied.
     fn disconnect(&mut self, peer: PeerId);
-    /// Ends the subchannel at once, be it open, opening or on its way down: when this returns, no memory of its posts and
-    /// placements is used any more, nothing that peers write or read over it reaches this process's memory, and nothing
-    /// more is reported for it. It may be connected anew (rule F-2).
+    /// Ends the subchannel at once, be it open, opening or on its way down: when this returns, no memory of
+    /// its posts and placements is used any more, nothing that peers write or read over it reaches this
+    /// process's memory, and nothing more is reported for it. It may be connected anew (rule F-2).
     fn sever(&mut self, peer: PeerId);
     /// Takes a post. The packet may leave at once; its completion is reported by the next poll.
     ///
     /// # Safety
-    /// Every piece of `outgoing.payload` stays valid, for reads (for writes, where `outgoing.kind` is a read), until the
-    /// rail has reported the post's completion or the subchannel down, or until [`disconnect`](Self::disconnect) or
-    /// [`sever`](Self::sever) has returned, and nobody holds a reference to its bytes while the rail is called. The
-    /// same holds for `outgoing.extent` bytes from the start of a sole piece, as long as they are registered.
+    /// Every piece of `outgoing.payload` stays valid, for reads (for writes, where `outgoing.kind` is a
+    /// read), until the rail has reported the post's completion or the subchannel down, or until
+    /// [`disconnect`](Self::disconnect) or [`sever`](Self::sever) has returned, and nobody holds a reference
+    /// to its bytes while the rail is called. The same holds for `outgoing.extent` bytes from the start of a
+    /// sole piece, as long as they are registered.
     unsafe fn post(&mut self, outgoing: Outgoing<'_>);
-    /// Takes a short message at once: it is with the peer when this returns, its memory is free, and no completion follows.
-    /// `false`: nothing has happened, for lack of room or because something waits before it. Only a rail whose
-    /// [`facts`](Self::facts) say so takes any.
+    /// Takes a short message at once: it is with the peer when this returns, its memory is free, and no
+    /// completion follows. `false`: nothing has happened, for lack of room or because something waits before
+    /// it. Only a rail whose [`facts`](Self::facts) say so takes any.
     ///
     /// # Safety
     /// `payload` can be read for `short.len` bytes, and nobody holds a mutable reference to them.
@@ -306,28 +320,30 @@ pub trait Rail: std::any::Any {
         let _ = (peer, short, payload);
         false
     }
-    /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The driver asks
-    /// where [`facts`](Self::facts) offer reads or writes, once per request and rail, and several registrations may
-    /// cover the same bytes. The default is for rails that need no registration: the key is the address.
+    /// Registers one contiguous piece of memory, for peers to read from or, with `write`, to write to. The
+    /// driver asks where [`facts`](Self::facts) offer reads or writes, once per request and rail, and several
+    /// registrations may cover the same bytes. The default is for rails that need no registration: the key is
+    /// the address.
     ///
     /// # Errors
     /// What the device said; the request then goes without this rail's key (rules X-10, X-11).
     ///
     /// # Safety
-    /// The memory stays valid, for reads or, with `write`, for writes, until [`deregister`](Self::deregister) returns or
-    /// the rail is dropped, and until [`forget`](Self::forget) where the rail keeps registrations.
+    /// The memory stays valid, for reads or, with `write`, for writes, until [`deregister`](Self::deregister)
+    /// returns or the rail is dropped, and until [`forget`](Self::forget) where the rail keeps registrations.
     unsafe fn register(&mut self, memory: Piece, write: bool) -> Result<MemoryKey, RailFault> {
         let _ = write;
         Ok(MemoryKey { key: 0, address: memory.start.addr() as u64 })
     }
-    /// Takes back what [`register`](Self::register) answered with `key`: when this returns, peers can't change the memory
-    /// by it any more. (A rail may be told to keep what peers can read, and on demand what they can write, for the next
-    /// who registers it, until [`forget`](Self::forget).)
+    /// Takes back what [`register`](Self::register) answered with `key`: when this returns, peers can't
+    /// change the memory by it any more. (A rail may be told to keep what peers can read, and on demand what
+    /// they can write, for the next who registers it, until [`forget`](Self::forget).)
     fn deregister(&mut self, key: MemoryKey) {
         let _ = key;
     }
-    /// This memory is about to be unmapped or mapped anew (or was), and nothing that is not over names it: ends
-    /// registrations of it that were kept for later. What is in use for other memory beside ends with its last user.
+    /// This memory is about to be unmapped or mapped anew (or was), and nothing that is not over names it:
+    /// ends registrations of it that were kept for later. What is in use for other memory beside ends with
+    /// its last user.
     fn forget(&mut self, memory: Piece) {
         let _ = memory;
     }
@@ -335,15 +351,16 @@ pub trait Rail: std::any::Any {
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize;
     /// When to poll at the latest even if the descriptor stays silent (handshake time-outs).
     fn next_timeout(&self) -> Option<Time>;
-    /// Whether a disconnected peer may still lose what was posted before if the process ended now: poll on, it is over
-    /// soon (bounded as [`next_timeout`](Self::next_timeout) says).
+    /// Whether a disconnected peer may still lose what was posted before if the process ended now: poll on,
+    /// it is over soon (bounded as [`next_timeout`](Self::next_timeout) says).
     fn is_closing(&self) -> bool {
         false
     }
-    /// A descriptor that becomes readable when there is something to poll, once [`arm`](Self::arm) was called.
+    /// A descriptor that becomes readable when there is something to poll, once [`arm`](Self::arm) was
+    /// called.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>>;
-    /// Counts how often [`wait_fd`](Self::wait_fd) has become another descriptor, or one at all: a closed descriptor's
-    /// number may be the next one's.
+    /// Counts how often [`wait_fd`](Self::wait_fd) has become another descriptor, or one at all: a closed
+    /// descriptor's number may be the next one's.
     fn wait_fd_changes(&self) -> u32 {
         0
     }

@@ -1,4 +1,5 @@
-//! What a rail has to tell the core and notes until the next poll, because it learns of it where no sink is at hand.
+//! What a rail has to tell the core and notes until the next poll, because it learns of it where no sink is
+//! at hand.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,7 @@
 //! The table of all settings: one row each.
 //!
-//! A row that is missing here does not exist for users; a test checks that every row can be set, shown and read back.
+//! A row that is missing here does not exist for users; a test checks that every row can be set, shown and
+//! read back.
 
 use rerail_core::config::{ALPHA_ONE, Multiplex, RAILS_MAX, Striping};
 use rerail_core::endpoint::Policy;
@@ -91,8 +92,8 @@ const fn bytes(min: u64, max: u64) -> Kind {
     Kind::Bytes { min, max, also: Also::Nothing }
 }
 
-/// Rows for fields of [`Settings`] of the same name. The setters' casts are exact: `kind` keeps values in range, and a
-/// test sets every row to its ends.
+/// Rows for fields of [`Settings`] of the same name. The setters' casts are exact: `kind` keeps values in
+/// range, and a test sets every row to its ends.
 macro_rules! knob {
     ($field:ident: number $type:ty, $kind:expr, $doc:expr) => {
         Knob {

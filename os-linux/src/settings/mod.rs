@@ -1,8 +1,9 @@
 //! Every knob of the transport: its name, default, unit, range, meaning, and where its value came from.
 //!
-//! Values come from a file of lines `name = value` (`#` starts a comment) and from variables `RERAIL_<NAME>`; the
-//! environment beats the file. Nothing is passed over in silence: an unknown name or a bad value is an error that names
-//! it, says what is allowed and suggests the nearest right one, and all errors are told at once.
+//! Values come from a file of lines `name = value` (`#` starts a comment) and from variables `RERAIL_<NAME>`;
+//! the environment beats the file. Nothing is passed over in silence: an unknown name or a bad value is an
+//! error that names it, says what is allowed and suggests the nearest right one, and all errors are told at
+//! once.
 //!
 //! Invariant: a [`Settings`] that was loaded makes a configuration that the core accepts.
 
@@ -344,8 +345,8 @@ impl Settings {
         settings.judge(problems)
     }
 
-    /// Sets one value as it would be written; the program's word beats file and environment. On an error nothing is
-    /// changed.
+    /// Sets one value as it would be written; the program's word beats file and environment. On an error
+    /// nothing is changed.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingsError> {
         let mut problems = Vec::new();
         let mut changed = self.clone();
@@ -445,8 +446,8 @@ impl Settings {
         config
     }
 
-    /// The policies of single classes, where they are not those of [`to_core_config`](Self::to_core_config): an endpoint
-    /// is told of them when it stands.
+    /// The policies of single classes, where they are not those of [`to_core_config`](Self::to_core_config):
+    /// an endpoint is told of them when it stands.
     pub fn class_policies(&self) -> impl Iterator<Item = (MessageClass, Policy)> {
         let classes = [
             (MessageClass::Small, self.policy_small),

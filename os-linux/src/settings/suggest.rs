@@ -1,6 +1,7 @@
 //! The right name nearest to a wrong one.
 
-/// The candidate with the fewest letters inserted, left out, changed or swapped; `None` where even that one is far off.
+/// The candidate with the fewest letters inserted, left out, changed or swapped; `None` where even that one
+/// is far off.
 pub(super) fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // Strangers' names can be long; nothing of ours is.
     const NAME_CHARS_MAX: usize = 64;

@@ -1,4 +1,5 @@
-//! Values as people write them: counts, sizes with `K`, `M`, `G`, times with `us`, `ms`, `s`, switches, choices, lists.
+//! Values as people write them: counts, sizes with `K`, `M`, `G`, times with `us`, `ms`, `s`, switches,
+//! choices, lists.
 //!
 //! Invariant: what [`Kind::show`] writes, [`Kind::parse`] reads back to the same value.
 
@@ -67,8 +68,8 @@ pub(super) enum Kind {
     Switch,
     /// One of these.
     Choice(&'static [&'static str]),
-    /// At most 64 words with commas between them; `what` says which, `empty` what no word means, `repeats` whether one may
-    /// stand twice, `order` what else is demanded of the words together.
+    /// At most 64 words with commas between them; `what` says which, `empty` what no word means, `repeats`
+    /// whether one may stand twice, `order` what else is demanded of the words together.
     List { repeats: bool, what: &'static str, empty: &'static str, fits: fn(&str) -> bool, order: Order },
     /// One word; `what` says which, `empty` what nothing means.
     Word { what: &'static str, empty: &'static str, fits: fn(&str) -> bool },

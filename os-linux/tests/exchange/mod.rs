@@ -1,5 +1,5 @@
-//! Ranks that exchange numbered messages of small and large sizes with each other, one of them in this process, the others
-//! as processes of their own; every byte and number is checked where it arrives.
+//! Ranks that exchange numbered messages of small and large sizes with each other, one of them in this
+//! process, the others as processes of their own; every byte and number is checked where it arrives.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};

@@ -1,4 +1,5 @@
-//! Drives an endpoint through the life of a peer and lets it log, as a stream of defmt frames on standard output. `tests/decode.rs` reads it.
+//! Drives an endpoint through the life of a peer and lets it log, as a stream of defmt frames on standard
+//! output. `tests/decode.rs` reads it.
 
 use std::io::Write;
 use std::mem::MaybeUninit;

@@ -1,8 +1,8 @@
-//! What an operating system's libraries would bring: the entry point, two system calls, the panic handler, and the
-//! memory functions that the compiler calls by name.
+//! What an operating system's libraries would bring: the entry point, two system calls, the panic handler,
+//! and the memory functions that the compiler calls by name.
 //!
-//! x86-64 Linux only. The memory functions are written with string instructions, because a loop would be compiled into
-//! a call of the very function that it is in.
+//! x86-64 Linux only. The memory functions are written with string instructions, because a loop would be
+//! compiled into a call of the very function that it is in.
 
 use core::arch::{asm, global_asm};
 use core::panic::PanicInfo;
@@ -71,7 +71,8 @@ unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, len: usize) -> *mut u8
 #[unsafe(no_mangle)]
 unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, len: usize) -> *mut u8 {
     if to.addr().wrapping_sub(from.addr()) >= len {
-        // SAFETY: the caller's promise; `to` doesn't lie inside of `from`, so copying upwards overwrites nothing unread.
+        // SAFETY: the caller's promise; `to` doesn't lie inside of `from`, so copying upwards overwrites
+        // nothing unread.
         return unsafe { memcpy(to, from, len) };
     }
     // SAFETY: the caller's promise; `len > 0` here. Copies downwards and clears the direction flag again.

@@ -38,7 +38,8 @@ fn memory() -> Option<&'static mut [Memory; 2]> {
         return None;
     }
     let memory = &raw mut MEMORY;
-    // SAFETY: the flag lets one caller through in the life of the program, so this is the only reference ever made.
+    // SAFETY: the flag lets one caller through in the life of the program, so this is the only reference ever
+    // made.
     Some(unsafe { &mut *memory })
 }
 

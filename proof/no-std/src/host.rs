@@ -327,7 +327,8 @@ fn copy_across(sender: &mut Payload<'_>, from: &[Seg], receiver: &mut Payload<'_
     })
 }
 
-/// Cuts two lists of pieces at each other's borders and hands over pairs of equal length, until one list ends.
+/// Cuts two lists of pieces at each other's borders and hands over pairs of equal length, until one list
+/// ends.
 fn walk(from: &[Seg], to: &[Seg], mut pair: impl FnMut(Seg, Seg) -> Result<(), Failure>) -> Result<(), Failure> {
     let (mut from, mut to) = (from.iter().copied(), to.iter().copied());
     let (mut source, mut target) = (from.next(), to.next());

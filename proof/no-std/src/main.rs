@@ -1,8 +1,9 @@
 //! A freestanding program in which two endpoints of `rerail-core` talk to each other.
 //!
-//! That it links proves that the core needs neither `std` nor `alloc` nor libc: there is none. That it exits with 0
-//! proves that the core works so: eager messages both ways, a rendezvous striped over two rails, a put, a get and an
-//! atomic, all verified byte by byte. `run.sh` builds it, runs it, and looks through its symbols.
+//! That it links proves that the core needs neither `std` nor `alloc` nor libc: there is none. That it exits
+//! with 0 proves that the core works so: eager messages both ways, a rendezvous striped over two rails, a
+//! put, a get and an atomic, all verified byte by byte. `run.sh` builds it, runs it, and looks through its
+//! symbols.
 #![no_std]
 #![no_main]
 

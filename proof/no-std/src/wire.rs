@@ -1,7 +1,8 @@
 //! The wire: one queue of packets per direction and rail, in this program's own memory.
 //!
-//! A packet holds its header and where its payload lies at the sender; the payload is copied once, on delivery, and
-//! only then is the post complete. So a queue never holds more than the `posts_max` that the core counts.
+//! A packet holds its header and where its payload lies at the sender; the payload is copied once, on
+//! delivery, and only then is the post complete. So a queue never holds more than the `posts_max` that the
+//! core counts.
 
 use heapless::{Deque, Vec};
 use rerail_core::ids::PostId;

@@ -41,8 +41,8 @@ pub enum Action {
 }
 
 impl Case {
-    /// Whether the world may be relied on to take this step some day, though all faults have ended and no end notices
-    /// anything by itself.
+    /// Whether the world may be relied on to take this step some day, though all faults have ended and no end
+    /// notices anything by itself.
     pub fn is_sure(&self, world: &World, action: Action) -> bool {
         match action {
             Action::Die { .. } | Action::Join { late: true, .. } => false,
@@ -415,9 +415,9 @@ impl Model for Case {
 }
 
 impl Case {
-    /// Acknowledgments are true at any time, and a late one says what an early one would have. One that comes while it
-    /// changes nothing is as good as one that comes later: so it comes just before it decides whether a packet goes out
-    /// again or a part is in doubt, or at the end.
+    /// Acknowledgments are true at any time, and a late one says what an early one would have. One that comes
+    /// while it changes nothing is as good as one that comes later: so it comes just before it decides
+    /// whether a packet goes out again or a part is in doubt, or at the end.
     fn actions_of_acks(&self, world: &World, end: usize, actions: &mut Vec<Action>) {
         let (sent, expected) = (&world.ends[end].sent, world.ends[1 - end].received.expected());
         if sent.acked() == expected || world.ends[end].ready().next().is_none() {

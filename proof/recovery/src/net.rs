@@ -1,8 +1,8 @@
 //! One rail between the two ends: connections that come and go, and what is on its way over them.
 //!
-//! A connection delivers in order, up to some point; what was sent on it may still arrive after its sender's end has
-//! died, and never arrives after its receiver's end has. An RDMA write is one more thing on its way: it lands in the
-//! receiver's memory when its turn comes, without asking anybody.
+//! A connection delivers in order, up to some point; what was sent on it may still arrive after its sender's
+//! end has died, and never arrives after its receiver's end has. An RDMA write is one more thing on its way:
+//! it lands in the receiver's memory when its turn comes, without asking anybody.
 
 use heapless::Vec;
 
@@ -85,8 +85,8 @@ pub struct Conn {
     pub to: [Queue; 2],
 }
 
-/// The connections of one rail that matter still: at most one on which X lives, one on which Y lives, and for each end
-/// one that the other made, left, and may yet be told of.
+/// The connections of one rail that matter still: at most one on which X lives, one on which Y lives, and for
+/// each end one that the other made, left, and may yet be told of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Rail {
     /// Ordered by [`Conn::sides`], which differ.

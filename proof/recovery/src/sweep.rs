@@ -1,5 +1,5 @@
-//! Goes through all states of a case, and asks whether from each of them the end can be reached by steps that the world
-//! may be relied on to take: if not, the two ends would stay apart for ever.
+//! Goes through all states of a case, and asks whether from each of them the end can be reached by steps that
+//! the world may be relied on to take: if not, the two ends would stay apart for ever.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -20,7 +20,8 @@ pub struct Sweep {
     pub steps: usize,
     /// States that are complete.
     pub complete: usize,
-    /// A way to a state in which rules are broken, and which they are (bits of [`broken`](crate::world::broken)).
+    /// A way to a state in which rules are broken, and which they are (bits of
+    /// [`broken`](crate::world::broken)).
     pub broken: Option<(Vec<Action>, u8)>,
     /// A way to a state from which the end can't be reached.
     pub apart: Option<Vec<Action>>,
@@ -51,8 +52,9 @@ struct Origin {
     action: u8,
 }
 
-/// All states of `case`. Ends at the first broken rule. `breadth`: those nearest to the start come first, so that the way
-/// to a broken rule is a shortest one; it takes much more memory. States are told apart by 64 bits of hash.
+/// All states of `case`. Ends at the first broken rule. `breadth`: those nearest to the start come first, so
+/// that the way to a broken rule is a shortest one; it takes much more memory. States are told apart by 64
+/// bits of hash.
 pub fn sweep(case: &Case, breadth: bool) -> Sweep {
     let mut ids: HashMap<u64, u32, BuildHasherDefault<Hashed>> = HashMap::default();
     let mut origins = Vec::new();

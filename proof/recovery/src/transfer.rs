@@ -69,8 +69,8 @@ impl Sender {
         (0..RAILS).filter(|&rail| self.parts.contains(&Part::On(rail as u8)))
     }
 
-    /// FINs of this round: one for each living connection with parts on it, and one that never comes for each that is
-    /// dead. The dead one and the living one of the same rail are two.
+    /// FINs of this round: one for each living connection with parts on it, and one that never comes for each
+    /// that is dead. The dead one and the living one of the same rail are two.
     pub fn fins_of_round(&self) -> u8 {
         let dead = (0..RAILS).filter(|&rail| self.parts.contains(&Part::Doubt(rail as u8))).count();
         let fenced = self.parts.contains(&Part::Fenced);
@@ -79,8 +79,8 @@ impl Sender {
 }
 
 impl Delivered {
-    /// An ordered message has come, and is delivered when it is its turn, with those that waited for it. Says whether
-    /// order was kept.
+    /// An ordered message has come, and is delivered when it is its turn, with those that waited for it. Says
+    /// whether order was kept.
     pub fn message(&mut self, number: u8) -> bool {
         let mut slots = [NONE; 64];
         let mut queue = Reorder::starting_at(Seq(self.messages.into()));

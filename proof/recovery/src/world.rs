@@ -47,13 +47,14 @@ pub struct Case {
     pub script: &'static [Body],
     /// Ends of connections that die of themselves.
     pub deaths: u8,
-    /// What happens though it need not: both ends make a connection at once; an end is told of one that is over; an end
-    /// gives up one that is being set up.
+    /// What happens though it need not: both ends make a connection at once; an end is told of one that is
+    /// over; an end gives up one that is being set up.
     pub whims: u8,
-    /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may stay down.
+    /// Whether a rail is opened while another stands. If not, fewer interleavings are seen, and rails may
+    /// stay down.
     pub mends: bool,
-    /// Whether an end notices, at some time, that its connection has died at the other end. If not, it must get along
-    /// without.
+    /// Whether an end notices, at some time, that its connection has died at the other end. If not, it must
+    /// get along without.
     pub notices: bool,
     /// FENCEs of one link on their way at once.
     pub fences: usize,

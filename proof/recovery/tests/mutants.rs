@@ -1,4 +1,5 @@
-//! The rules can be broken: each bug that the protocol guards against is found, and breaks the rule that it should.
+//! The rules can be broken: each bug that the protocol guards against is found, and breaks the rule that it
+//! should.
 
 use proof_recovery::sweep::{Sweep, sweep};
 use proof_recovery::world::broken::{EARLY, INCOMPLETE, LATE_WRITE, TWICE};
@@ -60,7 +61,8 @@ fn a_claim_that_is_not_given_back_leaves_the_ends_apart() {
     println!("there is no way on from {:?}", found.apart.expect("the packet is taken for a duplicate for ever"));
 }
 
-/// Deadlines are needed: two ends may each stand on a connection that the other has left, and neither is told.
+/// Deadlines are needed: two ends may each stand on a connection that the other has left, and neither is
+/// told.
 #[test]
 fn who_never_notices_may_wait_for_ever() {
     let late = Case { rails: 1, cold: true, deaths: 1, whims: 1, notices: false, ..MESSAGES };

@@ -1,4 +1,5 @@
-//! Prints the layout of the declarations, one fact per line; `check-layout.sh` compares it with the C headers.
+//! Prints the layout of the declarations, one fact per line; `check-layout.sh` compares it with the C
+//! headers.
 
 use core::mem::{offset_of, size_of};
 
@@ -12,7 +13,8 @@ macro_rules! closed {
     };
 }
 
-/// The same without size and alignment, for structs that newer headers extend and the library alone allocates.
+/// The same without size and alignment, for structs that newer headers extend and the library alone
+/// allocates.
 macro_rules! open {
     ($type:ident: $($field:ident)*) => {
         $(println!(
@@ -21,7 +23,8 @@ macro_rules! open {
             stringify!($field),
             offset_of!($type, $field),
             field_size(|it: *const $type| {
-                // SAFETY: `it` points to a whole, properly aligned (if uninitialised) value; no reference is made.
+                // SAFETY: `it` points to a whole, properly aligned (if uninitialised) value; no reference is
+                // made.
                 unsafe { &raw const (*it).$field }
             }),
         );)*

@@ -1,8 +1,8 @@
 //! libibverbs' functions, resolved at run time in the versions that these declarations describe.
 //!
-//! The library exports old (`IBVERBS_1.0`) and new versions of the same names with different types behind them, so
-//! each name is looked up together with its version. The library is never unloaded: its providers keep threads,
-//! `atfork` handlers and mapped device pages of their own, which would not survive that.
+//! The library exports old (`IBVERBS_1.0`) and new versions of the same names with different types behind
+//! them, so each name is looked up together with its version. The library is never unloaded: its providers
+//! keep threads, `atfork` handlers and mapped device pages of their own, which would not survive that.
 
 use core::ffi::{CStr, c_int, c_uint, c_void};
 use core::ptr::NonNull;
@@ -59,8 +59,8 @@ pub struct Functions {
             entry_size: usize,
         ) -> c_int,
     >,
-    /// `_ibv_query_gid_table`: the entries in use of all ports, how many; or a negative error number, `EINVAL` where
-    /// `max_entries` is too small. Absent before rdma-core 33.
+    /// `_ibv_query_gid_table`: the entries in use of all ports, how many; or a negative error number,
+    /// `EINVAL` where `max_entries` is too small. Absent before rdma-core 33.
     pub query_gid_table: Option<
         unsafe extern "C" fn(
             context: *mut ibv_context,
@@ -70,7 +70,8 @@ pub struct Functions {
             entry_size: usize,
         ) -> isize,
     >,
-    /// `ibv_fork_init`: errno. Of the process, for good; `EINVAL` where memory was registered before and it is needed.
+    /// `ibv_fork_init`: errno. Of the process, for good; `EINVAL` where memory was registered before and it
+    /// is needed.
     pub fork_init: Option<unsafe extern "C" fn() -> c_int>,
     /// `ibv_alloc_pd`: NULL with `errno` on failure, as all that makes something.
     pub alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
@@ -179,8 +180,8 @@ impl std::error::Error for LoadError {}
 impl Functions {
     /// Opens the system's library.
     pub fn load() -> Result<Functions, LoadError> {
-        // SAFETY: the name is libibverbs' own. That the administrator's search path leads to a libibverbs is the same
-        // trust that every dynamically linked program gives.
+        // SAFETY: the name is libibverbs' own. That the administrator's search path leads to a libibverbs is
+        // the same trust that every dynamically linked program gives.
         unsafe { Self::load_from(LIBRARY) }
     }
 
@@ -190,8 +191,8 @@ impl Functions {
     /// If there is a library of that name, it is libibverbs.
     pub unsafe fn load_from(library: impl AsRef<OsStr>) -> Result<Functions, LoadError> {
         let name = library.as_ref();
-        // SAFETY: constructors of libibverbs and of what it needs (libnl) initialise only their own data, on whatever
-        // thread; that it is libibverbs is the caller's promise.
+        // SAFETY: constructors of libibverbs and of what it needs (libnl) initialise only their own data, on
+        // whatever thread; that it is libibverbs is the caller's promise.
         let opened = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE) };
         let handle = opened.map_err(|error| not_loaded(name, &words(&error)))?.into_raw();
         // SAFETY: each field's type is the C prototype of that name and version in `infiniband/verbs.h`.
@@ -245,8 +246,8 @@ fn words(error: &libloading::Error) -> String {
     std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
 }
 
-/// Sorts the dynamic linker's complaint. It gives only words, and the same ones for a missing library as for a missing
-/// library that this one needs; then the other's name stands in them.
+/// Sorts the dynamic linker's complaint. It gives only words, and the same ones for a missing library as for
+/// a missing library that this one needs; then the other's name stands in them.
 fn not_loaded(name: &OsStr, reason: &str) -> LoadError {
     let reason = reason.to_owned();
     let about_this_one = reason.contains(&*name.to_string_lossy()) && !reason.contains("needed by");
@@ -277,12 +278,13 @@ fn text(name: &'static CStr) -> &'static str {
 unsafe fn find<F: Copy>(handle: Handle, name: &CStr, version: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut c_void>(), "a function pointer is one pointer") };
     let address = lookup(handle, name, version)?;
-    // SAFETY: `address` is not null and, by the caller's promise, that of a function of type `F`; the library that it
-    // lies in is never unloaded (RTLD_NODELETE).
+    // SAFETY: `address` is not null and, by the caller's promise, that of a function of type `F`; the library
+    // that it lies in is never unloaded (RTLD_NODELETE).
     Some(unsafe { core::mem::transmute_copy::<*mut c_void, F>(&address.as_ptr()) })
 }
 
-/// Where a symbol lies. Only glibc's linker knows versions; others (musl's) take the default one, which is the newest.
+/// Where a symbol lies. Only glibc's linker knows versions; others (musl's) take the default one, which is
+/// the newest.
 fn lookup(handle: Handle, name: &CStr, version: &CStr) -> Option<NonNull<c_void>> {
     #[cfg(target_env = "gnu")]
     // SAFETY: `handle` comes from `dlopen` and is never closed; both strings end in NUL.
@@ -328,8 +330,8 @@ mod tests {
     #[test]
     #[cfg(target_env = "gnu")]
     fn a_library_without_the_functions_is_told_by_the_first_one_missing() {
-        // The C library is certainly loaded, has symbol versions, and none of these names.
-        // SAFETY: not libibverbs, but already loaded, so that no constructor runs; none of its functions is called.
+        // The C library is certainly loaded, has symbol versions, and none of these names. SAFETY: not
+        // libibverbs, but already loaded, so that no constructor runs; none of its functions is called.
         let error = unsafe { Functions::load_from("libc.so.6") }.err().unwrap();
         assert_eq!(error, LoadError::NoSymbol { name: "ibv_get_device_list", version: "IBVERBS_1.1" });
     }

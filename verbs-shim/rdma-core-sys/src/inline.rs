@@ -12,7 +12,8 @@ use crate::offers::*;
 use crate::types::*;
 use crate::work::*;
 
-/// The table before a context, if there is one that reaches back to the byte at `offset` of [`verbs_context`].
+/// The table before a context, if there is one that reaches back to the byte at `offset` of
+/// [`verbs_context`].
 ///
 /// # Safety
 /// `context` is open.
@@ -48,7 +49,8 @@ fn unsupported<T>() -> *mut T {
 /// `cq` is a live completion queue; `wc` has room for `num_entries`.
 #[inline]
 pub unsafe fn ibv_poll_cq(cq: *mut ibv_cq, num_entries: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: a live queue has an open context, whose table the provider has filled; the rest is the caller's promise.
+    // SAFETY: a live queue has an open context, whose table the provider has filled; the rest is the caller's
+    // promise.
     unsafe {
         match (*(*cq).context).ops.poll_cq {
             Some(poll_cq) => poll_cq(cq, num_entries, wc),
@@ -74,11 +76,12 @@ pub unsafe fn ibv_req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int
 /// `ibv_post_send(3)`: errno, and in `bad_wr` the first request that was not taken.
 ///
 /// # Safety
-/// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces, inline data and address handles are
-/// valid.
+/// `qp` is a live queue pair; `wr` is a list of whole requests whose lists of pieces, inline data and address
+/// handles are valid.
 #[inline]
 pub unsafe fn ibv_post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad_wr: *mut *mut ibv_send_wr) -> c_int {
-    // SAFETY: a live queue pair has an open context, whose table the provider has filled; the rest is the caller's promise.
+    // SAFETY: a live queue pair has an open context, whose table the provider has filled; the rest is the
+    // caller's promise.
     unsafe {
         match (*(*qp).context).ops.post_send {
             Some(post_send) => post_send(qp, wr, bad_wr),
@@ -140,14 +143,15 @@ pub unsafe fn ibv_modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c
     }
 }
 
-/// `ibv_query_device_ex(3)`: errno; `EOPNOTSUPP` where the header would ask `ibv_query_device` instead. The rest of `attr` is
-/// left as it is where the library has less to tell.
+/// `ibv_query_device_ex(3)`: errno; `EOPNOTSUPP` where the header would ask `ibv_query_device` instead. The
+/// rest of `attr` is left as it is where the library has less to tell.
 ///
 /// # Safety
 /// `context` is open, `attr` whole.
 pub unsafe fn ibv_query_device_ex(context: *mut ibv_context, attr: *mut ibv_device_attr_ex) -> c_int {
     let input = ibv_query_device_ex_input::default();
-    // SAFETY: the caller's promise; the entry is looked up as the header does, and told how large the struct is.
+    // SAFETY: the caller's promise; the entry is looked up as the header does, and told how large the struct
+    // is.
     unsafe {
         match entry!(context, query_device_ex) {
             Some(query_device_ex) => query_device_ex(context, &input, attr, size_of::<ibv_device_attr_ex>()),

@@ -1,7 +1,7 @@
 //! Objects of a device, and what they are made and changed with.
 //!
-//! Objects are made by the library only; of those whose end is the library's own (mutexes and conditions), only the part
-//! before is declared.
+//! Objects are made by the library only; of those whose end is the library's own (mutexes and conditions),
+//! only the part before is declared.
 
 use core::ffi::{c_int, c_uint, c_void};
 

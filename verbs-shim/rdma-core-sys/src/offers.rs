@@ -1,5 +1,5 @@
-//! `ibv_query_device_ex(3)` and `ibv_modify_cq(3)`: what newer libraries and devices have. Callers say how large their struct
-//! is, so that it may be shorter than the library's.
+//! `ibv_query_device_ex(3)` and `ibv_modify_cq(3)`: what newer libraries and devices have. Callers say how
+//! large their struct is, so that it may be shorter than the library's.
 
 use crate::types::ibv_device_attr;
 
@@ -74,7 +74,8 @@ pub struct ibv_device_attr_ex {
     pub hca_core_clock: u64,
     /// More of `IBV_DEVICE_*`.
     pub device_cap_flags_ex: u64,
-    /// `ibv_tso_caps`, `ibv_rss_caps`, `max_wq_type_rq`, `ibv_packet_pacing_caps`, `raw_packet_caps`, `ibv_tm_caps`.
+    /// `ibv_tso_caps`, `ibv_rss_caps`, `max_wq_type_rq`, `ibv_packet_pacing_caps`, `raw_packet_caps`,
+    /// `ibv_tm_caps`.
     pub _before_cq_mod_caps: [u64; 10],
     /// Moderation of completion queues.
     pub cq_mod_caps: ibv_cq_moderation_caps,

@@ -1,7 +1,7 @@
 //! C structs as libibverbs lays them out; compared with its headers by `check-layout.sh`.
 //!
-//! Invariant: a struct that the library fills is never smaller here than what the function at hand writes. The
-//! versions of the functions that [`Functions`](crate::Functions) pins write fixed sizes.
+//! Invariant: a struct that the library fills is never smaller here than what the function at hand writes.
+//! The versions of the functions that [`Functions`](crate::Functions) pins write fixed sizes.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -34,7 +34,8 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; IBV_SYSFS_PATH_MAX],
 }
 
-/// The table of the data path's functions that a context carries. Entries that nothing calls are plain pointers.
+/// The table of the data path's functions that a context carries. Entries that nothing calls are plain
+/// pointers.
 #[repr(C)]
 pub struct ibv_context_ops {
     /// Obsolete entries and memory windows.
@@ -82,8 +83,8 @@ pub struct ibv_context {
 /// `__VERBS_ABI_IS_EXTENDED`, as a number.
 pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
 
-/// What lies before an [`ibv_context`]. It grows at its beginning, so only its end is declared; `sz` tells how much of
-/// it there is. Its functions are called through [`inline`](crate::inline) alone.
+/// What lies before an [`ibv_context`]. It grows at its beginning, so only its end is declared; `sz` tells
+/// how much of it there is. Its functions are called through [`inline`](crate::inline) alone.
 #[repr(C)]
 pub struct verbs_context {
     /// `ibv_modify_cq`: errno.
@@ -212,8 +213,8 @@ pub struct ibv_device_attr {
 
 /// What `ibv_query_port` tells of a port.
 ///
-/// The exported function fills everything up to and including `flags`; `port_cap_flags2`, and what newer headers put
-/// behind it, comes only through the `verbs_context` table.
+/// The exported function fills everything up to and including `flags`; `port_cap_flags2`, and what newer
+/// headers put behind it, comes only through the `verbs_context` table.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ibv_port_attr {

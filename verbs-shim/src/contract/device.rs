@@ -10,7 +10,8 @@ use super::{
 };
 use crate::{Gid, GidEntry, Moderation, Offers, Port};
 
-/// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made with it.
+/// An open device: its verbs (InfiniBand specification, chapter 11). Dropping it destroys all that was made
+/// with it.
 pub trait Device {
     /// Its name, for people.
     fn name(&self) -> &str;
@@ -24,9 +25,9 @@ pub trait Device {
     fn port(&self, port: u8) -> Result<Port, CreateError>;
     /// An entry of a port's table of GIDs; all zeros where the entry is not in use.
     fn gid(&self, port: u8, index: u8) -> Result<Gid, CreateError>;
-    /// An entry of a port's table of partition keys: the top bit says whether the membership is full, 15 bits name the
-    /// partition; 0 where the entry is not in use (InfiniBand specification, 10.9). Unless a device says otherwise, there is
-    /// the default partition alone.
+    /// An entry of a port's table of partition keys: the top bit says whether the membership is full, 15 bits
+    /// name the partition; 0 where the entry is not in use (InfiniBand specification, 10.9). Unless a device
+    /// says otherwise, there is the default partition alone.
     fn pkey(&self, port: u8, index: u16) -> Result<u16, CreateError> {
         let _ = port;
         match index {
@@ -34,7 +35,8 @@ pub trait Device {
             _ => Err(CreateError::OutOfRange { what: Kind::Pkey, value: index.into(), min: 0, max: 0 }),
         }
     }
-    /// The entries of a port's table of GIDs that are in use, in ascending order, as far as address handles can name them.
+    /// The entries of a port's table of GIDs that are in use, in ascending order, as far as address handles
+    /// can name them.
     fn gids(&self, port: u8) -> Result<Vec<GidEntry>, CreateError> {
         let mut used = Vec::new();
         for index in 0..self.port(port)?.gid_table_len.min(256) {
@@ -55,9 +57,9 @@ pub trait Device {
     /// [`Limits::iova`] is false, `iova` must be the memory's own address.
     ///
     /// # Safety
-    /// Until [`deregister`](Self::deregister) has returned, or the device is dropped, the memory must stay mapped, and
-    /// writable if `access` allows any write; nobody may hold a Rust reference to it while it is named by an open work
-    /// request or while peers may access it, except at times when the device can't run.
+    /// Until [`deregister`](Self::deregister) has returned, or the device is dropped, the memory must stay
+    /// mapped, and writable if `access` allows any write; nobody may hold a Rust reference to it while it is
+    /// named by an open work request or while peers may access it, except at times when the device can't run.
     unsafe fn register(
         &mut self,
         pd: PdId,
@@ -66,13 +68,13 @@ pub trait Device {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError>;
-    /// How long the last successful [`register`](Self::register) kept the calling processor, in nanoseconds, for those who
-    /// weigh what registering costs; 0: not known.
+    /// How long the last successful [`register`](Self::register) kept the calling processor, in nanoseconds,
+    /// for those who weigh what registering costs; 0: not known.
     fn registration_ns(&self) -> u64 {
         0
     }
-    /// Ends a registration. When this returns, the device does not touch the memory any more; requests that still name
-    /// it fail with a protection error.
+    /// Ends a registration. When this returns, the device does not touch the memory any more; requests that
+    /// still name it fail with a protection error.
     fn deregister(&mut self, mr: MrId) -> Result<(), DestroyError>;
 
     /// Makes a completion queue.
@@ -81,11 +83,12 @@ pub trait Device {
     fn destroy_cq(&mut self, cq: CqId) -> Result<(), DestroyError>;
     /// Appends up to `most` completions to `out`, oldest first; returns how many.
     fn poll_cq(&mut self, cq: CqId, most: usize, out: &mut Vec<Completion>) -> Result<usize, PollError>;
-    /// Asks for one completion event ([`cq_event`](Self::cq_event)) at the next completion that comes from now on; with
-    /// `solicited`, at the next solicited or failed one.
+    /// Asks for one completion event ([`cq_event`](Self::cq_event)) at the next completion that comes from
+    /// now on; with `solicited`, at the next solicited or failed one.
     fn request_notify(&mut self, cq: CqId, solicited: bool) -> Result<(), PollError>;
-    /// Puts the completion events of a queue off: each comes after so many completions, or so long after the first of them.
-    /// Fewer interrupts for who sleeps; who polls sees completions at once in any case. [`Moderation::NONE`] ends it.
+    /// Puts the completion events of a queue off: each comes after so many completions, or so long after the
+    /// first of them. Fewer interrupts for who sleeps; who polls sees completions at once in any case.
+    /// [`Moderation::NONE`] ends it.
     ///
     /// # Errors
     /// [`ModifyError::OutOfRange`] beyond what the device [offers](Self::offers); no such queue.
@@ -112,13 +115,15 @@ pub trait Device {
 
     /// Makes a queue pair, in [`QpState::Reset`](super::QpState::Reset).
     fn create_qp(&mut self, init: &QpInit) -> Result<Qp, CreateError>;
-    /// Opens an XRC target that another process has made, by its number: it lives as long as one of them has it.
+    /// Opens an XRC target that another process has made, by its number: it lives as long as one of them has
+    /// it.
     fn open_qp(&mut self, domain: XrcdId, number: u32) -> Result<Qp, CreateError>;
     /// Changes a queue pair.
     fn modify_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError>;
     /// A queue pair as it is now.
     fn query_qp(&self, qp: QpId) -> Result<QpInfo, ModifyError>;
-    /// Destroys it. Its completions that were not polled are gone from the queues, its open requests make none.
+    /// Destroys it. Its completions that were not polled are gone from the queues, its open requests make
+    /// none.
     fn destroy_qp(&mut self, qp: QpId) -> Result<(), DestroyError>;
     /// Posts sends, in order, with one doorbell.
     fn post_send(&mut self, qp: QpId, requests: &[SendRequest<'_>]) -> Result<(), PostError>;
@@ -128,8 +133,8 @@ pub trait Device {
     /// Makes an address handle, for datagrams.
     fn create_ah(&mut self, pd: PdId, address: &AddressVector) -> Result<AhId, CreateError>;
     /// How long the last address given to [`create_ah`](Self::create_ah), or with a change to
-    /// [`modify_qp`](Self::modify_qp), kept the calling processor, in nanoseconds, whether it was found or not; 0: not known.
-    /// On Ethernet the kernel asks for the neighbour meanwhile.
+    /// [`modify_qp`](Self::modify_qp), kept the calling processor, in nanoseconds, whether it was found or
+    /// not; 0: not known. On Ethernet the kernel asks for the neighbour meanwhile.
     fn address_ns(&self) -> u64 {
         0
     }
@@ -138,8 +143,8 @@ pub trait Device {
 
     /// The next asynchronous event.
     fn async_event(&mut self) -> Option<AsyncEvent>;
-    /// A descriptor that becomes readable when there is a completion event or an asynchronous event; a device in
-    /// virtual time has none.
+    /// A descriptor that becomes readable when there is a completion event or an asynchronous event; a device
+    /// in virtual time has none.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
     }

@@ -17,7 +17,8 @@ pub enum AsyncEvent {
     CommEstablished(QpId),
     /// The send queue of a queue pair is drained.
     SqDrained(QpId),
-    /// A queue pair with a shared receive queue went to the error state: it takes no more requests from there.
+    /// A queue pair with a shared receive queue went to the error state: it takes no more requests from
+    /// there.
     QpLastWqe(QpId),
     /// A shared receive queue holds fewer requests than its limit; the limit is disarmed.
     SrqLimit(SrqId),

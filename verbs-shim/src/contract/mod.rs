@@ -1,8 +1,9 @@
 //! The device contract: what an InfiniBand device is to the rest of the project.
 //!
-//! One trait, [`Device`], with the objects and verbs of the InfiniBand specification (volume 1, chapters 10 and 11) as
-//! Rust types. The software HCA of the simulator implements it, libibverbs will, and one suite of cases runs on either
-//! (`conformance/contract`). The rail that carries the core's packets is written against it and knows no other device.
+//! One trait, [`Device`], with the objects and verbs of the InfiniBand specification (volume 1, chapters 10
+//! and 11) as Rust types. The software HCA of the simulator implements it, libibverbs will, and one suite of
+//! cases runs on either (`conformance/contract`). The rail that carries the core's packets is written against
+//! it and knows no other device.
 //!
 //! | file | holds |
 //! |---|---|
@@ -17,9 +18,12 @@
 //! Invariants that every device keeps:
 //!
 //! * Nothing blocks. What a device needs time for shows later as a completion or an event.
-//! * An object that others use can't be destroyed ([`DestroyError::Busy`]); the name of a destroyed object names nothing.
-//! * A refused verb has changed nothing, except that [`PostError`] says how many requests before the bad one were taken.
-//! * Bad arguments are answered, never undefined: the one promise that a caller makes is [`Device::register`]'s.
+//! * An object that others use can't be destroyed ([`DestroyError::Busy`]); the name of a destroyed object
+//!   names nothing.
+//! * A refused verb has changed nothing, except that [`PostError`] says how many requests before the bad one
+//!   were taken.
+//! * Bad arguments are answered, never undefined: the one promise that a caller makes is
+//!   [`Device::register`]'s.
 
 mod device;
 mod error;

@@ -68,15 +68,16 @@ pub struct Limits {
     pub reads_served: u8,
     /// Reads and atomics that one queue pair has open at once.
     pub reads_open: u8,
-    /// Bytes that can be sent inline, at most. Less from then on where a queue pair was made that takes less than it was
-    /// asked to: verbs has no attribute that tells beforehand.
+    /// Bytes that can be sent inline, at most. Less from then on where a queue pair was made that takes less
+    /// than it was asked to: verbs has no attribute that tells beforehand.
     pub inline_bytes: u32,
     /// Atomics on 8 bytes are offered.
     pub atomics: bool,
     /// XRC domains, queue pairs and shared receive queues are offered.
     pub xrc: bool,
-    /// Memory can be registered under addresses of the caller's choice ([`Device::register`](super::Device::register)). No
-    /// device of libibverbs: its providers take the addresses of requests for pointers.
+    /// Memory can be registered under addresses of the caller's choice
+    /// ([`Device::register`](super::Device::register)). No device of libibverbs: its providers take the
+    /// addresses of requests for pointers.
     pub iova: bool,
 }
 
@@ -91,9 +92,10 @@ pub struct Access {
     pub remote_read: bool,
     /// Peers may do atomics on it; needs `local_write`.
     pub remote_atomic: bool,
-    /// No right, but how: without pinning the memory. Pages are brought in when the device needs them, and requests fail
-    /// that name what was unmapped meanwhile (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`). Requests that the device does not
-    /// [offer](crate::OnDemand) that for fail, too. Of a queue pair it means nothing.
+    /// No right, but how: without pinning the memory. Pages are brought in when the device needs them, and
+    /// requests fail that name what was unmapped meanwhile (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`).
+    /// Requests that the device does not [offer](crate::OnDemand) that for fail, too. Of a queue pair it
+    /// means nothing.
     pub on_demand: bool,
 }
 
@@ -167,8 +169,8 @@ pub struct XrcSrqInit {
 pub enum XrcdFile {
     /// Not at all: one process's own.
     Private,
-    /// By an open file: processes that open the same one (the same inode) share a domain, which exists as long as
-    /// somebody has it open.
+    /// By an open file: processes that open the same one (the same inode) share a domain, which exists as
+    /// long as somebody has it open.
     Shared {
         /// The file's descriptor. A simulated host takes the number itself for the file.
         file: i32,

@@ -243,8 +243,8 @@ impl fmt::Debug for Attrs {
     }
 }
 
-/// A change of a queue pair (`ibv_modify_qp`): what is `None` stays. What is demanded and allowed depends on the
-/// states: [`check_transition`](super::check_transition).
+/// A change of a queue pair (`ibv_modify_qp`): what is `None` stays. What is demanded and allowed depends on
+/// the states: [`check_transition`](super::check_transition).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QpChange {
     /// The state to go to; `None`: it stays.
@@ -355,8 +355,8 @@ pub struct QpInfo {
     pub draining: bool,
 }
 
-/// Nanoseconds for a code of [`QpChange::timeout`]: `4.096 us * 2^code`; `None` for 0, which is for ever, and for codes
-/// over 31 (InfiniBand specification, 9.7.6.1.3).
+/// Nanoseconds for a code of [`QpChange::timeout`]: `4.096 us * 2^code`; `None` for 0, which is for ever, and
+/// for codes over 31 (InfiniBand specification, 9.7.6.1.3).
 pub const fn ack_timeout_ns(code: u8) -> Option<u64> {
     match code {
         1..=31 => Some(4096 << code),
@@ -364,7 +364,8 @@ pub const fn ack_timeout_ns(code: u8) -> Option<u64> {
     }
 }
 
-/// Nanoseconds for a code of [`QpChange::rnr_timer`]; `None` for codes over 31 (InfiniBand specification, table 45).
+/// Nanoseconds for a code of [`QpChange::rnr_timer`]; `None` for codes over 31 (InfiniBand specification,
+/// table 45).
 pub const fn rnr_timer_ns(code: u8) -> Option<u64> {
     // In steps of 10 us. Code 0 is the longest.
     const STEPS: [u64; 32] = [

@@ -1,6 +1,6 @@
-//! Which attributes each change of a queue pair's state demands and allows (InfiniBand specification, 11.2.5.2,
-//! tables 91 to 95; `ibv_modify_qp(3)`). One table for the software HCA and for libibverbs, so that an illegal change is
-//! an error that says which attribute is missing or too many, not `EINVAL`.
+//! Which attributes each change of a queue pair's state demands and allows (InfiniBand specification,
+//! 11.2.5.2, tables 91 to 95; `ibv_modify_qp(3)`). One table for the software HCA and for libibverbs, so that
+//! an illegal change is an error that says which attribute is missing or too many, not `EINVAL`.
 
 use std::fmt;
 

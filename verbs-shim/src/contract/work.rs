@@ -1,11 +1,13 @@
-//! Work requests and their completions (InfiniBand specification, 11.4; `ibv_post_send(3)`, `ibv_poll_cq(3)`).
+//! Work requests and their completions (InfiniBand specification, 11.4; `ibv_post_send(3)`,
+//! `ibv_poll_cq(3)`).
 #![allow(unsafe_code)]
 
 use std::fmt;
 
 use super::object::AhId;
 
-/// A piece of registered memory. Laid out as the library's `ibv_sge`, so that lists of them are handed on as they are.
+/// A piece of registered memory. Laid out as the library's `ibv_sge`, so that lists of them are handed on as
+/// they are.
 ///
 /// Safe code can't invent one:
 ///
@@ -34,13 +36,14 @@ pub struct Sge {
 }
 
 impl Sge {
-    /// `len` bytes from `address` on, an address of the range that the memory was registered under; `lkey` is the
-    /// registration's local key.
+    /// `len` bytes from `address` on, an address of the range that the memory was registered under; `lkey` is
+    /// the registration's local key.
     ///
     /// # Safety
-    /// While a request is open that names the piece, it lies inside a registration with this key, or the device can tell
-    /// that it does not. Devices of libibverbs can't: a driver may copy a short message to the address as it stands
-    /// (mlx5), without a look at the key. So nothing but a device in software may be given an invented piece.
+    /// While a request is open that names the piece, it lies inside a registration with this key, or the
+    /// device can tell that it does not. Devices of libibverbs can't: a driver may copy a short message to
+    /// the address as it stands (mlx5), without a look at the key. So nothing but a device in software may be
+    /// given an invented piece.
     pub const unsafe fn new(address: u64, len: u32, lkey: u32) -> Sge {
         Sge { address, len, lkey }
     }
@@ -111,8 +114,8 @@ pub enum SendOp {
         /// Where from.
         from: Remote,
     },
-    /// Compares 8 bytes of the peer's memory and swaps them where they are equal; the old value goes to the request's
-    /// own memory, in native byte order.
+    /// Compares 8 bytes of the peer's memory and swaps them where they are equal; the old value goes to the
+    /// request's own memory, in native byte order.
     CompareSwap {
         /// Which 8 bytes; the address must be a multiple of 8.
         at: Remote,
@@ -135,8 +138,8 @@ pub enum SendOp {
 pub enum Payload<'a> {
     /// Registered memory, read or written while the request is open.
     Memory(&'a [Sge]),
-    /// Any memory, copied while posting: at most [`QpCaps::inline_bytes`](super::QpCaps::inline_bytes) bytes; for sends
-    /// and writes.
+    /// Any memory, copied while posting: at most [`QpCaps::inline_bytes`](super::QpCaps::inline_bytes) bytes;
+    /// for sends and writes.
     Inline(&'a [&'a [u8]]),
 }
 

@@ -1,5 +1,5 @@
-//! Completion events, asynchronous events, and the descriptors that they come by. Nothing here waits: the descriptors
-//! are made nonblocking.
+//! Completion events, asynchronous events, and the descriptors that they come by. Nothing here waits: the
+//! descriptors are made nonblocking.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -71,8 +71,9 @@ impl Handle {
         // SAFETY: zeros were a value already, and the function has filled it.
         let mut event = unsafe { event.assume_init() };
         let kind = event.event_type;
-        // SAFETY: which member of the union is filled follows from the kind (`ibv_get_async_event(3)`). An object that
-        // an event names is not freed before the event is acknowledged, which follows; its name was set at making.
+        // SAFETY: which member of the union is filled follows from the kind (`ibv_get_async_event(3)`). An
+        // object that an event names is not freed before the event is acknowledged, which follows; its name
+        // was set at making.
         let about = unsafe {
             match kind {
                 IBV_EVENT_CQ_ERR => untag((*event.element.cq).cq_context),

@@ -7,11 +7,12 @@
 //! | `work` | posting and polling |
 //! | `events` | completion events, asynchronous events, descriptors |
 //!
-//! Safety argument, common to all blocks: a [`Functions`] holds the functions of a libibverbs with the prototypes of
-//! its header (`rdma-core-sys` pins their versions), and the library is never unloaded, so calling them is sound with
-//! valid arguments. A [`List`] owns the array that it was given, and every device in it lives as long as that array.
-//! A [`Handle`] owns its context, which keeps its device alive by itself. libibverbs serialises what it must: its
-//! control functions may be called from any thread (`ibv_open_device(3)` and the library's documentation).
+//! Safety argument, common to all blocks: a [`Functions`] holds the functions of a libibverbs with the
+//! prototypes of its header (`rdma-core-sys` pins their versions), and the library is never unloaded, so
+//! calling them is sound with valid arguments. A [`List`] owns the array that it was given, and every device
+//! in it lives as long as that array. A [`Handle`] owns its context, which keeps its device alive by itself.
+//! libibverbs serialises what it must: its control functions may be called from any thread
+//! (`ibv_open_device(3)` and the library's documentation).
 #![allow(unsafe_code)]
 
 mod events;
@@ -137,7 +138,8 @@ pub(crate) struct Handle {
 
 // SAFETY: a context belongs to no thread.
 unsafe impl Send for Handle {}
-// SAFETY: the functions called through a shared handle are queries, which the library allows at once from any thread.
+// SAFETY: the functions called through a shared handle are queries, which the library allows at once from any
+// thread.
 unsafe impl Sync for Handle {}
 
 impl Handle {
@@ -160,7 +162,8 @@ impl Handle {
 
     pub(crate) fn query_port(&self, port: u8) -> io::Result<ibv_port_attr> {
         let mut attr = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the context is open; the exported function writes the fields up to `flags`, all of them declared.
+        // SAFETY: the context is open; the exported function writes the fields up to `flags`, all of them
+        // declared.
         check(unsafe { (self.functions.query_port)(self.context.as_ptr(), port, attr.as_mut_ptr()) })?;
         // SAFETY: all fields are integers: zero was a value already.
         Ok(unsafe { attr.assume_init() })
@@ -171,12 +174,14 @@ impl Handle {
         self.functions.query_gid_ex.is_some()
     }
 
-    /// The entries in use of all ports' GID tables, up to `most`, by one system call; `None`: the library can't do that.
+    /// The entries in use of all ports' GID tables, up to `most`, by one system call; `None`: the library
+    /// can't do that.
     pub(crate) fn query_gid_table(&self, most: usize) -> Option<io::Result<Vec<ibv_gid_entry>>> {
         let query_gid_table = self.functions.query_gid_table?;
         let mut entries = vec![ibv_gid_entry::default(); most];
         let (context, size) = (self.context.as_ptr(), size_of::<ibv_gid_entry>());
-        // SAFETY: the context is open; there is room for `most` entries of the size told, which the function does not exceed.
+        // SAFETY: the context is open; there is room for `most` entries of the size told, which the function
+        // does not exceed.
         let found = unsafe { query_gid_table(context, entries.as_mut_ptr(), most, 0, size) };
         Some(match usize::try_from(found) {
             Ok(count) => {
@@ -196,7 +201,8 @@ impl Handle {
         Some(found.map(|()| u16::from_be(key)))
     }
 
-    /// One entry of a port's GID table; `None`: it is empty. Before rdma-core 33 an entry's type is not told: 0.
+    /// One entry of a port's GID table; `None`: it is empty. Before rdma-core 33 an entry's type is not told:
+    /// 0.
     pub(crate) fn query_gid(&self, port: u8, index: u32) -> io::Result<Option<ibv_gid_entry>> {
         let mut entry = ibv_gid_entry { gid_index: index, port_num: port.into(), ..Default::default() };
         let found = match self.functions.query_gid_ex {
@@ -222,8 +228,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: the context is open, and this is the only time that it is closed. An error means that the library
-        // could not release something; there is nobody who could do better.
+        // SAFETY: the context is open, and this is the only time that it is closed. An error means that the
+        // library could not release something; there is nobody who could do better.
         unsafe { (self.functions.close_device)(self.context.as_ptr()) };
     }
 }

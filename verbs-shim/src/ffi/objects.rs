@@ -1,10 +1,10 @@
 //! Making, changing and destroying objects.
 //!
-//! Safety argument, beside that of the folder: an object's type can be neither copied nor made elsewhere, and what
-//! destroys an object takes it, so a live value stands for a live object of the library. Which objects use which others
-//! is kept by the kernel as well: it refuses to destroy one in use, and then the library has freed nothing and the value
-//! comes back. Objects don't keep their context open: the values live in [`IbDevice`](crate::ib::IbDevice) beside the
-//! [`Handle`] that made them, which goes last.
+//! Safety argument, beside that of the folder: an object's type can be neither copied nor made elsewhere, and
+//! what destroys an object takes it, so a live value stands for a live object of the library. Which objects
+//! use which others is kept by the kernel as well: it refuses to destroy one in use, and then the library has
+//! freed nothing and the value comes back. Objects don't keep their context open: the values live in
+//! [`IbDevice`](crate::ib::IbDevice) beside the [`Handle`] that made them, which goes last.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_int, c_void};
@@ -89,8 +89,8 @@ fn raw<T>(object: Option<NonNull<T>>) -> *mut T {
     object.map_or(null_mut(), NonNull::as_ptr)
 }
 
-/// The completion vector of a process's queues, of so many: interrupts of a node's processes go to as many processors as
-/// the device serves, not all to one. A device that says of none has the first.
+/// The completion vector of a process's queues, of so many: interrupts of a node's processes go to as many
+/// processors as the device serves, not all to one. A device that says of none has the first.
 pub(crate) fn vector_of(process: u32, vectors: c_int) -> c_int {
     let vectors = u32::try_from(vectors).unwrap_or(0);
     process.checked_rem(vectors).unwrap_or(0).cast_signed()
@@ -107,7 +107,8 @@ impl Handle {
         check(unsafe { (self.functions.dealloc_pd)(pd.0.as_ptr()) }).map_err(|error| (pd, error))
     }
 
-    /// Registers memory under its own address. Optional flags of `access` take effect where the library knows them.
+    /// Registers memory under its own address. Optional flags of `access` take effect where the library knows
+    /// them.
     ///
     /// # Safety
     /// The memory stays mapped, and writable where `access` allows writes, until the registration has ended.
@@ -157,8 +158,8 @@ impl Handle {
         Ok((srq, given))
     }
 
-    /// The sizes of a shared receive queue: as asked of it, since not every driver tells at making what it has rounded
-    /// up (rxe); where it can't be asked, as told at making.
+    /// The sizes of a shared receive queue: as asked of it, since not every driver tells at making what it
+    /// has rounded up (rxe); where it can't be asked, as told at making.
     fn srq_sizes(&self, srq: &Srq, told: ibv_srq_attr) -> ibv_srq_attr {
         let mut attr = ibv_srq_attr::default();
         // SAFETY: the queue is live, there is room for the answer.

@@ -1,8 +1,9 @@
-//! Posting and polling: the hot path. No allocation, no lock of ours, one call of the provider for each [`BATCH`].
+//! Posting and polling: the hot path. No allocation, no lock of ours, one call of the provider for each
+//! [`BATCH`].
 //!
-//! Safety argument, beside that of the folder: requests point into the caller's lists, which are borrowed for the whole
-//! of the call, and into the scratch, which is boxed and filled before the call; a provider reads them before it returns
-//! (`ibv_post_send(3)`). What keys and addresses name is the device's to check.
+//! Safety argument, beside that of the folder: requests point into the caller's lists, which are borrowed for
+//! the whole of the call, and into the scratch, which is boxed and filled before the call; a provider reads
+//! them before it returns (`ibv_post_send(3)`). What keys and addresses name is the device's to check.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -65,7 +66,8 @@ impl Scratch {
         }
     }
 
-    /// Posts sends. `handle` gives the address handle of a datagram; the requests have passed the caller's checks.
+    /// Posts sends. `handle` gives the address handle of a datagram; the requests have passed the caller's
+    /// checks.
     #[inline]
     pub(crate) fn post_send<'h>(
         &mut self,
@@ -222,8 +224,8 @@ impl Scratch {
         Ok(())
     }
 
-    /// Takes up to `most` completions, one call's worth at most, and hands each to `take`; how many. `Err`: the provider's
-    /// error number.
+    /// Takes up to `most` completions, one call's worth at most, and hands each to `take`; how many. `Err`:
+    /// the provider's error number.
     #[inline]
     pub(crate) fn poll(&mut self, cq: &Cq, most: usize, mut take: impl FnMut(Completion)) -> Result<usize, c_int> {
         let most = most.min(BATCH);
@@ -239,7 +241,8 @@ impl Scratch {
 }
 
 impl Cq {
-    /// Puts events off: until so many completions are there, or so long after the first of them, in microseconds.
+    /// Puts events off: until so many completions are there, or so long after the first of them, in
+    /// microseconds.
     pub(crate) fn moderate(&self, count: u16, period_us: u16) -> Result<(), c_int> {
         let moderate = ibv_moderate_cq { cq_count: count, cq_period: period_us };
         let mut attr = ibv_modify_cq_attr { attr_mask: IBV_CQ_ATTR_MODERATE, moderate };

@@ -92,7 +92,8 @@ mod tests {
     use crate::contract::{CqInit, Device};
     use crate::tests::{open, script};
 
-    /// A queue is destroyed when as many events were acknowledged as came, in 32 bits, or the library waits for ever.
+    /// A queue is destroyed when as many events were acknowledged as came, in 32 bits, or the library waits
+    /// for ever.
     #[test]
     fn more_events_than_32_bits_count_are_acknowledged_modulo_those() {
         let mut device = IbDevice::new(open("rxe9")).unwrap();

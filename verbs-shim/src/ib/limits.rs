@@ -34,15 +34,15 @@ pub(super) fn limits(handle: &Handle, channel: &Channel, attr: &ibv_device_attr)
         inline_bytes: inline_bytes(handle, channel),
         atomics: attr.atomic_cap != IBV_ATOMIC_NONE,
         xrc: attr.device_cap_flags & IBV_DEVICE_XRC != 0,
-        // Memory has its own address. Providers write small receives to where a request says they go, by the processor and
-        // as a pointer: what came inside the completion (mlx5 by default, hns where it is configured so). Others look keys
-        // up by addresses of the process alone (hfi1, qib: rdmavt).
+        // Memory has its own address. Providers write small receives to where a request says they go, by the
+        // processor and as a pointer: what came inside the completion (mlx5 by default, hns where it is
+        // configured so). Others look keys up by addresses of the process alone (hfi1, qib: rdmavt).
         iova: false,
     }
 }
 
-/// Tries queue pairs until the device makes one, and believes what it gives: some take any length and give less, or nothing
-/// (rdmavt, pvrdma; hns clamps). Where not even that can be made, none.
+/// Tries queue pairs until the device makes one, and believes what it gives: some take any length and give
+/// less, or nothing (rdmavt, pvrdma; hns clamps). Where not even that can be made, none.
 fn inline_bytes(handle: &Handle, channel: &Channel) -> u32 {
     let (Ok(pd), Ok(cq)) = (handle.alloc_pd(), handle.create_cq(1, channel, 0)) else { return 0 };
     let given = |bytes: u32| {

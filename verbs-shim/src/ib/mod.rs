@@ -13,10 +13,10 @@
 //! | `limits` | what the device can do |
 //! | `names` | names with generations |
 //!
-//! What the contract promises and a device may not do by itself is done here: names that end with their objects, who
-//! uses what, transitions refused by our own table, limits told before the kernel says `EINVAL`, and completions of
-//! queue pairs that are gone or were reset taken out of the queues ([`sweep`](IbDevice::sweep)), but for XRC targets, which
-//! name no queue.
+//! What the contract promises and a device may not do by itself is done here: names that end with their
+//! objects, who uses what, transitions refused by our own table, limits told before the kernel says `EINVAL`,
+//! and completions of queue pairs that are gone or were reset taken out of the queues
+//! ([`sweep`](IbDevice::sweep)), but for XRC targets, which name no queue.
 //!
 //! Invariant: all that is made through a device dies with it, before its context does ([`Drop`]).
 
@@ -44,9 +44,9 @@ use crate::{Context, Moderation, Offers, QueryError};
 
 /// An open device of libibverbs, as the contract's [`Device`](crate::contract::Device).
 ///
-/// One thread at a time uses it; another device opened on the same hardware is another process's to all intents.
-/// Operations that a thread repeats for each message take no lock of this crate's and allocate nothing; the provider's
-/// own locks are nobody else's to wait for.
+/// One thread at a time uses it; another device opened on the same hardware is another process's to all
+/// intents. Operations that a thread repeats for each message take no lock of this crate's and allocate
+/// nothing; the provider's own locks are nobody else's to wait for.
 pub struct IbDevice {
     name: String,
     limits: Limits,
@@ -75,8 +75,8 @@ pub struct IbDevice {
     handle: Handle,
 }
 
-/// How often asynchronous events are looked for: each look is a system call, which takes longer than all else of a round
-/// that finds nothing.
+/// How often asynchronous events are looked for: each look is a system call, which takes longer than all else
+/// of a round that finds nothing.
 struct EventPace {
     /// Calls between two looks, as long as nothing is found.
     pause: u32,
@@ -179,8 +179,8 @@ impl IbDevice {
     }
 
     /// Registers memory from now on so that writes to it may pass each other on the bus
-    /// (`IBV_ACCESS_RELAXED_ORDERING`): faster on some machines, harmless where only completions are relied on, ignored
-    /// where it isn't known.
+    /// (`IBV_ACCESS_RELAXED_ORDERING`): faster on some machines, harmless where only completions are relied
+    /// on, ignored where it isn't known.
     pub fn set_relaxed_ordering(&mut self, relaxed: bool) {
         self.registration_flags = if relaxed { rdma_core_sys::IBV_ACCESS_RELAXED_ORDERING } else { 0 };
     }
@@ -199,8 +199,8 @@ impl IbDevice {
     }
 
     /// Asynchronous events are looked for at each `calls`-th call of
-    /// [`async_event`](crate::contract::Device::async_event) only, as long as none comes; at the very next one after a
-    /// failed completion, and after the device was slept on (which ends with
+    /// [`async_event`](crate::contract::Device::async_event) only, as long as none comes; at the very next
+    /// one after a failed completion, and after the device was slept on (which ends with
     /// [`cq_event`](crate::contract::Device::cq_event)). At first: at each.
     pub fn set_event_interval(&mut self, calls: u32) {
         self.pace = EventPace::every(calls);
@@ -260,7 +260,8 @@ fn code(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// What the kernel answers once the device is gone (`ib_uverbs`: every command of a disassociated file is `EIO`).
+/// What the kernel answers once the device is gone (`ib_uverbs`: every command of a disassociated file is
+/// `EIO`).
 fn means_gone(code: i32) -> bool {
     matches!(code, libc::EIO | libc::ENODEV | libc::ENXIO)
 }

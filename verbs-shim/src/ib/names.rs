@@ -1,7 +1,7 @@
 //! Names of objects: a place and a generation, so that the name of something destroyed names nothing.
 //!
-//! Invariants: a name is never 0 and never all ones; a place is given out again only after all others that are free, and
-//! with another generation.
+//! Invariants: a name is never 0 and never all ones; a place is given out again only after all others that
+//! are free, and with another generation.
 
 use std::collections::VecDeque;
 
@@ -27,8 +27,8 @@ impl<T> Names<T> {
         Names { slots: Vec::new(), free: VecDeque::new() }
     }
 
-    /// A name for what is about to be made; [`put`](Self::put) or [`release`](Self::release) follows. `None`: there are
-    /// as many as there can be.
+    /// A name for what is about to be made; [`put`](Self::put) or [`release`](Self::release) follows. `None`:
+    /// there are as many as there can be.
     pub fn reserve(&mut self) -> Option<u32> {
         let place = match self.free.pop_front() {
             Some(place) => place,

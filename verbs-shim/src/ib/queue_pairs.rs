@@ -29,8 +29,9 @@ impl IbDevice {
         Ok(state(attr.qp_state))
     }
 
-    /// The state as it was last set is believed where it leads where the change wants to: to ask the device takes as long as
-    /// the change itself. Of XRC targets others know better, and a change without a state goes from wherever it is.
+    /// The state as it was last set is believed where it leads where the change wants to: to ask the device
+    /// takes as long as the change itself. Of XRC targets others know better, and a change without a state
+    /// goes from wherever it is.
     pub(super) fn change_qp(&mut self, qp: QpId, change: &QpChange) -> Result<(), ModifyError> {
         let entry = self.qp(qp)?;
         if self.gone {
@@ -75,8 +76,8 @@ impl IbDevice {
         Ok(())
     }
 
-    /// From RESET, Linux lets a queue pair go to INIT only (`ib_modify_qp_is_ok`); the specification lets it go to ERR from
-    /// every state (10.3.1). So it goes by way of INIT, with values that nothing will look at.
+    /// From RESET, Linux lets a queue pair go to INIT only (`ib_modify_qp_is_ok`); the specification lets it
+    /// go to ERR from every state (10.3.1). So it goes by way of INIT, with values that nothing will look at.
     fn init_before_error(&self, entry: &QpEntry) -> Result<(), ModifyError> {
         let plain = QpChange { pkey_index: Some(0), port: Some(1), ..QpChange::default() };
         let init = match entry.kind {
@@ -125,8 +126,9 @@ impl IbDevice {
         })
     }
 
-    /// Takes the completions of a queue pair that is gone or was reset out of its queues. Some providers do it
-    /// themselves; rxe leaves them there, and a completion would name a queue pair that is no more, or is another one.
+    /// Takes the completions of a queue pair that is gone or was reset out of its queues. Some providers do
+    /// it themselves; rxe leaves them there, and a completion would name a queue pair that is no more, or is
+    /// another one.
     pub(super) fn sweep(&mut self, number: u32, send_cq: Option<CqId>, recv_cq: Option<CqId>) {
         let both = [send_cq, recv_cq.filter(|recv_cq| send_cq != Some(*recv_cq))];
         for cq in both.into_iter().flatten() {

@@ -1,12 +1,14 @@
 //! Devices that go without a word.
 //!
-//! A device that is removed is told of by `IBV_EVENT_DEVICE_FATAL` only where its driver can be taken away from under its
-//! users (`disassociate_ucontext`; `ib_uverbs_remove_one` in Linux' `drivers/infiniband/core/uverbs_main.c`). Of others, rxe
-//! among them, the kernel takes away the character device first, and then waits without end until all who have it open have
-//! closed it. So the character device is watched: when it goes, so must we.
+//! A device that is removed is told of by `IBV_EVENT_DEVICE_FATAL` only where its driver can be taken away
+//! from under its users (`disassociate_ucontext`; `ib_uverbs_remove_one` in Linux'
+//! `drivers/infiniband/core/uverbs_main.c`). Of others, rxe among them, the kernel takes away the character
+//! device first, and then waits without end until all who have it open have closed it. So the character
+//! device is watched: when it goes, so must we.
 //!
-//! Only devices that are nobody's hardware are watched: these can be removed by a command at any time, and a user may have few
-//! inotify instances (128 by default), which the processes of a node with many adapters would use up.
+//! Only devices that are nobody's hardware are watched: these can be removed by a command at any time, and a
+//! user may have few inotify instances (128 by default), which the processes of a node with many adapters
+//! would use up.
 
 use std::ffi::CString;
 use std::mem::MaybeUninit;
@@ -26,13 +28,15 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// Of an open device by its name and its character device; `None` also where it is hardware: the kernel links to that.
+    /// Of an open device by its name and its character device; `None` also where it is hardware: the kernel
+    /// links to that.
     pub fn of_device(name: &str, node: &str) -> Option<Removal> {
         let is_hardware = Path::new("/sys/class/infiniband").join(name).join("device").exists();
         if is_hardware { None } else { Removal::of(node) }
     }
 
-    /// Of a path as `/dev/infiniband/uverbs0`. `None`: it can't be watched, and such a removal is not noticed.
+    /// Of a path as `/dev/infiniband/uverbs0`. `None`: it can't be watched, and such a removal is not
+    /// noticed.
     pub fn of(path: &str) -> Option<Removal> {
         let (folder, node) = path.rsplit_once('/')?;
         let watch = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok()?;

@@ -1,7 +1,7 @@
 //! Posting and polling.
 //!
-//! Requests are looked at before the provider sees them, so that what is wrong has a name: the whole list, up to the
-//! first bad one; those before it are posted. That costs a few comparisons for each.
+//! Requests are looked at before the provider sees them, so that what is wrong has a name: the whole list, up
+//! to the first bad one; those before it are posted. That costs a few comparisons for each.
 
 use super::queue_pairs::depths;
 use super::{IbDevice, QpEntry, means_gone, unknown_ah};

@@ -52,8 +52,8 @@ fn limits_are_the_least_that_hold_for_all() {
     assert_eq!(fake::world().contexts, 0);
 }
 
-/// Of a device that makes queue pairs for any length and gives less, what it gives is the limit; of one whose later queue
-/// pairs take less than the first, that.
+/// Of a device that makes queue pairs for any length and gives less, what it gives is the limit; of one whose
+/// later queue pairs take less than the first, that.
 #[test]
 fn what_goes_inline_is_what_was_given() {
     for given in [0, 20] {
@@ -120,7 +120,8 @@ fn an_illegal_change_never_reaches_the_library() {
     assert_eq!((given, attr.qp_state, attr.port_num, attr.qp_access_flags), (mask, IBV_QPS_INIT, 1, 15));
 }
 
-/// A query is a command to the device, as a change is: the state that was set is believed, until the device refuses.
+/// A query is a command to the device, as a change is: the state that was set is believed, until the device
+/// refuses.
 #[test]
 fn a_queue_pair_is_asked_how_it_is_only_where_it_has_gone_on_by_itself() {
     let (mut device, _, _, qp) = with_qp(QpState::Reset);

@@ -51,7 +51,8 @@ impl Bed<'_> {
         Ok(came)
     }
 
-    /// The next completion of the receive queue is a success of this request, filled by a send of so many bytes.
+    /// The next completion of the receive queue is a success of this request, filled by a send of so many
+    /// bytes.
     pub(crate) fn received(&mut self, queue: Queue, id: u64, bytes: usize) -> Check<Completion> {
         let came = self.recv_ended(queue, id, Status::Success)?;
         same(format!("kind of the completion of receive {id}"), came.kind, CompletionKind::Recv)?;

@@ -42,10 +42,11 @@ pub(crate) struct Region {
     buffer: usize,
 }
 
-/// A piece that is registered nowhere, for cases of protection. Only to be sent from: devices read it or refuse, and write
-/// nothing to it.
+/// A piece that is registered nowhere, for cases of protection. Only to be sent from: devices read it or
+/// refuse, and write nothing to it.
 pub fn forged(address: u64, len: u32, lkey: u32) -> Sge {
-    // SAFETY: no driver reads the memory of a request that is not inline by itself; the device checks the key.
+    // SAFETY: no driver reads the memory of a request that is not inline by itself; the device checks the
+    // key.
     unsafe { Sge::new(address, len, lkey) }
 }
 
@@ -57,8 +58,8 @@ impl Region {
 
     /// Part of it, or, for cases of protection, more.
     pub fn part(&self, offset: usize, len: usize) -> Sge {
-        // SAFETY: inside the registration; or, for cases of protection, outside of it, which every device under test is to
-        // refuse and to leave alone: the pieces beside are the bed's own (see `memory`).
+        // SAFETY: inside the registration; or, for cases of protection, outside of it, which every device
+        // under test is to refuse and to leave alone: the pieces beside are the bed's own (see `memory`).
         unsafe { Sge::new(self.iova + offset as u64, len as u32, self.mr.lkey) }
     }
 

@@ -1,7 +1,7 @@
 //! The cases, a file for each group. A case's name begins with its group's.
 //!
-//! Each case reads as the rule does: what is set up, what is posted, what must come. It may rely on what simpler cases
-//! check; so the first that fails is the one to look at.
+//! Each case reads as the rule does: what is set up, what is posted, what must come. It may rely on what
+//! simpler cases check; so the first that fails is the one to look at.
 
 mod atomics;
 mod events;

@@ -234,7 +234,8 @@ fn moderated_polls(bed: &mut Bed<'_>) -> Check {
     bed.not_notified(End::B)
 }
 
-/// Fewer completions than are waited for: the event comes after the period. As many: it comes. Then it is as at first.
+/// Fewer completions than are waited for: the event comes after the period. As many: it comes. Then it is as
+/// at first.
 fn moderated_notice(bed: &mut Bed<'_>) -> Check {
     let [a, b] = bed.rc()?;
     let cq = b.recv_cq()?;

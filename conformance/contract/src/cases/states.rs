@@ -134,8 +134,8 @@ fn every_step(bed: &mut Bed<'_>, kind: QpKind, from: QpState) -> Check {
     Ok(())
 }
 
-/// For every step from a state that can be reached: without each attribute that it demands, and with each that it does
-/// not allow.
+/// For every step from a state that can be reached: without each attribute that it demands, and with each
+/// that it does not allow.
 fn every_attribute(bed: &mut Bed<'_>, kind: QpKind) -> Check {
     use QpState::*;
     for from in [Reset, Init, Rtr, Rts, Sqd, Error] {

@@ -1,5 +1,5 @@
-//! Extended reliable connections: one connection to a process of another host reaches all shared receive queues of that
-//! host's domain (xrc-2008, II and III).
+//! Extended reliable connections: one connection to a process of another host reaches all shared receive
+//! queues of that host's domain (xrc-2008, II and III).
 
 use rerail_verbs::contract::{CqId, CreateError, DestroyError, Kind, QpKind, QpState, SrqId, Status, XrcdFile, XrcdId};
 

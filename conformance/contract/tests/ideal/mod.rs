@@ -1,8 +1,9 @@
 //! An ideal device, for the suite's own tests: the shortest thing that keeps the contract.
 //!
-//! Three processes on two adapters in one `World`. Time is a count of ticks; in each, every queue pair does at most one
-//! whole request, at once and with no packets in between. Objects of all processes lie in one table each and are looked
-//! up by scanning: slow and obvious. The suite must pass here, and must fail on everything that `flaws.rs` breaks.
+//! Three processes on two adapters in one `World`. Time is a count of ticks; in each, every queue pair does
+//! at most one whole request, at once and with no packets in between. Objects of all processes lie in one
+//! table each and are looked up by scanning: slow and obvious. The suite must pass here, and must fail on
+//! everything that `flaws.rs` breaks.
 
 mod device;
 mod engine;

@@ -33,8 +33,9 @@ impl Ledger {
     }
 
     /// The message that a completion tells of: by its immediate data, by the front of its payload, or, where
-    /// both are missing, as the oldest of its pair with this tag and length that was not received (messages of one pair
-    /// with one tag are matched in order, so no other is allowed), and that begins with the bytes that are there.
+    /// both are missing, as the oldest of its pair with this tag and length that was not received (messages
+    /// of one pair with one tag are matched in order, so no other is allowed), and that begins with the bytes
+    /// that are there.
     pub(super) fn name_of(
         &self,
         rank: u32,
@@ -76,7 +77,8 @@ impl Ledger {
             Ok(done) if is_multi && done.released && done.bytes == 0 && done.immediate.is_none() => return None,
             Ok(done) => (done.peer.0, done.tag, done.immediate, done.bytes, done.bytes, done.offset),
             Err(OpError::Truncated { sent, capacity, peer, tag }) => (peer.0, tag, None, sent, capacity, 0),
-            // Nothing came: nothing was written behind what is told of, unless by messages that failed with their peer.
+            // Nothing came: nothing was written behind what is told of, unless by messages that failed with
+            // their peer.
             Err(OpError::Cancelled) => {
                 let told: u64 = entry.parts.iter().map(|part| part.bytes).sum();
                 let taken = told.saturating_add(self.failed_bytes_max(rank, entry));
@@ -88,7 +90,8 @@ impl Ledger {
                 }
                 return None;
             }
-            // A message of a multi-receive that goes on: it has taken its place in the buffer, which is told to nobody.
+            // A message of a multi-receive that goes on: it has taken its place in the buffer, which is told
+            // to nobody.
             Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) if is_multi && entry.ended.is_none() => {
                 let entry = &mut self.books[rank as usize].requests[request as usize];
                 entry.failed_parts.push(peer.0);
@@ -146,8 +149,8 @@ impl Ledger {
         Some(name)
     }
 
-    /// A multi-receive is over: what was told before is as it was. Nothing of its buffer is poisoned while it stands, so a
-    /// late write into a message that was told already shows here.
+    /// A multi-receive is over: what was told before is as it was. Nothing of its buffer is poisoned while it
+    /// stands, so a late write into a message that was told already shows here.
     pub(super) fn check_parts(&mut self, rank: u32, at: Time, request: u32, memory: &[u8]) {
         let parts = &self.books[rank as usize].requests[request as usize].parts;
         let earlier = parts.split_last().map_or(&[][..], |(_, earlier)| earlier);
@@ -160,8 +163,8 @@ impl Ledger {
         }
     }
 
-    /// Bytes that a multi-receive's failed parts take, at most: as many as the longest messages of their peers that they
-    /// may have been.
+    /// Bytes that a multi-receive's failed parts take, at most: as many as the longest messages of their
+    /// peers that they may have been.
     fn failed_bytes_max(&self, rank: u32, entry: &Request) -> u64 {
         let Ask::Multi { from, .. } = entry.ask else { return 0 };
         let mut failed: BTreeMap<u32, usize> = BTreeMap::new();
@@ -178,8 +181,8 @@ impl Ledger {
         failed.iter().map(of_peer).sum()
     }
 
-    /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank, before time goes
-    /// on.
+    /// Checks what is due now, with everybody's memory at hand: to be called after each turn of a rank,
+    /// before time goes on.
     pub fn settle(&mut self, now: Time, memory: &dyn Peek) {
         for due in self.take_due() {
             match due {

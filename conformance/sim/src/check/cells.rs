@@ -1,13 +1,15 @@
 //! What cells of windows may hold: atomics, judged by their answers and by what is there in the end.
 //!
-//! Three sorts of cells, each used in a way that makes its rule checkable without knowing the order of execution:
+//! Three sorts of cells, each used in a way that makes its rule checkable without knowing the order of
+//! execution:
 //!
-//! * [`Rule::Sum`]: 64-bit fetch-and-add of positive operands. Sorted by old value, each answer must be where the one
-//!   before it ended: distinct, complete, and the end is the cell's value.
-//! * [`Rule::Chain`]: 64-bit swap and compare-and-swap of values that are all different. Each value is replaced by at
-//!   most one operation; following who replaced whom from the first value leads over every operation to the last one.
-//! * [`Rule::Alone`]: any operation on any integer type, by one origin, one at a time: a plain calculation tells each old
-//!   value.
+//! * [`Rule::Sum`]: 64-bit fetch-and-add of positive operands. Sorted by old value, each answer must be where
+//!   the one before it ended: distinct, complete, and the end is the cell's value.
+//! * [`Rule::Chain`]: 64-bit swap and compare-and-swap of values that are all different. Each value is
+//!   replaced by at most one operation; following who replaced whom from the first value leads over every
+//!   operation to the last one.
+//! * [`Rule::Alone`]: any operation on any integer type, by one origin, one at a time: a plain calculation
+//!   tells each old value.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,9 +1,10 @@
 //! Probes and claims: messages that were found, some of them before anybody can tell which they are.
 //!
-//! A probe or a claim shows a message's envelope: sender, tag, length, and immediate data where it has any. Its name is
-//! known at once only from the latter. Without it, two messages of one sender with one tag and length look alike until
-//! their payloads are there; so a claim without a name gets it with the message, and lends it to the probe before it.
-//! Guessing ("the oldest that is not received") took the second of two such claims for the first.
+//! A probe or a claim shows a message's envelope: sender, tag, length, and immediate data where it has any.
+//! Its name is known at once only from the latter. Without it, two messages of one sender with one tag and
+//! length look alike until their payloads are there; so a claim without a name gets it with the message, and
+//! lends it to the probe before it. Guessing ("the oldest that is not received") took the second of two such
+//! claims for the first.
 
 use rerail_core::endpoint::{Found, Selector};
 use rerail_core::time::Time;
@@ -57,8 +58,8 @@ impl Ledger {
         true
     }
 
-    /// Enters that a message was claimed; the claim goes into the [`Ask::Receive`](super::Ask::Receive) that receives
-    /// it. `None`: nobody sent anything of the sort, which is a finding.
+    /// Enters that a message was claimed; the claim goes into the [`Ask::Receive`](super::Ask::Receive) that
+    /// receives it. `None`: nobody sent anything of the sort, which is a finding.
     pub fn claimed(&mut self, rank: u32, at: Time, found: &Found) -> Option<Claim> {
         let name = self.found(rank, at, found).ok()?;
         let at = self.moment(at);

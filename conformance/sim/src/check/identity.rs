@@ -1,7 +1,8 @@
 //! Names of messages, and contents that follow from names: whoever sees a payload can tell what it should be.
 //!
-//! A name travels as immediate data, and as the first 8 bytes of every payload that is long enough. All other bytes are
-//! mixed from the name and their place, so a byte of the right message at the wrong place is as wrong as one of another.
+//! A name travels as immediate data, and as the first 8 bytes of every payload that is long enough. All other
+//! bytes are mixed from the name and their place, so a byte of the right message at the wrong place is as
+//! wrong as one of another.
 
 use std::fmt;
 
@@ -27,15 +28,16 @@ impl Name {
     /// The `serial`-th message from `source` to `destination`.
     ///
     /// # Panics
-    /// Where a number does not fit ([`RANKS_MAX`](Self::RANKS_MAX), [`SERIALS_MAX`](Self::SERIALS_MAX)): workloads know
-    /// their sizes.
+    /// Where a number does not fit ([`RANKS_MAX`](Self::RANKS_MAX), [`SERIALS_MAX`](Self::SERIALS_MAX)):
+    /// workloads know their sizes.
     pub fn new(source: u32, destination: u32, serial: u32) -> Self {
         assert!(source < Self::RANKS_MAX && destination < Self::RANKS_MAX && serial < Self::SERIALS_MAX);
         let ranks = u64::from(source) << RANK_BITS | u64::from(destination);
         Name(ranks << SERIAL_BITS | u64::from(serial))
     }
 
-    /// As it travels. The serial number stands lowest, so that even one byte of payload tells neighbours apart.
+    /// As it travels. The serial number stands lowest, so that even one byte of payload tells neighbours
+    /// apart.
     pub const fn to_bits(self) -> u64 {
         self.0
     }

@@ -65,8 +65,8 @@ pub fn judge(ledger: &Ledger, ending: &Ending, memory: &dyn WindowMemory) -> Ver
     findings.into_iter().min_by_key(gravity).unwrap_or(Verdict::Clean)
 }
 
-/// Two ranks between which the world has left no way for good: every rail that led from one to the other went over a device
-/// that never came back.
+/// Two ranks between which the world has left no way for good: every rail that led from one to the other went
+/// over a device that never came back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
     /// The two.
@@ -88,8 +88,8 @@ pub trait WindowMemory: Peek {
     /// A cell of a rank's window; `None` where there is no such window (any more).
     fn cell(&self, rank: u32, cell: u32) -> Option<u64>;
 
-    /// Looks at all other memory of the rank that checkers care for: buffers that are over, guards, windows that may not
-    /// be written.
+    /// Looks at all other memory of the rank that checkers care for: buffers that are over, guards, windows
+    /// that may not be written.
     ///
     /// # Errors
     /// The first thing that is wrong.
@@ -111,8 +111,8 @@ pub fn gravity(verdict: &Verdict) -> u8 {
     }
 }
 
-/// A peer that was given up, though it was neither killed before nor out of reach for good; with how many requests it took
-/// along.
+/// A peer that was given up, though it was neither killed before nor out of reach for good; with how many
+/// requests it took along.
 fn unexcused(ledger: &Ledger, cuts: &[Cut]) -> Option<PeerLoss> {
     let all = ledger.books.iter().flat_map(|book| {
         book.losses.iter().map(|loss| {
@@ -126,7 +126,8 @@ fn unexcused(ledger: &Ledger, cuts: &[Cut]) -> Option<PeerLoss> {
     wrong.next()
 }
 
-/// A request that ended with its peer, though the rank never heard that the peer is gone, or with another reason.
+/// A request that ended with its peer, though the rank never heard that the peer is gone, or with another
+/// reason.
 fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     let book = ledger.book(rank);
     book.requests.iter().zip(0..).find_map(|(entry, request)| {
@@ -145,8 +146,8 @@ fn unexplained(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     })
 }
 
-/// Whether a reason says what happened to the rails; what a peer did against the protocol is never a reason among honest
-/// peers.
+/// Whether a reason says what happened to the rails; what a peer did against the protocol is never a reason
+/// among honest peers.
 fn names_cause(reason: LossReason) -> bool {
     match reason {
         LossReason::RailFailed { .. }

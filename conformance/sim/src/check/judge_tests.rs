@@ -214,8 +214,8 @@ fn truncation_is_told_with_both_lengths() {
     assert!(matches!(damage(truncate(16, 12, true)), Damage::Message { .. }));
 }
 
-/// A multi-receive of 64 bytes is taken back after messages failed with their peer and 8 bytes came behind them; the
-/// bytes `written` are somebody's.
+/// A multi-receive of 64 bytes is taken back after messages failed with their peer and 8 bytes came behind
+/// them; the bytes `written` are somebody's.
 fn taken_back(failed: usize, written: &[usize]) -> Verdict {
     let mut story = Story::new(3);
     let from = rerail_core::endpoint::Selector::default();

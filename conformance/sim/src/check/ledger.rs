@@ -1,8 +1,8 @@
 //! The ledger: what apps submitted, and what they were told. Checkers read nothing else but memory.
 //!
-//! One ledger serves all ranks of a world; every entry gets a stamp, so that "before" is known between ranks too. What
-//! is wrong on the face of it (a completion of what is over, wrong bytes) is found as it is entered; what only the whole
-//! story shows, by the checkers at the end ([`judge`](super::judge::judge)).
+//! One ledger serves all ranks of a world; every entry gets a stamp, so that "before" is known between ranks
+//! too. What is wrong on the face of it (a completion of what is over, wrong bytes) is found as it is
+//! entered; what only the whole story shows, by the checkers at the end ([`judge`](super::judge::judge)).
 
 use std::collections::BTreeMap;
 
@@ -169,7 +169,8 @@ pub struct Request {
     pub cancelled: Option<Moment>,
     /// Receives: what came.
     pub parts: Vec<Part>,
-    /// Multi-receives: the peers of messages that failed with them. Where those lie in the buffer is not told.
+    /// Multi-receives: the peers of messages that failed with them. Where those lie in the buffer is not
+    /// told.
     pub failed_parts: Vec<u32>,
     /// Their numbers.
     pub failed_indexes: Vec<u32>,
@@ -410,7 +411,8 @@ impl Ledger {
         }
     }
 
-    /// Enters a completion. `memory`: the bytes of the request's memory, its pieces one after the other, as they are now.
+    /// Enters a completion. `memory`: the bytes of the request's memory, its pieces one after the other, as
+    /// they are now.
     pub fn told(&mut self, rank: u32, at: Time, completion: &Completion, memory: &[u8]) -> Told {
         let now = self.moment(at);
         let Some(request) = u32::try_from(completion.cookie.0).ok().filter(|request| self.is_open(rank, *request))

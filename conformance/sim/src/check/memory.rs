@@ -1,8 +1,9 @@
 //! Buffers in a region of a rank's memory, with guards around them and poison everywhere else.
 //!
-//! Invariant: every byte of the region that is not inside a buffer under way is [`POISON`]. A write past a buffer's end, a
-//! late write into a buffer that was given back (the ghost write of the design, section 3), or a write to a place that
-//! nobody ever named breaks it, and is told with whom the place belonged to last. Memory is used anew as late as possible.
+//! Invariant: every byte of the region that is not inside a buffer under way is [`POISON`]. A write past a
+//! buffer's end, a late write into a buffer that was given back (the ghost write of the design, section 3),
+//! or a write to a place that nobody ever named breaks it, and is told with whom the place belonged to last.
+//! Memory is used anew as late as possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -90,7 +91,8 @@ impl Arena {
         }
     }
 
-    /// A buffer of `len` bytes for request `owner`, starting `skew` bytes behind an aligned address. `Ok(None)`: no room.
+    /// A buffer of `len` bytes for request `owner`, starting `skew` bytes behind an aligned address.
+    /// `Ok(None)`: no room.
     ///
     /// # Errors
     /// The place where it would lie was written since it was given back.

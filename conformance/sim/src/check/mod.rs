@@ -1,7 +1,7 @@
 //! Independent checkers: what must hold, whatever the implementation is.
 //!
-//! Apps enter into a [`Ledger`] what they submit and what they are told; checkers read that and the ranks' memory, and
-//! nothing of the transport. [`judge`] says what it came to.
+//! Apps enter into a [`Ledger`] what they submit and what they are told; checkers read that and the ranks'
+//! memory, and nothing of the transport. [`judge`] says what it came to.
 //!
 //! | what must hold | where | told as |
 //! |---|---|---|
@@ -17,8 +17,8 @@
 //! | everything ends, nobody starves | `patience` | Stuck |
 //! | tables are empty, device objects given back, bounds kept | `judge` | Leak |
 //!
-//! Buffers of sends are poisoned as soon as their completion is told, so that a completion that comes too early shows as
-//! corruption at the receiver.
+//! Buffers of sends are poisoned as soon as their completion is told, so that a completion that comes too
+//! early shows as corruption at the receiver.
 
 mod arrivals;
 mod cells;

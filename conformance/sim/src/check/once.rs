@@ -1,7 +1,7 @@
 //! Exactly once: every message that was sent is received, every request is told of, every count is right.
 //!
-//! What came twice is found as it is entered; here is what never came. It is asked at the end, when everybody is done and
-//! nothing is under way any more.
+//! What came twice is found as it is entered; here is what never came. It is asked at the end, when everybody
+//! is done and nothing is under way any more.
 
 use rerail_core::endpoint::{Level, Notify};
 
@@ -26,8 +26,9 @@ pub(super) fn lost_message(ledger: &Ledger) -> Option<Verdict> {
     })
 }
 
-/// Whether a receive that takes the message was free after it had been acknowledged: what is acknowledged is in matching,
-/// so it would have gone there. Without such a receive it may lie at its receiver still: nobody has asked for it.
+/// Whether a receive that takes the message was free after it had been acknowledged: what is acknowledged is
+/// in matching, so it would have gone there. Without such a receive it may lie at its receiver still: nobody
+/// has asked for it.
 fn is_missed(ledger: &Ledger, message: &Message, acknowledged: Moment) -> bool {
     ledger.book(message.name.destination()).requests.iter().any(|entry| {
         let (Ask::Receive { from, claimed: None } | Ask::Multi { from, .. }) = entry.ask else { return false };
@@ -47,7 +48,8 @@ fn completed(ledger: &Ledger, message: &Message) -> Option<Moment> {
     entry.ended.filter(|(_, result)| result.is_ok()).map(|(told, _)| told)
 }
 
-/// Messages whose send is complete and for which a receive waits: where nothing moves any more, they are lost.
+/// Messages whose send is complete and for which a receive waits: where nothing moves any more, they are
+/// lost.
 pub(super) fn waited_for(ledger: &Ledger) -> Option<Verdict> {
     let all = ledger.messages.values().flatten();
     all.filter(|message| message.receipt.is_none() && message.taken_back.is_none()).find_map(|message| {
@@ -79,7 +81,8 @@ pub(super) fn untold(ledger: &Ledger, rank: u32) -> Option<Verdict> {
     Some(Verdict::Lost(Lost::Completion(ledger.facts(rank, untold as u32))))
 }
 
-/// A counter against the requests that count on it: `counted` is what counter `counter` of the rank shows in the end.
+/// A counter against the requests that count on it: `counted` is what counter `counter` of the rank shows in
+/// the end.
 pub(super) fn counter(ledger: &Ledger, rank: u32, counter: u16, counted: u64) -> Option<Verdict> {
     let book = ledger.book(rank);
     let counts = |notify| matches!(notify, Notify::Counter(c) | Notify::Both(c) if c.0 == counter);

@@ -1,17 +1,21 @@
 //! MPI's matching rule, as an oracle that is slow and plain (rules M-1 to M-8 of `conformance/PROTOCOL.md`).
 //!
-//! The oracle never sees a message being matched. It knows bounds: not before the receive was posted and the message was
-//! sent, not after the receive's completion was told. And it knows which matches must have come before which:
+//! The oracle never sees a message being matched. It knows bounds: not before the receive was posted and the
+//! message was sent, not after the receive's completion was told. And it knows which matches must have come
+//! before which:
 //!
-//! * a receive got a message: every older message of the same sender that it also takes was matched before (a message
-//!   does not overtake);
-//! * a message went to a receive: every receive that was posted before and takes it too was matched before, or taken back
-//!   (a receive is not passed by). A multi-receive must have been through with all of its messages;
-//! * messages of one multi-receive were matched in the order of their numbers (M-9), which is also that of their places;
-//! * a claim matches at once; what a probe found was not matched then, and what it would have found first, was.
+//! * a receive got a message: every older message of the same sender that it also takes was matched before (a
+//!   message does not overtake);
+//! * a message went to a receive: every receive that was posted before and takes it too was matched before,
+//!   or taken back (a receive is not passed by). A multi-receive must have been through with all of its
+//!   messages;
+//! * messages of one multi-receive were matched in the order of their numbers (M-9), which is also that of
+//!   their places;
+//! * a claim matches at once; what a probe found was not matched then, and what it would have found first,
+//!   was.
 //!
-//! What was observed is right where some order of the matches keeps all bounds and all of these; that is: where the
-//! graph has no cycle, and the earliest possible times, carried along it, keep the bounds.
+//! What was observed is right where some order of the matches keeps all bounds and all of these; that is:
+//! where the graph has no cycle, and the earliest possible times, carried along it, keep the bounds.
 
 use rerail_core::endpoint::{Selector, TagMatch};
 
@@ -120,8 +124,8 @@ impl Graph<'_> {
         }
     }
 
-    /// Messages of a multi-receive lie back to back in the order of their numbers, and none where less than the minimum
-    /// was free (M-8, M-9).
+    /// Messages of a multi-receive lie back to back in the order of their numbers, and none where less than
+    /// the minimum was free (M-8, M-9).
     fn check_places(&self) -> Result<(), Disorder> {
         for receive in &self.receives {
             let receive_number = receive.number;
@@ -133,7 +137,8 @@ impl Graph<'_> {
                 }
             }
             let Ask::Multi { min, .. } = receive.entry.ask else { continue };
-            // What failed with its peer, or was under way when the process was killed, leaves a gap that nobody knows.
+            // What failed with its peer, or was under way when the process was killed, leaves a gap that
+            // nobody knows.
             let book = self.ledger.book(self.rank);
             let has_gaps = !book.losses.is_empty() || book.killed.is_some();
             let mut parts = receive.entry.parts.clone();
@@ -215,7 +220,8 @@ impl Graph<'_> {
         Ok(())
     }
 
-    /// Whether the rank was killed while a message that the receive takes may have been on its way into its buffer.
+    /// Whether the rank was killed while a message that the receive takes may have been on its way into its
+    /// buffer.
     fn has_untold(&self, receive: &Posted<'_>) -> bool {
         let mut to_it = self.ledger.messages.iter().filter(|((_, destination), _)| *destination == self.rank);
         let untold = |message: &Message| message.receipt.is_none() && takes(&receive.from, message);
@@ -297,7 +303,8 @@ impl Graph<'_> {
         false
     }
 
-    /// Says what is wrong with a match in the plainest words: which of its predecessors can't have come before.
+    /// Says what is wrong with a match in the plainest words: which of its predecessors can't have come
+    /// before.
     fn blame(&self, node: usize) -> Disorder {
         let this = &self.nodes[node];
         let receive = this.receive.unwrap_or(u32::MAX);

@@ -170,7 +170,8 @@ fn multi_receives_lie_back_to_back_in_order() {
     assert!(matches!(story([0, 16, 48], false), Some(Disorder::Offset { offset: 48, expected: 32, .. })));
     assert!(matches!(story([0, 16, 16], false), Some(Disorder::Offset { .. })));
 
-    // Of a process that was killed, what was still under way is told of to nobody; what was told lies apart all the same.
+    // Of a process that was killed, what was still under way is told of to nobody; what was told lies apart
+    // all the same.
     for (places, is_right) in [([16, 44], true), ([16, 16], false), ([0, 48], false)] {
         let mut story = Story::new(2);
         let multi = story.multi(1, all, 64, 20);
@@ -197,7 +198,8 @@ fn multi_receives_lie_back_to_back_in_order() {
 
 #[test]
 fn multi_receives_number_their_messages() {
-    // Events of empty messages come in any order; their numbers are those of the order in which they were sent.
+    // Events of empty messages come in any order; their numbers are those of the order in which they were
+    // sent.
     let story = |told: [(u32, usize); 3]| {
         let mut story = Story::new(2);
         let multi = story.multi(1, tagged(None, 0, !0), 64, 16);

@@ -29,8 +29,8 @@ pub(super) fn waiting(ledger: &Ledger, at: Time) -> Verdict {
     Verdict::Stuck(Stuck::Waiting { at, requests, count })
 }
 
-/// A request that waited too long though its time had come. The time of a message begins when both sides have asked: the
-/// sender for the message, the receiver for what it got.
+/// A request that waited too long though its time had come. The time of a message begins when both sides have
+/// asked: the sender for the message, the receiver for what it got.
 pub(super) fn starved(ledger: &Ledger, rank: u32, patience: Patience) -> Option<Verdict> {
     let book = ledger.book(rank);
     // Kind, begin, end, request.

@@ -1,5 +1,5 @@
-//! What slots of windows may hold: puts are not ordered among each other, so between two puts that overlap in time either
-//! may win, byte by byte; a put that was over before another began may not come back.
+//! What slots of windows may hold: puts are not ordered among each other, so between two puts that overlap in
+//! time either may win, byte by byte; a put that was over before another began may not come back.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,5 @@
-//! Ledgers made by hand, for the checkers' tests: each call is one line of a story, a nanosecond after the one before.
+//! Ledgers made by hand, for the checkers' tests: each call is one line of a story, a nanosecond after the
+//! one before.
 
 use rerail_core::endpoint::{
     Completion, Done, Found, Level, Loss, LossReason, Notify, OpError, RailFault, Selector, TagMatch,

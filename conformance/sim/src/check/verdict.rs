@@ -6,8 +6,8 @@ use rerail_core::time::Time;
 use super::identity::{Difference, Name};
 use super::memory::Scar;
 
-/// What a run came to. Of several findings the gravest is told: they stand here in the order of [`exit_code`], except that
-/// a run that got [`Stuck`] is not asked for leaks.
+/// What a run came to. Of several findings the gravest is told: they stand here in the order of
+/// [`exit_code`], except that a run that got [`Stuck`] is not asked for leaks.
 ///
 /// [`exit_code`]: Self::exit_code
 /// [`Stuck`]: Self::Stuck
@@ -34,8 +34,8 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The exit code that tells this verdict apart: 0 clean, 20 crash, 21 lost, 22 doubled, 23 order,
-    /// 24 corruption, 25 leak, 26 stuck. (1 and 2 are left to errors of use, 101 to a panic of the tool itself.)
+    /// The exit code that tells this verdict apart: 0 clean, 20 crash, 21 lost, 22 doubled, 23 order, 24
+    /// corruption, 25 leak, 26 stuck. (1 and 2 are left to errors of use, 101 to a panic of the tool itself.)
     pub const fn exit_code(&self) -> u8 {
         match self {
             Verdict::Clean => 0,
@@ -126,7 +126,8 @@ pub enum Lost {
         /// When its completion was told, if it was.
         completed: Option<Time>,
     },
-    /// A message was acknowledged (level Acknowledged or Placed) before its sender was given up, and never came.
+    /// A message was acknowledged (level Acknowledged or Placed) before its sender was given up, and never
+    /// came.
     Acknowledged {
         /// Which.
         name: Name,
@@ -225,7 +226,8 @@ pub enum Disorder {
         /// What it got.
         name: Name,
     },
-    /// The receive got a message although an older one of the same sender, which it also takes, was not matched yet (M-1).
+    /// The receive got a message although an older one of the same sender, which it also takes, was not
+    /// matched yet (M-1).
     Overtaken {
         /// The receive.
         receive: u32,
@@ -234,7 +236,8 @@ pub enum Disorder {
         /// What it should have got.
         older: Name,
     },
-    /// The message went to a receive although one that was posted before, and takes it too, was still free (M-1).
+    /// The message went to a receive although one that was posted before, and takes it too, was still free
+    /// (M-1).
     PassedBy {
         /// The receive that should have got it.
         receive: u32,
@@ -261,7 +264,8 @@ pub enum Disorder {
         /// What it should be.
         expected: u32,
     },
-    /// Messages of a multi-receive don't lie back to back, or one was put where less than the minimum was free.
+    /// Messages of a multi-receive don't lie back to back, or one was put where less than the minimum was
+    /// free.
     Offset {
         /// The receive.
         receive: u32,
@@ -272,8 +276,8 @@ pub enum Disorder {
         /// Where it should.
         expected: u64,
     },
-    /// What receives of one selector got of one sender is not the same in another run of the same programme, or not in the
-    /// order of sending.
+    /// What receives of one selector got of one sender is not the same in another run of the same programme,
+    /// or not in the order of sending.
     Differs {
         /// The receiving rank.
         receiver: u32,

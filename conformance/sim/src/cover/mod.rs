@@ -1,7 +1,8 @@
 //! Which rare paths simulations take: a soak that never takes one says nothing about it.
 //!
-//! All of it is observed from outside: packets, completions and connections as rails see them ([`Witness`]), tables as
-//! [`Usage`](rerail_core::endpoint::Usage) shows them, and what the workload did at a certain moment.
+//! All of it is observed from outside: packets, completions and connections as rails see them ([`Witness`]),
+//! tables as [`Usage`](rerail_core::endpoint::Usage) shows them, and what the workload did at a certain
+//! moment.
 
 mod observer;
 mod witness;

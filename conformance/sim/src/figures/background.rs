@@ -1,7 +1,8 @@
 //! multirail-2004, figure 20: bandwidth over time while, for a while, another program uses the second HCA.
 //!
-//! What can be had under load is searched for, as in `unlike`: fixed weights, each in a world whose load never ends. The
-//! paper's text gives no bandwidth, no window and no size of messages for this figure; those are ours.
+//! What can be had under load is searched for, as in `unlike`: fixed weights, each in a world whose load
+//! never ends. The paper's text gives no bandwidth, no window and no size of messages for this figure; those
+//! are ours.
 
 use rerail_core::config::{Multiplex, Striping};
 
@@ -16,7 +17,8 @@ const TEXT: &str = include_str!("../../../scenarios/multirail-2004-background.to
 /// Messages after a change that may go before a policy has to be there.
 const MESSAGES: usize = 10;
 
-/// How many the next ones are that it is judged by: as many as a window has, so that there is one reply among them.
+/// How many the next ones are that it is judged by: as many as a window has, so that there is one reply among
+/// them.
 const JUDGED: usize = 16;
 
 /// By how much the optimum may be missed from then on.
@@ -25,8 +27,8 @@ const OPTIMUM: f64 = 0.05;
 /// What the policies may differ by before the load.
 const COMPARABLE: f64 = 0.02;
 
-/// What even striping reaches of the optimum under load, at most: with half a rail gone it can use one rail's worth of
-/// bandwidth out of one and a half.
+/// What even striping reaches of the optimum under load, at most: with half a rail gone it can use one rail's
+/// worth of bandwidth out of one and a half.
 const EVEN: f64 = 2.0 / 3.0;
 
 /// Weights of both rails together where the best are searched for.
@@ -79,7 +81,8 @@ pub(super) fn figure_20(lab: &mut Lab<'_>, effort: Effort) -> Result<Figure, Fig
     let change = Change::of(&testbed);
     let mut runs = Vec::new();
     for (name, striping) in POLICIES {
-        // The same world twice: over time, as the paper shows it, and message by message, as the claims need it.
+        // The same world twice: over time, as the paper shows it, and message by message, as the claims need
+        // it.
         for series in [None, Some("message")] {
             let mut scenario = cut(&testbed, striping, [1, 1]);
             if let Some(series) = series {
@@ -187,8 +190,8 @@ struct Judged {
     bandwidth: f64,
 }
 
-/// In each phase the messages that end from the one after [`MESSAGES`] on, [`JUDGED`] of them; none where the phase has not
-/// as many.
+/// In each phase the messages that end from the one after [`MESSAGES`] on, [`JUDGED`] of them; none where the
+/// phase has not as many.
 fn judged(change: &Change, measured: &Measured) -> Vec<Judged> {
     let judge = |phase: Phase| {
         let of_phase = measured.series.iter().filter(|sample| change.phase(sample.at_ns) == phase);
@@ -215,8 +218,8 @@ impl Best {
     }
 }
 
-/// The best bandwidth of a whole run with fixed weights, with a load that never ends or with none: weights of the first rail
-/// from one half on, as the load is on the second.
+/// The best bandwidth of a whole run with fixed weights, with a load that never ends or with none: weights of
+/// the first rail from one half on, as the load is on the second.
 fn best(lab: &mut Lab<'_>, testbed: &Scenario, effort: Effort, loaded: bool) -> Result<f64, FigureError> {
     let step = match effort {
         Effort::Quick => 4,

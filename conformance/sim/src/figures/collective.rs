@@ -1,9 +1,9 @@
-//! multirail-2004, figures 11 to 14: broadcast and all-to-all over eight nodes, one process a node and two, one rail
-//! against two.
+//! multirail-2004, figures 11 to 14: broadcast and all-to-all over eight nodes, one process a node and two,
+//! one rail against two.
 //!
-//! The paper ran the Pallas benchmarks, and its text gives no number for any of these figures, nor sizes. What is claimed
-//! follows from its words ("very similar to what we have observed in previous tests") and from figure 5: about half the
-//! time for large messages, none lost for small ones.
+//! The paper ran the Pallas benchmarks, and its text gives no number for any of these figures, nor sizes.
+//! What is claimed follows from its words ("very similar to what we have observed in previous tests") and
+//! from figure 5: about half the time for large messages, none lost for small ones.
 
 use rerail_core::config::{Multiplex, Striping};
 
@@ -14,7 +14,8 @@ use crate::scenario::{Scenario, WorkloadSpec};
 /// Nodes of the testbed (6.1).
 const NODES: u32 = 8;
 
-/// Two rails over one for large messages, one process a node: half, and what the stages of a collective cost beside.
+/// Two rails over one for large messages, one process a node: half, and what the stages of a collective cost
+/// beside.
 const LARGE: f64 = 0.6;
 
 /// What two rails may lose with small messages.

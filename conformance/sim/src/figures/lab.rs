@@ -1,7 +1,7 @@
 //! Many worlds, run on several threads.
 //!
-//! Each world is decided by its scenario and [`SEED`] alone, and results come back in the order of the runs: the number of
-//! threads changes nothing but the time that it takes.
+//! Each world is decided by its scenario and [`SEED`] alone, and results come back in the order of the runs:
+//! the number of threads changes nothing but the time that it takes.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,8 +58,8 @@ impl<'a> Lab<'a> {
     /// Runs all; what each measured, in the order of `runs`.
     ///
     /// # Errors
-    /// [`FigureError::Run`] for the first of `runs` that did not end clean, [`FigureError::Nothing`] for the first that
-    /// measured nothing.
+    /// [`FigureError::Run`] for the first of `runs` that did not end clean, [`FigureError::Nothing`] for the
+    /// first that measured nothing.
     pub fn run(&mut self, runs: &[Run]) -> Result<Vec<Vec<Measured>>, FigureError> {
         self.each(runs, run_one)
     }

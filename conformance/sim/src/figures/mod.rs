@@ -1,10 +1,12 @@
 //! The papers' figures, run again: curves, and claims about them.
 //!
-//! A [`Figure`] is data: what the paper shows, in words and numbers; what was run here; axes, curves and claims. The page
-//! that `rerail report` writes and the tests take the same objects, so that what the page says is what the tests hold.
+//! A [`Figure`] is data: what the paper shows, in words and numbers; what was run here; axes, curves and
+//! claims. The page that `rerail report` writes and the tests take the same objects, so that what the page
+//! says is what the tests hold.
 //!
-//! A set of figures is a function of a [`Lab`], which runs worlds on several threads, and of an [`Effort`]. Values are in
-//! virtual time: they depend on scenarios and on the transport, never on this machine, its load or the number of threads.
+//! A set of figures is a function of a [`Lab`], which runs worlds on several threads, and of an [`Effort`].
+//! Values are in virtual time: they depend on scenarios and on the transport, never on this machine, its load
+//! or the number of threads.
 //!
 //! | file | holds |
 //! |---|---|

@@ -1,8 +1,8 @@
-//! multirail-2004, figures 5 to 8: one rail against two on the paper's testbed, one process a node. The others are in `pairs`
-//! (9, 10), `collective` (11 to 14), `unlike` (17 to 19) and `background` (20).
+//! multirail-2004, figures 5 to 8: one rail against two on the paper's testbed, one process a node. The
+//! others are in `pairs` (9, 10), `collective` (11 to 14), `unlike` (17 to 19) and `background` (20).
 //!
-//! The paper's text gives no range of sizes, no window and no points of its curves; those are ours, and the descriptions
-//! say so. What it does state (6.2) is in the claims.
+//! The paper's text gives no range of sizes, no window and no points of its curves; those are ours, and the
+//! descriptions say so. What it does state (6.2) is in the claims.
 
 use super::{
     Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Run, Scale, Series, Stated, background, collective, pairs,
@@ -25,7 +25,8 @@ pub(super) const WINDOW: u32 = 64;
 /// What one rail may differ from two where the paper sees no difference.
 const COMPARABLE: f64 = 0.02;
 
-/// By how much an absolute value of the paper's testbed may be missed: the simulator's constants are fitted to it.
+/// By how much an absolute value of the paper's testbed may be missed: the simulator's constants are fitted
+/// to it.
 const ABSOLUTE: f64 = 0.05;
 
 /// By how much a ratio of two values may be missed.

@@ -1,8 +1,9 @@
-//! newmadeleine-2007, figures 2 to 7: a ping-pong of one, two and four segments over Myri-10G, Quadrics and both, under the
-//! strategies of the paper.
+//! newmadeleine-2007, figures 2 to 7: a ping-pong of one, two and four segments over Myri-10G, Quadrics and
+//! both, under the strategies of the paper.
 //!
-//! The paper's text gives no range of sizes and no points of its curves, neither how fast programmed I/O is nor how long a
-//! poll takes; those are ours (`newmadeleine-2007.toml` says which). What it does state is in the claims.
+//! The paper's text gives no range of sizes and no points of its curves, neither how fast programmed I/O is
+//! nor how long a poll takes; those are ours (`newmadeleine-2007.toml` says which). What it does state is in
+//! the claims.
 
 mod claims;
 
@@ -20,8 +21,8 @@ const MYRI: &[u32] = &[0];
 const QUADRICS: &[u32] = &[1];
 const BOTH: &[u32] = &[0, 1];
 
-/// A size that goes before each that is measured: rails are sampled by what it brings (3.4: "samplings performed on the
-/// different available NICs (this step is done at the NEWMADELEINE initialization time)").
+/// A size that goes before each that is measured: rails are sampled by what it brings (3.4: "samplings
+/// performed on the different available NICs (this step is done at the NEWMADELEINE initialization time)").
 const SAMPLING: i64 = 1 << 20;
 
 /// Round trips of each size that are not counted.

@@ -1,8 +1,9 @@
-//! multirail-2004, figures 9 and 10: two processes a node, each with a partner on the other node: one rail that all share,
-//! two rails to which the processes of a node are bound in turn, and two rails with even striping.
+//! multirail-2004, figures 9 and 10: two processes a node, each with a partner on the other node: one rail
+//! that all share, two rails to which the processes of a node are bound in turn, and two rails with even
+//! striping.
 //!
-//! The paper's text gives no bandwidth for these figures, no sizes and no window; the ratios that are claimed follow from
-//! its words and its figures 7 and 8, and the descriptions say so.
+//! The paper's text gives no bandwidth for these figures, no sizes and no window; the ratios that are claimed
+//! follow from its words and its figures 7 and 8, and the descriptions say so.
 
 use rerail_core::config::{Multiplex, Striping};
 
@@ -13,8 +14,8 @@ use crate::scenario::{Knobs, Scenario, WorkloadSpec};
 /// Processes on each node.
 const PROCESSES: u32 = 2;
 
-/// Striping over binding where only striping has both directions of both buses: figures 8 and 7 make it 1877 to 2 x 884,
-/// which is 1.06.
+/// Striping over binding where only striping has both directions of both buses: figures 8 and 7 make it 1877
+/// to 2 x 884, which is 1.06.
 const STRIPING: f64 = 1.04;
 
 /// Binding over one rail that carries both directions: figures 7 and 8 make it 2 x 884 to 943, which is 1.87.

@@ -1,5 +1,5 @@
-//! `balanced` over random sets of rails beside every other policy: what `rerail lab` plays, as a figure. No paper has it; the
-//! demands are issue 4's.
+//! `balanced` over random sets of rails beside every other policy: what `rerail lab` plays, as a figure. No
+//! paper has it; the demands are issue 4's.
 
 use super::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Scale, Series, Stated};
 use crate::lab::{Ask, Demand, Size, run};

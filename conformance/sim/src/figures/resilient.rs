@@ -1,9 +1,10 @@
-//! resilient-2010: what reliability costs while nothing fails (figures 4 and 5, table I), and how long recovery takes when
-//! something does (VI.D).
+//! resilient-2010: what reliability costs while nothing fails (figures 4 and 5, table I), and how long
+//! recovery takes when something does (VI.D).
 //!
-//! With reliability on (`config.recovery`, as an endpoint begins) copies of eager messages are kept until acknowledged and a
-//! put rendezvous waits for the receiver's word (IV.A); off, a rail's completion is taken for delivery and the first
-//! connection that fails ends the peer. The paper's text gives no points of its curves: sizes and windows are ours.
+//! With reliability on (`config.recovery`, as an endpoint begins) copies of eager messages are kept until
+//! acknowledged and a put rendezvous waits for the receiver's word (IV.A); off, a rail's completion is taken
+//! for delivery and the first connection that fails ends the peer. The paper's text gives no points of its
+//! curves: sizes and windows are ours.
 //!
 //! | file | holds |
 //! |---|---|
@@ -69,10 +70,11 @@ impl Rendezvous {
 const CONFIGURATIONS: [(Rendezvous, bool); 4] =
     [(Rendezvous::Put, false), (Rendezvous::Put, true), (Rendezvous::Get, false), (Rendezvous::Get, true)];
 
-/// Sets of keys that an endpoint has: enough for all messages that it announces and all that are announced to it, of both
-/// sides' windows and of as many neighbours as a process exchanges with at a time. A message that finds no set goes by
-/// another variant: with the 16 that simulated endpoints have by default, "RGet" is a mixture of reads, writes and
-/// data packets that wait for each other, and how much of each there is depends on who comes a moment earlier.
+/// Sets of keys that an endpoint has: enough for all messages that it announces and all that are announced to
+/// it, of both sides' windows and of as many neighbours as a process exchanges with at a time. A message that
+/// finds no set goes by another variant: with the 16 that simulated endpoints have by default, "RGet"
+/// is a mixture of reads, writes and data packets that wait for each other, and how much of each there is
+/// depends on who comes a moment earlier.
 const KEY_SETS: u32 = 256;
 
 /// Sets one of them, and tells its name.

@@ -39,7 +39,8 @@ fn curves_are_compared_where_both_have_points() {
     assert_eq!((one.peak(), two.at(128.0), two.at(8.0)), (4.0, Some(9.0), None));
 }
 
-/// multirail-2004, figure 20. `cargo test -p rerail-sim --release -- --nocapture figure_20` prints the numbers.
+/// multirail-2004, figure 20. `cargo test -p rerail-sim --release -- --nocapture figure_20` prints the
+/// numbers.
 #[test]
 fn figure_20_holds() {
     hold(|lab| Ok(vec![background::figure_20(lab, Effort::Quick)?]));
@@ -58,8 +59,8 @@ fn figures_11_to_14_hold() {
     hold(|lab| collective::figures(lab, Effort::Quick));
 }
 
-/// P-9: what newmadeleine-2007 states of its strategies. `cargo test -p rerail-sim --release -- --nocapture newmadeleine`
-/// prints the numbers.
+/// P-9: what newmadeleine-2007 states of its strategies. `cargo test -p rerail-sim --release -- --nocapture
+/// newmadeleine` prints the numbers.
 #[test]
 fn newmadeleine_claims_hold() {
     hold(|lab| newmadeleine::figures(lab, Effort::Quick));

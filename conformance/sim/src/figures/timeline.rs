@@ -7,7 +7,8 @@ use serde::Serialize;
 pub struct Timeline {
     /// Names of the lanes, from top to bottom.
     pub lanes: Vec<String>,
-    /// Parts of time that are shown beside each other, in microseconds, ascending; what lies between is left out.
+    /// Parts of time that are shown beside each other, in microseconds, ascending; what lies between is left
+    /// out.
     pub windows: Vec<(f64, f64)>,
     /// Packets.
     pub flights: Vec<Flight>,

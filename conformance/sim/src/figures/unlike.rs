@@ -1,7 +1,9 @@
-//! multirail-2004, figures 17 to 19: a 4x rail beside one that is forced to 1x, under several ways of cutting.
+//! multirail-2004, figures 17 to 19: a 4x rail beside one that is forced to 1x, under several ways of
+//! cutting.
 //!
-//! What is the best that any fixed weights could do is not computed but searched for, world by world ([`Bench::best`]). The
-//! paper's text gives no range of sizes, no window and no points of its curves; those are ours.
+//! What is the best that any fixed weights could do is not computed but searched for, world by world
+//! ([`Bench::best`]). The paper's text gives no range of sizes, no window and no points of its curves; those
+//! are ours.
 
 use rerail_core::config::{Multiplex, Striping};
 
@@ -12,7 +14,8 @@ use crate::scenario::{Knobs, Scenario, Span, WorkloadSpec};
 const FILE: &str = "multirail-2004-4x-1x.toml";
 const TEXT: &str = include_str!("../../../scenarios/multirail-2004-4x-1x.toml");
 
-/// Messages from equal weights after which adaptive striping has to be there: so many go before those that are measured.
+/// Messages from equal weights after which adaptive striping has to be there: so many go before those that
+/// are measured.
 const MESSAGES: u32 = 10;
 
 /// Weights that are searched are parts of this.
@@ -21,18 +24,20 @@ const PARTS: u16 = 256;
 /// By how much adaptive striping may miss the best fixed weights, one way.
 const ADAPTIVE: f64 = 0.02;
 
-/// By how much balanced striping may, and both policies both ways, and what either may lose against the best single rail.
+/// By how much balanced striping may, and both policies both ways, and what either may lose against the best
+/// single rail.
 const OTHERS: f64 = 0.03;
 
-/// From here on balanced striping is held to the best: below, the slow rail's share of a message is less than the 16 KiB
-/// that are the least it cuts.
+/// From here on balanced striping is held to the best: below, the slow rail's share of a message is less than
+/// the 16 KiB that are the least it cuts.
 const BALANCED_MIN: u64 = 128 << 10;
 
-/// From here on one message at a time is enough for balanced striping to know both rails: the halves of smaller ones are
-/// below the 32 KiB of which it takes a rate.
+/// From here on one message at a time is enough for balanced striping to know both rails: the halves of
+/// smaller ones are below the 32 KiB of which it takes a rate.
 const KNOWN_MIN: u64 = 64 << 10;
 
-/// Both ways, adaptive striping is held to the best from here on: with smaller messages one window is not enough for it.
+/// Both ways, adaptive striping is held to the best from here on: with smaller messages one window is not
+/// enough for it.
 const BOTH_MIN: u64 = 256 << 10;
 
 /// How messages are cut.
@@ -257,8 +262,8 @@ impl Bench {
         Ok(lab.run(&runs)?.iter().flatten().map(|measured| point(measured).1).collect())
     }
 
-    /// The best that fixed weights reach, each size with its own: weights of the fast rail from one half to all but one
-    /// step, then around the best, in steps of half the size, again and again.
+    /// The best that fixed weights reach, each size with its own: weights of the fast rail from one half to
+    /// all but one step, then around the best, in steps of half the size, again and again.
     fn best(&self, lab: &mut Lab<'_>, sizes: &[u64]) -> Result<Series, FigureError> {
         let mut found: Vec<(u16, f64)> = sizes.iter().map(|_| (PARTS / 2, f64::NAN)).collect();
         let [mut step, last] = self.steps;

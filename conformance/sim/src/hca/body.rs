@@ -1,5 +1,5 @@
-//! What the frames and timers of a fabric carry: packets of InfiniBand by meaning (InfiniBand specification, chapter 9),
-//! writes into memory, segments of byte streams, timers of devices.
+//! What the frames and timers of a fabric carry: packets of InfiniBand by meaning (InfiniBand specification,
+//! chapter 9), writes into memory, segments of byte streams, timers of devices.
 
 use rerail_verbs::contract::{Remote, Sge};
 
@@ -128,8 +128,8 @@ pub(super) enum Nak {
 }
 
 impl Load {
-    /// Bytes of payload and of transport headers (InfiniBand specification, 9.2 and 9.3). What is around them (LRH,
-    /// checksums) is the link model's.
+    /// Bytes of payload and of transport headers (InfiniBand specification, 9.2 and 9.3). What is around them
+    /// (LRH, checksums) is the link model's.
     pub fn wire_bytes(&self) -> u32 {
         const RETH: usize = 16;
         const ATOMIC_ETH: usize = 28;

@@ -1,4 +1,5 @@
-//! An HCA as a whole: its tables, who may name what, events, and what has to be done at the end of every entry.
+//! An HCA as a whole: its tables, who may name what, events, and what has to be done at the end of every
+//! entry.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -20,7 +21,8 @@ use crate::trace::{Trace, Who};
 pub struct HcaOptions {
     /// Its name; devices show it.
     pub name: String,
-    /// What it can do. `ports` is counted from the ports added; numbers of objects are cut to about a million.
+    /// What it can do. `ports` is counted from the ports added; numbers of objects are cut to about a
+    /// million.
     pub limits: Limits,
     /// What it offers beside: registration on demand, whose pages come in at no cost in time, and moderation.
     pub offers: Offers,
@@ -207,8 +209,8 @@ impl Hca {
         self.qps.get(name).filter(|qp| qp.number == number).map(|_| name)
     }
 
-    /// The number of the queue pair of that name: its slot, and above it as much of its generation as there is room for,
-    /// so that what comes late for a destroyed one finds nobody.
+    /// The number of the queue pair of that name: its slot, and above it as much of its generation as there
+    /// is room for, so that what comes late for a destroyed one finds nobody.
     pub fn number_of_qp(&self, name: u32) -> u32 {
         (generation_of(name) << self.number_bits() | (slot_of(name) + RESERVED_QPS)) & 0xff_ffff
     }

@@ -83,7 +83,8 @@ impl Hca {
         Ok(())
     }
 
-    /// Puts a completion into its queue, or finds the queue full: then it is broken, and so is all that completes there.
+    /// Puts a completion into its queue, or finds the queue full: then it is broken, and so is all that
+    /// completes there.
     pub fn push(&mut self, cx: &mut Cx<'_>, cq: u32, entry: Cqe) {
         let clamp = self.faults.cq_depth_max;
         let Some(queue) = self.cqs.get_mut(cq) else { return };
@@ -157,7 +158,8 @@ impl Hca {
         gone.iter().for_each(|entry| self.free_place(entry));
     }
 
-    /// A completion was taken out: the place of its request is free (`ibv_post_send(3)`: until then it is not).
+    /// A completion was taken out: the place of its request is free (`ibv_post_send(3)`: until then it is
+    /// not).
     fn free_place(&mut self, entry: &Cqe) {
         let qp = self.qps.get_mut(entry.qp).filter(|qp| qp.life == entry.life);
         match (entry.frees, qp) {

@@ -1,4 +1,5 @@
-//! Making, opening and destroying queue pairs (InfiniBand specification, 11.2.5; xrc-2008, IV.B for what XRC needs).
+//! Making, opening and destroying queue pairs (InfiniBand specification, 11.2.5; xrc-2008, IV.B for what XRC
+//! needs).
 
 use rerail_verbs::contract::{
     CreateError, DestroyError, Kind, Qp as QpMade, QpCaps, QpChange, QpId, QpInit, QpKind, QpState, XrcdId,

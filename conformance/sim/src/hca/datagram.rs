@@ -1,5 +1,5 @@
-//! Unreliable datagrams (InfiniBand specification, 9.8.3): one packet each, no acknowledgment; what can't be taken is
-//! dropped without a word.
+//! Unreliable datagrams (InfiniBand specification, 9.8.3): one packet each, no acknowledgment; what can't be
+//! taken is dropped without a word.
 
 use rerail_verbs::contract::{Completion, GlobalRoute, QpKind, Status};
 

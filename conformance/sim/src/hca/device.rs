@@ -15,8 +15,9 @@ use super::requester::MESSAGE_BYTES_MAX;
 use super::slab::NAMES_MAX;
 use crate::net::HcaId;
 
-/// A device of a simulated HCA, open in one process. Dropping it is that process's end: its queue pairs are gone, their
-/// peers hear nothing. What it shares with others (XRC domains, targets that they have open) stays theirs.
+/// A device of a simulated HCA, open in one process. Dropping it is that process's end: its queue pairs are
+/// gone, their peers hear nothing. What it shares with others (XRC domains, targets that they have open)
+/// stays theirs.
 pub struct SimDevice {
     fabric: SharedFabric,
     hca: HcaId,
@@ -25,11 +26,12 @@ pub struct SimDevice {
 }
 
 impl SimDevice {
-    /// Opens the device of an HCA for a process. `owner` is what [`Fabric::take_woken`](super::Fabric::take_woken) calls
-    /// it.
+    /// Opens the device of an HCA for a process. `owner` is what
+    /// [`Fabric::take_woken`](super::Fabric::take_woken) calls it.
     ///
     /// # Errors
-    /// [`CreateError::DeviceGone`] while the device is broken; `EMFILE` where about a million processes have it open.
+    /// [`CreateError::DeviceGone`] while the device is broken; `EMFILE` where about a million processes have
+    /// it open.
     pub fn open(fabric: &SharedFabric, hca: HcaId, owner: u32) -> Result<SimDevice, CreateError> {
         let (context, name) = fabric.borrow_mut().on_hca(hca, |hca, _| {
             if hca.faults.down {
@@ -189,8 +191,9 @@ impl Device for SimDevice {
         iova: u64,
         access: Access,
     ) -> Result<Mr, RegisterError> {
-        // SAFETY: the caller of this promises what `Memory` asks for: until the registration ends, or the device is
-        // dropped, which ends it. The value goes into the table of registrations, and goes out of it with that.
+        // SAFETY: the caller of this promises what `Memory` asks for: until the registration ends, or the
+        // device is dropped, which ends it. The value goes into the table of registrations, and goes out of
+        // it with that.
         let make = || unsafe { Memory::new(start, bytes, iova, access) };
         self.verb(|hca, cx, context| hca.register(cx, context, pd, (start as u64, bytes, iova), access, make))
     }

@@ -1,10 +1,10 @@
-//! The one place where the simulator touches memory that was registered: by pointer, inside the registered range, while
-//! the registration exists. Everything else names memory by key and address.
+//! The one place where the simulator touches memory that was registered: by pointer, inside the registered
+//! range, while the registration exists. Everything else names memory by key and address.
 
 use rerail_verbs::contract::Access;
 
-/// A registration's memory. It lives in the table of registrations and nowhere else: when a registration ends, this is
-/// dropped, and nothing can touch the memory any more.
+/// A registration's memory. It lives in the table of registrations and nowhere else: when a registration
+/// ends, this is dropped, and nothing can touch the memory any more.
 #[derive(Debug)]
 pub(super) struct Memory {
     start: *mut u8,
@@ -17,8 +17,8 @@ impl Memory {
     /// Registered memory of `bytes` bytes at `start`, named from `iova` on.
     ///
     /// # Safety
-    /// What [`Device::register`](rerail_verbs::contract::Device::register) asks of its caller, for as long as the value
-    /// exists.
+    /// What [`Device::register`](rerail_verbs::contract::Device::register) asks of its caller, for as long as
+    /// the value exists.
     pub unsafe fn new(start: *mut u8, bytes: u64, iova: u64, access: Access) -> Memory {
         let writable = access.local_write || access.remote_write || access.remote_atomic;
         Memory { start, bytes, iova, writable }
@@ -35,10 +35,10 @@ impl Memory {
         let Some(offset) = self.offset(address, u64::from(len)) else { return false };
         let len = len as usize;
         out.reserve(len);
-        // SAFETY: `offset + len` is at most `bytes`, all of which the registering caller promised to be mapped while the
-        // value exists, with no Rust reference to it while the device runs. `out` has room for `len` bytes more, which
-        // are initialised by the copy before the length says so; it can't overlap registered memory, to which nobody has
-        // a reference.
+        // SAFETY: `offset + len` is at most `bytes`, all of which the registering caller promised to be
+        // mapped while the value exists, with no Rust reference to it while the device runs. `out` has room
+        // for `len` bytes more, which are initialised by the copy before the length says so; it can't overlap
+        // registered memory, to which nobody has a reference.
         unsafe {
             std::ptr::copy_nonoverlapping(self.start.add(offset as usize), out.as_mut_ptr().add(out.len()), len);
             out.set_len(out.len() + len);
@@ -46,16 +46,18 @@ impl Memory {
         true
     }
 
-    /// Writes `data` at an address; `false`, and nothing is written, where it is not all inside or may not be written.
+    /// Writes `data` at an address; `false`, and nothing is written, where it is not all inside or may not be
+    /// written.
     pub fn write(&self, address: u64, data: &[u8]) -> bool {
         let Some(offset) = self.offset(address, data.len() as u64).filter(|_| self.writable) else { return false };
-        // SAFETY: as in `read`; and the caller promised that the memory is writable where `access` allows a write.
+        // SAFETY: as in `read`; and the caller promised that the memory is writable where `access` allows a
+        // write.
         unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), self.start.add(offset as usize), data.len()) };
         true
     }
 
-    /// Replaces the 8 bytes at an address by what `next` makes of them; the value before. `None`, and nothing is
-    /// changed, where they are not all inside or may not be written.
+    /// Replaces the 8 bytes at an address by what `next` makes of them; the value before. `None`, and nothing
+    /// is changed, where they are not all inside or may not be written.
     pub fn replace(&self, address: u64, next: impl FnOnce(u64) -> u64) -> Option<u64> {
         let mut before = Vec::with_capacity(8);
         if !self.writable || !self.read(address, 8, &mut before) {

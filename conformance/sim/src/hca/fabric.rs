@@ -140,16 +140,16 @@ impl Fabric {
         self.now = self.now.max(now);
     }
 
-    /// Appends the owners of devices for whom something became visible since the last call: completions, events. In
-    /// ascending order, each once.
+    /// Appends the owners of devices for whom something became visible since the last call: completions,
+    /// events. In ascending order, each once.
     pub fn take_woken(&mut self, out: &mut Vec<u32>) {
         while let Some(owner) = self.woken.pop_first() {
             out.push(owner);
         }
     }
 
-    /// Nanoseconds of its processor that a process has spent on HCAs since the last call; whoever runs the process lets it
-    /// do nothing else meanwhile. See [`HostCost`](super::HostCost).
+    /// Nanoseconds of its processor that a process has spent on HCAs since the last call; whoever runs the
+    /// process lets it do nothing else meanwhile. See [`HostCost`](super::HostCost).
     pub fn take_spent_ns(&mut self, owner: u32) -> u64 {
         self.processors.take_spent_ns(owner)
     }

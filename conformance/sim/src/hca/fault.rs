@@ -1,6 +1,6 @@
-//! What can go wrong, each at the moment of [`Fabric::inject`]. The menu is complete enough for every failure that the
-//! design knows (resilient-2010, III and IV): lost acknowledgments, silent requests, broken queue pairs, links, paths,
-//! switches, ports without a word, new addresses, dead devices, exhausted resources.
+//! What can go wrong, each at the moment of [`Fabric::inject`]. The menu is complete enough for every failure
+//! that the design knows (resilient-2010, III and IV): lost acknowledgments, silent requests, broken queue
+//! pairs, links, paths, switches, ports without a word, new addresses, dead devices, exhausted resources.
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::Gid;
@@ -31,7 +31,8 @@ pub enum Fault {
         /// How many.
         count: u32,
     },
-    /// Work requests that are not begun yet vanish: they are not carried out and never complete. Those behind them go on.
+    /// Work requests that are not begun yet vanish: they are not carried out and never complete. Those behind
+    /// them go on.
     Swallow {
         /// The device.
         hca: HcaId,
@@ -101,8 +102,8 @@ pub enum Fault {
         /// The delay.
         delay: Option<Nanos>,
     },
-    /// The port gets other addresses: at once, or if its link is down, when it has come up. Events tell of it; the old
-    /// LIDs lead nowhere.
+    /// The port gets other addresses: at once, or if its link is down, when it has come up. Events tell of
+    /// it; the old LIDs lead nowhere.
     Readdress {
         /// The port.
         port: PortId,
@@ -111,8 +112,8 @@ pub enum Fault {
         /// The first entry of its table of GIDs; `None`: as it is.
         gid: Option<Gid>,
     },
-    /// Nobody answers when a device looks for the way to a port, as on Ethernet where the host is dead: a handle is not made
-    /// and a queue pair not changed, and the process has waited for that.
+    /// Nobody answers when a device looks for the way to a port, as on Ethernet where the host is dead: a
+    /// handle is not made and a queue pair not changed, and the process has waited for that.
     Unanswered {
         /// The device that looks.
         hca: HcaId,
@@ -155,14 +156,16 @@ pub enum Fault {
         /// Bytes registered in all.
         registered_bytes: Option<u64>,
     },
-    /// Completion queues overflow at so many entries, whatever depth they were granted; `None`: at their depth again.
+    /// Completion queues overflow at so many entries, whatever depth they were granted; `None`: at their
+    /// depth again.
     ClampCqs {
         /// The device.
         hca: HcaId,
         /// Entries.
         depth: Option<u32>,
     },
-    /// The next packets of a port arrive with wrong bytes: datagrams are dropped for it, the rest is sent again.
+    /// The next packets of a port arrive with wrong bytes: datagrams are dropped for it, the rest is sent
+    /// again.
     Corrupt {
         /// The port that sends them.
         port: PortId,
@@ -176,8 +179,8 @@ pub enum Fault {
         /// How many.
         packets: u32,
     },
-    /// Packets for a port stay in the switch until then, and come all the same: a write of a queue pair that is long dead
-    /// lands late.
+    /// Packets for a port stay in the switch until then, and come all the same: a write of a queue pair that
+    /// is long dead lands late.
     Hold {
         /// The port.
         port: PortId,
@@ -257,7 +260,8 @@ fn take(list: &mut Vec<(Option<u64>, u32)>, id: u64) -> bool {
 }
 
 impl Fabric {
-    /// Lets something go wrong, or well again, now. What names a queue pair that doesn't exist changes nothing.
+    /// Lets something go wrong, or well again, now. What names a queue pair that doesn't exist changes
+    /// nothing.
     pub fn inject(&mut self, fault: &Fault) {
         let trace = self.trace.clone();
         trace.note(self.now(), Who::World, format_args!("fault {fault:?}"));

@@ -1,5 +1,5 @@
-//! How work requests end: in order per queue, with success or with an error, and what the error states do to the rest
-//! (InfiniBand specification, 10.3.1 and 10.10.2; resilient-2010, III).
+//! How work requests end: in order per queue, with success or with an error, and what the error states do to
+//! the rest (InfiniBand specification, 10.3.1 and 10.10.2; resilient-2010, III).
 
 use rerail_verbs::contract::{AsyncEvent, Completion, CompletionKind, QpKind, QpState, SendOp, Status};
 
@@ -16,7 +16,8 @@ enum Fate {
 }
 
 impl Hca {
-    /// The request at a position fails, once those before it are complete; the queue pair is in error from now on.
+    /// The request at a position fails, once those before it are complete; the queue pair is in error from
+    /// now on.
     pub fn fail_send(&mut self, cx: &mut Cx<'_>, name: u32, position: u64, status: Status) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         if qp.requester.failing.is_none_or(|(earlier, _)| position < earlier) {
@@ -123,7 +124,8 @@ impl Hca {
         }
     }
 
-    /// The responder can't go on with what came: the receive in use ends with `status`, the queue pair is in error.
+    /// The responder can't go on with what came: the receive in use ends with `status`, the queue pair is in
+    /// error.
     pub fn fail_receive(&mut self, cx: &mut Cx<'_>, name: u32, status: Status) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         match qp.responder.message.take().map(|message| message.kind) {
@@ -139,7 +141,8 @@ impl Hca {
         self.deliver(cx, name);
     }
 
-    /// Completes the receives whose messages are in memory: those at the head that wait for no write any more.
+    /// Completes the receives whose messages are in memory: those at the head that wait for no write any
+    /// more.
     pub fn deliver(&mut self, cx: &mut Cx<'_>, name: u32) {
         loop {
             let Some(qp) = self.qps.get_mut(name) else { return };

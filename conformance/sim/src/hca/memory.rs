@@ -1,5 +1,5 @@
-//! Protection domains, registrations and who may touch what (InfiniBand specification, 10.6; 9.7.4.1.2 for the checks of
-//! a responder).
+//! Protection domains, registrations and who may touch what (InfiniBand specification, 10.6; 9.7.4.1.2 for
+//! the checks of a responder).
 
 use rerail_verbs::contract::{
     Access, AddressVector, AhId, CreateError, DestroyError, Kind, ModifyError, Mr, MrId, PdId, RegisterError, Sge,
@@ -118,7 +118,8 @@ impl Hca {
         }
     }
 
-    /// The registration that a key names, if the range lies in it and may be touched so from that protection domain.
+    /// The registration that a key names, if the range lies in it and may be touched so from that protection
+    /// domain.
     pub fn check(&self, pd: u32, key: u32, address: u64, bytes: u64, touch: Touch) -> Option<u32> {
         let remote = matches!(touch, Touch::RemoteRead | Touch::RemoteWrite | Touch::RemoteAtomic);
         if (key & REMOTE != 0) != remote {

@@ -4,8 +4,9 @@
 //!  SimDevice (one per process) --verbs--> Hca: tables, queue pairs --packets--> Net --> Hca ...
 //! ```
 //!
-//! A [`Fabric`] holds the net and all HCAs; [`SimDevice`]s are handles of processes into it. Verbs take effect at the
-//! fabric's time, packets travel by [`Fabric::advance`], and [`Fabric::inject`] lets things go wrong.
+//! A [`Fabric`] holds the net and all HCAs; [`SimDevice`]s are handles of processes into it. Verbs take
+//! effect at the fabric's time, packets travel by [`Fabric::advance`], and [`Fabric::inject`] lets things go
+//! wrong.
 //!
 //! | file | holds |
 //! |---|---|
@@ -22,12 +23,14 @@
 //! | `flush` | how work requests end |
 //! | `fault` | what can go wrong |
 //!
-//! Invariants: names carry generations, so a stale one is `Unknown`; completions of a queue are in its order; nothing
-//! touches memory behind the end of its registration; equal seeds and equal calls give equal events to the nanosecond.
+//! Invariants: names carry generations, so a stale one is `Unknown`; completions of a queue are in its order;
+//! nothing touches memory behind the end of its registration; equal seeds and equal calls give equal events
+//! to the nanosecond.
 //!
 //! What differs from real hardware on purpose is listed in `conformance/SOFTWARE-HCA.md`.
 //!
-//! Source: InfiniBand specification, volume 1, chapters 9 to 11 and annex A14; resilient-2010, III; xrc-2008, IV.
+//! Source: InfiniBand specification, volume 1, chapters 9 to 11 and annex A14; resilient-2010, III; xrc-2008,
+//! IV.
 
 mod body;
 mod core;

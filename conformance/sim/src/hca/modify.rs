@@ -1,5 +1,5 @@
-//! Changing a queue pair (InfiniBand specification, 11.2.5.2): the table of the contract says which attributes, this says
-//! which values, and what each step does.
+//! Changing a queue pair (InfiniBand specification, 11.2.5.2): the table of the contract says which
+//! attributes, this says which values, and what each step does.
 
 use rerail_verbs::contract::{
     AddressVector, AsyncEvent, Kind, ModifyError, QpChange, QpId, QpInfo, QpKind, QpState, check_transition,
@@ -137,7 +137,8 @@ impl Hca {
     }
 }
 
-/// Whether two keys are of one partition, and one of them of a full member (InfiniBand specification, 10.9.3).
+/// Whether two keys are of one partition, and one of them of a full member (InfiniBand specification,
+/// 10.9.3).
 pub(super) fn are_one_partition(a: u16, b: u16) -> bool {
     a & 0x7fff == b & 0x7fff && a & 0x7fff != 0 && (a | b) & 0x8000 != 0
 }

@@ -1,5 +1,5 @@
-//! The objects of an HCA beside queue pairs. Each belongs to the process (the open device) that made it; XRC domains
-//! are shared by name.
+//! The objects of an HCA beside queue pairs. Each belongs to the process (the open device) that made it; XRC
+//! domains are shared by name.
 
 use std::collections::{BTreeSet, VecDeque};
 

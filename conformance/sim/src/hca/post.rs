@@ -1,5 +1,5 @@
-//! Posting work requests (InfiniBand specification, 10.3.1 for what each state takes, 11.4.1; `ibv_post_send(3)`,
-//! `ibv_post_recv(3)`).
+//! Posting work requests (InfiniBand specification, 10.3.1 for what each state takes, 11.4.1;
+//! `ibv_post_send(3)`, `ibv_post_recv(3)`).
 
 use rerail_verbs::contract::{
     Kind, Payload, PostError, PostReason, QpId, QpKind, QpState, RecvRequest, SendOp, SendRequest,

@@ -15,8 +15,8 @@ pub struct SharedQueueLook {
 }
 
 impl Fabric {
-    /// A process is killed: its devices close as the kernel closes them, while the handles stay with whoever holds them
-    /// and say that the device is gone.
+    /// A process is killed: its devices close as the kernel closes them, while the handles stay with whoever
+    /// holds them and say that the device is gone.
     pub fn kill_owner(&mut self, owner: u32) {
         for hca in 0..self.hca_count() {
             self.on_hca(HcaId(hca), |hca, _| {
@@ -27,8 +27,8 @@ impl Fabric {
         }
     }
 
-    /// What a process has on all HCAs together. Of devices only those that work: a broken one has nothing, and its handle
-    /// stays open until the process lets go of it.
+    /// What a process has on all HCAs together. Of devices only those that work: a broken one has nothing,
+    /// and its handle stays open until the process lets go of it.
     pub fn objects_of(&self, owner: u32) -> Objects {
         let mut all = Objects::default();
         for hca in (0..self.hca_count()).map(|hca| self.hca(HcaId(hca))) {

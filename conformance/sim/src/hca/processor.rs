@@ -1,16 +1,17 @@
-//! What using an HCA costs the processor of the process that uses it: posting, carrying small messages over by programmed
-//! I/O, registering memory.
+//! What using an HCA costs the processor of the process that uses it: posting, carrying small messages over
+//! by programmed I/O, registering memory.
 //!
-//! A process has one processor, whatever the number of its HCAs, and it does one thing after the other: a request's
-//! doorbell rings when its post is done, and a post begins when those before it are done, on whatever HCA. So two small
-//! messages over two rails go one behind the other, which is what newmadeleine-2007, 3.2 found: "small messages are
-//! transferred from host memory to the NIC using a Programmed I/O (PIO) operation. This technique ... monopolizes the
-//! CPU". Larger ones are fetched by the HCA itself (DMA), as many at once as there are HCAs.
+//! A process has one processor, whatever the number of its HCAs, and it does one thing after the other: a
+//! request's doorbell rings when its post is done, and a post begins when those before it are done, on
+//! whatever HCA. So two small messages over two rails go one behind the other, which is what
+//! newmadeleine-2007, 3.2 found: "small messages are transferred from host memory to the NIC using a
+//! Programmed I/O (PIO) operation. This technique ... monopolizes the CPU". Larger ones are fetched by the
+//! HCA itself (DMA), as many at once as there are HCAs.
 //!
 //! A model of its own, not a cycle of anybody's processor:
-//! * A packet of a message that goes by programmed I/O is at the HCA when its last byte is; the processor goes on with the
-//!   next one meanwhile. The HCA does not read it over the bus; that stores of the processor take bus time away from others
-//!   is left out.
+//! * A packet of a message that goes by programmed I/O is at the HCA when its last byte is; the processor
+//!   goes on with the next one meanwhile. The HCA does not read it over the bus; that stores of the processor
+//!   take bus time away from others is left out.
 //! * Reads and atomics bring no data with them: they cost a post.
 //! * Pages are counted by bytes, never by addresses, which differ from run to run.
 //! * To end a registration costs nothing.
@@ -30,7 +31,8 @@ const PS_PER_NS: u64 = 1_000;
 pub struct HostCost {
     /// Nanoseconds of every post of a send, read, write or atomic.
     pub post_ns: u64,
-    /// Messages up to so many bytes, headers of the layers above included, go by programmed I/O; 0: none does.
+    /// Messages up to so many bytes, headers of the layers above included, go by programmed I/O; 0: none
+    /// does.
     pub pio_bytes_max: u32,
     /// Bytes per second of programmed I/O; 0: without limit.
     pub pio_bytes_per_second: u64,
@@ -79,8 +81,8 @@ struct Processor {
 }
 
 impl Processors {
-    /// A process does something that takes so many picoseconds, behind all that it did before: when it begins, in
-    /// picoseconds.
+    /// A process does something that takes so many picoseconds, behind all that it did before: when it
+    /// begins, in picoseconds.
     pub fn spend(&mut self, owner: u32, now: Time, span_ps: u64) -> u64 {
         let now_ps = now.0.saturating_mul(PS_PER_NS);
         if span_ps == 0 && !self.0.contains_key(&owner) {

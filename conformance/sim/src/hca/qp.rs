@@ -61,7 +61,8 @@ pub(super) struct Requester {
     pub queue: VecDeque<SendWork>,
     /// Position of the oldest; positions count all requests of this life.
     pub base: u64,
-    /// Requests before this position are free places again: the completion of one at or behind them was polled.
+    /// Requests before this position are free places again: the completion of one at or behind them was
+    /// polled.
     pub freed: u64,
     /// The next packet to go: position of its request, packet within it.
     pub next: (u64, u32),
@@ -76,7 +77,8 @@ pub(super) struct Requester {
     pub rnr_left: u8,
     /// Nothing is sent before this time: the peer had no receive.
     pub rnr_until: Option<Time>,
-    /// When the processor has posted the next request, or carried its next packet over, where that is waited for.
+    /// When the processor has posted the next request, or carried its next packet over, where that is waited
+    /// for.
     pub doorbell: Option<Time>,
     /// When to send again; `None`: nothing is waited for.
     pub deadline: Option<Time>,
@@ -118,7 +120,8 @@ pub(super) struct SendWork {
     pub swallowed: bool,
     /// The processor has carried it over: the HCA does not read it from memory.
     pub by_pio: bool,
-    /// When the processor begins to post it, in picoseconds; what of it the HCA has when depends on what that costs.
+    /// When the processor begins to post it, in picoseconds; what of it the HCA has when depends on what that
+    /// costs.
     pub posted_ps: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Answers of a responder, in the order of the requests (InfiniBand specification, 9.7.5): acknowledgments go at once
-//! when nothing is before them, what was read goes packet by packet in the queue pair's turn.
+//! Answers of a responder, in the order of the requests (InfiniBand specification, 9.7.5): acknowledgments go
+//! at once when nothing is before them, what was read goes packet by packet in the queue pair's turn.
 
 use super::body::{AckCode, Load, Nak, RequestOp};
 use super::core::{Cx, Hca};

@@ -1,6 +1,6 @@
-//! The sending side of a connected queue pair (InfiniBand specification, 9.7.2 to 9.7.8): packets with their sequence
-//! numbers, retransmission from the oldest packet that was not answered (go back N), waiting where the peer had no
-//! receive. And datagrams, which are over when they are sent.
+//! The sending side of a connected queue pair (InfiniBand specification, 9.7.2 to 9.7.8): packets with their
+//! sequence numbers, retransmission from the oldest packet that was not answered (go back N), waiting where
+//! the peer had no receive. And datagrams, which are over when they are sent.
 
 use rerail_core::time::{Nanos, Time};
 use rerail_verbs::contract::{QpKind, QpState, SendOp, Status, ack_timeout_ns, rnr_timer_ns};
@@ -92,8 +92,8 @@ impl Hca {
         }
     }
 
-    /// When the HCA has what it needs for a packet of a request: once it is posted, and by programmed I/O once the packet's
-    /// last byte is carried over.
+    /// When the HCA has what it needs for a packet of a request: once it is posted, and by programmed I/O
+    /// once the packet's last byte is carried over.
     fn here_at(&self, qp: &Qp, work: &SendWork, packet: u32) -> Time {
         let carried =
             if qp.kind == QpKind::Ud { work.bytes } else { packet.saturating_add(1).saturating_mul(qp.mtu()) };
@@ -273,8 +273,8 @@ impl Hca {
         self.ring(name);
     }
 
-    /// The peer has refused the request that this PSN belongs to. What it had answered before may still be on its way:
-    /// the refusal counts behind it.
+    /// The peer has refused the request that this PSN belongs to. What it had answered before may still be on
+    /// its way: the refusal counts behind it.
     fn refused(&mut self, cx: &mut Cx<'_>, name: u32, psn: u64, status: Status) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let Some((position, _)) = qp.requester.packet_of(psn) else { return };

@@ -1,5 +1,6 @@
-//! The receiving side of a connected queue pair (InfiniBand specification, 9.7.4 and 9.9.3): checks each packet, moves
-//! its data towards memory, and says what has to be answered. What comes twice is answered again and not done again.
+//! The receiving side of a connected queue pair (InfiniBand specification, 9.7.4 and 9.9.3): checks each
+//! packet, moves its data towards memory, and says what has to be answered. What comes twice is answered
+//! again and not done again.
 
 use rerail_verbs::contract::{AsyncEvent, Completion, CompletionKind, QpKind, QpState, Remote, Status};
 
@@ -78,8 +79,8 @@ impl Hca {
         }
     }
 
-    /// A request of the peer sends this queue pair to the error state: what was asked before is still answered, then the
-    /// peer hears why. `false`: it was in that state.
+    /// A request of the peer sends this queue pair to the error state: what was asked before is still
+    /// answered, then the peer hears why. `false`: it was in that state.
     fn fail_responder(&mut self, cx: &mut Cx<'_>, name: u32, psn: u64, nak: Nak) -> bool {
         let entered = self.keeping_replies(cx, name, |hca, cx| hca.enter_error(cx, name));
         self.reply(cx, name, Reply::Nak { psn, nak });
@@ -232,8 +233,8 @@ impl Hca {
         Ok(())
     }
 
-    /// Whether a peer may touch that memory through this queue pair; which registration it is (0 where there are no
-    /// bytes, for which no key is looked at: 9.7.4.1.2).
+    /// Whether a peer may touch that memory through this queue pair; which registration it is (0 where there
+    /// are no bytes, for which no key is looked at: 9.7.4.1.2).
     fn check_remote(&self, name: u32, at: Remote, bytes: u32, touch: Touch, request: &Request) -> Result<u32, Refusal> {
         let Some(qp) = self.qps.get(name) else { return Err(Refusal::Nak(Nak::Invalid)) };
         let access = qp.attributes.access.unwrap_or_default();
@@ -253,8 +254,9 @@ impl Hca {
         mr.ok_or(Refusal::Nak(Nak::Access))
     }
 
-    /// The protection domains that a peer's keys may belong to. An XRC target has none of its own: that of the shared
-    /// receive queue named counts (annex A14); where none is named, those of all queues of its domain.
+    /// The protection domains that a peer's keys may belong to. An XRC target has none of its own: that of
+    /// the shared receive queue named counts (annex A14); where none is named, those of all queues of its
+    /// domain.
     fn pds_of(&self, name: u32, request: &Request) -> Result<Vec<u32>, Refusal> {
         let invalid = || Refusal::Nak(Nak::Invalid);
         let qp = self.qps.get(name).ok_or_else(invalid)?;
@@ -360,7 +362,8 @@ impl Hca {
         let receive = matches!(landing.place, Place::Receive { .. });
         let landed = qp.responder.landed;
         match qp.responder.arrived.iter_mut().find(|arrived| arrived.after >= landed) {
-            // The process behind an XRC queue is gone with its queue: nobody waits, and others share the connection.
+            // The process behind an XRC queue is gone with its queue: nobody waits, and others share the
+            // connection.
             Some(arrived) if arrived.work.srq.is_some_and(|srq| self.srqs.get(srq).is_none()) => return,
             Some(arrived) if receive => arrived.completion.status = Status::LocalAccess,
             _ if receive => {
@@ -376,8 +379,8 @@ impl Hca {
     }
 }
 
-/// What a peer hears that uses an operation which the queue pair's access flags don't allow (9.7.4.1.5: the operation is
-/// not supported by this receive queue).
+/// What a peer hears that uses an operation which the queue pair's access flags don't allow (9.7.4.1.5: the
+/// operation is not supported by this receive queue).
 const CLOSED: Nak = Nak::Access;
 
 impl super::qp::Qp {

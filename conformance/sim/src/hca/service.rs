@@ -1,5 +1,5 @@
-//! A port's turn taking: queue pairs with something to send stand in a ring, and each gives one packet in its turn, so
-//! that they share the port packet by packet, as long as the net has room.
+//! A port's turn taking: queue pairs with something to send stand in a ring, and each gives one packet in its
+//! turn, so that they share the port packet by packet, as long as the net has room.
 
 use super::body::{AckCode, Alarm, Body, Header, Load, Packet, Timer};
 use super::core::{Cx, Hca};
@@ -19,7 +19,8 @@ pub(super) struct Outgoing {
 }
 
 impl Hca {
-    /// A queue pair may have something to send: it gets into the ring, and the port is served at the end of this entry.
+    /// A queue pair may have something to send: it gets into the ring, and the port is served at the end of
+    /// this entry.
     pub fn ring(&mut self, name: u32) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let port = qp.port();
@@ -118,8 +119,8 @@ impl Hca {
         self.ports.get(usize::from(qp.port()).checked_sub(1)?).map(|port| port.id)
     }
 
-    /// Sets an alarm for the earliest of the times that a requester waits for. One alarm is in the heap as a rule: one
-    /// that goes off too early sets the next.
+    /// Sets an alarm for the earliest of the times that a requester waits for. One alarm is in the heap as a
+    /// rule: one that goes off too early sets the next.
     pub fn set_alarm(&mut self, cx: &mut Cx<'_>, name: u32) {
         let Some(qp) = self.qps.get_mut(name) else { return };
         let Some(due) =

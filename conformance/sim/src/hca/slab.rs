@@ -1,6 +1,6 @@
-//! Tables of objects whose names go stale: a name is a slot and a generation, and a slot that was emptied gets another
-//! generation, so the name of a destroyed object names nothing. Slots are reused oldest first, which makes the time until
-//! a generation comes again as long as it can be.
+//! Tables of objects whose names go stale: a name is a slot and a generation, and a slot that was emptied
+//! gets another generation, so the name of a destroyed object names nothing. Slots are reused oldest first,
+//! which makes the time until a generation comes again as long as it can be.
 
 use std::collections::VecDeque;
 
@@ -11,8 +11,8 @@ const GENERATIONS: u16 = 1 << (32 - SLOT_BITS);
 /// Slots that a slab can have.
 const SLAB_MAX: u32 = SLOT_MASK;
 
-/// Objects that may be in a slab: limits of devices are cut to this. A few less, so that numbers made of slots have
-/// room for reserved ones.
+/// Objects that may be in a slab: limits of devices are cut to this. A few less, so that numbers made of
+/// slots have room for reserved ones.
 pub(super) const NAMES_MAX: u32 = SLAB_MAX - 3;
 
 /// A table. Names are never 0.

@@ -1,4 +1,5 @@
-//! Shared receive queues and XRC domains (InfiniBand specification, 10.2.9, 11.2.3 and annex A14; xrc-2008, IV).
+//! Shared receive queues and XRC domains (InfiniBand specification, 10.2.9, 11.2.3 and annex A14; xrc-2008,
+//! IV).
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -126,7 +127,8 @@ impl Hca {
         Some(work)
     }
 
-    /// Fewer than the limit are left: one event (10.2.9.2). So it is too when the limit is set above what there is.
+    /// Fewer than the limit are left: one event (10.2.9.2). So it is too when the limit is set above what
+    /// there is.
     fn check_limit(&mut self, cx: &mut Cx<'_>, srq: u32) {
         let Some(found) = self.srqs.get_mut(srq) else { return };
         if (found.queue.len() as u64) < u64::from(found.limit) {

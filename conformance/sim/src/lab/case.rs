@@ -50,7 +50,8 @@ pub struct Case {
     pub window: u64,
 }
 
-/// The sizes of a set: one from each of these ranges, in bytes. So that the ends occur, they are drawn more often.
+/// The sizes of a set: one from each of these ranges, in bytes. So that the ends occur, they are drawn more
+/// often.
 const SIZES: [(u64, u64); 8] = [
     (1, 64),
     (65, 2048),
@@ -132,7 +133,8 @@ pub struct Played {
     pub explained: Option<Explanation>,
     /// Payload that rails got of the last message, in the lab's time; one by one only.
     pub posts: Vec<Posted>,
-    /// When each measured message was received, since they began; in nanoseconds. One by one: how long each took.
+    /// When each measured message was received, since they began; in nanoseconds. One by one: how long each
+    /// took.
     pub messages: Vec<u64>,
 }
 

@@ -1,12 +1,14 @@
-//! A laboratory for policies: sets of rails that a seed draws, messages of all sizes over them, and every policy's time
-//! beside that of the best rail alone, of the best policy, and of the best fixed split that a search finds.
+//! A laboratory for policies: sets of rails that a seed draws, messages of all sizes over them, and every
+//! policy's time beside that of the best rail alone, of the best policy, and of the best fixed split that a
+//! search finds.
 //!
-//! Whole simulated worlds are too dear for a thousand sets: 64 MiB are 32 thousand frames there. Here two real endpoints
-//! of the core stand in a loop of virtual time over rails that are lines with a rate, a latency and a cost of each post,
-//! and that share bottlenecks. The seed decides everything, threads change nothing but the time that it
-//! takes.
+//! Whole simulated worlds are too dear for a thousand sets: 64 MiB are 32 thousand frames there. Here two
+//! real endpoints of the core stand in a loop of virtual time over rails that are lines with a rate, a
+//! latency and a cost of each post, and that share bottlenecks. The seed decides everything, threads change
+//! nothing but the time that it takes.
 //!
-//! Source: multirail-2004 5.4 (rails of unequal rate, changing load), widened to what issue 4 demands of `balanced`.
+//! Source: multirail-2004 5.4 (rails of unequal rate, changing load), widened to what issue 4 demands of
+//! `balanced`.
 
 mod case;
 mod lines;

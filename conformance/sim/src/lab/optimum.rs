@@ -1,15 +1,16 @@
-//! The best that a fixed split can do, found by search: every message cut alike, or, where messages are too small to be
-//! cut, so many of them to each rail.
+//! The best that a fixed split can do, found by search: every message cut alike, or, where messages are too
+//! small to be cut, so many of them to each rail.
 //!
-//! The model is that of [`Lines`]: a part is one parcel that costs its posts and its bytes; announcements travel by the
-//! rail that brings them soonest. It shares no code with the planner of the core. The search is coordinate descent: as
-//! long as it helps, a step's worth of bytes moves from one rail to another, from one to all others or from all others to
-//! one, and steps get finer. It starts from every rail alone, from the rates, and from what would finish together on all
-//! rails, on all but the slowest, and so on, by the rates that rails have alone and by those that they have while all are
-//! busy. Messages of a stream are tried both ways: all cut alike, and each whole on one rail.
+//! The model is that of [`Lines`]: a part is one parcel that costs its posts and its bytes; announcements
+//! travel by the rail that brings them soonest. It shares no code with the planner of the core. The search is
+//! coordinate descent: as long as it helps, a step's worth of bytes moves from one rail to another, from one
+//! to all others or from all others to one, and steps get finer. It starts from every rail alone, from the
+//! rates, and from what would finish together on all rails, on all but the slowest, and so on, by the rates
+//! that rails have alone and by those that they have while all are busy. Messages of a stream are tried both
+//! ways: all cut alike, and each whole on one rail.
 //!
-//! It is a bound for what splits and chooses, and for nothing else: whoever puts several small messages into one packet
-//! saves posts, and may be better.
+//! It is a bound for what splits and chooses, and for nothing else: whoever puts several small messages into
+//! one packet saves posts, and may be better.
 
 use super::case::{Case, Pattern};
 use super::lines::{Lines, Parcel, line};
@@ -21,8 +22,8 @@ const HEADER_BYTES: u64 = 40;
 /// Parts into which a message is divided by the search.
 const UNITS: u64 = 4096;
 
-/// Of a case the least time, in the unit of [`Played::ns`](super::case::Played::ns), and the units of each rail that it
-/// takes; `None` where there is no model: changing load, both ways at once.
+/// Of a case the least time, in the unit of [`Played::ns`](super::case::Played::ns), and the units of each
+/// rail that it takes; `None` where there is no model: changing load, both ways at once.
 pub fn optimum(case: &Case) -> Option<Optimum> {
     if !case.set.changes.is_empty() || case.pattern == Pattern::BothWays {
         return None;

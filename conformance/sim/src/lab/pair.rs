@@ -1,9 +1,9 @@
 //! Two real endpoints in a loop of virtual time, over the [`Lines`] of a set.
 //!
-//! Processors cost nothing and notice everything at once; nobody touches payloads but those of aggregates, whose heads are
-//! read. A packet or write takes its line, and
-//! after the latency it is there; after the latency once more its sender hears of it, as on verbs. A read asks first,
-//! which takes the latency, then takes the line that comes back. Registrations are answered at once.
+//! Processors cost nothing and notice everything at once; nobody touches payloads but those of aggregates,
+//! whose heads are read. A packet or write takes its line, and after the latency it is there; after the
+//! latency once more its sender hears of it, as on verbs. A read asks first, which takes the latency, then
+//! takes the line that comes back. Registrations are answered at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

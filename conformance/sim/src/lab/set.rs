@@ -1,7 +1,8 @@
-//! Sets of rails as a seed draws them: how fast, how far, what they share, how their load changes, and what the core is
-//! told of all that.
+//! Sets of rails as a seed draws them: how fast, how far, what they share, how their load changes, and what
+//! the core is told of all that.
 //!
-//! The draws of each concern come from a stream of their own, so that a change to one leaves the others as they are.
+//! The draws of each concern come from a stream of their own, so that a change to one leaves the others as
+//! they are.
 
 use std::fmt;
 
@@ -89,7 +90,8 @@ pub struct Bottleneck {
 pub struct Change {
     /// It comes with this measured message, counted from 0; of a stream when it is submitted.
     pub message: u64,
-    /// So long after that, in thousandths of the time that the message takes on all rails together at their best.
+    /// So long after that, in thousandths of the time that the message takes on all rails together at their
+    /// best.
     pub after_permille: u64,
     /// Which rail.
     pub rail: usize,
@@ -171,7 +173,8 @@ impl RailSet {
         set
     }
 
-    /// Half of the sets share something: paths of a port, ports of an HCA, HCAs of a bus, all of them a trunk.
+    /// Half of the sets share something: paths of a port, ports of an HCA, HCAs of a bus, all of them a
+    /// trunk.
     fn share(&mut self, rng: &mut Rng) {
         if rng.one_in(2) {
             return;
@@ -221,7 +224,8 @@ impl RailSet {
         }
     }
 
-    /// In every fourth set one or two rails slow down while messages are measured, and recover, or are slow at first.
+    /// In every fourth set one or two rails slow down while messages are measured, and recover, or are slow
+    /// at first.
     fn load(&mut self, rng: &mut Rng) {
         if !rng.one_in(4) {
             return;

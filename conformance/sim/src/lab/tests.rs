@@ -219,7 +219,8 @@ fn changes_come_with_their_message() {
     assert_eq!(slow, [4, 5]);
 }
 
-/// Policies that are added take part: whoever cuts has a say in large messages, whoever chooses rails in small ones.
+/// Policies that are added take part: whoever cuts has a say in large messages, whoever chooses rails in
+/// small ones.
 #[test]
 fn every_policy_has_its_say() {
     let says = |bytes| case(set(&[1_000_000_000; 2]), bytes, Pattern::Stream).contenders();
@@ -230,9 +231,9 @@ fn every_policy_has_its_say() {
     }
 }
 
-/// What holds of `balanced` over 40 sets (10 where the core is not optimised, which takes ten times as long): of its best
-/// single rail, of the best policy and of the best split, by size, in which share of the cases, and on average.
-/// `rerail lab --seeds 40` says what it is in fact.
+/// What holds of `balanced` over 40 sets (10 where the core is not optimised, which takes ten times as long):
+/// of its best single rail, of the best policy and of the best split, by size, in which share of the cases,
+/// and on average. `rerail lab --seeds 40` says what it is in fact.
 #[test]
 fn balanced_is_as_good_as_it_is_said_to_be() {
     let seeds = if cfg!(debug_assertions) { 10 } else { 40 };
@@ -252,8 +253,9 @@ fn balanced_is_as_good_as_it_is_said_to_be() {
     }
 }
 
-/// P-10, P-14: what the plan takes from rails that hold each other up does not go back to them while they are busy with their
-/// parts. Two sets of those in which it did, and a message took half as long again as by the best split.
+/// P-10, P-14: what the plan takes from rails that hold each other up does not go back to them while they are
+/// busy with their parts. Two sets of those in which it did, and a message took half as long again as by the
+/// best split.
 #[test]
 fn rails_that_share_a_bottleneck_are_not_helped_to_more() {
     for (seed, bytes) in [(80, 262_144), (120, 262_145)] {
@@ -265,8 +267,8 @@ fn rails_that_share_a_bottleneck_are_not_helped_to_more() {
     }
 }
 
-/// P-3: a rail that is far away is fed for as long as its latency needs, while FINs are owed, too. In this set one of 85 us was
-/// idle for two thirds of the time, and balanced three times as slow as that rail alone.
+/// P-3: a rail that is far away is fed for as long as its latency needs, while FINs are owed, too. In this
+/// set one of 85 us was idle for two thirds of the time, and balanced three times as slow as that rail alone.
 #[test]
 fn distant_rails_are_not_idle_while_fins_are_owed() {
     let case = cases(960).into_iter().find(|case| case.bytes == 64 << 20 && case.pattern == Pattern::BothWays).unwrap();

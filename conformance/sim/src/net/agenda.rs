@@ -1,8 +1,10 @@
-//! Time inside the fabric: picoseconds, rates, the heap of moments, and queues of which only the head is in the heap.
+//! Time inside the fabric: picoseconds, rates, the heap of moments, and queues of which only the head is in
+//! the heap.
 //!
-//! Invariants: moments are taken in the order (time, sequence number), and sequence numbers are given in the order in
-//! which things were decided, so equal inputs give equal orders. A [`Chain`]'s dues never fall, so its head is its first;
-//! the others wait outside the heap, and the heap has an entry per busy server instead of one per frame.
+//! Invariants: moments are taken in the order (time, sequence number), and sequence numbers are given in the
+//! order in which things were decided, so equal inputs give equal orders. A [`Chain`]'s dues never fall, so
+//! its head is its first; the others wait outside the heap, and the heap has an entry per busy server instead
+//! of one per frame.
 
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -196,8 +198,9 @@ pub(super) struct Agenda<B> {
     /// Outcomes of this moment, not told yet.
     pub told: VecDeque<Outcome<B>>,
     heap: BinaryHeap<Entry>,
-    /// Timers, which can't be called off: most of them are of queue pairs that have long gone on. They stay in their own
-    /// heap until they are due, so that what happens all the time passes through a heap that is as small as the fabric.
+    /// Timers, which can't be called off: most of them are of queue pairs that have long gone on. They stay
+    /// in their own heap until they are due, so that what happens all the time passes through a heap that is
+    /// as small as the fabric.
     timers: BinaryHeap<Entry>,
     sequence: u64,
     slots: Vec<Slot<B>>,
@@ -221,8 +224,8 @@ impl<B> Agenda<B> {
         }
     }
 
-    /// Takes the caller's time, in whole nanoseconds. Within the nanosecond that was told for the clock's moment the
-    /// clock stays, so that a caller who answers at once loses nothing to rounding.
+    /// Takes the caller's time, in whole nanoseconds. Within the nanosecond that was told for the clock's
+    /// moment the clock stays, so that a caller who answers at once loses nothing to rounding.
     pub fn enter(&mut self, now: Time) {
         let now = ps(now.0);
         if now >= self.clock.saturating_add(PS_PER_NS) {
@@ -331,7 +334,8 @@ impl<B> Agenda<B> {
         Some(index)
     }
 
-    /// Appends to a chain whose head fires `event` when it is due. Not before the one ahead: the actual due comes back.
+    /// Appends to a chain whose head fires `event` when it is due. Not before the one ahead: the actual due
+    /// comes back.
     pub fn chain(&mut self, chain: &mut Chain, event: Event, index: u32, due: Ps) -> Ps {
         let ahead = if chain.last == NONE { self.clock } else { self.slot(chain.last).due };
         let due = due.max(ahead);

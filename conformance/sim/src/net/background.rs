@@ -1,6 +1,6 @@
-//! Background load: phantom frames of nobody's that take bus, engines, links, credit and memory bandwidth as others do,
-//! in windows of time (the second program of multirail-2004, 6.3), at a pace or as hard as they can. And buses of which
-//! others take a part.
+//! Background load: phantom frames of nobody's that take bus, engines, links, credit and memory bandwidth as
+//! others do, in windows of time (the second program of multirail-2004, 6.3), at a pace or as hard as they
+//! can. And buses of which others take a part.
 
 use rerail_core::time::Time;
 
@@ -41,16 +41,17 @@ struct Window {
 }
 
 impl<B> Net<B> {
-    /// A load from a port to a LID: frames of `frame_bytes` (at least 1) whenever there is room, taking turns with the
-    /// HCA's own, in the windows `(from, until)`. As many of them may be in the transmit stage as of the HCA's own. A load to the port itself is none.
+    /// A load from a port to a LID: frames of `frame_bytes` (at least 1) whenever there is room, taking turns
+    /// with the HCA's own, in the windows `(from, until)`. As many of them may be in the transmit stage as of
+    /// the HCA's own. A load to the port itself is none.
     pub fn add_background(&mut self, from: PortId, dlid: u16, frame_bytes: u32, windows: &[(Time, Time)]) {
         let window = |&(from, until): &(Time, Time)| Window { from: ps(from.0), until: ps(until.0), gap: 0 };
         self.add_flow(from, dlid, frame_bytes, windows.iter().map(window).collect(), false);
     }
 
-    /// As [`add_background`](Self::add_background), at so many bytes per second from each moment on (0: none), until the
-    /// last moment given or [`end_loads`](Self::end_loads). What the wires don't take is not made up for, but for a few
-    /// frames.
+    /// As [`add_background`](Self::add_background), at so many bytes per second from each moment on (0:
+    /// none), until the last moment given or [`end_loads`](Self::end_loads). What the wires don't take is not
+    /// made up for, but for a few frames.
     pub fn add_load(&mut self, from: PortId, dlid: u16, frame_bytes: u32, steps: &[(Time, u64)], until: Time) {
         let ends = steps.iter().skip(1).map(|(at, _)| *at).chain([until]);
         let window = |(&(from, rate), until): (&(Time, u64), Time)| {
@@ -72,9 +73,9 @@ impl<B> Net<B> {
         self.ports[from.0 as usize].flows.push(index);
     }
 
-    /// Others take so many bytes per second of a bus from each moment on (0: none), of each of its ways where it has two;
-    /// a hundredth of its rate is left in any case. A bus without a limit has none with a load either. What was said of
-    /// the bus before counts no more.
+    /// Others take so many bytes per second of a bus from each moment on (0: none), of each of its ways where
+    /// it has two; a hundredth of its rate is left in any case. A bus without a limit has none with a load
+    /// either. What was said of the bus before counts no more.
     pub fn load_bus(&mut self, bus: BusId, steps: &[(Time, u64)]) {
         let bus = &mut self.buses[bus.0 as usize];
         let whole = bus.bytes_per_second;

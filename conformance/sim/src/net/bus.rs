@@ -1,5 +1,5 @@
-//! A host's I/O bus: masters that want it stand in line once each and are served a frame at a time, so that every master
-//! has its turn however long its own queue is (round robin, as PCI arbiters do).
+//! A host's I/O bus: masters that want it stand in line once each and are served a frame at a time, so that
+//! every master has its turn however long its own queue is (round robin, as PCI arbiters do).
 //!
 //! A port is two masters: its reader (frames to be fetched for sending) and its writer (`write_memory`).
 

@@ -1,7 +1,7 @@
 //! Links, planes and switches that go down and come back.
 //!
-//! Going down takes what is on the wire with it: a frame remembers the life (epoch) of the link or plane it went onto,
-//! and is lost if that life is over when it comes out.
+//! Going down takes what is on the wire with it: a frame remembers the life (epoch) of the link or plane it
+//! went onto, and is lost if that life is over when it comes out.
 
 use rerail_core::time::{Nanos, Time};
 
@@ -26,13 +26,14 @@ impl<B> Net<B> {
         self.drain_dead_paths();
     }
 
-    /// Makes a port look at its link after a while: [`Outcome::LinkState`] follows if the link then isn't what the port
-    /// last told. A flap that is over by then goes unnoticed.
+    /// Makes a port look at its link after a while: [`Outcome::LinkState`] follows if the link then isn't
+    /// what the port last told. A flap that is over by then goes unnoticed.
     pub fn notice(&mut self, port: PortId, after: Nanos) {
         self.agenda.schedule(self.agenda.clock.saturating_add(ps(after.0)), Event::Detect(port.0));
     }
 
-    /// Breaks a plane of a subnet, or mends it: the paths whose LIDs lead over it. No port notices; frames are lost.
+    /// Breaks a plane of a subnet, or mends it: the paths whose LIDs lead over it. No port notices; frames
+    /// are lost.
     pub fn set_plane(&mut self, subnet: SubnetId, plane: usize, up: bool) {
         let index = self.plane_index(subnet, plane);
         let plane = &mut self.planes[index];
@@ -41,8 +42,8 @@ impl<B> Net<B> {
         self.drain_dead_paths();
     }
 
-    /// Switches a subnet's switches off, with all that is in them and on their links, or on again. Ports notice where
-    /// they are told to look ([`notice`](Self::notice)).
+    /// Switches a subnet's switches off, with all that is in them and on their links, or on again. Ports
+    /// notice where they are told to look ([`notice`](Self::notice)).
     pub fn set_switch(&mut self, subnet: SubnetId, up: bool) {
         let state = &mut self.subnets[subnet.0 as usize];
         let dies = state.up && !up;
@@ -65,8 +66,8 @@ impl<B> Net<B> {
         self.drain_dead_paths();
     }
 
-    /// Ends all faults of a port's own wires, jitter and damage included, and delivers what is held for it; what was lost
-    /// stays lost.
+    /// Ends all faults of a port's own wires, jitter and damage included, and delivers what is held for it;
+    /// what was lost stays lost.
     pub fn heal(&mut self, now: Time, port: PortId, noticed_after: Option<Nanos>) {
         self.agenda.enter(now);
         self.clear(Place::From(port));
@@ -77,7 +78,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// Gives a port's link another data rate from the next frame on, both ways: a 4x link that has come back as 1x.
+    /// Gives a port's link another data rate from the next frame on, both ways: a 4x link that has come back
+    /// as 1x.
     ///
     /// # Panics
     /// Where it is 0: a link needs a rate.
@@ -112,8 +114,8 @@ impl<B> Net<B> {
         subnet.plane as usize + plane
     }
 
-    /// Frames that wait for credit on a path that is dead now go on, and are lost on it; those behind them are looked at.
-    /// All lines form anew, in their order.
+    /// Frames that wait for credit on a path that is dead now go on, and are lost on it; those behind them
+    /// are looked at. All lines form anew, in their order.
     fn drain_dead_paths(&mut self) {
         for receiver in 0..self.ports.len() {
             let line = std::mem::take(&mut self.ports[receiver].credit_line);

@@ -11,11 +11,12 @@ pub struct Frame<B> {
     pub dlid: u16,
     /// Payload and transport headers; the link adds its own (`LinkModel::header_bytes`).
     pub wire_bytes: u32,
-    /// What is fetched from memory over the source's bus before the frame can go; 0: nothing (inline data, headers only).
+    /// What is fetched from memory over the source's bus before the frame can go; 0: nothing (inline data,
+    /// headers only).
     pub read_bytes: u32,
-    /// An acknowledgment or the like: tiny, takes no place in the transmit stage and no credit, is never refused, and may
-    /// overtake other frames of its port until it is on the link. Order with those other frames is the sender's business:
-    /// what must stay behind them is not sent as control.
+    /// An acknowledgment or the like: tiny, takes no place in the transmit stage and no credit, is never
+    /// refused, and may overtake other frames of its port until it is on the link. Order with those other
+    /// frames is the sender's business: what must stay behind them is not sent as control.
     pub control: bool,
     /// The first frame of a message: the engines take their time per message with it.
     pub first: bool,
@@ -26,8 +27,8 @@ pub struct Frame<B> {
 /// What happened in the fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome<B> {
-    /// A frame is in the receiving HCA. What it does about it, it does before the next `step`; without a `write_memory`
-    /// by then, the frame's receive buffer is free.
+    /// A frame is in the receiving HCA. What it does about it, it does before the next `step`; without a
+    /// `write_memory` by then, the frame's receive buffer is free.
     Arrived {
         /// The receiving port.
         port: PortId,
@@ -127,7 +128,8 @@ pub enum Class {
     Control,
 }
 
-/// A choice of frames: of those that match, the first `skip` go on, the next `count` are damaged, then the choice is over.
+/// A choice of frames: of those that match, the first `skip` go on, the next `count` are damaged, then the
+/// choice is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Pick<B> {
     /// What happens to them.

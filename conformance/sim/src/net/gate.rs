@@ -1,4 +1,5 @@
-//! Gates: what a fault adds to a place that frames pass. A place without faults has no gate, and costs a comparison.
+//! Gates: what a fault adds to a place that frames pass. A place without faults has no gate, and costs a
+//! comparison.
 
 use rerail_core::time::{Nanos, Time};
 
@@ -49,8 +50,8 @@ impl<B> Net<B> {
         self.hold_at(Place::To(port), until);
     }
 
-    /// Frames of a port take up to so much longer, each as the seed says; their order stays: [`jitter_at`](Self::jitter_at)
-    /// of [`Place::From`].
+    /// Frames of a port take up to so much longer, each as the seed says; their order stays:
+    /// [`jitter_at`](Self::jitter_at) of [`Place::From`].
     pub fn set_jitter(&mut self, port: PortId, max: Nanos) {
         self.jitter_at(Place::From(port), max);
     }
@@ -70,9 +71,10 @@ impl<B> Net<B> {
         self.damage_rate(Place::From(port), Damage::Lose, Class::Data, per_million);
     }
 
-    /// Keeps frames that come to a place, and lets them go on at `until`, in order: frames that the network delivers long
-    /// after everybody has given them up. They give their credit back while they are kept, so that others pass; phantoms
-    /// are dropped. Another call moves the end, also to now. What is kept dies with the switch, with nothing else.
+    /// Keeps frames that come to a place, and lets them go on at `until`, in order: frames that the network
+    /// delivers long after everybody has given them up. They give their credit back while they are kept, so
+    /// that others pass; phantoms are dropped. Another call moves the end, also to now. What is kept dies
+    /// with the switch, with nothing else.
     pub fn hold_at(&mut self, place: Place, until: Time) {
         let gate = self.gate(place);
         let until = ps(until.0);
@@ -80,13 +82,15 @@ impl<B> Net<B> {
         self.agenda.schedule(until, Event::Release(gate));
     }
 
-    /// Delays each frame that passes a place by 0..=`max`, drawn from the seed; what passes it stays in order.
+    /// Delays each frame that passes a place by 0..=`max`, drawn from the seed; what passes it stays in
+    /// order.
     pub fn jitter_at(&mut self, place: Place, max: Nanos) {
         let gate = self.gate(place);
         self.gates[gate as usize].jitter_ps = ps(max.0);
     }
 
-    /// Damages chosen frames at a place. Several choices may stand; a frame falls to the first that matches it.
+    /// Damages chosen frames at a place. Several choices may stand; a frame falls to the first that matches
+    /// it.
     pub fn damage_next(&mut self, place: Place, pick: Pick<B>) {
         if pick.count > 0 {
             let gate = self.gate(place);
@@ -94,7 +98,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// Damages so many of a million frames of a class at a place, drawn from the seed; 0: none. Phantoms count as data.
+    /// Damages so many of a million frames of a class at a place, drawn from the seed; 0: none. Phantoms
+    /// count as data.
     pub fn damage_rate(&mut self, place: Place, damage: Damage, class: Class, per_million: u32) {
         let gate = self.gate(place);
         let rates = &mut self.gates[gate as usize].rates;
@@ -130,7 +135,8 @@ impl<B> Net<B> {
             Place::Plane(subnet, plane) => {
                 let index = self.plane_index(subnet, plane);
                 let plane = &mut self.planes[index];
-                // From now on its frames stop there, so that later ones don't overtake those that jitter delays.
+                // From now on its frames stop there, so that later ones don't overtake those that jitter
+                // delays.
                 plane.stop = true;
                 (&mut plane.gate, Stage::Plane, subnet.0)
             }

@@ -1,5 +1,5 @@
-//! Time and wires: how long frames take from one host's memory to another's, and what may go wrong on the way. Knows
-//! nothing of InfiniBand beyond LIDs; what frames mean is the business of `hca` and `rails`.
+//! Time and wires: how long frames take from one host's memory to another's, and what may go wrong on the
+//! way. Knows nothing of InfiniBand beyond LIDs; what frames mean is the business of `hca` and `rails`.
 //!
 //! A frame's way, and the servers on it (each serves one at a time):
 //!
@@ -8,21 +8,23 @@
 //!                                                                          write_memory ─ bus write ─ Written
 //! ```
 //!
-//! * *Bus*: its masters are the ports' readers and writers; they take turns, a frame each, so that no depth of queue buys
-//!   a share. Half duplex, both directions are one server (PCI-X: multirail-2004, 3.1).
-//! * *Engine*: bytes of all ports and both directions together, then a time per message and frame for each direction.
+//! * *Bus*: its masters are the ports' readers and writers; they take turns, a frame each, so that no depth
+//!   of queue buys a share. Half duplex, both directions are one server (PCI-X: multirail-2004, 3.1).
+//! * *Engine*: bytes of all ports and both directions together, then a time per message and frame for each
+//!   direction.
 //! * *Links*: cut-through; a frame's head goes on as soon as its tail cannot be overtaken.
-//! * *Credit*: the bytes of a receiving port's buffer, end to end. A frame takes its share before it goes onto the
-//!   uplink and gives it back when the receiver is through with it. So the fabric loses nothing by itself, and what is
-//!   inside it is bounded; a port whose first frame waits for credit sends no data meanwhile (head-of-line blocking, as
-//!   with one virtual lane). Ports wait for a buffer in the order they came.
+//! * *Credit*: the bytes of a receiving port's buffer, end to end. A frame takes its share before it goes
+//!   onto the uplink and gives it back when the receiver is through with it. So the fabric loses nothing by
+//!   itself, and what is inside it is bounded; a port whose first frame waits for credit sends no data
+//!   meanwhile (head-of-line blocking, as with one virtual lane). Ports wait for a buffer in the order they
+//!   came.
 //! * *Planes*: a destination LID's path bits choose one; each has latency, trunk and health of its own.
 //!
 //! Order: frames of one port to one LID arrive in order, control frames among themselves and the others among
 //! themselves. Writes of a port are done in order. Nothing else is promised.
 //!
-//! Time is counted in picoseconds inside, and told in nanoseconds, rounded up. Equal calls give equal outcomes: there is
-//! no clock here, and chance comes from the seed.
+//! Time is counted in picoseconds inside, and told in nanoseconds, rounded up. Equal calls give equal
+//! outcomes: there is no clock here, and chance comes from the seed.
 //!
 //! ```
 //! use rerail_core::time::Time;
@@ -86,8 +88,8 @@ use crate::rng::Rng;
 
 /// A cluster's fabric; `B` is what its frames carry.
 ///
-/// A caller steps it to its own time before it acts at that time: `while let Some((at, outcome)) = net.step(now)`.
-/// Ids are those that this fabric gave out; others make it panic.
+/// A caller steps it to its own time before it acts at that time: `while let Some((at, outcome)) =
+/// net.step(now)`. Ids are those that this fabric gave out; others make it panic.
 #[derive(Debug)]
 pub struct Net<B> {
     agenda: Agenda<B>,
@@ -134,9 +136,9 @@ impl<B> Net<B> {
         }
     }
 
-    /// The next outcome at or before `until`, with its moment; `None`: nothing more until then, and it is `until` now
-    /// (but for an `until` so late that it means "to the end": 2^64 picoseconds, 213 days). An `Arrived` is dealt
-    /// with before the next call (see [`Outcome::Arrived`]).
+    /// The next outcome at or before `until`, with its moment; `None`: nothing more until then, and it is
+    /// `until` now (but for an `until` so late that it means "to the end": 2^64 picoseconds, 213 days). An
+    /// `Arrived` is dealt with before the next call (see [`Outcome::Arrived`]).
     pub fn step(&mut self, until: Time) -> Option<(Time, Outcome<B>)> {
         self.settle();
         loop {
@@ -167,8 +169,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// When something is to happen next, outcome or not; `None`: nothing is under way. With outcomes untold, or an
-    /// arrival whose receiver may just have finished with it, that is now.
+    /// When something is to happen next, outcome or not; `None`: nothing is under way. With outcomes untold,
+    /// or an arrival whose receiver may just have finished with it, that is now.
     pub fn next_event(&self) -> Option<Time> {
         if !self.agenda.told.is_empty()
             || self.handling.is_some_and(|arrival| arrival.write == NONE && arrival.credit > 0)
@@ -183,8 +185,8 @@ impl<B> Net<B> {
         time(self.agenda.clock)
     }
 
-    /// A timer: [`Outcome::Timer`] with this body at `when` (at once if that is past). It cannot be called off; a body
-    /// that knows what it is about lets its owner ignore it.
+    /// A timer: [`Outcome::Timer`] with this body at `when` (at once if that is past). It cannot be called
+    /// off; a body that knows what it is about lets its owner ignore it.
     pub fn at(&mut self, when: Time, body: B) {
         let slot = self.agenda.take_slot(Slot::plain(Some(body)));
         self.agenda.schedule(ps(when.0), Event::Timer(slot));

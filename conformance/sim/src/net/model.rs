@@ -1,6 +1,7 @@
 //! What the parts of a fabric are made of: rates in bytes per second, times in nanoseconds, all integers.
 
-/// An I/O bus of a host (multirail-2004, 3.1: PCI-X, 1 GB/s shared by both directions; PCI Express, one lane set each way).
+/// An I/O bus of a host (multirail-2004, 3.1: PCI-X, 1 GB/s shared by both directions; PCI Express, one lane
+/// set each way).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BusModel {
     /// Bytes that it moves per second; 0: without limit.
@@ -39,7 +40,8 @@ pub struct LinkModel {
     pub latency_ns: u64,
 }
 
-/// One of the ways through a subnet's switches: low bits of the destination LID (LMC) choose it (multirail-2004, 3.3).
+/// One of the ways through a subnet's switches: low bits of the destination LID (LMC) choose it
+/// (multirail-2004, 3.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaneModel {
     /// Added to the latency of the switch.

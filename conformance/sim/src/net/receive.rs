@@ -7,9 +7,10 @@ use super::bus::Side;
 use super::{Handling, LostAt, Net, Outcome, PortId};
 
 impl<B> Net<B> {
-    /// Asks for a write into the memory of a port's host: [`Outcome::Written`] with this body when it is there, in the
-    /// order of the port's calls. `bytes` 0 takes no time of the bus, only its place in the order. Asked for while an
-    /// arrival at the port is dealt with, it holds that frame's receive buffer until it is done.
+    /// Asks for a write into the memory of a port's host: [`Outcome::Written`] with this body when it is
+    /// there, in the order of the port's calls. `bytes` 0 takes no time of the bus, only its place in the
+    /// order. Asked for while an arrival at the port is dealt with, it holds that frame's receive buffer
+    /// until it is done.
     pub fn write_memory(&mut self, now: Time, port: PortId, bytes: u32, body: B) {
         self.agenda.enter(now);
         let slot = Slot { from: port.0, wire_bytes: bytes, ..Slot::plain(Some(body)) };

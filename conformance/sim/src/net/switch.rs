@@ -1,6 +1,7 @@
 //! A frame's way through the switch: input, plane, output.
 //!
-//! Each stage has a gate in front; a gate that keeps a frame lets it go on later with the same step that follows here.
+//! Each stage has a gate in front; a gate that keeps a frame lets it go on later with the same step that
+//! follows here.
 
 use super::agenda::{Event, NONE};
 use super::gate::{Passage, Stage};

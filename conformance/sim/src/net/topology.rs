@@ -1,4 +1,5 @@
-//! The parts of the fabric: their state, and how they are put together. Built once; only LIDs may change later.
+//! The parts of the fabric: their state, and how they are put together. Built once; only LIDs may change
+//! later.
 
 use std::collections::VecDeque;
 
@@ -267,26 +268,29 @@ impl<B> Net<B> {
         PortId(index)
     }
 
-    /// Frames that each port of an HCA may have in its transmit stage at once, between `send` and the switch: waiting for
-    /// the bus, in the engine, waiting for credit, on the link. At least 1; 8 unless said otherwise.
+    /// Frames that each port of an HCA may have in its transmit stage at once, between `send` and the switch:
+    /// waiting for the bus, in the engine, waiting for credit, on the link. At least 1; 8 unless said
+    /// otherwise.
     pub fn set_stage(&mut self, hca: HcaId, frames: u32) {
         self.hcas[hca.0 as usize].stage_frames = frames.max(1);
     }
 
-    /// Time of an HCA's transmit or receive engine for every frame, beside that for messages; 0 unless said otherwise.
+    /// Time of an HCA's transmit or receive engine for every frame, beside that for messages; 0 unless said
+    /// otherwise.
     pub fn set_frame_cost(&mut self, hca: HcaId, ns: u64) {
         self.hcas[hca.0 as usize].frame_ps = ps(ns);
     }
 
-    /// Bytes per second between an HCA's bus and the memory of its host, each way, where that is slower than the bus: the
-    /// memory of another NUMA node. The bus is taken for as long as the slower of the two takes. 0: no limit, as it is
-    /// unless said otherwise.
+    /// Bytes per second between an HCA's bus and the memory of its host, each way, where that is slower than
+    /// the bus: the memory of another NUMA node. The bus is taken for as long as the slower of the two takes.
+    /// 0: no limit, as it is unless said otherwise.
     pub fn set_memory_rate(&mut self, hca: HcaId, bytes_per_second: u64) {
         self.hcas[hca.0 as usize].memory_rate = Rate::new(bytes_per_second);
     }
 
-    /// Bytes of a port's receive buffer: the credit that its senders share (IB spec vol. 1, 7.9; there per hop and
-    /// virtual lane). A frame that is larger takes all of it. At least 1; 65536 unless said otherwise.
+    /// Bytes of a port's receive buffer: the credit that its senders share (IB spec vol. 1, 7.9; there per
+    /// hop and virtual lane). A frame that is larger takes all of it. At least 1; 65536 unless said
+    /// otherwise.
     pub fn set_receive_buffer(&mut self, port: PortId, bytes: u32) {
         self.ports[port.0 as usize].buffer_bytes = bytes.max(1);
     }
@@ -296,8 +300,8 @@ impl<B> Net<B> {
         self.ports[port.0 as usize].half_duplex = half_duplex;
     }
 
-    /// Gives a port another base LID, as a subnet manager may after a flap. Frames under way reach it still; those sent to
-    /// the old LIDs from now on reach nobody.
+    /// Gives a port another base LID, as a subnet manager may after a flap. Frames under way reach it still;
+    /// those sent to the old LIDs from now on reach nobody.
     ///
     /// # Panics
     /// Where the LIDs are not legal or another port has one.

@@ -10,7 +10,8 @@ impl<B> Net<B> {
     /// Gives a frame to its port.
     ///
     /// # Errors
-    /// The port's transmit stage is full: the frame comes back, and [`Outcome::Room`] follows when there is room.
+    /// The port's transmit stage is full: the frame comes back, and [`Outcome::Room`] follows when there is
+    /// room.
     pub fn send(&mut self, now: Time, frame: Frame<B>) -> Result<(), Frame<B>> {
         self.agenda.enter(now);
         let from = frame.from.0;
@@ -59,7 +60,8 @@ impl<B> Net<B> {
         self.hcas[port.hca as usize].stage_frames.saturating_sub(port.stage_used) as usize
     }
 
-    /// Frames at the head of the stage that need no read go on without the bus, if none of theirs is being read.
+    /// Frames at the head of the stage that need no read go on without the bus, if none of theirs is being
+    /// read.
     fn pass_unread(&mut self, port: u32) {
         loop {
             let state = &mut self.ports[port as usize];
@@ -72,7 +74,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// What a port's reader fetches next: its own frames and the background loads take turns. `NONE`: nothing.
+    /// What a port's reader fetches next: its own frames and the background loads take turns. `NONE`:
+    /// nothing.
     pub(super) fn next_read(&mut self, port: u32) -> u32 {
         let sources = 1 + self.ports[port as usize].flows.len() as u32;
         for _ in 0..sources {
@@ -131,7 +134,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// Launches what waits for credit at a port, until one has to wait: it stands in its receiver's line then.
+    /// Launches what waits for credit at a port, until one has to wait: it stands in its receiver's line
+    /// then.
     pub(super) fn launch_blocked(&mut self, port: u32) {
         loop {
             let slot = self.ports[port as usize].blocked.head();
@@ -185,7 +189,8 @@ impl<B> Net<B> {
         }
     }
 
-    /// Buffer that a frame needs at its receiver; 0 where it will not get there: a dead path is drained, not waited for.
+    /// Buffer that a frame needs at its receiver; 0 where it will not get there: a dead path is drained, not
+    /// waited for.
     pub(super) fn credit_needed(&self, slot: u32) -> u32 {
         let frame = self.agenda.slot(slot);
         if frame.control || frame.to == NONE {
@@ -205,7 +210,8 @@ impl<B> Net<B> {
         let frame = self.agenda.slot(slot);
         let (from, bytes) = (frame.from, frame.wire_bytes);
         if frame.to == from {
-            // A port talks to itself inside the HCA (IB spec vol. 1, 17.2.2: loopback); the link has no part in it.
+            // A port talks to itself inside the HCA (IB spec vol. 1, 17.2.2: loopback); the link has no part
+            // in it.
             self.leave_stage(slot);
             self.enter_receive(slot);
             return;
@@ -224,8 +230,8 @@ impl<B> Net<B> {
         self.agenda.chain(&mut port.uplink.chain, Event::Ingress(from), slot, due);
     }
 
-    /// How long the link after the uplink takes for a frame: its head waits in the switch until that link can send it in
-    /// one piece, so that a slow link does not hold a fast one.
+    /// How long the link after the uplink takes for a frame: its head waits in the switch until that link can
+    /// send it in one piece, so that a slow link does not hold a fast one.
     fn span_ahead(&self, slot: u32) -> Ps {
         let frame = self.agenda.slot(slot);
         let plane = &self.planes[frame.plane as usize];

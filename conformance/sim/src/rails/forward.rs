@@ -1,5 +1,5 @@
-//! Rails around rails: what a wrapper does not change, it hands on. All of it is here, so that none forgets a method that
-//! has a default.
+//! Rails around rails: what a wrapper does not change, it hands on. All of it is here, so that none forgets a
+//! method that has a default.
 
 /// Implements the named methods of `rerail_linux::rail::Rail` by handing them on to `self.inner`.
 macro_rules! forward {

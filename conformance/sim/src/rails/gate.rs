@@ -1,7 +1,8 @@
 //! A rail that for a while takes nothing in: reordering between rails.
 //!
-//! While the gate is closed nothing arrives and nothing completes; posts go out. That is a process whose one completion
-//! queue is looked at less often than another, and what a network with one slow rail looks like from its end.
+//! While the gate is closed nothing arrives and nothing completes; posts go out. That is a process whose one
+//! completion queue is looked at less often than another, and what a network with one slow rail looks like
+//! from its end.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,5 +1,5 @@
-//! What the kernel is to real processes that share memory: it makes the rings of a pair, rings doorbells, and knows who is
-//! dead.
+//! What the kernel is to real processes that share memory: it makes the rings of a pair, rings doorbells, and
+//! knows who is dead.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -55,7 +55,8 @@ pub(super) struct End {
     pub(super) outbound: Outbound,
     pub(super) near: Rc<Cell<Side>>,
     pub(super) far: Rc<Cell<Side>>,
-    /// When each packet of the ring becomes visible here, and there: memory needs its time to the other processor.
+    /// When each packet of the ring becomes visible here, and there: memory needs its time to the other
+    /// processor.
     pub(super) visible: Rc<RefCell<VecDeque<Time>>>,
     pub(super) far_visible: Rc<RefCell<VecDeque<Time>>>,
 }

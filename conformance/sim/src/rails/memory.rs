@@ -1,9 +1,11 @@
-//! Raw memory of the simulated rails: that of rings, and copies between packets and the places that engines name.
+//! Raw memory of the simulated rails: that of rings, and copies between packets and the places that engines
+//! name.
 //!
-//! Safety argument of the file: a ring's memory is allocated here, zeroed, aligned as the ring asks for, and lives as
-//! long as either end ([`Rc`]); it is touched through its one consumer and its one producer only, which the pair of ends
-//! made by [`pair`] are. Pieces are those of the driver's seam: readable until a post is over, writable while a placement
-//! is open; all ranks of a world live in one thread, and none refers to its memory while an engine is driven.
+//! Safety argument of the file: a ring's memory is allocated here, zeroed, aligned as the ring asks for, and
+//! lives as long as either end ([`Rc`]); it is touched through its one consumer and its one producer only,
+//! which the pair of ends made by [`pair`] are. Pieces are those of the driver's seam: readable until a post
+//! is over, writable while a placement is open; all ranks of a world live in one thread, and none refers to
+//! its memory while an engine is driven.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -17,8 +19,9 @@ use rerail_core::shm::{
 use rerail_core::wire::Short;
 use rerail_linux::rail::Piece;
 
-/// The memory of one ring, and what lies before it so that it is aligned. Zeroed memory of little alignment comes fresh
-/// from the system, page by page when it is touched; with more alignment it would be written here.
+/// The memory of one ring, and what lies before it so that it is aligned. Zeroed memory of little alignment
+/// comes fresh from the system, page by page when it is touched; with more alignment it would be written
+/// here.
 #[derive(Debug)]
 struct RingMemory {
     start: NonNull<u8>,
@@ -36,7 +39,8 @@ impl RingMemory {
         // SAFETY: the size is at least LINE_BYTES, so not 0.
         let start = unsafe { alloc_zeroed(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        // SAFETY: `align_offset` to LINE_BYTES is below LINE_BYTES, which is how much longer than the ring the memory is.
+        // SAFETY: `align_offset` to LINE_BYTES is below LINE_BYTES, which is how much longer than the ring
+        // the memory is.
         let base = unsafe { start.add(start.align_offset(LINE_BYTES)) };
         Some(Rc::new(RingMemory { start, layout, base, len }))
     }
@@ -107,7 +111,8 @@ impl Inbound {
 impl Outbound {
     /// Appends a packet.
     pub(super) fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
-        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`).
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
+        // `Outgoing`).
         unsafe { self.ring.push(header, payload.iter().map(|piece| (piece.start.cast_const(), piece.len))) }
     }
 
@@ -142,16 +147,17 @@ pub(super) fn copy_out(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> us
     unsafe { front.copy_to(from, piece.start, piece.len) }
 }
 
-/// Copies what a rank has granted into the pieces of a read, as far as it goes, and takes what is filled off them.
+/// Copies what a rank has granted into the pieces of a read, as far as it goes, and takes what is filled off
+/// them.
 pub(super) fn copy_granted(source: Piece, pieces: &mut VecDeque<Piece>) {
     let mut done = 0;
     while done < source.len
         && let Some(piece) = pieces.front_mut()
     {
         let len = piece.len.min(source.len - done);
-        // SAFETY: the source is registered, so it can be read until it is deregistered (the contract of `Rail::register`),
-        // and the pieces are those of a read that is not over. A rank that sends to itself does so by no ring, and no two
-        // ranks share memory, so these are different bytes.
+        // SAFETY: the source is registered, so it can be read until it is deregistered (the contract of
+        // `Rail::register`), and the pieces are those of a read that is not over. A rank that sends to itself
+        // does so by no ring, and no two ranks share memory, so these are different bytes.
         unsafe { std::ptr::copy_nonoverlapping(source.start.wrapping_add(done).cast_const(), piece.start, len) };
         done += len;
         *piece = Piece { start: piece.start.wrapping_add(len), len: piece.len - len };
@@ -164,8 +170,8 @@ pub(super) fn copy_granted(source: Piece, pieces: &mut VecDeque<Piece>) {
 /// Appends the bytes of a post's payload to `bytes`.
 pub(super) fn gather(payload: &[Piece], bytes: &mut Vec<u8>) {
     for piece in payload.iter().filter(|piece| piece.len > 0) {
-        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`), and
-        // nobody writes to them meanwhile.
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
+        // `Outgoing`), and nobody writes to them meanwhile.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
     }
 }
@@ -177,8 +183,8 @@ pub(super) fn scatter(bytes: &[u8], place: &[Piece]) -> usize {
         let rest = &bytes[done..];
         let len = rest.len().min(piece.len);
         if len > 0 {
-            // SAFETY: `len` bytes of both can be used: the slice's by its length, the piece's by the sink's contract; a
-            // packet's bytes are not part of any region.
+            // SAFETY: `len` bytes of both can be used: the slice's by its length, the piece's by the sink's
+            // contract; a packet's bytes are not part of any region.
             unsafe { std::ptr::copy_nonoverlapping(rest.as_ptr(), piece.start, len) };
         }
         done += len;

@@ -1,15 +1,17 @@
-//! Byte pipes between processes over the simulated wires, as TCP gives them: connected, in order, without loss.
+//! Byte pipes between processes over the simulated wires, as TCP gives them: connected, in order, without
+//! loss.
 //!
-//! What the kernels of all hosts do, in one table: segments of at most [`SEGMENT_BYTES`], cumulative acknowledgments, a
-//! receive window, go-back-N when nothing was acknowledged for a while, a reset when nothing was for long. There is one
-//! pipe per pair of processes and rail, whichever side dials first, so dials that cross need no arbitration. Who dials
-//! after its end was over gets a new pipe, and the other side, where it still believes in the old one, hears of that by the
-//! dial; an older pipe is never dialled again. Left out,
-//! because the wires lose nothing on their own: congestion control, selective acknowledgments, segments out of order
-//! (they are dropped and repeated).
+//! What the kernels of all hosts do, in one table: segments of at most [`SEGMENT_BYTES`], cumulative
+//! acknowledgments, a receive window, go-back-N when nothing was acknowledged for a while, a reset when
+//! nothing was for long. There is one pipe per pair of processes and rail, whichever side dials first, so
+//! dials that cross need no arbitration. Who dials after its end was over gets a new pipe, and the other
+//! side, where it still believes in the old one, hears of that by the dial; an older pipe is never dialled
+//! again. Left out, because the wires lose nothing on their own: congestion control, selective
+//! acknowledgments, segments out of order (they are dropped and repeated).
 //!
-//! Invariants: `base <= next <= base + tx + 1`, the one being the end's own number; bytes leave `tx` only when acknowledged; what the peer may send ends
-//! at `granted`, so a process that doesn't read holds at most [`RECEIVE_BYTES`] of a peer's.
+//! Invariants: `base <= next <= base + tx + 1`, the one being the end's own number; bytes leave `tx` only
+//! when acknowledged; what the peer may send ends at `granted`, so a process that doesn't read holds at most
+//! [`RECEIVE_BYTES`] of a peer's.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -230,7 +232,8 @@ impl PipeNet {
         }
     }
 
-    /// Asks for the pipe to a peer, a new one where this end of the last one is over; its state tells what comes of it.
+    /// Asks for the pipe to a peer, a new one where this end of the last one is over; its state tells what
+    /// comes of it.
     pub fn dial(&mut self, rail: u8, rank: u32, peer: u32) -> Option<PipeEnd> {
         let mut end = self.end(rail, rank, peer)?;
         let side = self.side(end);

@@ -1,11 +1,13 @@
-//! A rail that does what the contract of rails allows and well-behaved rails don't, to bring to light what relies on it.
+//! A rail that does what the contract of rails allows and well-behaved rails don't, to bring to light what
+//! relies on it.
 //!
-//! * Repeats: every post is reported over once more, later. Endpoints must know late reports by the generation in the
-//!   post's id.
-//! * Pinned: what was registered stays registered, with its key, until the memory goes or a subchannel of the rail
-//!   ends: a pin-down cache, as MPI libraries have. Keys that were given back don't fence then, so late writes of a
-//!   subchannel that only its other end knows to be dead do land: the ghost write of the design, section 3. The rail
-//!   still fences by what it can: when this end takes a subchannel down, no key that was given back stays.
+//! * Repeats: every post is reported over once more, later. Endpoints must know late reports by the
+//!   generation in the post's id.
+//! * Pinned: what was registered stays registered, with its key, until the memory goes or a subchannel of the
+//!   rail ends: a pin-down cache, as MPI libraries have. Keys that were given back don't fence then, so late
+//!   writes of a subchannel that only its other end knows to be dead do land: the ghost write of the design,
+//!   section 3. The rail still fences by what it can: when this end takes a subchannel down, no key that was
+//!   given back stays.
 //! * Untold: the rail tells neither its bandwidth nor its latency. A rail needn't know them, and 0 says so.
 
 use std::collections::BTreeMap;
@@ -173,7 +175,8 @@ impl Rail for Quirky {
             pin.users += 1;
             return Ok(pin.key);
         }
-        // SAFETY: the caller's promise holds until `forget`, and `forget` ends what is kept beyond `deregister`.
+        // SAFETY: the caller's promise holds until `forget`, and `forget` ends what is kept beyond
+        // `deregister`.
         let key = unsafe { self.inner.register(memory, write) }?;
         self.pinned.insert(name, Pin { key, users: 1 });
         Ok(key)

@@ -1,11 +1,12 @@
 //! Rings between the ranks of a simulated host, on the very code of [`rerail_core::shm`].
 //!
-//! A [`ShmHub`] is what the kernel is to real processes: it makes the memory of a pair of rings when one of two ranks
-//! first connects, hands one end to each, rings doorbells, and knows who is dead. An idle pair costs nothing; a
-//! connected one is looked at only when its doorbell has rung (rule L-13), so that a rank's poll costs what happens to it.
-//! Every connect makes rings of its own; who finds new ones of a peer whose old ones stand hears that they are over.
-//! Differences from the real rail, on purpose: no authentication, for all ranks are one process; of two connects that
-//! cross, the second finds the first one's ends; bells are no system calls.
+//! A [`ShmHub`] is what the kernel is to real processes: it makes the memory of a pair of rings when one of
+//! two ranks first connects, hands one end to each, rings doorbells, and knows who is dead. An idle pair
+//! costs nothing; a connected one is looked at only when its doorbell has rung (rule L-13), so that a rank's
+//! poll costs what happens to it. Every connect makes rings of its own; who finds new ones of a peer whose
+//! old ones stand hears that they are over. Differences from the real rail, on purpose: no authentication,
+//! for all ranks are one process; of two connects that cross, the second finds the first one's ends; bells
+//! are no system calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::BorrowedFd;

@@ -1,8 +1,8 @@
 //! The rail over byte pipes: TCP's framing (`rerail_core::wire::stream`), one pipe per peer.
 //!
-//! As the real TCP rail, with the kernel's part done by [`PipeNet`]: a post is copied to the pipe's send buffer and over
-//! when its last byte is there; headers are found in the stream, and a payload goes to its place as it comes. Connections
-//! are not authenticated: nobody else is on a simulated network.
+//! As the real TCP rail, with the kernel's part done by [`PipeNet`]: a post is copied to the pipe's send
+//! buffer and over when its last byte is there; headers are found in the stream, and a payload goes to its
+//! place as it comes. Connections are not authenticated: nobody else is on a simulated network.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

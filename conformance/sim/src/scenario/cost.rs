@@ -1,18 +1,19 @@
-//! What an HCA costs the processes of its host, beside the time of its own. All of it is nothing unless a scenario says so.
+//! What an HCA costs the processes of its host, beside the time of its own. All of it is nothing unless a
+//! scenario says so.
 
 use serde::{Deserialize, Serialize};
 
 use crate::hca::HostCost;
 
-/// What using an HCA costs the processor of a process: see [`HostCost`] for what the costs mean. A process has one
-/// processor for all its HCAs: what one HCA takes of it, the others wait for.
+/// What using an HCA costs the processor of a process: see [`HostCost`] for what the costs mean. A process
+/// has one processor for all its HCAs: what one HCA takes of it, the others wait for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CostSpec {
-    /// Nanoseconds of each round of the engine for each rail over this HCA, whether or not anything has come: with a
-    /// second rail every poll is dearer (newmadeleine-2007, 3.3). A rank sleeps while nothing comes, so polling in vain is
-    /// not simulated: the round that finds something pays for a whole turn over all rails, which is what a message waits
-    /// for at the most.
+    /// Nanoseconds of each round of the engine for each rail over this HCA, whether or not anything has come:
+    /// with a second rail every poll is dearer (newmadeleine-2007, 3.3). A rank sleeps while nothing comes,
+    /// so polling in vain is not simulated: the round that finds something pays for a whole turn over all
+    /// rails, which is what a message waits for at the most.
     pub poll_ns: u64,
     /// Nanoseconds of every post.
     pub post_ns: u64,
@@ -40,14 +41,15 @@ impl CostSpec {
     }
 }
 
-/// An HCA on another NUMA node than the processes of its host: every access to their memory crosses between the nodes.
+/// An HCA on another NUMA node than the processes of its host: every access to their memory crosses between
+/// the nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NumaSpec {
     /// Nanoseconds that a message takes longer, at each end that is so.
     pub latency_ns: u64,
-    /// Bytes per second between the nodes, each way; 0: no less than the bus. The bus is taken for as long as a transfer
-    /// over the slower of the two lasts.
+    /// Bytes per second between the nodes, each way; 0: no less than the bus. The bus is taken for as long as
+    /// a transfer over the slower of the two lasts.
     pub bytes_per_second: u64,
 }
 

@@ -1,6 +1,7 @@
 //! Devices by name: bus, engine, link and limits of adapters that the papers and their successors used.
 //!
-//! Rates are data rates, line code and framing taken off; sources stand with each. A scenario may set each number anew.
+//! Rates are data rates, line code and framing taken off; sources stand with each. A scenario may set each
+//! number anew.
 
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +62,8 @@ pub const PRESETS: [Preset; 6] = [
         link: LinkModel { bytes_per_second: 10_000_000_000, header_bytes: 12, latency_ns: 50 },
         limits: DeviceLimits { queue_pairs: 0, memory_regions: 0, completion_entries: 0, mtu: 4096 },
     },
-    // multirail-2004, 3.1 and 6.1: InfiniHost MT23108 on PCI-X 64/133 (1 GB/s both ways together), 4x links of 10 Gbit/s
-    // with 8/10 code; 6 us for small messages, 884 MB/s one way, 943 MB/s both ways.
+    // multirail-2004, 3.1 and 6.1: InfiniHost MT23108 on PCI-X 64/133 (1 GB/s both ways together), 4x links
+    // of 10 Gbit/s with 8/10 code; 6 us for small messages, 884 MB/s one way, 943 MB/s both ways.
     Preset {
         name: "infinihost-pcix",
         bus: BusModel {

@@ -1,5 +1,5 @@
-//! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself decides (rank,
-//! size, rails).
+//! The core's knobs by name, as a scenario sets them: any field of [`Config`] but what the world itself
+//! decides (rank, size, rails).
 
 use rerail_core::config::{Config, ConfigError, Multiplex, Striping};
 use rerail_core::endpoint::{MessageClass, Policy};
@@ -103,8 +103,8 @@ macro_rules! knobs {
             /// The same for one-sided operations alone.
             #[serde(skip_serializing_if = "Option::is_none", with = "by_name")]
             pub policy_one_sided: Option<Policy>,
-            /// Before `bind`: the processes of a host are bound in turn to the rails that are not shared memory
-            /// (multirail-2004, figures 9 and 10).
+            /// Before `bind`: the processes of a host are bound in turn to the rails that are not shared
+            /// memory (multirail-2004, figures 9 and 10).
             #[serde(skip_serializing_if = "Option::is_none")]
             pub bind_by_local_rank: Option<bool>,
             /// `Config::weights`, from rail 0 on; rails beyond weigh nothing.
@@ -204,7 +204,8 @@ pub fn squeeze(config: &mut Config, rng: &mut Rng) {
     config.match_buckets = 1 << rng.below(4);
 }
 
-/// Knobs of one rank at the edges of what is legal, each as likely as not left as it was; numbers that wrap before long.
+/// Knobs of one rank at the edges of what is legal, each as likely as not left as it was; numbers that wrap
+/// before long.
 pub fn uneven(config: &mut Config, rng: &mut Rng) {
     let near = rng.below(70) as u32;
     config.first_number = *rng

@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 use super::{Scenario, Span, preset};
 use crate::world::place::Place;
 
-/// A load with its programme (the second program of multirail-2004, 6.3 and figure 20). It is nothing before its first
-/// step, and ends with the safety phase.
+/// A load with its programme (the second program of multirail-2004, 6.3 and figure 20). It is nothing before
+/// its first step, and ends with the safety phase.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
-    /// A port, whose frames to another port then share bus, engine, link and the receiver's buffer and bus with phantoms
-    /// that take turns with them: `host0.hca1.port0`. Or a bus, of whose rate less is left, each way: `host0.bus1`. Buses
-    /// are counted as `buses` lists them; where that is empty, as `hcas` are.
+    /// A port, whose frames to another port then share bus, engine, link and the receiver's buffer and bus
+    /// with phantoms that take turns with them: `host0.hca1.port0`. Or a bus, of whose rate less is left,
+    /// each way: `host0.bus1`. Buses are counted as `buses` lists them; where that is empty, as `hcas` are.
     #[serde(rename = "where", with = "place")]
     pub at: Place,
     /// The port that phantoms go to; absent: the next one of the subnet.
@@ -31,8 +31,8 @@ pub struct LoadSpec {
 pub struct LoadStep {
     /// From then on.
     pub at: Span,
-    /// Percent of the rate of the link or bus. What a port is offered beyond what it can carry waits: with 100 there is
-    /// always a phantom, so that it and the rail get half each.
+    /// Percent of the rate of the link or bus. What a port is offered beyond what it can carry waits: with
+    /// 100 there is always a phantom, so that it and the rail get half each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<u32>,
     /// Bytes per second; 0: none.

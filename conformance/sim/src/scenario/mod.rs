@@ -1,7 +1,7 @@
 //! What a world is made of, as data.
 //!
-//! A [`Scenario`] is a TOML file or made in code; every key has a default, so that a world of two hosts with an HCA each
-//! takes five lines:
+//! A [`Scenario`] is a TOML file or made in code; every key has a default, so that a world of two hosts with
+//! an HCA each takes five lines:
 //!
 //! ```
 //! let scenario = rerail_sim::scenario::Scenario::parse("doc.toml", r#"
@@ -15,9 +15,9 @@
 //! # Ok::<(), rerail_sim::scenario::ScenarioError>(())
 //! ```
 //!
-//! Unknown keys and values out of range are errors that name file, key and value. [`Scenario::schedule`] makes the faults of
-//! a seed explicit, so that a shrinker can leave some out; [`Scenario::to_toml`] writes what
-//! [`Scenario::parse`] reads.
+//! Unknown keys and values out of range are errors that name file, key and value. [`Scenario::schedule`]
+//! makes the faults of a seed explicit, so that a shrinker can leave some out; [`Scenario::to_toml`] writes
+//! what [`Scenario::parse`] reads.
 
 mod check;
 mod cost;
@@ -70,8 +70,8 @@ pub struct Scenario {
     pub scattered: bool,
     /// The device of every host by preset, where `hcas` is empty.
     pub device: String,
-    /// Rails of every rank, in order, behind the loopback. Empty: every port of every HCA, and shared memory before them
-    /// where there are several ranks on a host.
+    /// Rails of every rank, in order, behind the loopback. Empty: every port of every HCA, and shared memory
+    /// before them where there are several ranks on a host.
     pub rails: Vec<RailSpec>,
     /// Draw tables so small that everything runs full.
     pub squeeze: bool,
@@ -127,7 +127,8 @@ pub enum RailSpec {
         /// Its port, counted from 0.
         #[serde(default)]
         port: u32,
-        /// Which of the port's paths, below two to the power of the HCA's `lmc`: they choose the subnet's planes.
+        /// Which of the port's paths, below two to the power of the HCA's `lmc`: they choose the subnet's
+        /// planes.
         #[serde(default, skip_serializing_if = "is_zero")]
         path: u8,
     },
@@ -167,7 +168,8 @@ pub struct CpuSpec {
     pub slow_poll_max: Span,
 }
 
-/// An I/O bus: see [`BusModel`](crate::net::BusModel). What is absent is as in the preset of the bus's first HCA.
+/// An I/O bus: see [`BusModel`](crate::net::BusModel). What is absent is as in the preset of the bus's first
+/// HCA.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BusSpec {
@@ -235,7 +237,8 @@ pub struct HcaSpec {
 }
 
 impl HcaSpec {
-    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: what its rails believe of it.
+    /// What it takes for a message beside its bytes, in nanoseconds, at both ends together: what its rails
+    /// believe of it.
     pub fn latency_ns(&self) -> u32 {
         let preset = preset(&self.device).map(|preset| &preset.hca);
         let known = |own: Option<u64>, of: fn(&HcaModel) -> u64| own.or(preset.map(of)).unwrap_or(0);
@@ -313,7 +316,8 @@ impl ShmSpec {
     }
 }
 
-/// Rails over HCAs: `rerail_linux::rail::verbs::VerbsOptions` of the same names, small, for there are many ranks.
+/// Rails over HCAs: `rerail_linux::rail::verbs::VerbsOptions` of the same names, small, for there are many
+/// ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct VerbsSpec {
@@ -327,7 +331,8 @@ pub struct VerbsSpec {
     pub sends: u16,
     /// Buffers of the shared receive queue, over all peers; by XRC their memory, which several queues share.
     pub receives: u16,
-    /// By XRC: sizes of receive buffers beside those for the longest packet, in bytes, ascending; absent: as rails have them.
+    /// By XRC: sizes of receive buffers beside those for the longest packet, in bytes, ascending; absent: as
+    /// rails have them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub srq_sizes: Option<Vec<u32>>,
     /// Receives for datagrams of connection set-up.
@@ -376,7 +381,8 @@ pub struct WorkloadSpec {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// The safety phase, in which faults happen, ends by then (or when every app is done and no fault is left).
+    /// The safety phase, in which faults happen, ends by then (or when every app is done and no fault is
+    /// left).
     pub safety: Span,
     /// So long after everything healed, everything submitted must have completed.
     pub convergence: Span,
@@ -606,7 +612,8 @@ impl Scenario {
         faults
     }
 
-    /// The core's configuration of a rank: small tables, for there are many ranks, then what the scenario sets.
+    /// The core's configuration of a rank: small tables, for there are many ranks, then what the scenario
+    /// sets.
     pub fn core_config(&self, rank: u32, seed: u64) -> Config {
         let size = self.size();
         let mut config = Config {

@@ -7,21 +7,23 @@ use crate::rng::Rng;
 use crate::world::fault::{Fault, FaultAt, KINDS, Kind, Target, Way};
 use crate::world::place::Place;
 
-/// So many faults per second of virtual time, of these kinds, at places that the seed draws, until the safety phase ends.
+/// So many faults per second of virtual time, of these kinds, at places that the seed draws, until the safety
+/// phase ends.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RandomFaults {
     /// On the average.
     pub per_second: u32,
-    /// Which; a kind that the world has no place for is left out. Empty: every kind that devices bear and menus
-    /// have ([`Kind::is_in_menus`]).
+    /// Which; a kind that the world has no place for is left out. Empty: every kind that devices bear and
+    /// menus have ([`Kind::is_in_menus`]).
     #[serde(default)]
     pub kinds: Vec<Kind>,
     /// How long a fault lasts at most.
     #[serde(default = "lasts_default")]
     pub lasts_max: Span,
-    /// Of every hundred faults so many are followed by another one before long, while what the first has broken is being
-    /// mended: the same again, the same at the other end, or another one at the same place. At most 90.
+    /// Of every hundred faults so many are followed by another one before long, while what the first has
+    /// broken is being mended: the same again, the same at the other end, or another one at the same place.
+    /// At most 90.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub echoes_per_hundred: u32,
     /// They begin here.
@@ -130,10 +132,11 @@ fn elsewhere(scenario: &Scenario, place: Place, rng: &mut Rng) -> Place {
     }
 }
 
-/// Whether two ends can still find each other. A device that was loaded anew and a port that was renumbered are somewhere
-/// else than before, and only they themselves can tell: where both ends of all that leads from one to the other move at
-/// once, and no other network stands, neither can reach the other to tell it. So, without streams, only the first host
-/// moves, and its device is only loaded anew if its ranks have shared memory, or are one.
+/// Whether two ends can still find each other. A device that was loaded anew and a port that was renumbered
+/// are somewhere else than before, and only they themselves can tell: where both ends of all that leads from
+/// one to the other move at once, and no other network stands, neither can reach the other to tell it. So,
+/// without streams, only the first host moves, and its device is only loaded anew if its ranks have shared
+/// memory, or are one.
 fn leaves_a_way(scenario: &Scenario, kind: Kind, place: Place) -> bool {
     let host = match (kind, place) {
         (Kind::DeviceFatal, Place::Hca { host, .. }) | (Kind::Renumber, Place::Port { host, .. }) => host,

@@ -1,16 +1,18 @@
-//! Single values of a scenario, set by name: `workload.name=ping-pong`, `config.bulk_max=64`, `limits.safety=5ms`.
+//! Single values of a scenario, set by name: `workload.name=ping-pong`, `config.bulk_max=64`,
+//! `limits.safety=5ms`.
 
 use toml::{Table, Value};
 
 use super::{Scenario, ScenarioError};
 
 impl Scenario {
-    /// The same world with one value set: `key` is a path through the scenario file's tables, the parts joined by dots,
-    /// `value` as it would stand in the file; what is no TOML value is taken as a string. Whether all values go together is
-    /// for [`check`](Self::check) to say, when all are set.
+    /// The same world with one value set: `key` is a path through the scenario file's tables, the parts
+    /// joined by dots, `value` as it would stand in the file; what is no TOML value is taken as a string.
+    /// Whether all values go together is for [`check`](Self::check) to say, when all are set.
     ///
     /// # Errors
-    /// [`ScenarioError`] for an unknown key, a value of another type, or where a part of the path names no table.
+    /// [`ScenarioError`] for an unknown key, a value of another type, or where a part of the path names no
+    /// table.
     pub fn set(&self, key: &str, value: &str) -> Result<Self, ScenarioError> {
         let failed = |why: String| ScenarioError { file: format!("{key}={value}"), why };
         let mut whole: Table = self.to_toml()?.parse().map_err(|error: toml::de::Error| failed(error.to_string()))?;

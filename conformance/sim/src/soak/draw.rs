@@ -7,15 +7,15 @@
 //! * rails: in half, segments of 256 B and up, eager limits from 0, 2 posts, rings of 2 slots; a third cannot
 //!   read; half of those without a stream get one as administrative network
 //! * policies: in half, any, strategies included
-//! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break connections,
-//!   5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
+//! * faults: in half of those with faults, echoes; in two thirds, a storm: only faults that break
+//!   connections, 5,000 to 60,000 a second within 50 us to 1.5 ms, while traffic flows
 //! * retry epochs (F-7): in half of the storms, no rail reads, segments are short, 70 % of the messages large
 //! * a device gone: in a sixth of the storms, one for good, where a stream leads to everybody
 //! * closes: in half, ranks close a peer when all but acknowledgments is complete
-//! * the short way: in a third, ranks share hosts, half or more of the messages are such as MPI libraries send, rings
-//!   have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late in half, and in a
-//!   fifth other rails lead to the same peers; in an eighth no rank takes it (`express`), elsewhere of `uneven` ranks
-//!   every sixth does not
+//! * the short way: in a third, ranks share hosts, half or more of the messages are such as MPI libraries
+//!   send, rings have 2 cells and up, peers grant 1 to 3 messages in half of these, wildcards are posted late
+//!   in half, and in a fifth other rails lead to the same peers; in an eighth no rank takes it (`express`),
+//!   elsewhere of `uneven` ranks every sixth does not
 //!
 //! If both ends of every path move at once, neither can report its new address. So without a stream rail only
 //! the first host draws `renumber`, and, if its ranks share memory or are one, `device-fatal` and
@@ -33,7 +33,8 @@ use crate::world::place::Place;
 /// Devices that worlds are given: slow and fast ones, with buses that are shared and not.
 const DEVICES: [&str; 4] = ["ideal", "infinihost-pcix", "connectx", "ndr"];
 
-/// The world of a seed, with faults of a menu. Small worlds, because many of them find more than few large ones.
+/// The world of a seed, with faults of a menu. Small worlds, because many of them find more than few large
+/// ones.
 pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     let rng = &mut Rng::new(seed, "world");
     let about = format!("the world of seed {seed}, faults: {menu}");
@@ -88,7 +89,8 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
         storm(&mut scenario, &mut Rng::new(seed, "storm"));
     }
     if scenario.random.is_none() {
-        // Nothing fails here, and no deadline may take a process that looks late for a rail that does nothing.
+        // Nothing fails here, and no deadline may take a process that looks late for a rail that does
+        // nothing.
         let config = &mut scenario.config;
         config.stall_min = config.stall_min.max(Some(Span::from_millis(2)));
         config.stall_max = config.stall_max.max(config.stall_min);
@@ -107,12 +109,13 @@ pub fn world_of(seed: u64, menu: &Menu) -> Scenario {
     scenario
 }
 
-/// In half of the simulations with faults most of these come while most of the traffic is under way, and break connections:
-/// traffic is over long before the phase of faults ends.
+/// In half of the simulations with faults most of these come while most of the traffic is under way, and
+/// break connections: traffic is over long before the phase of faults ends.
 fn storm(scenario: &mut Scenario, rng: &mut Rng) {
     let Some(random) = scenario.random.as_mut().filter(|_| !rng.one_in(3)) else { return };
     let with_kills = rng.one_in(8);
-    // Before its first call a rank does not hear that a peer it never met has moved, unless by another network.
+    // Before its first call a rank does not hear that a peer it never met has moved, unless by another
+    // network.
     let has_stream = scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Stream { .. }));
     let moves = |kind: &Kind| matches!(kind, Kind::DeviceFatal | Kind::Renumber | Kind::CqOverflow);
     let breaks =
@@ -150,8 +153,8 @@ fn random_allows(scenario: &Scenario, kind: Kind) -> bool {
     scenario.random.as_ref().is_some_and(|random| random.kinds.contains(&kind))
 }
 
-/// One device of one host is gone for good, where every rank has another one: what it had goes over others only because the
-/// peers hear that its connections are dead (F-3), for none is ever made anew.
+/// One device of one host is gone for good, where every rank has another one: what it had goes over others
+/// only because the peers hear that its connections are dead (F-3), for none is ever made anew.
 fn for_good(scenario: &mut Scenario, until_us: u64, rng: &mut Rng) {
     let verbs = |scenario: &Scenario, of: u32| {
         scenario.rails.iter().any(|rail| matches!(rail, RailSpec::Hca { hca, .. } if *hca == of))
@@ -184,7 +187,8 @@ fn policies(scenario: &mut Scenario, rng: &mut Rng) {
     config.rails_eligible = Some(rng.below(15) + 1);
 }
 
-/// What is equal by chance elsewhere: where ranks are, what each of them is configured as, how little rails take at once.
+/// What is equal by chance elsewhere: where ranks are, what each of them is configured as, how little rails
+/// take at once.
 fn edges(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.scattered = rng.one_in(2);
     scenario.uneven = rng.one_in(2);
@@ -212,8 +216,9 @@ fn single_copy(scenario: &mut Scenario, rng: &mut Rng) {
     shm.void_one_in = rng.pick(&[0, 0, 2, 10]).copied().unwrap_or(0);
 }
 
-/// Deadlines and pauses on the time scale of these worlds, whose faults are over within 20 ms. A living peer must be
-/// reached again long before `recovery_timeout`; one that was killed is given up long before `limits.convergence`.
+/// Deadlines and pauses on the time scale of these worlds, whose faults are over within 20 ms. A living peer
+/// must be reached again long before `recovery_timeout`; one that was killed is given up long before
+/// `limits.convergence`.
 fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     let (redial_min, stall_min) = (rng.within(10, 1_000), rng.within(200, 5_000));
     let config = &mut scenario.config;
@@ -227,13 +232,13 @@ fn recovery(scenario: &mut Scenario, rng: &mut Rng) {
     scenario.verbs.handshake_timeout = Span::from_millis(rng.within(5, 50));
     scenario.verbs.ack_timeout = rng.within(5, 10) as u8;
     scenario.limits.convergence = Span::from_millis(10_000);
-    // Longer than a rail waits for a goodbye to leave, and then for a device that does not give back what it has: a second
-    // each (`VerbsOptions::drain_time`).
+    // Longer than a rail waits for a goodbye to leave, and then for a device that does not give back what it
+    // has: a second each (`VerbsOptions::drain_time`).
     scenario.limits.rest = Span::from_millis(2_500);
 }
 
-/// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`. From the scale
-/// of deadlines (four times `stall_min`) up to that of pauses.
+/// Where processes are killed, who waits for one of them alone must hear of it within `limits.convergence`.
+/// From the scale of deadlines (four times `stall_min`) up to that of pauses.
 fn keepalive(scenario: &mut Scenario, rng: &mut Rng) {
     let shortest = scenario.config.stall_min.unwrap_or_default();
     scenario.config.keepalive = Some(Span::from_micros((shortest.nanos().0 / 1_000) << rng.within(2, 7)));
@@ -337,7 +342,8 @@ mod tests {
 
     use super::*;
 
-    /// A kind that came to the menu later takes no place in the draws of seeds; it is there for those who name it.
+    /// A kind that came to the menu later takes no place in the draws of seeds; it is there for those who
+    /// name it.
     #[test]
     fn menus_draw_what_they_always_drew() {
         let (lossless, all) = (Menu::Lossless.kinds(), Menu::All.kinds());

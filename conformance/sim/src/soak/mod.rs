@@ -1,7 +1,8 @@
-//! World after world, each drawn from its seed whole: hosts, devices, rails, tables, traffic and faults. What fails is made
-//! smaller and told with the command that replays it.
+//! World after world, each drawn from its seed whole: hosts, devices, rails, tables, traffic and faults. What
+//! fails is made smaller and told with the command that replays it.
 //!
-//! The habit is that of single-seed simulation (TigerBeetle's VOPR): break, heal, then demand that everything ends well.
+//! The habit is that of single-seed simulation (TigerBeetle's VOPR): break, heal, then demand that everything
+//! ends well.
 
 mod draw;
 mod liar;
@@ -99,10 +100,10 @@ pub fn run(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Ve
     caught(|| run_checked(scenario, seed, trace))
 }
 
-/// Runs one world twice, with the short way and without, on all ranks alike: the verdict is that of the first run
-/// that is not clean; where both are, receives must have got the same ([`Deliveries`]), and the second run must have
-/// taken the short way nowhere. The trace and the report are those of the first run, the latter with the events of
-/// both.
+/// Runs one world twice, with the short way and without, on all ranks alike: the verdict is that of the first
+/// run that is not clean; where both are, receives must have got the same ([`Deliveries`]), and the second
+/// run must have taken the short way nowhere. The trace and the report are those of the first run, the latter
+/// with the events of both.
 pub fn run_both(scenario: &Scenario, seed: u64, trace: Trace) -> (Verdict, Report, Deliveries) {
     let run = |express: bool, trace: Trace| {
         let mut scenario = scenario.clone();
@@ -150,8 +151,9 @@ mod tests {
     /// Every third of these has messages for the short way.
     const SEEDS: u64 = 200;
 
-    /// The short way against the tables: the same programmes, with and without, end well, and no receive gets another
-    /// message, or another order of a sender's messages; messages take it, leave it, and find no room on it.
+    /// The short way against the tables: the same programmes, with and without, end well, and no receive gets
+    /// another message, or another order of a sender's messages; messages take it, leave it, and find no room
+    /// on it.
     #[test]
     fn programmes_with_the_short_way_and_without_deliver_the_same() {
         let (mut took, mut left, mut full, mut messages) = (0, 0, 0, 0);

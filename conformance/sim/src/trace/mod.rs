@@ -1,5 +1,5 @@
-//! What happened, as lines: time in nanoseconds, who, what. Nothing in a line depends on addresses, hash orders or the
-//! machine, so that equal seeds give equal traces to the byte.
+//! What happened, as lines: time in nanoseconds, who, what. Nothing in a line depends on addresses, hash
+//! orders or the machine, so that equal seeds give equal traces to the byte.
 
 mod story;
 mod tap;

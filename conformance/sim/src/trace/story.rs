@@ -1,21 +1,23 @@
-//! The story of one message, told from a trace: every line that concerns it, found by following what it is called from
-//! its submission on: its identity, the operations at both ends, the posts that carry it, the places that it fills.
+//! The story of one message, told from a trace: every line that concerns it, found by following what it is
+//! called from its submission on: its identity, the operations at both ends, the posts that carry it, the
+//! places that it fills.
 
 use std::collections::BTreeSet;
 
 use super::{Line, Who};
 
-/// What a line calls something that belongs to one message only. Posts, places and keys are names of one rank's.
+/// What a line calls something that belongs to one message only. Posts, places and keys are names of one
+/// rank's.
 type Name<'a> = (Option<u32>, &'a str, &'a str);
 
-/// The lines of a trace that concern the message `id` (as the workload numbered it), in their order. Faults and other
-/// lines of the world between the first and the last of them are part of it.
+/// The lines of a trace that concern the message `id` (as the workload numbered it), in their order. Faults
+/// and other lines of the world between the first and the last of them are part of it.
 pub fn story(lines: &[Line], id: u64) -> Vec<&Line> {
     let id = format!("{id:x}");
     let mut names: BTreeSet<Name<'_>> = BTreeSet::from([(None, "msg", id.as_str())]);
     let mut picked = vec![false; lines.len()];
-    // A later line may bring a name by which an earlier one (a registration before its RTS) is known: until nothing is
-    // new.
+    // A later line may bring a name by which an earlier one (a registration before its RTS) is known: until
+    // nothing is new.
     loop {
         let known = names.len();
         for (picked, line) in picked.iter_mut().zip(lines) {
@@ -63,8 +65,8 @@ mod tests {
         text.iter().map(|(at, who, what)| Line { at: Time(*at), who: *who, what: (*what).to_owned() }).collect()
     }
 
-    /// A rendezvous is followed from submission to completion, over both ranks, with the fault on the way; a message
-    /// beside it is left out.
+    /// A rendezvous is followed from submission to completion, over both ranks, with the fault on the way; a
+    /// message beside it is left out.
     #[test]
     fn the_story_of_a_rendezvous_is_whole_and_nothing_else() {
         let (a, b, c) = (Who::Rank(0), Who::Rank(1), Who::Rank(2));

@@ -1,7 +1,8 @@
 //! A rail that tells the trace what goes over it, and is otherwise the rail inside.
 //!
-//! Packets are told with what identifies their message: the immediate (which carries the identity that the workload gave
-//! it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads it back.
+//! Packets are told with what identifies their message: the immediate (which carries the identity that the
+//! workload gave it), operations at both ends, lane and PSN, acknowledgments. [`story`](super::story) reads
+//! it back.
 
 use rerail_core::endpoint::{Arrival, PostKind, PostStatus, RailFault, Registration};
 use rerail_core::ids::{PeerId, PlaceId, PostId};

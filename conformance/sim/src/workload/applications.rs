@@ -1,7 +1,8 @@
 //! Applications of xrc-2008's tables: 64 processes, each with the peers that it has there.
 //!
 //! Names are `nas-is`, `nas-cg`, `nas-mg`, `nas-lu`, `nas-ft`, `nas-sp`, `nas-bt`, `nas-ep`, `namd-apoa1`,
-//! `namd-flatpase`, `namd-jac2000`, `namd-er-gre`. In every round each process exchanges a message with each of its peers.
+//! `namd-flatpase`, `namd-jac2000`, `namd-er-gre`. In every round each process exchanges a message with each
+//! of its peers.
 //!
 //! | parameter | usual | what |
 //! |---|---|---|

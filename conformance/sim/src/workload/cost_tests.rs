@@ -62,8 +62,8 @@ fn posting_and_registering_delay_messages() {
     assert!(later < 100.0, "{later}");
 }
 
-/// newmadeleine-2007, 3.2: two small messages over two rails are no faster than over one, for the processor carries them
-/// over one after the other; two large ones are.
+/// newmadeleine-2007, 3.2: two small messages over two rails are no faster than over one, for the processor
+/// carries them over one after the other; two large ones are.
 #[test]
 fn two_rails_speed_up_what_the_processor_does_not_carry() {
     let speed_up = |bytes: u64| {

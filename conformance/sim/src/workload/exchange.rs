@@ -7,9 +7,9 @@
 //! | `stencil` | `dims` 2, `bytes` 8192, `rounds` 10, `ahead` 12 |
 //! | `many-to-many` | `peers` 32, `times` 8, `bytes` 1024, `ahead` 64 |
 //!
-//! `ahead` is how many steps of the programme a rank may have under way; see `steps`. `every` is a time like "10ms": at each
-//! multiple of it all ranks begin a round, and the mean time until the slowest rank is through with it is measured, the
-//! first round left out.
+//! `ahead` is how many steps of the programme a rank may have under way; see `steps`. `every` is a time like
+//! "10ms": at each multiple of it all ranks begin a round, and the mean time until the slowest rank is
+//! through with it is measured, the first round left out.
 
 use super::steps::{Every, Programme, Step, Steps, Terms};
 use super::{Parameters, WorkloadError, fit_operations, need_operations};
@@ -32,7 +32,8 @@ fn terms(parameters: &mut Parameters, bytes: u64, ahead: u64) -> Result<Terms, W
     Ok(Terms { bytes, ahead, close: false, every: None })
 }
 
-/// Operations that a rank needs which sends and receives at a step: one for each message of its oldest, see `steps`.
+/// Operations that a rank needs which sends and receives at a step: one for each message of its oldest, see
+/// `steps`.
 pub(super) const EXCHANGE: u64 = 2;
 
 /// The parameter `every`, and the rounds to which it applies.
@@ -58,7 +59,8 @@ pub(super) fn all_to_all(scenario: &Scenario, seed: u64, parameters: &mut Parame
         return Err(WorkloadError { why: "workload.parameters.close = true: peers are closed after one round".into() });
     }
     if terms.close {
-        // A send may wait for a channel; requests of later steps must not take the room meanwhile that it needs then.
+        // A send may wait for a channel; requests of later steps must not take the room meanwhile that it
+        // needs then.
         let needed = |ahead: u64| EXCHANGE * ahead.min(scenario.size().into());
         fit_operations((scenario, seed), ("ahead", terms.ahead), needed)?;
     }
@@ -95,8 +97,8 @@ pub(super) fn many_to_many(
     Ok(Steps::new(ManyToMany::new(scenario.size(), seed, peers as u32, times as u32), terms))
 }
 
-/// Step r: with rank xor r where the number of ranks is a power of two, else with the rank that makes r together with
-/// this one, modulo their number. Either way, who is met meets back at the same step.
+/// Step r: with rank xor r where the number of ranks is a power of two, else with the rank that makes r
+/// together with this one, modulo their number. Either way, who is met meets back at the same step.
 struct AllToAll {
     size: u32,
     rounds: u64,
@@ -118,8 +120,8 @@ impl Programme for AllToAll {
     }
 }
 
-/// A rank's parent is it without its lowest bit that is set; it sends to its children once the parent's message is there,
-/// largest subtree first.
+/// A rank's parent is it without its lowest bit that is set; it sends to its children once the parent's
+/// message is there, largest subtree first.
 struct Broadcast {
     size: u32,
     rounds: u64,
@@ -151,7 +153,8 @@ impl Programme for Broadcast {
     }
 }
 
-/// A periodic grid, its first axis the fastest. For each axis and direction: to the neighbour there, from the opposite one.
+/// A periodic grid, its first axis the fastest. For each axis and direction: to the neighbour there, from the
+/// opposite one.
 struct Stencil {
     sides: Vec<u32>,
     rounds: u64,
@@ -198,8 +201,8 @@ impl Programme for Stencil {
     }
 }
 
-/// xrc-2008, VI.D: each time every rank sends to so many others and receives from as many. Ranks are shuffled into a ring,
-/// and each sends to those at drawn distances along it: so every rank has equally many of both.
+/// xrc-2008, VI.D: each time every rank sends to so many others and receives from as many. Ranks are shuffled
+/// into a ring, and each sends to those at drawn distances along it: so every rank has equally many of both.
 struct ManyToMany {
     rings: Vec<Ring>,
     peers: u32,

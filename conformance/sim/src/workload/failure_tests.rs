@@ -1,6 +1,7 @@
-//! The known failures of others (`conformance/scenarios/known-failures`): unequal NICs, two ports of one HCA, a far NUMA
-//! rail, a rail that slows down and recovers, memory that is dear to register. Each is played by what others do (even cuts, one rail, fixed weights) and by
-//! `balanced`. With `--nocapture` the tests print what they measure.
+//! The known failures of others (`conformance/scenarios/known-failures`): unequal NICs, two ports of one HCA,
+//! a far NUMA rail, a rail that slows down and recovers, memory that is dear to register. Each is played by
+//! what others do (even cuts, one rail, fixed weights) and by `balanced`. With `--nocapture` the tests print
+//! what they measure.
 
 use super::{Measured, run_checked};
 use crate::check::Verdict;
@@ -38,9 +39,10 @@ fn value(text: &str, values: &[(&str, &str)]) -> f64 {
 const SORTS: [&[(&str, &str)]; 3] =
     [&[], &[("verbs.read", "false")], &[("verbs.read", "false"), ("verbs.write", "false")]];
 
-/// 400 and 234 Gbit/s, from unknown rates: even cuts bring twice the slower one, which is little more than the faster one
-/// alone; `balanced` at least 95 % of 634 Gbit/s, whether messages are read or written. Data segments, each a packet with a
-/// header of ours that is placed and acknowledged by itself, come to 94.8 % with messages of 4 MiB and 95.1 % with larger ones.
+/// 400 and 234 Gbit/s, from unknown rates: even cuts bring twice the slower one, which is little more than
+/// the faster one alone; `balanced` at least 95 % of 634 Gbit/s, whether messages are read or written. Data
+/// segments, each a packet with a header of ours that is placed and acknowledged by itself, come to 94.8 %
+/// with messages of 4 MiB and 95.1 % with larger ones.
 #[test]
 fn nics_of_400_and_234_gbit_bring_634() {
     let sum = 50_000.0 + 29_250.0;
@@ -62,8 +64,8 @@ const PORT: &str = "2";
 const PORTS_OF_ONE: &str = "6";
 const PORT_OF_EACH: &str = "10";
 
-/// Of four rails two are one port each of two HCAs, whether or not their rates are told; two ports of an HCA whose bus
-/// carries one port's traffic are no worse than one of them (P-6, P-14).
+/// Of four rails two are one port each of two HCAs, whether or not their rates are told; two ports of an HCA
+/// whose bus carries one port's traffic are no worse than one of them (P-6, P-14).
 #[test]
 fn two_rails_are_a_port_of_each_hca() {
     for untold in ["false", "true"] {
@@ -90,9 +92,9 @@ fn two_rails_are_a_port_of_each_hca() {
     }
 }
 
-/// Memory that has to be registered for each message goes over the fast rail alone, as if there were no other; memory that
-/// stays registered over both (P-15). Written messages: peers' keys are not kept, or are; read ones: there is room for the
-/// registrations of one message, or for all.
+/// Memory that has to be registered for each message goes over the fast rail alone, as if there were no
+/// other; memory that stays registered over both (P-15). Written messages: peers' keys are not kept, or are;
+/// read ones: there is room for the registrations of one message, or for all.
 #[test]
 fn what_is_dear_to_register_goes_where_that_pays() {
     let fast = ("config.rails_eligible", "2");
@@ -112,9 +114,9 @@ fn what_is_dear_to_register_goes_where_that_pays() {
 /// The near rail alone.
 const NEAR: (&str, &str) = ("config.rails_eligible", "4");
 
-/// In a ping-pong, a rail on the far NUMA node carries nothing of small messages and as much of large ones as pays: never
-/// is a message later than over the near rail alone, large ones are sooner. Which rail is near, is found out within the
-/// first 20 messages, told or not.
+/// In a ping-pong, a rail on the far NUMA node carries nothing of small messages and as much of large ones as
+/// pays: never is a message later than over the near rail alone, large ones are sooner. Which rail is near,
+/// is found out within the first 20 messages, told or not.
 #[test]
 fn a_far_rail_carries_what_it_pays_for() {
     let bytes = |measured: &Measured| measured.bytes;
@@ -148,8 +150,8 @@ fn a_far_rail_carries_what_it_pays_for() {
     }
 }
 
-/// Streams of large messages over a near and a far rail come to at least 95 % of what both move; even cuts to less than
-/// the near one alone.
+/// Streams of large messages over a near and a far rail come to at least 95 % of what both move; even cuts to
+/// less than the near one alone.
 #[test]
 fn a_far_rail_adds_its_bandwidth() {
     let stream =
@@ -174,8 +176,8 @@ fn messages(world: &Scenario) -> Vec<(f64, f64)> {
     measured.series.iter().map(|sample| (sample.at_ns as f64 / 1000.0, bytes / sample.value)).collect()
 }
 
-/// The least time that a message takes of all fixed weights, with so many under way and the second HCA's link as it is
-/// while it is slow or not.
+/// The least time that a message takes of all fixed weights, with so many under way and the second HCA's link
+/// as it is while it is slow or not.
 fn optimum_us(sort: &[(&str, &str)], window: &str, slow: bool) -> f64 {
     let steady =
         [("workload.parameters.windows", "2"), ("workload.parameters.window", window), ("config.policy", "weighted")];
@@ -194,9 +196,10 @@ fn optimum_us(sort: &[(&str, &str)], window: &str, slow: bool) -> f64 {
     best
 }
 
-/// A rail falls to a tenth of its rate and recovers: 10 messages after either change, and until the next, each message takes
-/// at most 5 % longer than with the best fixed weights. None is lost. The one that is under way when the rail falls waits
-/// for what the rail had been given (16 posts of 16 KiB) and what it still got until it was seen to be slow, little more.
+/// A rail falls to a tenth of its rate and recovers: 10 messages after either change, and until the next,
+/// each message takes at most 5 % longer than with the best fixed weights. None is lost. The one that is
+/// under way when the rail falls waits for what the rail had been given (16 posts of 16 KiB) and what it
+/// still got until it was seen to be slow, little more.
 #[test]
 fn a_rail_that_slows_down_is_left_and_found_again() {
     let given_us = 16.0 * 16_384.0 / 200.0;
@@ -240,8 +243,8 @@ fn a_rail_that_slows_down_is_left_and_found_again() {
     assert!(balanced < 0.95 * one, "{one:.0} {balanced:.0}");
 }
 
-/// The same with 16 messages under way: from the eleventh after a change on, they come as fast as by the best fixed
-/// weights, to 5 %.
+/// The same with 16 messages under way: from the eleventh after a change on, they come as fast as by the best
+/// fixed weights, to 5 %.
 #[test]
 fn streams_follow_a_rail_that_slows_down() {
     let [fast, slow] = [false, true].map(|slow| optimum_us(&[], "16", slow));

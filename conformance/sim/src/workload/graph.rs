@@ -1,10 +1,10 @@
 //! Who talks to whom in the applications of xrc-2008's tables II and III, for 64 processes.
 //!
-//! The NAS kernels follow from how they are written: processes on a grid, and the butterfly (rank xor a power of two) of
-//! reductions and barriers. That these graphs have the tables' averages to the digit, and as many peers on other nodes of
-//! 8 processes as the tables count queue pairs of RC-SRQ, is what says that they are right. NAMD's patterns follow from its
-//! input, which nobody printed: there pairs are drawn by a fixed seed, as many inside nodes and between them as the tables
-//! say, and rank 0 talks to all.
+//! The NAS kernels follow from how they are written: processes on a grid, and the butterfly (rank xor a power
+//! of two) of reductions and barriers. That these graphs have the tables' averages to the digit, and as many
+//! peers on other nodes of 8 processes as the tables count queue pairs of RC-SRQ, is what says that they are
+//! right. NAMD's patterns follow from its input, which nobody printed: there pairs are drawn by a fixed seed,
+//! as many inside nodes and between them as the tables say, and rank 0 talks to all.
 
 use std::collections::BTreeSet;
 
@@ -122,8 +122,8 @@ impl Pairs {
         }
     }
 
-    /// Rank 0 with all; then what is missing, from all other pairs with equal chances. The seed is the name: an application
-    /// has one pattern.
+    /// Rank 0 with all; then what is missing, from all other pairs with equal chances. The seed is the name:
+    /// an application has one pattern.
     fn draw(&mut self, name: &str, inside: usize, between: usize) {
         (1..SIZE).for_each(|other| self.join(0, other));
         let mut rng = Rng::new(0, name);
@@ -144,8 +144,9 @@ impl Pairs {
 mod tests {
     use super::*;
 
-    /// Table II and table III: average and maximum of peers, and the average of RC-SRQ's queue pairs per process (of
-    /// EXRC for er-gre, whose queue pairs per node contradict the other column), all in hundredths.
+    /// Table II and table III: average and maximum of peers, and the average of RC-SRQ's queue pairs per
+    /// process (of EXRC for er-gre, whose queue pairs per node contradict the other column), all in
+    /// hundredths.
     const TABLES: [(&str, u64, u64, u64); 12] = [
         ("namd-apoa1", 5441, 63, 4759),
         ("namd-flatpase", 6219, 63, 5525),

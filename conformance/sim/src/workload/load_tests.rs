@@ -21,8 +21,8 @@ fn mean(series: &[Sample], from: u64, until: u64, interval: u64) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// multirail-2004, figure 20, with even striping: full bandwidth, half of it under load (the second rail carries half of
-/// every message and is half as fast), full bandwidth again.
+/// multirail-2004, figure 20, with even striping: full bandwidth, half of it under load (the second rail
+/// carries half of every message and is half as fast), full bandwidth again.
 #[test]
 fn the_load_of_figure_20_comes_and_goes() {
     let text = include_str!("../../../scenarios/multirail-2004-background.toml");
@@ -52,7 +52,8 @@ fn series(world: &str, parameters: &str) -> Vec<Sample> {
     run(&Scenario::parse("test", &text).unwrap_or_else(|error| panic!("{error}"))).series
 }
 
-/// A quarter of a link that somebody else uses is a quarter less; so is a quarter of the bus, which is as fast.
+/// A quarter of a link that somebody else uses is a quarter less; so is a quarter of the bus, which is as
+/// fast.
 #[test]
 fn what_others_use_is_gone_by_steps() {
     for (place, whole) in [("host0.hca0.port0", 2_000), ("host0.bus0", 2_000), ("host1.bus0", 2_000)] {

@@ -169,8 +169,8 @@ fn operations_least(scenario: &Scenario, seed: u64) -> u64 {
     (0..ranks).map(|rank| scenario.core_config(rank, seed).operations_max).min().unwrap_or(u32::MAX).into()
 }
 
-/// With a `parameter` of this value a rank needs so many operations at once, or it waits for ever: else an error that says
-/// how many are needed, and what value there are enough for.
+/// With a `parameter` of this value a rank needs so many operations at once, or it waits for ever: else an
+/// error that says how many are needed, and what value there are enough for.
 fn fit_operations(
     (scenario, seed): (&Scenario, u64),
     (parameter, value): (&str, u64),
@@ -203,8 +203,8 @@ fn need_operations(scenario: &Scenario, seed: u64, needed: u64) -> Result<(), Wo
     Err(WorkloadError { why })
 }
 
-/// Demands a channel for every rank, the rank itself included, where each may talk to each and none is closed: peers that
-/// find no channel free call again until `connect_timeout` (F-8), and nothing frees one.
+/// Demands a channel for every rank, the rank itself included, where each may talk to each and none is
+/// closed: peers that find no channel free call again until `connect_timeout` (F-8), and nothing frees one.
 fn need_channels(scenario: &Scenario) -> Result<(), WorkloadError> {
     let (name, size, channels) = (&scenario.workload.name, scenario.size(), scenario.core_config(0, 0).channels_max);
     if channels >= size {

@@ -5,8 +5,8 @@ use crate::check::Verdict;
 use crate::scenario::Scenario;
 use crate::trace::Trace;
 
-/// MB/s of large messages between two hosts whose HCAs have one port with two paths, each through a plane of its own of
-/// 200 MB/s; one rail for each path listed.
+/// MB/s of large messages between two hosts whose HCAs have one port with two paths, each through a plane of
+/// its own of 200 MB/s; one rail for each path listed.
 fn bandwidth(paths: &[u8]) -> f64 {
     let rails: String = paths.iter().map(|path| format!("[[rails]]\nkind = \"hca\"\npath = {path}\n")).collect();
     let text = format!(

@@ -1,8 +1,8 @@
-//! What workloads with a fixed programme have in common: payloads that follow from names, requests that are open, and what
-//! was seen wrong.
+//! What workloads with a fixed programme have in common: payloads that follow from names, requests that are
+//! open, and what was seen wrong.
 //!
-//! Such a workload knows every message beforehand: who sends it to whom, when, and what is in it. So a receive names its
-//! sender and its tag, and has one right outcome. All apps of a world share a [`Common`].
+//! Such a workload knows every message beforehand: who sends it to whom, when, and what is in it. So a
+//! receive names its sender and its tag, and has one right outcome. All apps of a world share a [`Common`].
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

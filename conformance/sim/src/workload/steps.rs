@@ -1,10 +1,10 @@
-//! A programme of steps, run by every rank: at each step a rank sends to one rank and receives from another, or either, or
-//! neither.
+//! A programme of steps, run by every rank: at each step a rank sends to one rank and receives from another,
+//! or either, or neither.
 //!
-//! A rank has a bounded number of steps under way, and buffers for these. So that bounded ranks never wait for each other
-//! in a circle, all must meet their messages in one order: there is an order of all messages of the job, such that every
-//! rank's steps follow it. (Then the first message that is not over is under way at both its ends.) So two operations are
-//! enough for a rank, one for each message of its oldest step.
+//! A rank has a bounded number of steps under way, and buffers for these. So that bounded ranks never wait
+//! for each other in a circle, all must meet their messages in one order: there is an order of all messages
+//! of the job, such that every rank's steps follow it. (Then the first message that is not over is under way
+//! at both its ends.) So two operations are enough for a rank, one for each message of its oldest step.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -53,8 +53,8 @@ pub(super) struct Terms {
     pub(super) every: Option<Every>,
 }
 
-/// Rounds, all of as many steps, that every rank begins at the same moments, as if a clock told them: so nothing of a
-/// barrier is in what is measured.
+/// Rounds, all of as many steps, that every rank begins at the same moments, as if a clock told them: so
+/// nothing of a barrier is in what is measured.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Every {
     /// From one beginning to the next, in nanoseconds of virtual time.
@@ -69,8 +69,9 @@ impl Every {
         Time((round + 1).saturating_mul(self.ns))
     }
 
-    /// Mean of the times from the beginnings of rounds to their ends, in nanoseconds, but for the first, in which
-    /// connections and registrations are made. `None` where a round reached into the next, or did not end.
+    /// Mean of the times from the beginnings of rounds to their ends, in nanoseconds, but for the first, in
+    /// which connections and registrations are made. `None` where a round reached into the next, or did not
+    /// end.
     fn mean_ns(self, ends: &[Time]) -> Option<f64> {
         let time = |(round, end): (u64, &Time)| {
             let ns = end.0.checked_sub(self.begins(round).0)?;

@@ -1,4 +1,5 @@
-//! Workloads with a fixed programme run on small worlds, see what is wrong, and measure what a testbed measured.
+//! Workloads with a fixed programme run on small worlds, see what is wrong, and measure what a testbed
+//! measured.
 
 use rerail_core::config::{Multiplex, Striping};
 
@@ -104,8 +105,9 @@ fn more_ranks_than_channels_meet_where_peers_are_closed() {
     run(world, "all-to-all", "close = true");
 }
 
-/// The same schedule and the same tables as in `scenarios/all-to-all-4096.toml`, with fewer ranks: every rank meets more
-/// peers than it has channels, one after another, each over a queue pair of its own that is gone afterwards.
+/// The same schedule and the same tables as in `scenarios/all-to-all-4096.toml`, with fewer ranks: every rank
+/// meets more peers than it has channels, one after another, each over a queue pair of its own that is gone
+/// afterwards.
 #[test]
 fn the_large_all_to_all_is_clean_with_fewer_ranks() {
     let text = include_str!("../../../scenarios/all-to-all-4096.toml");
@@ -116,8 +118,8 @@ fn the_large_all_to_all_is_clean_with_fewer_ranks() {
     assert_eq!((verdict, report.ranks), (Verdict::Clean, 64), "{report:?}");
     let channels = small.core_config(0, 1).channels_max;
     assert!(channels < report.ranks, "{channels} channels are enough to keep all peers");
-    // From every rank to every other a message of its own and its acknowledgment at least, and hello; and a goodbye of one
-    // of the two, for who gets one says none (G-7).
+    // From every rank to every other a message of its own and its acknowledgment at least, and hello; and a
+    // goodbye of one of the two, for who gets one says none (G-7).
     let pairs = u64::from(report.ranks) * u64::from(report.ranks - 1);
     assert!(report.packets >= 3 * pairs + pairs / 2, "{report:?}");
 }
@@ -147,8 +149,9 @@ fn parameters_that_there_are_not_are_refused() {
     }
 }
 
-/// A world whose ranks could never submit what they wait for is refused before it starts, by an error that says which value
-/// is wrong, what it may be and what else to do; with just enough operations it comes to its end.
+/// A world whose ranks could never submit what they wait for is refused before it starts, by an error that
+/// says which value is wrong, what it may be and what else to do; with just enough operations it comes to its
+/// end.
 #[test]
 fn too_few_operations_are_an_error() {
     let world = |operations: u64| format!("config = {{ operations_max = {operations} }}\n{NODES}");
@@ -189,9 +192,9 @@ fn too_few_operations_are_an_error() {
     assert!(make(&scenario(&squeezed, "bandwidth", "window = 23"), 1).is_ok());
 }
 
-/// Where all ranks may talk to all and no peer is closed, each has a channel for every rank. The world of this seed, two ranks
-/// on one host with one channel each, lost a peer: rank 1's channel to itself had taken its only one, so it refused rank 0's
-/// calls until `connect_timeout` was over.
+/// Where all ranks may talk to all and no peer is closed, each has a channel for every rank. The world of
+/// this seed, two ranks on one host with one channel each, lost a peer: rank 1's channel to itself had taken
+/// its only one, so it refused rank 0's calls until `connect_timeout` was over.
 #[test]
 fn too_few_channels_are_an_error() {
     let two = "hosts = 1\nranks_per_host = 2\nrails = [{ kind = \"shm\" }]";
@@ -261,8 +264,8 @@ fn on_testbed(workload: &str, parameters: &str) -> f64 {
     measured[0].value
 }
 
-/// Two pairs over one HCA a node, whose bus both directions share: from one node both together have what one direction
-/// may have, from both nodes what both may have.
+/// Two pairs over one HCA a node, whose bus both directions share: from one node both together have what one
+/// direction may have, from both nodes what both may have.
 #[test]
 fn senders_apart_use_both_directions() {
     let text =
@@ -280,7 +283,8 @@ fn senders_apart_use_both_directions() {
     assert!((together / 884.0 - 1.0).abs() < 0.05 && (apart / 943.0 - 1.0).abs() < 0.05, "{together} {apart}");
 }
 
-/// Rounds that begin at their moments are measured, whatever there is between them; those that do not fit are not.
+/// Rounds that begin at their moments are measured, whatever there is between them; those that do not fit are
+/// not.
 #[test]
 fn rounds_are_measured_from_their_beginnings() {
     let value = |workload: &str, every: &str| {
@@ -316,8 +320,8 @@ fn one_rail_is_as_fast_as_on_the_testbed() {
     }
 }
 
-/// A value measured on the testbed of newmadeleine-2007, over these of its two rails: 0 is Myri-10G, 1 is Quadrics. The
-/// first rail carries all that is not striped.
+/// A value measured on the testbed of newmadeleine-2007, over these of its two rails: 0 is Myri-10G, 1 is
+/// Quadrics. The first rail carries all that is not striped.
 fn on_two_networks(rails: &[u32], parameters: &str) -> f64 {
     let text = include_str!("../../../scenarios/newmadeleine-2007.toml");
     let mut scenario = Scenario::parse("newmadeleine-2007.toml", text).unwrap();
@@ -346,8 +350,9 @@ fn two_networks_are_as_fast_as_on_the_testbed() {
     }
 }
 
-/// newmadeleine-2007, 3.3 and figure 6: with a second network that carries nothing of them, small messages take a poll of
-/// it longer. And 3.2: the bus carries more than either network alone (even striping: twice the slower one, 1675 MB/s).
+/// newmadeleine-2007, 3.3 and figure 6: with a second network that carries nothing of them, small messages
+/// take a poll of it longer. And 3.2: the bus carries more than either network alone (even striping: twice
+/// the slower one, 1675 MB/s).
 #[test]
 fn a_second_network_costs_a_poll_and_brings_bandwidth() {
     let gap_us = on_two_networks(&[1, 0], SMALL) - on_two_networks(&[1], SMALL);

@@ -1,7 +1,8 @@
 //! The administrative network: reliable datagrams between ranks, slow, and apart from all rails.
 //!
-//! Stands for the launcher's management network (Ethernet beside the fabric), over which recovery can ask for a process
-//! whose rails are all silent. In order per pair of ranks, never doubled; lost only where it is cut or an end is dead.
+//! Stands for the launcher's management network (Ethernet beside the fabric), over which recovery can ask for
+//! a process whose rails are all silent. In order per pair of ranks, never doubled; lost only where it is cut
+//! or an end is dead.
 
 use std::collections::{BTreeMap, BTreeSet};
 

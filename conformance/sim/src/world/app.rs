@@ -1,7 +1,7 @@
 //! What runs on a rank, and what a workload sees of the world.
 //!
-//! One [`App`] per rank, made by a [`Workload`]. Apps submit through [`Cx::engine`] and hear of completions as events;
-//! checkers look at the world through a [`View`] only, between steps, and see every rank's memory.
+//! One [`App`] per rank, made by a [`Workload`]. Apps submit through [`Cx::engine`] and hear of completions
+//! as events; checkers look at the world through a [`View`] only, between steps, and see every rank's memory.
 
 use rerail_core::endpoint::{Event, Usage};
 use rerail_core::ids::PeerId;
@@ -31,7 +31,8 @@ pub trait App {
     fn datagram(&mut self, cx: &mut Cx<'_>, from: u32, bytes: &[u8]) {
         let _ = (cx, from, bytes);
     }
-    /// The world's phase has changed: in [`Phase::Liveness`] an app submits nothing new of its own accord, and finishes.
+    /// The world's phase has changed: in [`Phase::Liveness`] an app submits nothing new of its own accord,
+    /// and finishes.
     fn phase(&mut self, cx: &mut Cx<'_>, phase: Phase) {
         let _ = (cx, phase);
     }
@@ -43,12 +44,13 @@ pub trait App {
 pub trait Workload {
     /// The app of a rank of `size`.
     fn app(&mut self, rank: u32, size: u32) -> Box<dyn App>;
-    /// Whether it wants to [`look`](Self::look) at once: asked whenever something has happened, before time goes on.
+    /// Whether it wants to [`look`](Self::look) at once: asked whenever something has happened, before time
+    /// goes on.
     fn is_due(&self) -> bool {
         false
     }
-    /// Looks at the world: after every `Limits::look_every` of virtual time, and at each [`Moment`]. `false` ends the run
-    /// (a checker has seen what must not be).
+    /// Looks at the world: after every `Limits::look_every` of virtual time, and at each [`Moment`]. `false`
+    /// ends the run (a checker has seen what must not be).
     fn look(&mut self, view: &View<'_>, moment: Moment) -> bool {
         let _ = (view, moment);
         true
@@ -104,7 +106,8 @@ impl Cx<'_> {
         *self.spent_ns = self.spent_ns.saturating_add(ns);
     }
 
-    /// Sends a datagram over the administrative network; it arrives unless that network is cut or the receiver is dead.
+    /// Sends a datagram over the administrative network; it arrives unless that network is cut or the
+    /// receiver is dead.
     pub fn send_datagram(&mut self, to: u32, bytes: &[u8]) {
         self.admin.send(self.now, self.rank, to, bytes);
     }
@@ -126,7 +129,8 @@ impl View<'_> {
         self.ranks.len() as u32
     }
 
-    /// Bytes of a rank's memory; `None` where there are none such. A killed rank's memory stays to be looked at.
+    /// Bytes of a rank's memory; `None` where there are none such. A killed rank's memory stays to be looked
+    /// at.
     pub fn peek(&self, rank: u32, region: RegionId, offset: u64, len: u64) -> Option<&[u8]> {
         let bytes = self.engine(rank)?.bytes(region)?;
         bytes.get(usize::try_from(offset).ok()?..)?.get(..usize::try_from(len).ok()?)

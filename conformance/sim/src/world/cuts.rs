@@ -9,8 +9,8 @@ use crate::check::Cut;
 use crate::scenario::RailSpec;
 
 impl World {
-    /// Ranks between which every rail went over a device that is gone and never comes back. All else that happens to a
-    /// living peer is over some day, and then it must be reached again.
+    /// Ranks between which every rail went over a device that is gone and never comes back. All else that
+    /// happens to a living peer is over some day, and then it must be reached again.
     pub fn cuts(&self) -> Vec<Cut> {
         let size = self.ranks.len() as u32;
         let pairs = (0..size).flat_map(|one| (one + 1..size).map(move |other| [one, other]));

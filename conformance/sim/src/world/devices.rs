@@ -171,7 +171,8 @@ impl Devices {
         }
     }
 
-    /// Faults of a process's use of an HCA. Limits are the HCA's, so they hit other processes of the host too.
+    /// Faults of a process's use of an HCA. Limits are the HCA's, so they hit other processes of the host
+    /// too.
     fn begin_at_hca(&mut self, now: Time, fault: &Fault, (rank, hca): (u32, HcaId), until: Option<Time>) {
         let limit = |qps, mrs, cqs, registered_bytes| hca::Fault::Limit { hca, qps, mrs, cqs, registered_bytes };
         match fault.kind {
@@ -186,8 +187,8 @@ impl Devices {
                 let count = u32::try_from(fault.amount).unwrap_or(u32::MAX);
                 match kind {
                     Kind::AckLost => self.inject(&hca::Fault::LoseAcks { hca, qp, count }),
-                    // Carried out, and never told. A request that is skipped while those behind it go on would be a
-                    // reliable connection out of order, which no transport above could bear.
+                    // Carried out, and never told. A request that is skipped while those behind it go on
+                    // would be a reliable connection out of order, which no transport above could bear.
                     Kind::NeverCompletes => self.inject(&hca::Fault::LoseCompletions { hca, qp, id: None, count }),
                     Kind::RetryExceeded => self.inject(&hca::Fault::ExceedRetries { hca, qp }),
                     Kind::QpError => self.inject(&hca::Fault::BreakQp { hca, qp }),

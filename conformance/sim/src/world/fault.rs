@@ -1,8 +1,8 @@
 //! The menu of faults: what may go wrong in a world, where, and when it is over.
 //!
 //! A fault is written in three words, `what where` and what else it needs, and reads back as the same:
-//! `link-down host0.hca0.port0 rx`, `kill rank3`, `plane-down subnet0.plane1`. The list is the one of the project's
-//! issue on simulation; what each means for a device stands with the device ([`crate::hca`]).
+//! `link-down host0.hca0.port0 rx`, `kill rank3`, `plane-down subnet0.plane1`. The list is the one of the
+//! project's issue on simulation; what each means for a device stands with the device ([`crate::hca`]).
 
 use std::fmt;
 use std::str::FromStr;
@@ -40,7 +40,8 @@ pub enum Kind {
     Corrupt,
     /// Phantom traffic shares a port's link.
     Load,
-    /// A port's link has 1/`amount` of its data rate (at least 2): a link that retrained to fewer lanes or a lower speed.
+    /// A port's link has 1/`amount` of its data rate (at least 2): a link that retrained to fewer lanes or a
+    /// lower speed.
     Slow,
     /// A process does not poll.
     Pause,
@@ -157,7 +158,8 @@ impl Kind {
         }
     }
 
-    /// Whether it may take a subchannel, a device or a process away, so that the core must recover; else devices bear it.
+    /// Whether it may take a subchannel, a device or a process away, so that the core must recover; else
+    /// devices bear it.
     pub const fn needs_recovery(self) -> bool {
         match self {
             Kind::Jitter
@@ -261,8 +263,8 @@ impl Kind {
         }
     }
 
-    /// Whether menus of faults that nobody listed one by one have it. Seeds draw by place in the menu, so a kind that came
-    /// later stays out: the worlds of all seeds stay what they were.
+    /// Whether menus of faults that nobody listed one by one have it. Seeds draw by place in the menu, so a
+    /// kind that came later stays out: the worlds of all seeds stay what they were.
     pub const fn is_in_menus(self) -> bool {
         !matches!(self, Kind::Slow)
     }

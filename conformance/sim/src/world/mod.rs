@@ -1,16 +1,17 @@
 //! Hosts, ranks and the event loop.
 //!
-//! A [`World`] is one scenario and one seed. It holds an engine of the real driver for every rank, the wires between
-//! them, and one order of everything that happens: by time, then by sort, then in the order of being asked for. Nothing else
-//! decides, so a seed has one history.
+//! A [`World`] is one scenario and one seed. It holds an engine of the real driver for every rank, the wires
+//! between them, and one order of everything that happens: by time, then by sort, then in the order of being
+//! asked for. Nothing else decides, so a seed has one history.
 //!
 //! # A rank's time
-//! A polling process sees what became visible `poll_ns` later. It then makes a round of its engine; what that did costs
-//! time (`cpu` of the scenario), after which the application hears of events and submits; that costs time too. Until
-//! then the process sees nothing. What a round does to rails happens at its start, so costs lie between a message's
-//! coming and the answer to it, not within a round; but for posts, where an HCA's `cost` says that they take the
-//! processor time: these go out one behind the other, and the round's other costs follow. A process polls again as long as rounds bring something; else it sleeps
-//! until something becomes visible to it or a deadline comes, for polling in vain is not worth simulating.
+//! A polling process sees what became visible `poll_ns` later. It then makes a round of its engine; what that
+//! did costs time (`cpu` of the scenario), after which the application hears of events and submits; that
+//! costs time too. Until then the process sees nothing. What a round does to rails happens at its start, so
+//! costs lie between a message's coming and the answer to it, not within a round; but for posts, where an
+//! HCA's `cost` says that they take the processor time: these go out one behind the other, and the round's
+//! other costs follow. A process polls again as long as rounds bring something; else it sleeps until
+//! something becomes visible to it or a deadline comes, for polling in vain is not worth simulating.
 //!
 //! # Phases
 //! Safety: faults happen. Then everything is healed. Liveness: what was submitted must complete within
@@ -186,7 +187,8 @@ impl World {
         self.faults.iter().zip(self.active.iter().copied())
     }
 
-    /// Whether any fault has happened that takes something away ([`Kind::needs_recovery`](fault::Kind::needs_recovery)).
+    /// Whether any fault has happened that takes something away
+    /// ([`Kind::needs_recovery`](fault::Kind::needs_recovery)).
     pub fn needed_recovery(&self) -> bool {
         let mut begun = self.faults.iter().zip(&self.begun).filter(|(_, begun)| **begun);
         begun.any(|(at, _)| at.fault.needs_recovery())

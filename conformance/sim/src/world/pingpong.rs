@@ -1,7 +1,8 @@
-//! The simplest workload: each even rank and the odd one after it send one message to and fro, payload checked.
+//! The simplest workload: each even rank and the odd one after it send one message to and fro, payload
+//! checked.
 //!
-//! A message's bytes follow from the round and the rank that sends it, so that a byte of another message, or of none, is
-//! seen. An odd rank out sends to itself.
+//! A message's bytes follow from the round and the rank that sends it, so that a byte of another message, or
+//! of none, is seen. An odd rank out sends to itself.
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A place. Numbers count from 0; devices of a host, ports of a device and planes of a subnet each by themselves.
+/// A place. Numbers count from 0; devices of a host, ports of a device and planes of a subnet each by
+/// themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     /// Everything.

@@ -164,7 +164,8 @@ impl World {
         for index in 0..self.ranks.len() as u32 {
             if self.ranks[index as usize].alive {
                 if phase == Phase::Rest {
-                    // A world in which all is over does not go on because its ranks ask each other whether they live.
+                    // A world in which all is over does not go on because its ranks ask each other whether
+                    // they live.
                     self.ranks[index as usize].engine.set_keepalive(self.now, Nanos(0));
                 }
                 self.call(index, self.now, |rank, mut cx| {

@@ -383,7 +383,8 @@ fn every_fault_happens_and_the_world_ends() {
     for kind in fault::KINDS {
         let recovery = "[config]\nrecovery = false";
         let text = restless_verbs(&format!("kinds = [\"{kind}\"]\n{recovery}"));
-        // Two ranks of a host whose device is gone would have no way to each other: such worlds are not drawn.
+        // Two ranks of a host whose device is gone would have no way to each other: such worlds are not
+        // drawn.
         let alone = matches!(kind, Kind::DeviceFatal | Kind::CqOverflow);
         let text = if alone { text.replace("ranks_per_host = 2", "ranks_per_host = 1") } else { text };
         let mut workload = PingPong::new(100, 5000);
@@ -408,7 +409,8 @@ fn every_fault_happens_and_the_world_ends() {
     }
 }
 
-/// multirail-2004, 7.1: 6 us for small messages, 884 MB/s one way, over the whole stack: engine, rail, HCA, bus, link.
+/// multirail-2004, 7.1: 6 us for small messages, 884 MB/s one way, over the whole stack: engine, rail, HCA,
+/// bus, link.
 #[test]
 fn the_testbed_of_multirail_2004_is_as_fast_as_the_paper_says() {
     let took = |rounds: u32, bytes: u64| {
@@ -425,7 +427,8 @@ fn the_testbed_of_multirail_2004_is_as_fast_as_the_paper_says() {
     assert!((840..=928).contains(&mb_per_second), "{mb_per_second} MB/s");
 }
 
-/// A link at a tenth of its rate takes ten times as long, loses nothing, and is as it was when the fault is over.
+/// A link at a tenth of its rate takes ten times as long, loses nothing, and is as it was when the fault is
+/// over.
 #[test]
 fn a_slow_port_is_slow_until_the_fault_is_over() {
     let took = |faults: &str, bytes: u64| {

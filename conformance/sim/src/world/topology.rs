@@ -1,7 +1,7 @@
 //! Hosts, buses, HCAs, subnets and ports of a scenario, laid out on a net.
 //!
-//! Verbs and streams run over nets of their own (the fabric's and the pipes'), which have the same subnets; an HCA is on
-//! the one that its rails need. So a network card does not share its host's bus with an HCA.
+//! Verbs and streams run over nets of their own (the fabric's and the pipes'), which have the same subnets;
+//! an HCA is on the one that its rails need. So a network card does not share its host's bus with an HCA.
 
 use std::collections::BTreeMap;
 

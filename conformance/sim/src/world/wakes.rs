@@ -1,9 +1,9 @@
 //! When ranks wake: each at one moment at most.
 //!
-//! A rank's moment is moved and called off again and again: whatever becomes visible to it comes before the deadline that
-//! it would have slept until. So this is a binary heap that knows where everybody is in it. A heap that can only be added
-//! to would keep each deadline that something came before, and these are seconds away: it grew with events, not with
-//! ranks.
+//! A rank's moment is moved and called off again and again: whatever becomes visible to it comes before the
+//! deadline that it would have slept until. So this is a binary heap that knows where everybody is in it. A
+//! heap that can only be added to would keep each deadline that something came before, and these are seconds
+//! away: it grew with events, not with ranks.
 //!
 //! Order: by moment, then by rank.
 

@@ -166,7 +166,8 @@ impl Wires {
         self.pipes.borrow_mut().take_woken(woken);
     }
 
-    /// Nanoseconds of its processor that a rank has spent on its devices, and on reading memory, since the last call.
+    /// Nanoseconds of its processor that a rank has spent on its devices, and on reading memory, since the
+    /// last call.
     pub(super) fn take_spent_ns(&mut self, rank: u32) -> u64 {
         self.devices.take_spent_ns(rank) + self.shm.take_spent_ns(rank)
     }
@@ -230,7 +231,8 @@ pub(super) fn knows(kind: Kind) -> bool {
     is_of_wires(kind) || is_of_devices(kind) || kind == Kind::StreamReset
 }
 
-/// What a port shares with others of its host, and how far it is from the ranks, as a kernel would tell: 10 is near.
+/// What a port shares with others of its host, and how far it is from the ranks, as a kernel would tell: 10
+/// is near.
 fn at(scenario: &Scenario, hca: u32, port: u32) -> (Sharing, u8) {
     let number = |index: u32| index as u16 + 1;
     let spec = scenario.hcas().get(hca as usize).cloned().unwrap_or_default();

@@ -11,8 +11,8 @@ use rerail_verbs::contract::Status;
 
 use crate::world::{END, World, draws, options};
 
-/// Numbers of queue pairs, in the order in which the software HCA gives them; by XRC, the connection's first is the caller's
-/// initiator.
+/// Numbers of queue pairs, in the order in which the software HCA gives them; by XRC, the connection's first
+/// is the caller's initiator.
 const DATAGRAMS: u32 = 0x1_0002;
 const CONNECTION: u32 = 0x1_0003;
 
@@ -256,8 +256,8 @@ fn the_completion_queue_is_deep_enough_for_everything_at_once() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// F-2, L-15: when sever returns, no request of it names payload memory, peers' writes and reads get nowhere, nothing more is
-/// told of it, and it may be connected at once, without waiting for the old queue pair.
+/// F-2, L-15: when sever returns, no request of it names payload memory, peers' writes and reads get nowhere,
+/// nothing more is told of it, and it may be connected at once, without waiting for the old queue pair.
 #[test]
 fn sever_ends_everything_at_once() {
     let mut world = World::connected(&options(2));

@@ -1,4 +1,5 @@
-//! The whole driver over verbs rails: eager messages, rendezvous by get and by put, one-sided requests, goodbye.
+//! The whole driver over verbs rails: eager messages, rendezvous by get and by put, one-sided requests,
+//! goodbye.
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{Access, Event, Get, Put, Recv, Remote, Send, Window};
@@ -160,9 +161,8 @@ fn puts_and_gets() {
     assert!(job.engines[0].bytes(target).unwrap() == data);
 }
 
-/// A run has one history: counts, times and all.
-/// What the verbs rails of both ranks counted after so many large messages from one buffer to another: registrations
-/// made and found.
+/// A run has one history: counts, times and all. What the verbs rails of both ranks counted after so many
+/// large messages from one buffer to another: registrations made and found.
 fn repeated(messages: usize, options: &VerbsOptions) -> [(u64, u64); 2] {
     let bytes = 1 << 20;
     let mut job = Job::new(2, options);
@@ -188,7 +188,8 @@ fn repeated(messages: usize, options: &VerbsOptions) -> [(u64, u64); 2] {
     counted
 }
 
-/// However many segments a message has, and however many messages come from one buffer: its memory is registered once.
+/// However many segments a message has, and however many messages come from one buffer: its memory is
+/// registered once.
 #[test]
 fn repeated_messages_find_their_registrations() {
     let segments = (1u64 << 20) / u64::from(options(2).segment_bytes);

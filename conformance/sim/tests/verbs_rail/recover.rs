@@ -48,7 +48,8 @@ fn pass(world: &mut World, span: Nanos) {
     }
 }
 
-/// V-11: down at once, and no waiting for the device's own retries; nothing is dialled until the port is back.
+/// V-11: down at once, and no waiting for the device's own retries; nothing is dialled until the port is
+/// back.
 #[test]
 fn a_port_that_is_down_takes_its_connections_along() {
     let mut world = mesh(4, &options(4));
@@ -115,8 +116,8 @@ fn a_port_without_events_is_asked() {
     assert!(world.hosts[0].rail.address().starts_with("ib-0384-"));
 }
 
-/// V-11, V-13: a port that is back elsewhere is called nowhere by those who know the old place, and tells them the new one
-/// when it calls itself.
+/// V-11, V-13: a port that is back elsewhere is called nowhere by those who know the old place, and tells
+/// them the new one when it calls itself.
 #[test]
 fn a_port_that_moves_says_where_it_is() {
     let mut world = mesh(3, &options(3));
@@ -151,8 +152,8 @@ fn a_port_that_moves_says_where_it_is() {
     }
 }
 
-/// V-12, F-2: all is down, then all registrations are void; while the device is broken everything is refused at once;
-/// then it works as before, and peers learn where it is.
+/// V-12, F-2: all is down, then all registrations are void; while the device is broken everything is refused
+/// at once; then it works as before, and peers learn where it is.
 #[test]
 fn a_broken_device_comes_back() {
     let options = options(3);
@@ -257,8 +258,8 @@ fn faults_while_it_comes_back() {
     world.until(|world| world.is_up(0, 1) && world.hosts[1].sink.up.len() == 2);
 }
 
-/// V-12, V-13: both ends at once. Neither knows where the other is then, unless the numbers happen to be those of before; who is
-/// told the new address by another way can call.
+/// V-12, V-13: both ends at once. Neither knows where the other is then, unless the numbers happen to be
+/// those of before; who is told the new address by another way can call.
 #[test]
 fn both_devices_break_at_once() {
     let mut world = World::connected(&options(2)).reviving();
@@ -303,8 +304,8 @@ fn lost_messages_are_said_again_soon() {
     assert!(very_lossy < Nanos::from_micros(1000), "{very_lossy:?}");
 }
 
-/// V-20: rails meet in the partition that both are full members of, whatever stands first in their tables; where the table
-/// changes they follow.
+/// V-20: rails meet in the partition that both are full members of, whatever stands first in their tables;
+/// where the table changes they follow.
 #[test]
 fn rails_follow_their_partition() {
     let pkeys = HcaOptions { pkeys: vec![0x7fff, 0, 0x8001], ..HcaOptions::default() };

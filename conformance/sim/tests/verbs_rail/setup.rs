@@ -181,8 +181,8 @@ fn pauses_double() {
 
 const TIMED_OUT: RailFault = RailFault::Device { code: 110 };
 
-/// V-18: the device looks for the peer once for the messages of a call and once for the queue pair, however often they are
-/// said; no handle is kept for longer.
+/// V-18: the device looks for the peer once for the messages of a call and once for the queue pair, however
+/// often they are said; no handle is kept for longer.
 #[test]
 fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
     let mut world = World::pair(&options(2));
@@ -213,9 +213,9 @@ fn a_call_looks_for_its_peer_once_however_often_it_is_said() {
     assert!(world.hosts.iter().all(|host| world.fabric.borrow().objects(host.hca).ahs == 0));
 }
 
-/// V-18: a search that nobody answers fails the call with the device's word at once, and keeps the process for a small part
-/// of its time, whatever the core dials: twice as long as it took nothing is tried, then four times, up to sixteen times. A
-/// peer that is heard is called at once again.
+/// V-18: a search that nobody answers fails the call with the device's word at once, and keeps the process
+/// for a small part of its time, whatever the core dials: twice as long as it took nothing is tried, then
+/// four times, up to sixteen times. A peer that is heard is called at once again.
 #[test]
 fn a_peer_that_no_way_leads_to_is_left_alone_for_a_while() {
     let mut world = World::new([options(3), options(3), options(3)]);
@@ -263,7 +263,8 @@ fn an_answer_that_no_way_leads_to_is_not_tried_again_and_again() {
     world.connect(0, 1);
     world.until(|world| !world.hosts[0].sink.down.is_empty());
     assert_eq!(world.hosts[0].sink.down, [(PeerId(1), RailFault::TimedOut)]);
-    // By RC a call that comes again is answered again, by XRC another target is made for it: its word is taken once.
+    // By RC a call that comes again is answered again, by XRC another target is made for it: its word is
+    // taken once.
     assert_eq!(world.fabric.borrow().searches(hca), u64::from(END));
     world.settle();
     assert_eq!(world.qps(), 2);

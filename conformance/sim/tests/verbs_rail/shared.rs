@@ -12,7 +12,8 @@ use rerail_sim::trace::Trace;
 
 use crate::world::{FILE, JOB, World, draws, options};
 
-/// Number of the first connected queue pair that is made on a node where so many processes have opened the device.
+/// Number of the first connected queue pair that is made on a node where so many processes have opened the
+/// device.
 fn first(per_node: u32) -> u32 {
     0x1_0001 + per_node + 1
 }
@@ -57,8 +58,9 @@ fn exchange(world: &mut World, pairs: impl Iterator<Item = (u32, u32)> + Clone, 
     });
 }
 
-/// xrc-2008, table I: the queue pairs of two nodes, each process connected with all of the other node, by RC and by XRC.
-/// In the paper's count a queue pair sends and receives, as one of RC does; initiators and targets are apart.
+/// xrc-2008, table I: the queue pairs of two nodes, each process connected with all of the other node, by RC
+/// and by XRC. In the paper's count a queue pair sends and receives, as one of RC does; initiators and
+/// targets are apart.
 #[test]
 fn queue_pairs_by_node_and_not_by_process() {
     for per_node in [1, 2, 4, 8] {
@@ -111,7 +113,8 @@ fn later_calls_share() {
     exchange(&mut world, (3..6).map(|peer| (0, peer)), 1);
 }
 
-/// V-16: an initiator that fails takes the links along that use it, each reported once at both ends, and no other one.
+/// V-16: an initiator that fails takes the links along that use it, each reported once at both ends, and no
+/// other one.
 #[test]
 fn a_broken_initiator_costs_the_links_that_use_it() {
     let mut world = two_nodes(3, &options(6));
@@ -138,7 +141,8 @@ fn a_broken_initiator_costs_the_links_that_use_it() {
     exchange(&mut world, pairs(3), 2);
 }
 
-/// V-16: more peers than set-up messages can be on their way at once; each hears, so none of their initiators has to go.
+/// V-16: more peers than set-up messages can be on their way at once; each hears, so none of their initiators
+/// has to go.
 #[test]
 fn a_broken_initiator_of_many_links_is_heard_of_by_all() {
     let per_node = 40;
@@ -177,8 +181,8 @@ fn a_peer_that_computes_for_a_while_is_waited_for() {
     }
 }
 
-/// V-16, F-2: a peer that is severed loses what it has with this node; the severing process keeps the rest, and so do all
-/// others. No write of the severed one lands any more.
+/// V-16, F-2: a peer that is severed loses what it has with this node; the severing process keeps the rest,
+/// and so do all others. No write of the severed one lands any more.
 #[test]
 fn a_severed_peer_loses_the_node() {
     let mut world = connected(3, &options(6));
@@ -308,7 +312,8 @@ fn calls_in_a_ring_do_not_wait_for_each_other() {
     assert!(took < Nanos::from_millis(2) && took < FILE.wait, "{took:?}");
 }
 
-/// V-15: what one process says of its domain is wrong; it can open no target of the others, and is connected all the same.
+/// V-15: what one process says of its domain is wrong; it can open no target of the others, and is connected
+/// all the same.
 #[test]
 fn a_target_that_can_not_be_opened_is_replaced() {
     let elsewhere = XrcOptions { file: 8, ..FILE };
@@ -374,8 +379,8 @@ fn a_device_without_xrc_is_named() {
     assert!(text.contains("rxe0") && text.contains("verbs_xrc"), "{text}");
 }
 
-/// L-16, V-16: whatever is done to links of two nodes, and whenever, in the end all stand again, nothing is left over, and
-/// all buffers are there.
+/// L-16, V-16: whatever is done to links of two nodes, and whenever, in the end all stand again, nothing is
+/// left over, and all buffers are there.
 #[test]
 fn any_order_of_calls_and_ends_between_nodes() {
     for seed in 0..60u64 {

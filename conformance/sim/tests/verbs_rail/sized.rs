@@ -1,5 +1,5 @@
-//! Shared receive queues with buffers of several sizes (xrc-2008, V.A): which queue a packet goes to, what memory that
-//! takes, and that queues which run dry hold nobody up for good. Rule V-17.
+//! Shared receive queues with buffers of several sizes (xrc-2008, V.A): which queue a packet goes to, what
+//! memory that takes, and that queues which run dry hold nobody up for good. Rule V-17.
 
 use rerail_core::ids::PeerId;
 use rerail_core::time::Nanos;
@@ -98,7 +98,8 @@ fn each_queue_has_its_own_low_water_mark() {
     assert!(mark > 2 && expected == full.map(|full| full - 2));
 }
 
-/// xrc-2008, VI: the same memory, registered once and never more of it, takes more packets while nobody polls.
+/// xrc-2008, VI: the same memory, registered once and never more of it, takes more packets while nobody
+/// polls.
 #[test]
 fn the_same_memory_holds_more_packets() {
     let one = sized(&[], options(2));
@@ -132,8 +133,8 @@ fn the_same_memory_holds_more_packets() {
     assert_eq!(packets_several, 24, "{bytes_several} bytes");
 }
 
-/// V-17: whatever comes in whatever sizes, to queues of one buffer each and receivers that seldom look: all of it arrives,
-/// in order, and no connection ends.
+/// V-17: whatever comes in whatever sizes, to queues of one buffer each and receivers that seldom look: all
+/// of it arrives, in order, and no connection ends.
 #[test]
 fn no_mix_of_sizes_starves() {
     for seed in 0..20 {
@@ -174,7 +175,8 @@ fn no_mix_of_sizes_starves() {
     }
 }
 
-/// V-17: a sender that has run one size dry waits for the receiver's next poll; the others' packets of other sizes come.
+/// V-17: a sender that has run one size dry waits for the receiver's next poll; the others' packets of other
+/// sizes come.
 #[test]
 fn a_queue_that_is_empty_holds_up_those_who_need_it() {
     let options = VerbsOptions { posts_max: 64, sends: 64, ..options(3) };
@@ -198,7 +200,8 @@ fn a_queue_that_is_empty_holds_up_those_who_need_it() {
     assert!(world.hosts.iter().all(|host| host.sink.down.is_empty()));
 }
 
-/// V-4, V-17: packets that came before READY keep their buffers, here all there are of their size; READY does not need one.
+/// V-4, V-17: packets that came before READY keep their buffers, here all there are of their size; READY does
+/// not need one.
 #[test]
 fn packets_that_wait_for_ready_may_take_all_buffers_of_a_size() {
     let options = VerbsOptions { receives: 3, ..options(4) };
@@ -259,8 +262,8 @@ fn lain_in(options: &VerbsOptions, largest: u64) -> (u64, u64) {
     (bytes, rise.zip(buffers).map(|(taken, (bytes, _))| taken * u64::from(bytes)).sum())
 }
 
-/// The figures of `ARCHITECTURE.md`, "One device contract": what packets take in receive buffers (xrc-2008, figures 6(b) and
-/// 7(b)) by one queue and by several, of a rail as the settings make it.
+/// The figures of `ARCHITECTURE.md`, "One device contract": what packets take in receive buffers (xrc-2008,
+/// figures 6(b) and 7(b)) by one queue and by several, of a rail as the settings make it.
 #[test]
 fn receive_memory_is_what_the_architecture_says() {
     let architecture = concat!(env!("CARGO_MANIFEST_DIR"), "/../../ARCHITECTURE.md");

@@ -33,7 +33,8 @@ fn all_sizes_both_ways() {
     }
 }
 
-/// L-4: more posts than buffers, and than the peer has receives: they wait, and nothing is lost or out of order.
+/// L-4: more posts than buffers, and than the peer has receives: they wait, and nothing is lost or out of
+/// order.
 #[test]
 fn posts_wait_for_buffers_and_for_receives() {
     let options = VerbsOptions { posts_max: 64, sends: 3, receives: 4, ..options(2) };

@@ -12,8 +12,8 @@ use crate::world::{World, options};
 const COST: HostCost =
     HostCost { post_ns: 0, pio_bytes_max: 0, pio_bytes_per_second: 0, register_ns: 500, register_page_ns: 100 };
 
-/// A write from memory to memory of two processes: bytes that it has pinned at both, and what registering for the peer has
-/// kept its processor.
+/// A write from memory to memory of two processes: bytes that it has pinned at both, and what registering for
+/// the peer has kept its processor.
 fn pinned_by(on_demand: OnDemandUse, offers: Offers) -> ([u64; 2], u64) {
     let options = VerbsOptions { on_demand, ..options(2) };
     let hca = HcaOptions { cost: COST, offers, ..HcaOptions::default() };

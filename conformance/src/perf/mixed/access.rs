@@ -1,5 +1,5 @@
-//! One-sided operations beside the messages, one at a time: a put that is read back and compared, and an addition of one
-//! to a number, which must find all additions before it done once.
+//! One-sided operations beside the messages, one at a time: a put that is read back and compared, and an
+//! addition of one to a number, which must find all additions before it done once.
 
 use rerail_core::endpoint::{Access, Atomic, Get, Level, Put, Remote, Window};
 use rerail_core::ids::PeerId;

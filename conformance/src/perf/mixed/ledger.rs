@@ -20,7 +20,8 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Message `number` is in the next receive, by the order in which receives were posted. Says what is wrong with that.
+    /// Message `number` is in the next receive, by the order in which receives were posted. Says what is
+    /// wrong with that.
     pub fn take(&mut self, number: u64) -> Option<String> {
         self.taken += 1;
         if number < self.next || !self.beyond.insert(number) {

@@ -1,10 +1,11 @@
-//! Messages of mixed sizes both ways for so many seconds, every byte verified and every message counted: to run while
-//! rails fail and come back.
+//! Messages of mixed sizes both ways for so many seconds, every byte verified and every message counted: to
+//! run while rails fail and come back.
 //!
-//! Each side sends numbered messages, small ones and large ones in a fixed irregular order, and puts, reads back and
-//! counts up memory of the other side. A message carries its number beside its payload, which is made from the number;
-//! so loss, doubling, corruption and a wrong order are each found, and told apart. Pauses in what arrives are noted with
-//! their time, so that they can be laid beside what somebody did to the network.
+//! Each side sends numbered messages, small ones and large ones in a fixed irregular order, and puts, reads
+//! back and counts up memory of the other side. A message carries its number beside its payload, which is
+//! made from the number; so loss, doubling, corruption and a wrong order are each found, and told apart.
+//! Pauses in what arrives are noted with their time, so that they can be laid beside what somebody did to the
+//! network.
 
 mod access;
 mod ledger;
@@ -32,7 +33,8 @@ use report::{Pause, Side};
 
 /// Tag of the messages.
 const DATA: u64 = 1 << 42;
-/// Sizes without `--sizes`: of nothing, eager ones up to the limit, and large ones of one and of many segments.
+/// Sizes without `--sizes`: of nothing, eager ones up to the limit, and large ones of one and of many
+/// segments.
 const SIZES: [u64; 10] = [0, 8, 100, 1 << 10, 4000, 8 << 10, 9000, 64 << 10, 300_000, 1 << 20];
 /// Most memory for messages, each way.
 const BUFFER_BYTES: u64 = 256 << 20;
@@ -78,7 +80,8 @@ pub fn run(args: &PerfArgs, session: &mut Session, pair: Pair) -> Result<Mixed, 
     let peer = run.peer();
     let mut side = run.carry_through(time).map_err(|error| super::failure(session, largest, error))?;
     side.close(session, rails.lines(session));
-    // Whoever prints has both sides' accounts. Listened for first: long ones wait for that, and both sides tell at once.
+    // Whoever prints has both sides' accounts. Listened for first: long ones wait for that, and both sides
+    // tell at once.
     let text = serde_json::to_vec(&side).unwrap_or_default();
     let hearing = session.listen(peer)?;
     session.tell(peer, &text)?;

@@ -27,11 +27,13 @@ pub struct Side {
     pub(super) sent: u64,
     pub(super) received: u64,
     pub(super) bytes: u64,
-    /// Puts that were read back, additions that this side made, and those of the other side that were found here.
+    /// Puts that were read back, additions that this side made, and those of the other side that were found
+    /// here.
     pub(super) puts: u64,
     pub(super) adds: u64,
     pub(super) added_here: u64,
-    /// Of what this side received or read back: what never came, came twice, came late in order, or is not what was sent.
+    /// Of what this side received or read back: what never came, came twice, came late in order, or is not
+    /// what was sent.
     pub(super) lost: u64,
     pub(super) doubled: u64,
     pub(super) late: u64,

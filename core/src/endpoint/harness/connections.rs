@@ -1,5 +1,5 @@
-//! Connections that are made, break at one end, and are heard of at the other sooner or later: what rails do to a
-//! subchannel, as freely as they may (L-2, F-2).
+//! Connections that are made, break at one end, and are heard of at the other sooner or later: what rails do
+//! to a subchannel, as freely as they may (L-2, F-2).
 
 use super::{Flying, World};
 use crate::endpoint::{PostKind, RailEvent, RailFault};
@@ -7,7 +7,8 @@ use crate::ids::{PeerId, RailId};
 use crate::time::Time;
 
 impl World<'_> {
-    /// Opens a connection, or tells that it can't be had; the end of an old one at the other side is over with it.
+    /// Opens a connection, or tells that it can't be had; the end of an old one at the other side is over
+    /// with it.
     pub(super) fn connect(&mut self, near: usize, far: usize, rail: RailId) {
         let now = Time(self.now);
         let (peer, index) = (PeerId(far as u32), usize::from(rail.0));
@@ -34,8 +35,8 @@ impl World<'_> {
         }
     }
 
-    /// An end is dead: its posts are over, nothing arrives at it any more. What it has sent may still arrive at the other
-    /// one, writes among it, as long as that lives.
+    /// An end is dead: its posts are over, nothing arrives at it any more. What it has sent may still arrive
+    /// at the other one, writes among it, as long as that lives.
     pub(super) fn kill(&mut self, near: usize, far: usize, rail: RailId) {
         let index = rail.0.into();
         let link = self.link(near, far, index);

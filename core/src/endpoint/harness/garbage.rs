@@ -10,9 +10,10 @@ use crate::mem::{MemRef, RegionId, Seg};
 use crate::wire::AtomicKind;
 use crate::wire::aggregate::RecordHead;
 
-/// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets, completions,
-/// placements, answers and rail events between its own. Nothing may panic, and no memory outside the buffers and windows
-/// that were handed in may be written; rank 1, which the garbage is aimed at, may give its peers up.
+/// Fuzz body: a live pair of endpoints, with traffic of every kind under way, is fed arbitrary packets,
+/// completions, placements, answers and rail events between its own. Nothing may panic, and no memory outside
+/// the buffers and windows that were handed in may be written; rank 1, which the garbage is aimed at, may
+/// give its peers up.
 pub fn run(data: &[u8]) {
     let config = Config {
         operations_max: 64,

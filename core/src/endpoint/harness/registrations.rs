@@ -1,5 +1,5 @@
-//! Registered memory: answers that take their time, keys that are live from registration to deregistration, and remote
-//! access that touches nothing else.
+//! Registered memory: answers that take their time, keys that are live from registration to deregistration,
+//! and remote access that touches nothing else.
 
 use std::vec::Vec;
 
@@ -64,8 +64,8 @@ impl World<'_> {
             }
             let (operation, rail, bytes) = (asked.operation.take().unwrap_or_default(), asked.rail, asked.seg.len);
             let what = if asked.write { endpoint::Registration::Writable } else { endpoint::Registration::Readable };
-            // Cheap rails and dear ones, memory that was registered before and memory that was not: so that now these and
-            // now those are worth asking (P-15).
+            // Cheap rails and dear ones, memory that was registered before and memory that was not: so that
+            // now these and now those are worth asking (P-15).
             if self.rng.one_in(2) {
                 let took = Nanos(self.rng.below(1 << (4 + 8 * u64::from(rail.0 % 3))));
                 self.nodes[rank].endpoint.handle_registration_cost(rail, what, bytes, took);

@@ -176,8 +176,9 @@ fn what_a_hostile_peer_tells_leads_nowhere() {
     assert!(matches!(lone.offence(), ProtocolError::Wire(error) if error.field == "address.len"));
 }
 
-/// A goodbye that died with its connection, and a rail that is elsewhere since, before or after: nobody calls there in vain.
-/// The peer is called from where the rail is, again and again, hears CONNECT and BYE, and is called no more (G-10).
+/// A goodbye that died with its connection, and a rail that is elsewhere since, before or after: nobody calls
+/// there in vain. The peer is called from where the rail is, again and again, hears CONNECT and BYE, and is
+/// called no more (G-10).
 #[test]
 fn who_moves_before_its_goodbye_is_heard_calls_to_say_it() {
     for (moves_first, heard) in [(false, false), (true, false), (false, true)] {

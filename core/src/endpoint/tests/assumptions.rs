@@ -1,5 +1,6 @@
-//! Situations in which wrong assumptions about several rails show: that packets come in order, that a FIN is a formality,
-//! that a dead rail is silent. Each is a mutant as well (`conformance/mutants/patches/assumptions.toml`).
+//! Situations in which wrong assumptions about several rails show: that packets come in order, that a FIN is
+//! a formality, that a dead rail is silent. Each is a mutant as well
+//! (`conformance/mutants/patches/assumptions.toml`).
 
 use super::lone::Lone;
 use super::*;
@@ -119,8 +120,9 @@ fn a_completed_post_completes_no_request() {
     });
 }
 
-/// A write that the dead rail was late with lands nowhere: the other end is ended before the message goes on (F-3). Without
-/// the fence some of these seeds have one that lands in a buffer that is the application's again.
+/// A write that the dead rail was late with lands nowhere: the other end is ended before the message goes on
+/// (F-3). Without the fence some of these seeds have one that lands in a buffer that is the application's
+/// again.
 #[test]
 fn a_late_write_finds_no_connection() {
     // Registrations may fail, and then the message doesn't go by put over both.

@@ -23,7 +23,8 @@ fn wide(facts: RailFacts) -> RailFacts {
     RailFacts { segment_bytes_max: 64 * 1024, posts_max: 64, ..facts }
 }
 
-/// P-10: the very first message, of whose rails nothing is known, ends on all of them together, however unlike they are.
+/// P-10: the very first message, of whose rails nothing is known, ends on all of them together, however
+/// unlike they are.
 #[test]
 fn the_first_message_is_cut_anew_on_the_way() {
     let config = config();
@@ -39,8 +40,8 @@ fn the_first_message_is_cut_anew_on_the_way() {
     }
 }
 
-/// P-10: a rail that slows down ten-fold in the middle of a message, or recovers, holds it up for little more than what
-/// was with it already.
+/// P-10: a rail that slows down ten-fold in the middle of a message, or recovers, holds it up for little more
+/// than what was with it already.
 #[test]
 fn a_rail_that_changes_in_the_middle_gives_up_its_part() {
     let config = config();
@@ -88,7 +89,8 @@ fn what_is_taken_over_is_carried_once() {
     }
 }
 
-/// P-9: small messages take the rail that is nearest, once each was tried, and another one while that one is busy.
+/// P-9: small messages take the rail that is nearest, once each was tried, and another one while that one is
+/// busy.
 #[test]
 fn small_messages_take_the_rail_that_delivers_soonest() {
     let config = config();
@@ -102,16 +104,16 @@ fn small_messages_take_the_rail_that_delivers_soonest() {
         timed.posts.clear();
         timed.stream(20, 1, 8);
         assert_eq!(turns(&timed), [2; 20]);
-        // Where the nearest is busy the next one is sooner, and then the third: of rails whose rates are not known a message
-        // of 800 bytes is taken to keep one busy for 8 us.
+        // Where the nearest is busy the next one is sooner, and then the third: of rails whose rates are not
+        // known a message of 800 bytes is taken to keep one busy for 8 us.
         timed.posts.clear();
         timed.stream(3, 3, 800);
         assert_eq!(turns_of(&timed, 800), [2, 1, 0]);
     }
 }
 
-/// P-9: the nearest rail is one of those that are ready: neither one that never reached the peer, be it number 0, nor one
-/// that is gone. So what nearly all small messages come to is decided without reckoning.
+/// P-9: the nearest rail is one of those that are ready: neither one that never reached the peer, be it
+/// number 0, nor one that is gone. So what nearly all small messages come to is decided without reckoning.
 #[test]
 fn the_nearest_rail_is_one_that_reaches_the_peer() {
     let config = config();
@@ -128,8 +130,8 @@ fn the_nearest_rail_is_one_that_reaches_the_peer() {
     }
 }
 
-/// P-11: a rail that was left out because it was slow is found again when it has recovered, and looking for it costs next to
-/// nothing.
+/// P-11: a rail that was left out because it was slow is found again when it has recovered, and looking for
+/// it costs next to nothing.
 #[test]
 fn a_rail_that_was_left_out_is_tried_again() {
     let config = config();
@@ -147,8 +149,8 @@ fn a_rail_that_was_left_out_is_tried_again() {
         if slow == 4 {
             assert!(took < best + best * 3 / 100, "{:?}: {took} ns for {best}", facts.caps);
         } else {
-            // A try holds its message up by 0.8 ms, and no more than 1 ms is saved up meanwhile. The time itself would tell
-            // of control packets, which take long on such a rail.
+            // A try holds its message up by 0.8 ms, and no more than 1 ms is saved up meanwhile. The time
+            // itself would tell of control packets, which take long on such a rail.
             assert!(timed.carried()[1] <= 2 * 4096, "{:?}: {:?}", facts.caps, timed.carried());
         }
         timed.lines[1] = line(800);
@@ -159,8 +161,8 @@ fn a_rail_that_was_left_out_is_tried_again() {
     }
 }
 
-/// An explanation is what then happens, by whatever policy, size and sort of rails: to within what parts that move on the
-/// way make of it.
+/// An explanation is what then happens, by whatever policy, size and sort of rails: to within what parts that
+/// move on the way make of it.
 #[test]
 fn what_is_explained_happens() {
     for facts in sorts() {
@@ -194,7 +196,8 @@ fn what_is_explained_happens() {
                     assert!(moved <= bytes / 16, "{}, {bytes}: {carried} on rail {rail}, {explained:?}", policy.name());
                     assert_eq!(share.bytes > 0, share.verdict == Verdict::Carries && bytes > 0, "{share:?}");
                 }
-                // `balanced` says what decides: parts end together, and one rail delivers no later than each other one.
+                // `balanced` says what decides: parts end together, and one rail delivers no later than each
+                // other one.
                 if policy == Policy::Balanced && bytes > 0 {
                     let ends = |share: &Share| share.finish.expect("a prediction").0;
                     let carrying = || explained.shares.iter().filter(|share| share.bytes > 0).map(ends);
@@ -237,8 +240,8 @@ fn cuts_do_not_wander() {
     }
 }
 
-/// P-6: two rails of two HCAs with two ports each are a port of either; nine rails of which eight can have keys are the
-/// fastest.
+/// P-6: two rails of two HCAs with two ports each are a port of either; nine rails of which eight can have
+/// keys are the fastest.
 #[test]
 fn rails_used_are_the_fastest_together() {
     let at =
@@ -272,8 +275,8 @@ fn the_fastest_rails_get_the_keys() {
     }
 }
 
-/// P-12: each rail is asked at start, one after the other; what it says chooses the rails of the first messages. One that does
-/// not answer, and one that other payload crosses, are left alone.
+/// P-12: each rail is asked at start, one after the other; what it says chooses the rails of the first
+/// messages. One that does not answer, and one that other payload crosses, are left alone.
 #[test]
 fn rails_are_asked_at_start() {
     let config = Config { sampling_time_max: Nanos::from_millis(5), ..config() };

@@ -59,7 +59,8 @@ fn a_span_in_one_piece_is_told_at_once() {
     }
 }
 
-/// Silent and counted requests give their slots back without an event; a multi-receive that waits for one hears of it.
+/// Silent and counted requests give their slots back without an event; a multi-receive that waits for one
+/// hears of it.
 #[test]
 fn a_starving_multi_receive_needs_no_event() {
     let config = Config { operations_max: 2, ..small() };
@@ -78,8 +79,8 @@ fn a_starving_multi_receive_needs_no_event() {
     assert!(event_of(&mut world.nodes[1], 1).is_some_and(|c| !c.last));
 }
 
-/// M-1: what waited for a slot goes to the oldest receive that takes it, not to the one whose slot is first, and not to
-/// one that is posted later.
+/// M-1: what waited for a slot goes to the oldest receive that takes it, not to the one whose slot is first,
+/// and not to one that is posted later.
 #[test]
 fn starved_multi_receives_are_fed_in_the_order_of_posting() {
     let config = Config { operations_max: 4, ..small() };
@@ -351,7 +352,8 @@ fn a_slot_that_is_not_used_goes_to_the_next() {
     assert!(world.nodes[2].endpoint.stats().packets_received > sent);
 }
 
-/// Registrations that a full batch has cut in two are asked for to the end, without waiting for the first answers.
+/// Registrations that a full batch has cut in two are asked for to the end, without waiting for the first
+/// answers.
 #[test]
 fn registrations_go_on_after_a_full_batch() {
     let config = small();
@@ -394,8 +396,8 @@ fn a_message_that_is_here_survives_its_peer() {
     assert!(world.nodes[1].endpoint.t.channels.is_empty());
 }
 
-/// A stripe set is free for the next transfer when the rails are through with all of it, so that the times of its stripes
-/// are known (P-2), not when it is acknowledged.
+/// A stripe set is free for the next transfer when the rails are through with all of it, so that the times of
+/// its stripes are known (P-2), not when it is acknowledged.
 #[test]
 fn stripe_sets_are_held_until_the_rails_are_through() {
     let config = small();

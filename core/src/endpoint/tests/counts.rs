@@ -9,7 +9,8 @@ use crate::wire::{
     Put as WirePut, RemoteKey, Repr, Resume, Rts,
 };
 
-/// What has grown since, field by field: packets sent and received are only looked at where a test is about them.
+/// What has grown since, field by field: packets sent and received are only looked at where a test is about
+/// them.
 fn grown(lone: &Lone<'_>, before: &Stats) -> Stats {
     let now = lone.endpoint.stats();
     Stats {
@@ -215,7 +216,8 @@ fn strangers_are_counted() {
     });
 }
 
-/// What goes out: each packet once, those that carry nothing but acknowledgments, and those that go out again, by themselves.
+/// What goes out: each packet once, those that carry nothing but acknowledgments, and those that go out
+/// again, by themselves.
 #[test]
 fn what_goes_out_is_counted_once() {
     lone(&[TCP, TCP], |lone| {
@@ -369,8 +371,8 @@ fn a_late_fence_renumbers_no_rail() {
     });
 }
 
-/// acknowledgments are asked for at every eighth of a table once half of it is taken, and when it is full; a table of
-/// fewer than eight places has no eighths.
+/// acknowledgments are asked for at every eighth of a table once half of it is taken, and when it is
+/// full; a table of fewer than eight places has no eighths.
 #[test]
 fn a_table_that_fills_up_asks_at_its_marks() {
     let marks = |capacity| -> Vec<u32> {
@@ -384,8 +386,8 @@ fn a_table_that_fills_up_asks_at_its_marks() {
     assert_eq!(marks(0), [0]);
 }
 
-/// C-6: each message that an acknowledgment covers counts, of however many packets it is the news, and however many messages
-/// an aggregate brought.
+/// C-6: each message that an acknowledgment covers counts, of however many packets it is the news, and
+/// however many messages an aggregate brought.
 #[test]
 fn an_acknowledgment_counts_all_that_it_covers() {
     const MOST: u16 = 0x7FFF;
@@ -408,7 +410,8 @@ fn an_acknowledgment_counts_all_that_it_covers() {
     }
 }
 
-/// C-6: of messages that are not acknowledged no more are out than serial numbers can tell apart, whatever is granted.
+/// C-6: of messages that are not acknowledged no more are out than serial numbers can tell apart, whatever is
+/// granted.
 #[test]
 fn no_more_messages_are_out_than_can_be_told_apart() {
     let mut allowance = crate::rel::credit::Allowance::new(crate::seq::Seq(0));

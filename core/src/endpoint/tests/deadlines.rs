@@ -1,4 +1,5 @@
-//! Rails that neither fail nor do their work, told packet by packet (F-11), and peers of which nothing is heard (F-13).
+//! Rails that neither fail nor do their work, told packet by packet (F-11), and peers of which nothing is
+//! heard (F-13).
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::down;
@@ -40,8 +41,8 @@ fn asked_of_a_packet<'m>(region: &'m mut Region, config: &Config) -> (Lone<'m>, 
     (lone, nonce)
 }
 
-/// F-11: the order of a subchannel judges it. A packet that went before a probe that is answered, and is not there, is lost;
-/// so is the connection.
+/// F-11: the order of a subchannel judges it. A packet that went before a probe that is answered, and is not
+/// there, is lost; so is the connection.
 #[test]
 fn a_packet_that_vanishes_is_found_out() {
     let config = Config { stall_min: Nanos(4_000_000), ..small() };
@@ -86,8 +87,8 @@ fn a_post_that_never_ends_is_found_out() {
     assert_eq!(lone.closed, [RailId(0)]);
 }
 
-/// F-11: a rail on which no answer comes is given up when the peer was heard on another one and does not answer a second
-/// time. A peer that says nothing at all is let be, for `stall_lone`.
+/// F-11: a rail on which no answer comes is given up when the peer was heard on another one and does not
+/// answer a second time. A peer that says nothing at all is let be, for `stall_lone`.
 #[test]
 fn silence_counts_only_where_others_speak() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(200_000_000), ..small() };
@@ -118,8 +119,8 @@ fn silence_counts_only_where_others_speak() {
     assert!(lone.now > 200_000_000, "{}", lone.now);
 }
 
-/// F-11: where all stands still because of one rail, the others have nothing to say unless they are asked, and are asked so
-/// often as it takes; a peer that answers on none is not asked on and on.
+/// F-11: where all stands still because of one rail, the others have nothing to say unless they are asked,
+/// and are asked so often as it takes; a peer that answers on none is not asked on and on.
 #[test]
 fn others_are_asked_where_everything_waits_for_one() {
     let config = Config { stall_min: Nanos(4_000_000), stall_lone: Nanos(400_000_000), ..small() };
@@ -149,7 +150,8 @@ fn others_are_asked_where_everything_waits_for_one() {
     }
 }
 
-/// F-9, F-11: a peer that only computes is not lost, neither over a rail that loses nothing nor without recovery.
+/// F-9, F-11: a peer that only computes is not lost, neither over a rail that loses nothing nor without
+/// recovery.
 #[test]
 fn a_peer_that_computes_is_not_lost() {
     for (recovery, rail) in [(true, SHM), (false, TCP)] {
@@ -169,8 +171,8 @@ fn a_peer_that_computes_is_not_lost() {
     }
 }
 
-/// F-11, F-9: one that owes an acknowledgment, and over no other rail than one that may have lost it, has `stall_lone` and
-/// `recovery_timeout` to compute; what comes to stand in between is all that it takes.
+/// F-11, F-9: one that owes an acknowledgment, and over no other rail than one that may have lost it, has
+/// `stall_lone` and `recovery_timeout` to compute; what comes to stand in between is all that it takes.
 #[test]
 fn who_computes_and_owes_something_has_so_long() {
     const STALL_LONE: u64 = 200_000_000;
@@ -242,8 +244,8 @@ fn questions(lone: &mut Lone<'_>) -> Vec<(u8, u64)> {
     sent.iter().zip(&lone.rails).filter_map(|(packet, rail)| on(rail, packet)).collect()
 }
 
-/// F-13: a peer that owes nothing, and of which nothing is heard, is asked on every rail, and so is one that is only waited
-/// for by a receive from anybody. What is heard on any rail puts it off.
+/// F-13: a peer that owes nothing, and of which nothing is heard, is asked on every rail, and so is one that
+/// is only waited for by a receive from anybody. What is heard on any rail puts it off.
 #[test]
 fn who_is_silent_is_asked() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
@@ -283,9 +285,9 @@ fn who_is_silent_is_asked() {
     assert_eq!(questions(&mut lone).len(), 2);
 }
 
-/// F-13: with a `keepalive` far shorter than it makes sense a peer that answers at once is asked on its two rails 10,000 times
-/// a second all in all, not 20,000 times 1,000; neither a connection that comes back nor setting the time anew brings the
-/// next question forward.
+/// F-13: with a `keepalive` far shorter than it makes sense a peer that answers at once is asked on its two
+/// rails 10,000 times a second all in all, not 20,000 times 1,000; neither a connection that comes back nor
+/// setting the time anew brings the next question forward.
 #[test]
 fn questions_are_paced_however_short_keepalive_is() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(1_000), ..small() };
@@ -332,8 +334,8 @@ fn who_would_be_heard_to_end_is_not_asked() {
     }
 }
 
-/// F-13, F-9: who is asked and can't be reached any more is lost in the end, though nobody owed anything. Rails fail by
-/// themselves, or never get rid of the question (F-11).
+/// F-13, F-9: who is asked and can't be reached any more is lost in the end, though nobody owed anything.
+/// Rails fail by themselves, or never get rid of the question (F-11).
 #[test]
 fn a_peer_that_died_in_silence_is_lost() {
     for fails in [true, false] {
@@ -371,8 +373,8 @@ fn a_peer_that_died_in_silence_is_lost() {
     }
 }
 
-/// F-13: silence alone ends nothing. Who does not answer is asked less and less, for what is asked waits in its receive
-/// buffers; once it is back nothing has happened.
+/// F-13: silence alone ends nothing. Who does not answer is asked less and less, for what is asked waits in
+/// its receive buffers; once it is back nothing has happened.
 #[test]
 fn a_peer_that_computes_for_long_is_not_lost() {
     let config = Config {
@@ -396,7 +398,8 @@ fn a_peer_that_computes_for_long_is_not_lost() {
     assert_eq!(questions(&mut lone).len(), 1, "as often as before");
 }
 
-/// F-13, F-11: an idle rail on which no answer comes, twice, while another answers, is made anew before it is needed.
+/// F-13, F-11: an idle rail on which no answer comes, twice, while another answers, is made anew before it is
+/// needed.
 #[test]
 fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     let config = Config { stall_min: Nanos(4_000_000), keepalive: Nanos(100_000_000), ..small() };
@@ -427,8 +430,8 @@ fn an_idle_rail_that_is_dead_is_found_by_the_answer_on_another() {
     assert_eq!(lone.closed, [RailId(1)]);
 }
 
-/// F-11: a packet that vanishes is found out on a rail that goes on talking as well, by the answer, or by the peer's saying
-/// everything but the answer.
+/// F-11: a packet that vanishes is found out on a rail that goes on talking as well, by the answer, or by the
+/// peer's saying everything but the answer.
 #[test]
 fn a_rail_that_talks_answers_for_its_packets_too() {
     for answers in [true, false] {
@@ -492,8 +495,8 @@ fn a_packet_is_old_after_a_minute_too() {
     }
 }
 
-/// G-7, F-11: a goodbye that a rail never gets rid of keeps nobody for ever: as long as a rail that is alone has time, or,
-/// where another has said goodbye, as long as any that has something to do.
+/// G-7, F-11: a goodbye that a rail never gets rid of keeps nobody for ever: as long as a rail that is alone
+/// has time, or, where another has said goodbye, as long as any that has something to do.
 #[test]
 fn a_goodbye_that_never_ends_is_given_up() {
     let (late, soon) = (200_000_000..=260_000_000, 4_000_000..=20_000_000);
@@ -527,8 +530,8 @@ fn a_goodbye_that_never_ends_is_given_up() {
     }
 }
 
-/// G-7: the goodbye waits for the CONNECT of a lossless rail, whose mere end would be a loss to the peer, but not for ever: as
-/// long as for a rail that is alone.
+/// G-7: the goodbye waits for the CONNECT of a lossless rail, whose mere end would be a loss to the peer, but
+/// not for ever: as long as for a rail that is alone.
 #[test]
 fn a_goodbye_waits_for_a_lossless_rail_to_be_set_up_but_not_for_ever() {
     for comes in [true, false] {

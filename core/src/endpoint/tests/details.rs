@@ -1,5 +1,6 @@
-//! Rules that only rare circumstances show: a batch of actions that is full in the middle, a request that ends while it
-//! waits, a rail that is reported back without having been away. Each test fails if one line is not as it is.
+//! Rules that only rare circumstances show: a batch of actions that is full in the middle, a request that
+//! ends while it waits, a rail that is reported back without having been away. Each test fails if one line is
+//! not as it is.
 
 use super::lone::Lone;
 use super::parcels::gathering;
@@ -11,8 +12,8 @@ fn eager() -> Body {
     Body::Eager(MessageHead { operation: 77, ..MessageHead::default() })
 }
 
-/// G-7: BYE goes over every rail, though a batch of actions has not room for all of them, and though no rail is through
-/// with any.
+/// G-7: BYE goes over every rail, though a batch of actions has not room for all of them, and though no rail
+/// is through with any.
 #[test]
 fn more_goodbyes_than_a_batch_holds_all_go_out() {
     const RAILS: u8 = 20;
@@ -28,8 +29,8 @@ fn more_goodbyes_than_a_batch_holds_all_go_out() {
     assert_eq!(rails, (0..RAILS).collect::<Vec<_>>());
 }
 
-/// M-9: a multi-receive with less room left than it must have takes no message more, though one that waits would fit; and
-/// it can't be cancelled any more.
+/// M-9: a multi-receive with less room left than it must have takes no message more, though one that waits
+/// would fit; and it can't be cancelled any more.
 #[test]
 fn a_closed_multi_receive_takes_nothing_and_can_not_be_cancelled() {
     let mut region = region();
@@ -85,8 +86,8 @@ fn a_rail_that_was_not_away_keeps_its_word() {
     assert_eq!(state(&lone), RailState::Opening);
 }
 
-/// keys of the sender's memory that no read is going to use are given up at once: the receive has no room, or
-/// its bytes come as packets.
+/// keys of the sender's memory that no read is going to use are given up at once: the receive has
+/// no room, or its bytes come as packets.
 #[test]
 fn keys_that_nothing_reads_by_are_given_up() {
     let key = RemoteKey { rail: super::lone::PEER_RAIL, connection: 1, key: 9, address: 64 };
@@ -166,7 +167,8 @@ fn registrations_of_rails_that_do_not_exist_are_dropped() {
     assert!(matches!(lone.sent_one().body, Body::Cts(_)));
 }
 
-/// X-3, P-2: a receiver that wants no more frees what a transfer over several rails holds, before anybody asks for events.
+/// X-3, P-2: a receiver that wants no more frees what a transfer over several rails holds, before anybody
+/// asks for events.
 #[test]
 fn a_transfer_that_is_ended_early_holds_no_stripes() {
     let mut own = region();
@@ -183,7 +185,8 @@ fn a_transfer_that_is_ended_early_holds_no_stripes() {
     assert_eq!(lone.endpoint.usage().stripe_sets.used, 0);
 }
 
-/// a read that fails with its rail says nothing of its key: the rail's end is waited for, and nothing is asked anew.
+/// a read that fails with its rail says nothing of its key: the rail's end is waited for, and nothing
+/// is asked anew.
 #[test]
 fn a_read_that_fails_keeps_its_key() {
     let mut own = region();

@@ -4,8 +4,9 @@ use super::lone::Lone;
 use super::recovery::{connect, down, region, up};
 use super::*;
 
-/// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is known to be gone,
-/// or when a rail fails that fails with the process alone. F-10: without recovery at the first failure.
+/// F-9: a peer that no rail reaches for too long is lost, with what was tried; so it is at once when it is
+/// known to be gone, or when a rail fails that fails with the process alone. F-10: without recovery at the
+/// first failure.
 #[test]
 fn peers_are_given_up() {
     let config = Config { recovery_timeout: Nanos(50_000_000), ..small() };
@@ -68,7 +69,8 @@ fn peers_are_given_up() {
     assert_eq!(lost(&mut lone), Some(why));
 }
 
-/// F-9: what a lost peer's requests say of connections that failed counts from when their rail carried packets last.
+/// F-9: what a lost peer's requests say of connections that failed counts from when their rail carried
+/// packets last.
 #[test]
 fn attempts_count_from_the_last_connection_that_stood() {
     let mut region = region();
@@ -117,7 +119,8 @@ fn a_loss_counts_by_rail() {
             }
         }
     }
-    // Tried for `recovery_timeout`, at last every `redial_max`, as both are by default: each is told of up to six rails.
+    // Tried for `recovery_timeout`, at last every `redial_max`, as both are by default: each is told of up to
+    // six rails.
     let config = Config::new(PeerId(0), 2);
     let tried = (config.recovery_timeout.0 / config.redial_max.0) as u32 + 10;
     assert_eq!(of(0x3f, &[tried; 6]), [0, 1, 2, 3, 4, 5].map(|rail| (1 << rail, tried)));
@@ -127,8 +130,8 @@ fn a_loss_counts_by_rail() {
     assert!(size_of::<OpError>() <= size_of::<Done>());
 }
 
-/// F-9, G-4: a time that has ended while this process was away is put off by as much, once: nobody could have reached it.
-/// Where it was there, it is not.
+/// F-9, G-4: a time that has ended while this process was away is put off by as much, once: nobody could have
+/// reached it. Where it was there, it is not.
 #[test]
 fn who_was_away_tries_again() {
     let times = Config {
@@ -179,8 +182,8 @@ fn who_was_away_tries_again() {
     assert!(is_lost(&mut lone.endpoint));
 }
 
-/// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is gone ends it. Half of the
-/// channels are left for others, where others may go without.
+/// F-13: a receive calls nobody at first; who has not called `keepalive` later is called, and one that is
+/// gone ends it. Half of the channels are left for others, where others may go without.
 #[test]
 fn who_is_waited_for_is_called_at_last() {
     let keepalive = Nanos(1_000_000);

@@ -1,4 +1,5 @@
-//! A peer that keeps to no rule, and a rail that keeps to none: what follows ends their channel and nothing else.
+//! A peer that keeps to no rule, and a rail that keeps to none: what follows ends their channel and nothing
+//! else.
 
 use super::*;
 use crate::seq::Seq;
@@ -36,7 +37,8 @@ fn lost_by(world: &mut World<'_>) -> Option<LossReason> {
     })
 }
 
-/// Refusals of puts have slots of their own: a peer that wants many is given up, and the caller's are all there.
+/// Refusals of puts have slots of their own: a peer that wants many is given up, and the caller's are all
+/// there.
 #[test]
 fn refused_puts_take_no_slots_of_the_caller() {
     let config = Config { operations_max: 8, ..small() };
@@ -162,8 +164,8 @@ fn overlapping_segments_keep_the_buffer() {
     assert!(completions(&mut world, 1)[&7].is_ok());
 }
 
-/// A send that FIN has ended is not begun again by a CTS, though its RTS is still with the rail: the buffer is the
-/// caller's.
+/// A send that FIN has ended is not begun again by a CTS, though its RTS is still with the rail: the buffer
+/// is the caller's.
 #[test]
 fn no_answer_follows_the_end() {
     let config = small();
@@ -188,7 +190,8 @@ fn no_answer_follows_the_end() {
     assert!(world.nodes[1].endpoint.t.ops.is_empty());
 }
 
-/// S-5, A-3: what has come before is dropped, and acknowledged at once, since the acknowledgment may have been lost.
+/// S-5, A-3: what has come before is dropped, and acknowledged at once, since the acknowledgment may have
+/// been lost.
 #[test]
 fn duplicates_are_dropped_and_acknowledged_at_once() {
     let config = small();
@@ -203,7 +206,8 @@ fn duplicates_are_dropped_and_acknowledged_at_once() {
     assert_eq!((now.acks_explicit, now.unexpected), (stats.acks_explicit + 1, stats.unexpected));
 }
 
-/// Answers that the peer has acknowledged and the rail is not through with take slots: no more are begun than have some.
+/// Answers that the peer has acknowledged and the rail is not through with take slots: no more are begun than
+/// have some.
 #[test]
 fn answers_that_a_rail_keeps_are_limited() {
     let config = small();
@@ -224,7 +228,8 @@ fn answers_that_a_rail_keeps_are_limited() {
     assert_eq!(psn, 9, "four with the rail, four that wait, one too many");
 }
 
-/// C-5: who has more requests open than were granted breaks the protocol; as many are served, one after the other.
+/// C-5: who has more requests open than were granted breaks the protocol; as many are served, one after the
+/// other.
 #[test]
 fn requests_beyond_the_grant_break_the_protocol() {
     let config = small();
@@ -276,7 +281,8 @@ fn terms_are_kept() {
     }
 }
 
-/// A rail that brings a packet while it still places another has lost that one: its peer is given up, nothing hangs.
+/// A rail that brings a packet while it still places another has lost that one: its peer is given up, nothing
+/// hangs.
 #[test]
 fn a_rail_places_one_packet_at_a_time() {
     let config = small();
@@ -289,7 +295,8 @@ fn a_rail_places_one_packet_at_a_time() {
     assert_eq!(lost_by(&mut world), Some(why));
 }
 
-/// The peer of a process that leaves may hang up on one rail before the goodbye is out on all: that is no loss.
+/// The peer of a process that leaves may hang up on one rail before the goodbye is out on all: that is no
+/// loss.
 #[test]
 fn a_hang_up_during_the_goodbye_is_no_loss() {
     let config = small();

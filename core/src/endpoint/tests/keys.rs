@@ -5,8 +5,8 @@ use super::recovery::{cts, down, fence, fins, put_over_both};
 use super::*;
 use crate::wire::{Body, Connect, Data, MessageHead, RemoteKey, Repr, Resume, Rts};
 
-/// F-7: keys that come late over another rail, of a connection that their rail has left for another since, are no keys: the
-/// peer's device may have given them to other memory. Nor are those of an RTS.
+/// F-7: keys that come late over another rail, of a connection that their rail has left for another since,
+/// are no keys: the peer's device may have given them to other memory. Nor are those of an RTS.
 #[test]
 fn late_keys_open_nothing() {
     for (renewed, writes) in [(false, true), (true, false)] {
@@ -43,8 +43,8 @@ fn late_keys_open_nothing() {
     }
 }
 
-/// F-7: where the CTS of a new round has no key that is good for a rail that is to go on with its part, another rail takes
-/// the part.
+/// F-7: where the CTS of a new round has no key that is good for a rail that is to go on with its part,
+/// another rail takes the part.
 #[test]
 fn a_part_whose_key_is_old_finds_another_rail() {
     let mut region = Region::of(&small());
@@ -66,7 +66,8 @@ fn a_part_whose_key_is_old_finds_another_rail() {
     assert!(lone.transfers > writes && lone.rails.iter().all(|rail| rail.0 == 0), "{:?}", lone.rails);
 }
 
-/// The peer announces a message of 3000 bytes with keys for so many of its rails; the reads are posted, and not over.
+/// The peer announces a message of 3000 bytes with keys for so many of its rails; the reads are posted, and
+/// not over.
 fn reading<'m>(region: &'m mut Region, rails: &[RailFacts], keys: u8) -> Lone<'m> {
     let mut lone = Lone::connected(region, &small(), rails);
     lone.recv(1, 3000);
@@ -146,7 +147,8 @@ fn without_remote_access_a_rail_carries_packets_only() {
     assert_eq!(lone.transfers, 0);
 }
 
-/// Access that is denied while messages are being read: what was posted ends as its rail says, the rest by data.
+/// Access that is denied while messages are being read: what was posted ends as its rail says, the rest by
+/// data.
 #[test]
 fn access_denied_in_mid_message_is_made_good_by_data() {
     let mut region = Region::of(&small());
@@ -159,8 +161,8 @@ fn access_denied_in_mid_message_is_made_good_by_data() {
     assert_eq!(lone.transfers, reads);
 }
 
-/// A read keeps nothing from going the short way; one that finds that its key opens nothing does, until its message is
-/// asked for in another way.
+/// A read keeps nothing from going the short way; one that finds that its key opens nothing does, until its
+/// message is asked for in another way.
 #[test]
 fn a_key_that_opens_nothing_closes_the_short_way() {
     let mut region = Region::of(&small());

@@ -4,7 +4,8 @@ use super::lone::Lone;
 use super::*;
 use crate::config::Multiplex;
 
-/// M-1, S-8: messages of one sender are matched in the order of submission, whatever rails they take and reorder.
+/// M-1, S-8: messages of one sender are matched in the order of submission, whatever rails they take and
+/// reorder.
 #[test]
 fn messages_over_many_rails_are_matched_in_order() {
     for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {
@@ -41,8 +42,8 @@ fn messages_over_many_rails_are_matched_in_order() {
     }
 }
 
-/// M-9: messages complete in any order; their numbers in a multi-receive give the order of sending, which the places of
-/// messages of 0 bytes do not.
+/// M-9: messages complete in any order; their numbers in a multi-receive give the order of sending, which the
+/// places of messages of 0 bytes do not.
 #[test]
 fn multi_receives_number_their_messages_as_they_were_sent() {
     for rails in [&[TCP, TCP][..], &[SHM, PUT, GET, TCP]] {

@@ -1,5 +1,5 @@
-//! Peers that are left and may not know it, over more than one rail: who calls whom, with which numbers, and for how long
-//! (G-7, G-10, F-12).
+//! Peers that are left and may not know it, over more than one rail: who calls whom, with which numbers, and
+//! for how long (G-7, G-10, F-12).
 
 use super::super::farewell::is_farewell;
 use super::lone::{Lone, PEER_RAIL, TERMS};
@@ -71,7 +71,8 @@ fn connect(rail: u8) -> Body {
     Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS })
 }
 
-/// Only the rail that has moved is dialled, the one that moves later as well, and none that does not lead there.
+/// Only the rail that has moved is dialled, the one that moves later as well, and none that does not lead
+/// there.
 #[test]
 fn a_rail_that_moves_calls_and_no_other() {
     let mut own = Region::of(&config());
@@ -107,7 +108,8 @@ fn a_rail_that_moves_calls_and_no_other() {
     assert_eq!(dialled(&mut lone), [(0, 1)]);
 }
 
-/// F-1, G-10: connections that only say goodbye have numbers of their own, another one each time, whatever was counted.
+/// F-1, G-10: connections that only say goodbye have numbers of their own, another one each time, whatever
+/// was counted.
 #[test]
 fn numbers_of_goodbyes_are_apart() {
     let mut own = Region::of(&config());
@@ -130,7 +132,8 @@ fn numbers_of_goodbyes_are_apart() {
     }
 }
 
-/// G-10: who calls over several rails hears the goodbye on each, and each is hung up, though a batch has not room for all.
+/// G-10: who calls over several rails hears the goodbye on each, and each is hung up, though a batch has not
+/// room for all.
 #[test]
 fn every_late_call_hears_the_goodbye() {
     for rails in [2, 20] {
@@ -174,8 +177,8 @@ fn a_silent_caller_is_hung_up() {
     assert!(lone.endpoint.t.channels.is_empty());
 }
 
-/// F-12: the address of the first rail is told as that of any other: now, and over one that stands later; over as many as
-/// there are; and not behind the goodbye (G-7).
+/// F-12: the address of the first rail is told as that of any other: now, and over one that stands later;
+/// over as many as there are; and not behind the goodbye (G-7).
 #[test]
 fn addresses_are_told_of_every_rail_over_every_rail() {
     let told = |lone: &mut Lone<'_>| {
@@ -210,8 +213,9 @@ fn addresses_are_told_of_every_rail_over_every_rail() {
     assert_eq!(told(&mut lone), []);
 }
 
-/// G-7, F-11: goodbyes that no rail gets rid of are given up one and all, after as long as one that is alone; where that is not
-/// limited they are waited for. It counts from when they are looked at, not from the start of the world.
+/// G-7, F-11: goodbyes that no rail gets rid of are given up one and all, after as long as one that is alone;
+/// where that is not limited they are waited for. It counts from when they are looked at, not from the start
+/// of the world.
 #[test]
 fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
     let late = 200_000_000..=260_000_000;
@@ -243,7 +247,8 @@ fn goodbyes_that_are_stuck_are_given_up_on_every_rail() {
     }
 }
 
-/// G-1, G-10: a caller whose next connection is reported before the end of the one before hears CONNECT and BYE on that, too.
+/// G-1, G-10: a caller whose next connection is reported before the end of the one before hears CONNECT and
+/// BYE on that, too.
 #[test]
 fn a_caller_that_calls_again_at_once_hears_it_again() {
     let mut own = Region::of(&config());

@@ -1,5 +1,5 @@
-//! What a connection leaves behind when it dies: keys, registrations, rounds, half of a payload, acknowledgments. Each belongs
-//! to one rail, one peer and one round, and to no other.
+//! What a connection leaves behind when it dies: keys, registrations, rounds, half of a payload,
+//! acknowledgments. Each belongs to one rail, one peer and one round, and to no other.
 
 use super::lone::{Lone, TERMS};
 use super::parcels::gathering;
@@ -51,7 +51,8 @@ fn an_aggregate_goes_out_again_whole() {
     assert_eq!(again.common.payload_bytes, first.common.payload_bytes);
 }
 
-/// F-7, X-10: a message that has not been written at all when its rail dies is not written by the keys of before.
+/// F-7, X-10: a message that has not been written at all when its rail dies is not written by the keys of
+/// before.
 #[test]
 fn a_part_that_was_not_begun_needs_new_keys() {
     let mut region = region();
@@ -72,8 +73,8 @@ fn a_part_that_was_not_begun_needs_new_keys() {
     assert_eq!((lone.transfers, resumes(&sent)), (0, vec![1]), "new keys are asked for: {sent:?}");
 }
 
-/// V-12: registrations of a device that was reset are told to nobody any more, and not given back to the device that comes
-/// after it: those in use, and those that are reported late.
+/// V-12: registrations of a device that was reset are told to nobody any more, and not given back to the
+/// device that comes after it: those in use, and those that are reported late.
 #[test]
 fn a_device_that_was_reset_gets_no_registration_back() {
     let reset = |lone: &mut Lone<'_>, rail| {
@@ -159,8 +160,8 @@ fn a_round_is_not_asked_for_before_every_fence() {
     assert_eq!(resumes(&lone.sent()), [1]);
 }
 
-/// F-7: a round that is asked for while rails are still asked for the keys of the one before counts: the CTS that follows is of
-/// the newest.
+/// F-7: a round that is asked for while rails are still asked for the keys of the one before counts: the CTS
+/// that follows is of the newest.
 #[test]
 fn a_round_may_overtake_the_keys_of_the_one_before() {
     let mut region = region();
@@ -194,8 +195,8 @@ fn a_round_may_overtake_the_keys_of_the_one_before() {
     assert_eq!(rounds, [2]);
 }
 
-/// F-6: packets of two peers have the same number, and both are half placed when their rails die: the copy of each goes where
-/// its own was to go.
+/// F-6: packets of two peers have the same number, and both are half placed when their rails die: the copy of
+/// each goes where its own was to go.
 #[test]
 fn a_copy_is_that_of_its_own_peer() {
     let (bytes_of, immediate_of) = ([0, 100, 50], [0, 11, 22]);
@@ -251,8 +252,8 @@ fn a_copy_is_that_of_its_own_peer() {
     }
 }
 
-/// C-4, A-1: an acknowledgment that was with a connection when the peer ended it goes out again over another one, though this
-/// side has nothing to ask and nothing to answer.
+/// C-4, A-1: an acknowledgment that was with a connection when the peer ended it goes out again over another
+/// one, though this side has nothing to ask and nothing to answer.
 #[test]
 fn acknowledgments_that_were_on_their_way_go_out_again() {
     let mut region = region();
@@ -288,7 +289,8 @@ fn nothing_is_said_on_a_connection_that_was_ended() {
     }
 }
 
-/// what has come beyond the cumulative number is told by lane, counted from the number behind the first that is missing.
+/// what has come beyond the cumulative number is told by lane, counted from the number behind the first
+/// that is missing.
 #[test]
 fn what_came_out_of_turn_is_told_by_lane() {
     let mut region = region();

@@ -160,8 +160,8 @@ fn number(bits: u32) -> impl Strategy<Value = u64> {
     })
 }
 
-/// A process is one of its own peers: with a single channel, whichever of itself and another it talks to first would keep
-/// the other out until `connect_timeout`, and lose it then. Alone it needs no other.
+/// A process is one of its own peers: with a single channel, whichever of itself and another it talks to
+/// first would keep the other out until `connect_timeout`, and lose it then. Alone it needs no other.
 #[test]
 fn one_channel_is_enough_for_a_process_that_is_alone() {
     for (peers, channels, is_enough) in [(1, 1, true), (2, 1, false), (2, 2, true), (1000, 1, false), (1000, 2, true)] {
@@ -172,7 +172,8 @@ fn one_channel_is_enough_for_a_process_that_is_alone() {
     assert_eq!(std::format!("{error}"), "channels_max is 1, allowed are 2 to 2");
 }
 
-/// Configurations in which no value is out of its range by far: what is wrong with them is what they make together.
+/// Configurations in which no value is out of its range by far: what is wrong with them is what they make
+/// together.
 fn any_config() -> impl Strategy<Value = Config> {
     let sizes = (number(28), number(21), 0..66u8, number(29), any::<u8>(), number(29), 6..16u32);
     let grants = (number(15), number(15), number(15), number(29), number(11));

@@ -1,5 +1,5 @@
-//! What a packet brings beside its body: acknowledgments and limits that are new, old, or wrong; and packets that belong
-//! nowhere.
+//! What a packet brings beside its body: acknowledgments and limits that are new, old, or wrong; and packets
+//! that belong nowhere.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::parcels::{gathering, record};
@@ -15,7 +15,8 @@ fn left(lone: &Lone<'_>) -> u32 {
     lone.endpoint.t.channels.at(0).allowance.messages_left()
 }
 
-/// C-6: limits of a packet that acknowledges less than was acknowledged are old, except on the lone rail that keeps the order.
+/// C-6: limits of a packet that acknowledges less than was acknowledged are old, except on the lone rail that
+/// keeps the order.
 #[test]
 fn limits_of_old_packets_count_on_a_rail_that_keeps_the_order() {
     for (rail, grows) in [(TCP, false), (SHM, true)] {
@@ -33,7 +34,8 @@ fn limits_of_old_packets_count_on_a_rail_that_keeps_the_order() {
     }
 }
 
-/// C-1: a limit of messages is not one of blocks, though their numbers are those that were known, the other way round.
+/// C-1: a limit of messages is not one of blocks, though their numbers are those that were known, the other
+/// way round.
 #[test]
 fn each_limit_is_its_own() {
     let mut region = region();
@@ -108,8 +110,8 @@ fn a_connect_that_comes_twice_counts_once() {
     assert!(!sent.iter().any(|packet| matches!(packet.body, Body::Address(_))), "{sent:?}");
 }
 
-/// a segment of an operation that is over is counted and acknowledged; one whose end is beyond all numbers is an
-/// offence.
+/// a segment of an operation that is over is counted and acknowledged; one whose end is beyond all
+/// numbers is an offence.
 #[test]
 fn segments_that_belong_nowhere_are_acknowledged() {
     let mut own = region();
@@ -126,7 +128,8 @@ fn segments_that_belong_nowhere_are_acknowledged() {
     assert_eq!(lone.offence(), ProtocolError::OutOfRange { offset: u64::MAX });
 }
 
-/// X-11, P-3: bytes that come as packets, though keys were given, make the receiver owe a FIN; without recovery it owed none.
+/// X-11, P-3: bytes that come as packets, though keys were given, make the receiver owe a FIN; without
+/// recovery it owed none.
 #[test]
 fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     let config = Config { recovery: false, ..small() };
@@ -147,8 +150,8 @@ fn a_fin_is_owed_for_bytes_that_come_as_packets() {
     assert_eq!(owing(&lone), 0);
 }
 
-/// F-6: the copy of a packet whose payload was on its way is as long as the packet was: for a message in blocks in bytes, for
-/// an aggregate in blocks.
+/// F-6: the copy of a packet whose payload was on its way is as long as the packet was: for a message in
+/// blocks in bytes, for an aggregate in blocks.
 #[test]
 fn a_copy_of_another_length_is_an_offence() {
     let payload = [record(1, 40), record(2, 40)].concat();
@@ -178,7 +181,8 @@ fn a_copy_of_another_length_is_an_offence() {
     }
 }
 
-/// G-10: a packet of a peer without a channel is dropped while its subchannel is being closed, and closes any other.
+/// G-10: a packet of a peer without a channel is dropped while its subchannel is being closed, and closes any
+/// other.
 #[test]
 fn packets_of_a_connection_that_is_refused_are_dropped() {
     let mut region = region();
@@ -212,7 +216,8 @@ fn two_payloads_at_once_are_a_failure_of_the_rail() {
     assert_eq!(lost.attempts().map(|(_, count)| count).collect::<Vec<_>>(), [1]);
 }
 
-/// C-4: packets of the other lane leave the short way in open, and its count of what is to be announced as it is.
+/// C-4: packets of the other lane leave the short way in open, and its count of what is to be announced as it
+/// is.
 #[test]
 fn unordered_packets_leave_the_short_way_open() {
     let mut region = region();

@@ -74,7 +74,8 @@ fn a_lost_peer_leaves_no_window_busy() {
     }
 }
 
-/// R-6, C-5: many more atomics than the peer serves at once: each is applied once, the old values are a permutation.
+/// R-6, C-5: many more atomics than the peer serves at once: each is applied once, the old values are a
+/// permutation.
 #[test]
 fn fetch_and_add_is_exactly_once() {
     let config = small();
@@ -187,8 +188,8 @@ fn a_window_in_use_stays() {
     assert!(matches!(completions(&mut world, 0)[&1], Err(OpError::Refused { .. })));
 }
 
-/// ranks that refuse each other's puts, and their own, at the same time don't wait for each other; no refusal is
-/// overtaken by its acknowledgment, whatever the rails do.
+/// ranks that refuse each other's puts, and their own, at the same time don't wait for each other; no
+/// refusal is overtaken by its acknowledgment, whatever the rails do.
 #[test]
 fn mutual_refusals_all_end() {
     let config = small();

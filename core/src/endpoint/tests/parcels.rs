@@ -33,8 +33,8 @@ fn counts(packets: &[Repr]) -> Vec<u16> {
     packets.iter().map(count).collect()
 }
 
-/// W-11, P-13: what piles up while the rail is busy goes together, in order, whatever its tags and levels, up to the first
-/// that is too large; each is told as its level says.
+/// W-11, P-13: what piles up while the rail is busy goes together, in order, whatever its tags and levels, up
+/// to the first that is too large; each is told as its level says.
 #[test]
 fn what_waits_goes_together() {
     let config = gathering();
@@ -91,12 +91,13 @@ fn credits_count_messages() {
     lone.limits = (40, 74);
     lone.feed(Body::Credit, 0);
     (0..12).for_each(|n| lone.send(n, 20));
-    // 2 blocks of 64 bytes: two records of 52 bytes; then none, so by RTS, as far as messages are granted (C-7).
+    // 2 blocks of 64 bytes: two records of 52 bytes; then none, so by RTS, as far as messages are granted
+    // (C-7).
     assert_eq!(counts(&lone.sent()), [&[2][..], &[0; 10]].concat());
 }
 
-/// W-11, M-1, M-5, X-6: each message of an aggregate meets its receive as if it had come alone, posted before or after; the
-/// blocks are free with the last.
+/// W-11, M-1, M-5, X-6: each message of an aggregate meets its receive as if it had come alone, posted before
+/// or after; the blocks are free with the last.
 #[test]
 fn each_is_a_message() {
     let config = small();
@@ -131,7 +132,8 @@ fn each_is_a_message() {
     assert_eq!((usage.unexpected.used, usage.blocks.used), (2, 0));
 }
 
-/// S-8, M-7: an aggregate that comes early waits as a whole, one that is not here whole keeps those behind it waiting.
+/// S-8, M-7: an aggregate that comes early waits as a whole, one that is not here whole keeps those behind it
+/// waiting.
 #[test]
 fn aggregates_keep_their_turn() {
     let config = small();
@@ -233,7 +235,8 @@ fn a_lost_peer_leaves_nothing() {
     }
 }
 
-/// All sorts of messages, many at once, over rails of every sort: they arrive whole, in order, in fewer packets.
+/// All sorts of messages, many at once, over rails of every sort: they arrive whole, in order, in fewer
+/// packets.
 #[test]
 fn floods_need_fewer_packets() {
     for rails in ALL_RAILS {

@@ -37,8 +37,9 @@ fn goodbye_after_all_is_delivered() {
     }
 }
 
-/// G-7: a peer that is closed while its connections are still being made gets a goodbye too, at whatever moment, and from a
-/// process that is gone as soon as it may go. It may have the CONNECT already, so the mere end of a connection is a loss to it.
+/// G-7: a peer that is closed while its connections are still being made gets a goodbye too, at whatever
+/// moment, and from a process that is gone as soon as it may go. It may have the CONNECT already, so the mere
+/// end of a connection is a loss to it.
 #[test]
 fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
     let config = small();
@@ -77,7 +78,8 @@ fn a_peer_that_is_closed_before_its_connect_has_come_gets_a_goodbye() {
     assert!(early > 60, "{early}");
 }
 
-/// G-7: who is closed and can't be reached is no loss where nothing was submitted to it, and is one where something was.
+/// G-7: who is closed and can't be reached is no loss where nothing was submitted to it, and is one where
+/// something was.
 #[test]
 fn a_peer_that_is_closed_and_never_reached_is_lost_only_with_what_was_submitted() {
     let config = Config { connect_timeout: Nanos(1_000_000), ..small() };
@@ -141,7 +143,8 @@ fn messages_outlive_their_sender() {
     }
 }
 
-/// G-7: whichever subchannel brings the goodbye first, and whatever is still on the others, it is no loss at either end.
+/// G-7: whichever subchannel brings the goodbye first, and whatever is still on the others, it is no loss at
+/// either end.
 #[test]
 fn a_goodbye_on_many_rails_is_no_loss() {
     let config = Config { ack_packets: 1, ..small() };
@@ -176,7 +179,8 @@ fn a_goodbye_on_many_rails_is_no_loss() {
     }
 }
 
-/// G-4: a peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes on.
+/// G-4: a peer whose rail fails is lost by name; what is bound to it ends in an error, everything else goes
+/// on.
 #[test]
 fn a_lost_peer_takes_only_its_own_along() {
     let config = small();

@@ -106,8 +106,9 @@ fn eligibility_and_number_are_two_knobs() {
     });
 }
 
-/// P-7: adaptive striping finds the rates of rails from equal weights, one message at a time or several, however late
-/// completions are noticed, and follows when a rail slows down ten-fold and recovers. Ten messages have to do.
+/// P-7: adaptive striping finds the rates of rails from equal weights, one message at a time or several,
+/// however late completions are noticed, and follows when a rail slows down ten-fold and recovers. Ten
+/// messages have to do.
 #[test]
 fn adaptive_weights_follow_the_rails() {
     let config = Config { striping: Striping::Adaptive, ..small() };
@@ -154,8 +155,8 @@ fn weights_can_be_set() {
     });
 }
 
-/// P-8: balanced striping gets the sum of the rails' rates after the first message, leaves a rail alone that does not pay,
-/// and follows when a rail slows down ten-fold and recovers.
+/// P-8: balanced striping gets the sum of the rails' rates after the first message, leaves a rail alone that
+/// does not pay, and follows when a rail slows down ten-fold and recovers.
 #[test]
 fn balanced_parts_end_together() {
     let config = Config { striping: Striping::Balanced, ..small() };

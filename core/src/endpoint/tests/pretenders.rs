@@ -1,5 +1,6 @@
-//! A peer that belongs to the job and says what is not so: each check on what a packet says, by itself. What breaks a rule that
-//! no honest peer can break ends the channel, by the name of the rule; what may be late is dropped.
+//! A peer that belongs to the job and says what is not so: each check on what a packet says, by itself. What
+//! breaks a rule that no honest peer can break ends the channel, by the name of the rule; what may be late is
+//! dropped.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::parcels::record;
@@ -83,7 +84,8 @@ fn an_answer_to_a_probe_brings_no_payload() {
     }
 }
 
-/// G-10: a peer that only says goodbye has forgotten what it had: its acknowledgments are no news and no offence.
+/// G-10: a peer that only says goodbye has forgotten what it had: its acknowledgments are no news and no
+/// offence.
 #[test]
 fn a_farewell_acknowledges_nothing() {
     for (connection, is_farewell) in [(2, false), (1 << 30, true), ((1 << 30) + 5, true)] {
@@ -108,7 +110,8 @@ fn a_farewell_acknowledges_nothing() {
     }
 }
 
-/// S-6: a number beyond the window is no packet of an honest peer's, on either lane; the last in the window is.
+/// S-6: a number beyond the window is no packet of an honest peer's, on either lane; the last in the window
+/// is.
 #[test]
 fn numbers_lie_in_the_window() {
     let window = small().window;
@@ -129,8 +132,8 @@ fn numbers_lie_in_the_window() {
 /// Begins an operation; its name.
 type Begin<'a> = &'a dyn Fn(&mut Lone<'_>) -> u64;
 
-/// F-7: RESUME is for a receive of the peer's own that is being written. For a send, a get, a receive that is not matched, and
-/// the receive of another peer's message it is nothing.
+/// F-7: RESUME is for a receive of the peer's own that is being written. For a send, a get, a receive that is
+/// not matched, and the receive of another peer's message it is nothing.
 #[test]
 fn a_round_is_of_a_receive_of_ones_own() {
     lone(&[PUT], |lone| {
@@ -211,8 +214,8 @@ fn an_eager_message_is_no_longer_than_agreed() {
     }
 }
 
-/// data is for a receive that waits for data, and for a get that is out; a get that is not, a send, a put and a receive
-/// that is being read take none.
+/// data is for a receive that waits for data, and for a get that is out; a get that is not, a send, a
+/// put and a receive that is being read take none.
 #[test]
 fn data_is_for_what_waits_for_data() {
     let taken = |lone: &mut Lone<'_>, operation, bytes| {
@@ -258,7 +261,8 @@ fn data_is_for_what_waits_for_data() {
     });
 }
 
-/// a FIN for what is over is dropped, whether it says well or refused; one for what is not over yet ends it once.
+/// a FIN for what is over is dropped, whether it says well or refused; one for what is not over yet ends
+/// it once.
 #[test]
 fn what_is_over_is_not_ended_again() {
     let is_refused = [None, Some(crate::wire::Refusal::Cancelled)];
@@ -319,8 +323,8 @@ fn requests_are_bounded_by_the_grant() {
     }
 }
 
-/// refusals of different puts have so many slots, and a peer with more of them under way is given up; the refusals that it
-/// has acknowledged count no more.
+/// refusals of different puts have so many slots, and a peer with more of them under way is given up;
+/// the refusals that it has acknowledged count no more.
 #[test]
 fn refusals_are_bounded() {
     let most = small().refusals_max();
@@ -341,7 +345,8 @@ fn refusals_are_bounded() {
     });
 }
 
-/// W-11: records lie in the payload, one behind the other, and fill it; none is longer than an eager message may be.
+/// W-11: records lie in the payload, one behind the other, and fill it; none is longer than an eager message
+/// may be.
 #[test]
 fn records_fill_their_aggregate() {
     let max = small().eager_bytes_max;
@@ -367,8 +372,8 @@ fn records_fill_their_aggregate() {
     }
 }
 
-/// G-3: parameters that no endpoint can work with, or that change, break the protocol; the rail's number and the connection's
-/// may be others on each connection.
+/// G-3: parameters that no endpoint can work with, or that change, break the protocol; the rail's number and
+/// the connection's may be others on each connection.
 #[test]
 fn parameters_are_possible_and_stay() {
     let first = |connect: Connect| {
@@ -404,7 +409,8 @@ fn parameters_are_possible_and_stay() {
     }
 }
 
-/// G-3, F-1: a CONNECT that comes again on a connection says what it said; the number of another one is no honest peer's.
+/// G-3, F-1: a CONNECT that comes again on a connection says what it said; the number of another one is no
+/// honest peer's.
 #[test]
 fn a_connect_that_comes_again_says_the_same() {
     let again = Connect { rail: PEER_RAIL, ..TERMS };

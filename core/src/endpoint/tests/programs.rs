@@ -1,9 +1,9 @@
-//! Random programs: everything that can be submitted, by every rank to every rank, itself included, over all sets of
-//! rails, with tables so small that they fill up; in one variant a peer is cut off at a random moment. What must hold
-//! is said without the endpoint's help: `programs/oracle.rs`.
+//! Random programs: everything that can be submitted, by every rank to every rank, itself included, over all
+//! sets of rails, with tables so small that they fill up; in one variant a peer is cut off at a random
+//! moment. What must hold is said without the endpoint's help: `programs/oracle.rs`.
 //!
-//! A buffer is filled with a canary as soon as its request is over, so that whatever still reads or writes it shows:
-//! as wrong bytes on the other side, or as a broken canary at the end.
+//! A buffer is filled with a canary as soon as its request is over, so that whatever still reads or writes it
+//! shows: as wrong bytes on the other side, or as a broken canary at the end.
 
 mod oracle;
 mod steps;
@@ -370,14 +370,15 @@ fn random_programs() {
     worlds(cases(150), false);
 }
 
-/// As above, with a subchannel cut at a random moment: what is bound to that peer ends once, the rest goes on.
+/// As above, with a subchannel cut at a random moment: what is bound to that peer ends once, the rest goes
+/// on.
 #[test]
 fn random_programs_with_faults() {
     worlds(cases(150), true);
 }
 
-/// The same programs over a rail that carries short messages, with the short way and without: the oracle holds either
-/// way, and each road of a short message is taken.
+/// The same programs over a rail that carries short messages, with the short way and without: the oracle
+/// holds either way, and each road of a short message is taken.
 #[test]
 fn programs_take_the_short_way_and_leave_it() {
     let [mut sent, mut refused, mut received, mut slow, mut waited] = [0; 5];
@@ -427,8 +428,8 @@ fn programs_take_the_short_way_and_leave_it() {
     assert!(all.iter().all(|&count| count > 20), "sent, refused, received, received by packet, found waiting: {all:?}");
 }
 
-/// Usage tells of every table: each is in use at some time (and, by the checks of every program, free in the end).
-/// What programs give back before anybody can look is left to `limits.rs`.
+/// Usage tells of every table: each is in use at some time (and, by the checks of every program, free in the
+/// end). What programs give back before anybody can look is left to `limits.rs`.
 #[test]
 fn every_table_is_in_use_at_some_time() {
     let names = Usage::default().tables().map(|(name, _)| name);

@@ -63,7 +63,8 @@ fn run(seed: u64) {
     for i in (1..order.len()).rev() {
         order.swap(i, rng.below(i as u64 + 1) as usize);
     }
-    // A receive from any source must not starve one from a named source of its last message: named ones first.
+    // A receive from any source must not starve one from a named source of its last message: named ones
+    // first.
     order.sort_by_key(|(_, _, source)| source.is_none());
     let mut next = vec![0u64; ranks];
     let mut into: HashMap<(usize, u64), u64> = HashMap::new();
@@ -114,7 +115,8 @@ fn run(seed: u64) {
     }
 }
 
-/// Exactly once, in order, whole, and nothing leaks (C-4, S-9, X-9, X-12). `RERAIL_CASES` sets how many worlds.
+/// Exactly once, in order, whole, and nothing leaks (C-4, S-9, X-9, X-12). `RERAIL_CASES` sets how many
+/// worlds.
 #[test]
 fn random_worlds() {
     let cases = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
@@ -134,8 +136,8 @@ fn random_garbage() {
     }
 }
 
-/// G-8: the fuzz body of the short way on random bytes: whatever header comes, nothing panics, lines agree with their
-/// tables, and messages between honest ranks all arrive.
+/// G-8: the fuzz body of the short way on random bytes: whatever header comes, nothing panics, lines agree
+/// with their tables, and messages between honest ranks all arrive.
 #[test]
 fn random_short_headers() {
     let cases: u64 = std::env::var("RERAIL_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(400);

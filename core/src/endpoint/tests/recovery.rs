@@ -1,5 +1,5 @@
-//! The rules of section F one by one, told packet by packet. That they do their work together, under any faults in any
-//! order: `programs.rs`.
+//! The rules of section F one by one, told packet by packet. That they do their work together, under any
+//! faults in any order: `programs.rs`.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::*;
@@ -83,8 +83,8 @@ fn connections_are_numbered() {
     assert_eq!(lone.closed, [RailId(1)]);
 }
 
-/// F-3, F-5: nothing of a dead connection goes out again before the peer's end is dead; then all that is not acknowledged
-/// does, under its own numbers and over the rail that stands, but for what the peer says it has.
+/// F-3, F-5: nothing of a dead connection goes out again before the peer's end is dead; then all that is not
+/// acknowledged does, under its own numbers and over the rail that stands, but for what the peer says it has.
 #[test]
 fn replay_waits_for_the_fence() {
     let mut region = region();
@@ -150,7 +150,8 @@ fn a_new_connection_is_a_fence() {
     assert!(lone.completed()[&1].is_ok());
 }
 
-/// F-4: who hears that the other end is dead ends its own at once, says so where it is asked, and needs no answer itself.
+/// F-4: who hears that the other end is dead ends its own at once, says so where it is asked, and needs no
+/// answer itself.
 #[test]
 fn an_end_follows_the_other() {
     for asks in [true, false] {
@@ -239,8 +240,8 @@ fn every_rail_can_carry_every_packet() {
     assert!(lone.sent().iter().all(|packet| packet.common.payload_bytes <= 700));
 }
 
-/// F-6: a payload whose rail dies half way is placed by its copy, where the first one was to go: in the receive that it has
-/// met, or in its blocks; nothing is matched, granted or counted twice.
+/// F-6: a payload whose rail dies half way is placed by its copy, where the first one was to go: in the
+/// receive that it has met, or in its blocks; nothing is matched, granted or counted twice.
 #[test]
 fn a_copy_goes_where_the_first_was_to_go() {
     for posted in [true, false] {
@@ -300,8 +301,8 @@ pub(super) fn fins(packets: &[Repr]) -> Vec<(u16, u16)> {
     packets.iter().filter_map(fin).collect()
 }
 
-/// F-7: writes over a connection that died are in doubt: RESUME under the number of the FIN that was lost; with the CTS of
-/// that round they are written again, and every rail with writes to confirm says FIN of it.
+/// F-7: writes over a connection that died are in doubt: RESUME under the number of the FIN that was lost;
+/// with the CTS of that round they are written again, and every rail with writes to confirm says FIN of it.
 #[test]
 fn doubtful_writes_are_written_again() {
     let mut region = region();
@@ -365,8 +366,8 @@ fn without_keys_the_round_is_data() {
     assert_eq!(covered, 40_000);
 }
 
-/// F-7: a receiver begins a round when it is asked for one that is newer, counts FINs of it alone, and answers nothing once
-/// it is through.
+/// F-7: a receiver begins a round when it is asked for one that is newer, counts FINs of it alone, and
+/// answers nothing once it is through.
 #[test]
 fn a_receiver_counts_one_round() {
     let mut region = region();
@@ -413,7 +414,8 @@ fn a_rail_that_returns_begins_small() {
     assert_eq!(lone.endpoint.t.sub(0, RailId(1)).path.weight, 1);
 }
 
-/// F-8: the word of a rail that it is back is taken once; then again when it has stood for a while, or when it is needed.
+/// F-8: the word of a rail that it is back is taken once; then again when it has stood for a while, or when
+/// it is needed.
 #[test]
 fn the_word_of_a_rail_that_flaps_is_not_taken_twice() {
     let config = small();
@@ -485,8 +487,8 @@ fn replay_goes_on_when_there_is_room() {
     assert_eq!(psns(&lone.sent()).len(), room);
 }
 
-/// F-5: of what the peer's FIN says it has the numbers go out again, without which its window would stand still, and not the
-/// bytes: their memory is the caller's.
+/// F-5: of what the peer's FIN says it has the numbers go out again, without which its window would stand
+/// still, and not the bytes: their memory is the caller's.
 #[test]
 fn what_is_over_stays_over() {
     let mut region = region();

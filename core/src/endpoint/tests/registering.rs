@@ -24,8 +24,8 @@ fn unlike<'m>(regions: &'m mut [Region], config: &Config, facts: RailFacts) -> T
     timed
 }
 
-/// P-15: a rail whose part would not pay for its registration is not asked for one, and takes no part; now and then it is
-/// asked, at a cost that was saved up for.
+/// P-15: a rail whose part would not pay for its registration is not asked for one, and takes no part; now
+/// and then it is asked, at a cost that was saved up for.
 #[test]
 fn a_rail_that_costs_more_than_it_moves_is_left_out() {
     let [_, write, read] = sorts();
@@ -73,8 +73,8 @@ fn memory_that_is_used_again_is_worth_every_rail() {
     }
 }
 
-/// P-15, F-7: where no rail with a key is left, the receiver registers with those that it had left out, and says their keys
-/// in the next round.
+/// P-15, F-7: where no rail with a key is left, the receiver registers with those that it had left out, and
+/// says their keys in the next round.
 #[test]
 fn rails_that_were_left_out_carry_what_is_left() {
     let config = config();

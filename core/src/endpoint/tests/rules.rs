@@ -45,7 +45,8 @@ fn connect_is_answered() {
     assert_eq!(lone.sent_one().body, Body::Connect(Connect { requests_max: 4, rail: 0, answer: true, ..TERMS }));
 }
 
-/// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these costs the peer its channel, and the error says why.
+/// G-1, G-3, S-6, S-11, A-7, X-1, X-9, W-11, G-8: each of these costs the peer its channel, and the error
+/// says why.
 #[test]
 fn what_breaks_the_protocol() {
     use ProtocolError::*;
@@ -103,8 +104,8 @@ fn the_first_terms_hold() {
     assert_eq!(lone.offence(), ProtocolError::Terms);
 }
 
-/// G-5: packets of another epoch are dropped; F-4, W-23: who asks after a connection of which nothing is known any more is
-/// told that it is dead.
+/// G-5: packets of another epoch are dropped; F-4, W-23: who asks after a connection of which nothing is
+/// known any more is told that it is dead.
 #[test]
 fn what_is_old_changes_nothing() {
     let mut region = region();
@@ -139,7 +140,8 @@ fn probes_are_answered_once() {
     assert_eq!((lone.sent(), lone.endpoint.next_obligation()), (vec![], None));
 }
 
-/// G-7, G-10: BYE is not answered; what is here and had its turn can still be received; the peer does not come back.
+/// G-7, G-10: BYE is not answered; what is here and had its turn can still be received; the peer does not
+/// come back.
 #[test]
 fn a_bye_ends_the_channel_at_once() {
     let mut region = region();
@@ -174,7 +176,8 @@ fn a_bye_ends_the_channel_at_once() {
     assert_eq!(lone.endpoint.poll_event(), None);
 }
 
-/// S-1, A-1, S-7: lanes count apart, and every packet says what has come: what is in its place, not what is on the way.
+/// S-1, A-1, S-7: lanes count apart, and every packet says what has come: what is in its place, not what is
+/// on the way.
 #[test]
 fn every_packet_acknowledges() {
     let mut region = region();
@@ -195,7 +198,8 @@ fn every_packet_acknowledges() {
     assert_eq!(header(&lone.sent_one()), (0, 1, 1));
 }
 
-/// S-5: acknowledged by the delay of the first, at once on demand, and again where it comes twice.
+/// S-5: acknowledged by the delay of the first, at once on demand, and again where it comes
+/// twice.
 #[test]
 fn acknowledgments_come_in_time() {
     let mut region = region();
@@ -220,7 +224,8 @@ fn acknowledgments_come_in_time() {
     assert_eq!(lone.endpoint.stats().duplicates_dropped, 1);
 }
 
-/// without room for a copy, the caller's buffer is kept until the acknowledgment; a lossless rail needs neither.
+/// without room for a copy, the caller's buffer is kept until the acknowledgment; a lossless rail needs
+/// neither.
 #[test]
 fn what_may_go_out_again_is_kept() {
     let config = Config { retained_max: 0, ..small() };
@@ -236,7 +241,8 @@ fn what_may_go_out_again_is_kept() {
     }
 }
 
-/// who runs short of what only acknowledgments give back asks for them, at marks on the way and where it is full.
+/// who runs short of what only acknowledgments give back asks for them, at marks on the way and where it
+/// is full.
 #[test]
 fn who_runs_short_asks_for_acknowledgments() {
     let asked = |config: &Config| -> Vec<bool> {
@@ -309,7 +315,8 @@ fn matching_does_not_wait_for_payload() {
     assert_eq!(lone.completed()[&1].unwrap().immediate, Some(10));
 }
 
-/// C-3, C-4: one message more than granted breaks the protocol; a quarter given back is told without being asked.
+/// C-3, C-4: one message more than granted breaks the protocol; a quarter given back is told without being
+/// asked.
 #[test]
 fn grants_are_watched_and_told() {
     let mut region = region();
@@ -342,8 +349,8 @@ fn grants_are_watched_and_told() {
     lone.completed();
 }
 
-/// C-1, C-2, C-6, C-7: nothing goes without a credit, without blocks a message is announced, and limits that are out of
-/// date are not looked at.
+/// C-1, C-2, C-6, C-7: nothing goes without a credit, without blocks a message is announced, and limits that
+/// are out of date are not looked at.
 #[test]
 fn credits_are_kept() {
     let mut region = region();
@@ -429,7 +436,8 @@ fn a_target_says_that_it_refuses() {
     assert_eq!((told.common.ack_unordered, told.common.refusing), (1, false));
 }
 
-/// a put that a refusing target acknowledges is in doubt, until the newest acknowledgment comes without the flag.
+/// a put that a refusing target acknowledges is in doubt, until the newest acknowledgment comes without
+/// the flag.
 #[test]
 fn an_origin_waits_for_a_refusal() {
     for refused in [false, true] {
@@ -476,7 +484,8 @@ fn a_get_of_nothing_is_answered() {
     assert_eq!((answer.body, answer.common.payload_bytes), (Body::Data(Data { operation: 8, offset: 0 }), 0));
 }
 
-/// where nothing fits, FIN comes at once. X-5: else CTS, and FIN once all is here. X-9: more is dropped.
+/// where nothing fits, FIN comes at once. X-5: else CTS, and FIN once all is here. X-9: more is
+/// dropped.
 #[test]
 fn a_receiver_answers_an_rts() {
     let mut region = region();
@@ -501,8 +510,8 @@ fn a_receiver_answers_an_rts() {
     assert_eq!(lone.feed(Body::Data(Data { operation: cts.target, offset: 0 }), 10), Arrival::Discard);
 }
 
-/// a receiver that announced keys takes DATA all the same; a sender to whom no key is of use sends it. X-10: keys
-/// go by the rail's number at the side that made them.
+/// a receiver that announced keys takes DATA all the same; a sender to whom no key is of use sends it.
+/// keys go by the rail's number at the side that made them.
 #[test]
 fn keys_that_are_of_no_use() {
     let mut region = region();
@@ -532,7 +541,8 @@ fn keys_that_are_of_no_use() {
     }
 }
 
-/// a refusal that names a message ends it, and what comes for it after that, or for nothing, changes nothing.
+/// a refusal that names a message ends it, and what comes for it after that, or for nothing,
+/// changes nothing.
 #[test]
 fn a_refused_message_is_over() {
     let mut region = region();

@@ -20,8 +20,8 @@ fn post(lone: &mut Lone<'_>, cookie: u64) {
     lone.endpoint.recv_short(&recv).expect("nothing is special about it");
 }
 
-/// A number that is not the next one never takes the short way, and is an offence on a rail that keeps the order only
-/// beyond the window; a number that has come is a duplicate.
+/// A number that is not the next one never takes the short way, and is an offence on a rail that keeps the
+/// order only beyond the window; a number that has come is a duplicate.
 #[test]
 fn only_the_next_number_takes_the_short_way() {
     lone(|lone| {
@@ -39,7 +39,8 @@ fn only_the_next_number_takes_the_short_way() {
     });
 }
 
-/// C-4: limits that no message takes along go on a packet of their own, before the peer has used what it knows of.
+/// C-4: limits that no message takes along go on a packet of their own, before the peer has used what it
+/// knows of.
 #[test]
 fn limits_are_announced_while_nothing_is_sent() {
     lone(|lone| {
@@ -92,8 +93,8 @@ fn the_oldest_receive_of_any_shape_gets_a_short_message() {
     });
 }
 
-/// M-5, C-4: a short message without a receive waits whole in a block of its sender's grant, which is its sender's again when
-/// a receive has taken it.
+/// M-5, C-4: a short message without a receive waits whole in a block of its sender's grant, which is its
+/// sender's again when a receive has taken it.
 #[test]
 fn a_short_message_waits_for_its_receive() {
     lone(|lone| {
@@ -212,8 +213,8 @@ fn completions_say_what_the_message_had() {
     });
 }
 
-/// A receive does without an operation only where there is nothing more to ask: its peer is there, and no message that it
-/// would take waits.
+/// A receive does without an operation only where there is nothing more to ask: its peer is there, and no
+/// message that it would take waits.
 #[test]
 fn receives_that_something_is_special_about_need_an_operation() {
     lone(|lone| {
@@ -375,7 +376,8 @@ fn every_reason_closes_the_way_in() {
     });
 }
 
-/// C-4: limits are announced once a quarter of the messages, or of the blocks, is received, and then again after another.
+/// C-4: limits are announced once a quarter of the messages, or of the blocks, is received, and then again
+/// after another.
 #[test]
 fn limits_are_announced_by_quarters() {
     // 32 messages and 64 blocks of 64 bytes are granted.
@@ -508,8 +510,8 @@ fn a_line_ends_with_its_channel() {
     assert!(line.credits == 0 && line.receives_on().is_none() && !line.is_ahead(), "{line:?}");
 }
 
-/// What the tables learn when a line is folded: numbers, credits and grants as if packets had gone, and when the peer was
-/// last received from.
+/// What the tables learn when a line is folded: numbers, credits and grants as if packets had gone, and when
+/// the peer was last received from.
 #[test]
 fn the_tables_learn_what_went_the_short_way() {
     let send = Send { peer: PeerId(1), segments: &seg(0, 100), notify: Notify::Silent, ..Send::default() };
@@ -563,8 +565,8 @@ fn the_tables_learn_what_went_the_short_way() {
     }
 }
 
-/// C-4: room that comes free in the tables, while the way out is open, is told by every message that goes out from then on; and
-/// where none goes out, by a packet.
+/// C-4: room that comes free in the tables, while the way out is open, is told by every message that goes out
+/// from then on; and where none goes out, by a packet.
 #[test]
 fn what_the_tables_grant_is_told_the_short_way_too() {
     let send = Send { peer: PeerId(1), segments: &seg(0, 8), notify: Notify::Silent, ..Send::default() };

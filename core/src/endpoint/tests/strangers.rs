@@ -120,8 +120,8 @@ fn an_answer_is_of_one_peer() {
     assert!(lone.completed()[&2].is_ok());
 }
 
-/// a peer that grants more than there is gets what there is, and one that says that it has placed more than that
-/// changes nothing either.
+/// a peer that grants more than there is gets what there is, and one that says that it has placed
+/// more than that changes nothing either.
 #[test]
 fn no_peer_makes_a_message_longer() {
     for bytes in [100, 3000] {

@@ -26,8 +26,8 @@ fn three(strategy: Strategy, test: impl Fn(&mut Timed<'_>)) {
     }
 }
 
-/// P-9, newmadeleine-2007, 3.2: greedy gives each idle rail the first message that waits, whole, and to the fast rail more
-/// of them.
+/// P-9, newmadeleine-2007, 3.2: greedy gives each idle rail the first message that waits, whole, and to the
+/// fast rail more of them.
 #[test]
 fn greedy_moves_messages_whole() {
     const LEN: u64 = 256 * 1024;
@@ -59,7 +59,8 @@ fn split_cuts_by_rates() {
     }
 }
 
-/// P-9, newmadeleine-2007, 3.3: small messages go together over the rail of the lowest latency, and wait for it.
+/// P-9, newmadeleine-2007, 3.3: small messages go together over the rail of the lowest latency, and wait for
+/// it.
 #[test]
 fn the_soonest_rail_carries_small_messages() {
     let config = by(Strategy::NewMadeleine, 1);

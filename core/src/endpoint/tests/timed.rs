@@ -1,7 +1,7 @@
 //! Two endpoints over rails that take time: what is seen of rails, and how work is spread over them.
 //!
-//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody touches
-//! payloads; that they arrive whole is what the other tests are for.
+//! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody
+//! touches payloads; that they arrive whole is what the other tests are for.
 
 use super::super::room::rails_of;
 use super::*;
@@ -254,8 +254,8 @@ pub(super) fn sorts() -> [RailFacts; 3] {
     [sim(TCP.caps), sim(PUT.caps), sim(GET.caps)]
 }
 
-/// P-1, P-2: each rail's rate and the times of stripes come out as the rails are, whatever moves the message and however
-/// late completions are noticed; and what each carried is counted.
+/// P-1, P-2: each rail's rate and the times of stripes come out as the rails are, whatever moves the message
+/// and however late completions are noticed; and what each carried is counted.
 #[test]
 fn rails_are_measured() {
     for facts in sorts() {

@@ -1,8 +1,10 @@
-//! Messages: eager and rendezvous, before and after their receive, truncated, injected, into multi-receive buffers.
+//! Messages: eager and rendezvous, before and after their receive, truncated, injected, into multi-receive
+//! buffers.
 
 use super::*;
 
-/// every length on every set of rails, posted before and after: the bytes arrive, and are told once.
+/// every length on every set of rails, posted before and after: the bytes arrive, and are told
+/// once.
 #[test]
 fn a_message_of_any_length_arrives() {
     let config = small();
@@ -150,8 +152,8 @@ fn inject_takes_the_bytes_at_once() {
     }
 }
 
-/// M-8, M-9: one buffer takes message after message and numbers them; the last event gives it back; what doesn't fit goes
-/// to the next.
+/// M-8, M-9: one buffer takes message after message and numbers them; the last event gives it back; what
+/// doesn't fit goes to the next.
 #[test]
 fn a_multi_receive_buffer_takes_many_messages() {
     let config = small();

@@ -1,5 +1,5 @@
-//! Two ends that number nothing alike: connections, rails, operations and places in memory have other numbers on either
-//! side, so that one that is taken for the other shows.
+//! Two ends that number nothing alike: connections, rails, operations and places in memory have other numbers
+//! on either side, so that one that is taken for the other shows.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{down, region, up};
@@ -151,8 +151,8 @@ fn a_fence_names_both_ends() {
     assert_eq!(sequenced(&lone.sent()).len(), 1);
 }
 
-/// F-3, F-4: a peer says that its end is dead: the answer names the same connection, from our side. Another connection of
-/// that rail, before or after, has nothing to do with it.
+/// F-3, F-4: a peer says that its end is dead: the answer names the same connection, from our side. Another
+/// connection of that rail, before or after, has nothing to do with it.
 #[test]
 fn a_fence_ends_its_own_connection_alone() {
     let mut region = region();
@@ -176,8 +176,8 @@ fn a_fence_ends_its_own_connection_alone() {
     assert_eq!(said, [answer]);
 }
 
-/// F-5: a put, and a message by data segments, of several packets go out again as they were: offsets, lengths, and the
-/// memory that they are read from.
+/// F-5: a put, and a message by data segments, of several packets go out again as they were: offsets,
+/// lengths, and the memory that they are read from.
 #[test]
 fn every_segment_goes_out_again_as_it_was() {
     for is_put in [true, false] {
@@ -251,8 +251,8 @@ fn the_whole_range_is_written_again() {
     }
 }
 
-/// F-7: an acknowledgment of a RESUME that took the number of a lost FIN does not say which of the two arrived: what was in
-/// doubt is written again.
+/// F-7: an acknowledgment of a RESUME that took the number of a lost FIN does not say which of the two
+/// arrived: what was in doubt is written again.
 #[test]
 fn an_acknowledged_resume_confirms_no_writes() {
     let mut region = region();
@@ -275,7 +275,8 @@ fn an_acknowledged_resume_confirms_no_writes() {
     assert!(of_lost.iter().all(|lost| again.iter().any(|wrote| wrote.0 <= lost.0 && lost.1 <= wrote.1)), "{again:?}");
 }
 
-/// F-7: a RESUME with a number of its own goes out again as it was, and its acknowledgment asks for nothing more.
+/// F-7: a RESUME with a number of its own goes out again as it was, and its acknowledgment asks for nothing
+/// more.
 #[test]
 fn a_resume_goes_out_again_as_it_was() {
     let mut region = region();
@@ -320,8 +321,8 @@ fn a_round_without_keys_is_data_though_a_rail_could_write() {
     assert_eq!(bytes, LARGE);
 }
 
-/// F-7: a receiver that begins a round of its own accord counts anew: the FIN of what one rail has written goes out once more,
-/// of that round, over that rail, and nothing is written again.
+/// F-7: a receiver that begins a round of its own accord counts anew: the FIN of what one rail has written
+/// goes out once more, of that round, over that rail, and nothing is written again.
 #[test]
 fn a_round_that_nobody_asked_for_gets_its_fin() {
     let mut region = region();
@@ -337,8 +338,8 @@ fn a_round_that_nobody_asked_for_gets_its_fin() {
     assert!(lone.rails.iter().all(|rail| *rail == RailId(1)), "{:?}", lone.rails);
 }
 
-/// without recovery a message that is written is over for its sender when its rails are through with the writes and the
-/// FIN; with it, when the receiver says so.
+/// without recovery a message that is written is over for its sender when its rails are through with the
+/// writes and the FIN; with it, when the receiver says so.
 #[test]
 fn without_recovery_the_writes_are_the_end() {
     for (recovery, granted_bytes) in [(false, 3000), (true, 3000), (false, 1000), (true, 1000)] {
@@ -403,7 +404,8 @@ fn the_rest_of_a_part_is_written_too() {
     assert_eq!(covered(of_first.chain(again)), [(0, LARGE)]);
 }
 
-/// F-7: a round is not begun while another connection that carried writes may still bring them: the next one, then.
+/// F-7: a round is not begun while another connection that carried writes may still bring them: the next one,
+/// then.
 #[test]
 fn a_round_waits_for_every_fence() {
     let mut region = region();
@@ -430,9 +432,9 @@ fn a_round_waits_for_every_fence() {
     assert!(fin_rounds(&sent).iter().all(|&(_, round, _)| round == 2), "{sent:?}");
 }
 
-/// F-7: a RESUME in the place of a lost FIN is acknowledged also by a receiver that has had the FIN, and which answers
-/// nothing. Another part that has no key left must not wait for that answer: the round is asked for once more, under a
-/// number of its own.
+/// F-7: a RESUME in the place of a lost FIN is acknowledged also by a receiver that has had the FIN, and
+/// which answers nothing. Another part that has no key left must not wait for that answer: the round is asked
+/// for once more, under a number of its own.
 #[test]
 fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
     for is_acknowledged_first in [false, true] {
@@ -476,8 +478,8 @@ fn a_part_without_keys_does_not_wait_for_a_round_that_nobody_was_asked_for() {
     }
 }
 
-/// F-7: an acknowledgment of a FIN of the round before confirms nothing of this one: what was written in this round, and lost,
-/// is in doubt.
+/// F-7: an acknowledgment of a FIN of the round before confirms nothing of this one: what was written in this
+/// round, and lost, is in doubt.
 #[test]
 fn a_fin_of_the_round_before_confirms_nothing() {
     let mut region = region();
@@ -508,7 +510,8 @@ fn a_fin_of_the_round_before_confirms_nothing() {
     assert_eq!(bytes, LARGE, "{data:?}");
 }
 
-/// F-7, X-10: keys are void with the connection that they came for, though the number of a later one may look like it.
+/// F-7, X-10: keys are void with the connection that they came for, though the number of a later one may look
+/// like it.
 #[test]
 fn keys_end_with_their_connection() {
     // A key has 16 bits of a connection's number.
@@ -546,7 +549,8 @@ fn keys_end_with_their_connection() {
     assert!(sent.iter().any(|packet| matches!(packet.body, Body::Cts(_))), "{sent:?}");
 }
 
-/// F-5: reads of a rail that died are made again over another one: the same bytes, from where they lie to where they belong.
+/// F-5: reads of a rail that died are made again over another one: the same bytes, from where they lie to
+/// where they belong.
 #[test]
 fn reads_are_made_again_where_they_were() {
     let mut region = region();

@@ -1,4 +1,5 @@
-//! What a peer or a rail says that is not so, or says twice: packets that come again, FINs that come too soon, reads that fail.
+//! What a peer or a rail says that is not so, or says twice: packets that come again, FINs that come too
+//! soon, reads that fail.
 
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::{cts, region};

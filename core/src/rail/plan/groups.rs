@@ -1,15 +1,16 @@
 //! Which bottlenecks rails share: a port within an HCA within a bus within "all rails to this peer".
 //!
-//! Two rails that look independent may not be: two ports of one HCA share its bus slot, two LMC paths share a port, and
-//! everything shares what lies at the peer. What the host declares of each rail says who they are, not how much they
-//! carry: that is measured, by the endpoint (rule P-14).
+//! Two rails that look independent may not be: two ports of one HCA share its bus slot, two LMC paths share a
+//! port, and everything shares what lies at the peer. What the host declares of each rail says who they are,
+//! not how much they carry: that is measured, by the endpoint (rule P-14).
 //!
-//! Invariants: groups are laminar (two either nest or are disjoint), because a rail's group at a level is named by the
-//! numbers of all levels above it too; each has at least two rails, itself among them.
+//! Invariants: groups are laminar (two either nest or are disjoint), because a rail's group at a level is
+//! named by the numbers of all levels above it too; each has at least two rails, itself among them.
 
 use super::RAILS_MAX;
 
-/// Where a rail sits on this host. Equal numbers mean "the same one"; 0 means "not known, or shared with nobody".
+/// Where a rail sits on this host. Equal numbers mean "the same one"; 0 means "not known, or shared with
+/// nobody".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
     /// The port; rails with the same port are paths of it (LMC). Counted within the HCA.
@@ -34,7 +35,8 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// The groups of rails at `places[rail]`. Places beyond [`RAILS_MAX`] are left out: no mask can name those rails.
+    /// The groups of rails at `places[rail]`. Places beyond [`RAILS_MAX`] are left out: no mask can name
+    /// those rails.
     pub fn new(places: &[Place]) -> Groups {
         let places = &places[..places.len().min(RAILS_MAX)];
         let mut groups = Groups::default();
@@ -49,8 +51,8 @@ impl Groups {
         groups
     }
 
-    /// The rails of the innermost bottleneck that a rail shares with others, itself among them; bit per rail. None where
-    /// it shares nothing, or does not exist.
+    /// The rails of the innermost bottleneck that a rail shares with others, itself among them; bit per rail.
+    /// None where it shares nothing, or does not exist.
     pub fn innermost(&self, rail: usize) -> u64 {
         self.innermost.get(rail).copied().unwrap_or(0)
     }
@@ -65,7 +67,8 @@ enum Level {
     Hca,
     /// HCAs of one bus.
     Bus,
-    /// All rails to one peer: this host's memory, the peer's bus, a trunk between switches; whatever nobody declared.
+    /// All rails to one peer: this host's memory, the peer's bus, a trunk between switches; whatever nobody
+    /// declared.
     Peer,
 }
 
@@ -124,8 +127,8 @@ mod tests {
     }
 
     proptest! {
-        /// Groups are laminar, hold their rail and another, and are as an oracle says that compares places pair by pair:
-        /// the rails with which a rail has most in common.
+        /// Groups are laminar, hold their rail and another, and are as an oracle says that compares places
+        /// pair by pair: the rails with which a rail has most in common.
         #[test]
         fn groups_are_laminar(places in proptest::collection::vec((0u16..4, 0u16..4, 0u16..3), 0..80)) {
             let places: List<_> = places.into_iter().map(|(port, hca, bus)| place(port, hca, bus)).collect();

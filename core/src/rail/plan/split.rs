@@ -1,22 +1,24 @@
-//! The finishing-together split: cuts a message so that its parts, each on its own rail, are all done at the same and
-//! earliest moment, and says whether that pays against the best rail alone.
+//! The finishing-together split: cuts a message so that its parts, each on its own rail, are all done at the
+//! same and earliest moment, and says whether that pays against the best rail alone.
 //!
 //! # The fluid model
 //!
-//! A rail first drains the bytes already queued on it, then waits its latency and the cost of one more chunk, then moves
-//! the chunk at its rate: alone at one, beside others at another that is lower where they were seen to hold each other up
-//! (rule P-14). The message is done when the last part is. Which rails take part follows from that: a rail that would
-//! only begin when the others are done, or that could not move its smallest chunk by then, gets nothing.
+//! A rail first drains the bytes already queued on it, then waits its latency and the cost of one more chunk,
+//! then moves the chunk at its rate: alone at one, beside others at another that is lower where they were
+//! seen to hold each other up (rule P-14). The message is done when the last part is. Which rails take part
+//! follows from that: a rail that would only begin when the others are done, or that could not move its
+//! smallest chunk by then, gets nothing.
 //!
 //! # How it is solved
 //!
-//! Rails sorted by the moment at which they can have moved their smallest chunk enter one after the other, until those
-//! that have entered are done before the next would enter: a closed form and one pass, and the optimum. Where the message
-//! has too few smallest chunks for them all, the best set is found by Newton's steps from the best single rail: the time
-//! decreases with each, at most `ROUNDS_MAX` of them.
+//! Rails sorted by the moment at which they can have moved their smallest chunk enter one after the other,
+//! until those that have entered are done before the next would enter: a closed form and one pass, and the
+//! optimum. Where the message has too few smallest chunks for them all, the best set is found by Newton's
+//! steps from the best single rail: the time decreases with each, at most `ROUNDS_MAX` of them.
 //!
-//! Invariants: chunks are disjoint, in the rails' order, sum to the message, none is shorter than its rail's smallest;
-//! all cuts lie on multiples of 64 bytes; the prediction is never later than the best single rail's.
+//! Invariants: chunks are disjoint, in the rails' order, sum to the message, none is shorter than its rail's
+//! smallest; all cuts lie on multiples of 64 bytes; the prediction is never later than the best single
+//! rail's.
 //!
 //! Source: multirail-2004 4.4 (weighted striping by path bandwidth), newmadeleine-2007 3.4 (chunks above the
 //! programmed-I/O range); backlog, start-up costs and weights of zero go past both.
@@ -31,8 +33,8 @@ use heapless::Vec;
 pub struct RailState {
     /// What it moves while alone. [`Rate::NONE`]: the rail is left out.
     pub rate: Rate,
-    /// What it moves while others carry parts of the same message: of [`rate`](Self::rate), not more than that and not
-    /// none.
+    /// What it moves while others carry parts of the same message: of [`rate`](Self::rate), not more than
+    /// that and not none.
     pub together: Rate,
     /// From the first byte's post to its arrival on an idle rail, in ns.
     pub latency_ns: u32,
@@ -50,7 +52,8 @@ impl RailState {
         done_ns(self.start_ns(self.rate), self.rate, bytes)
     }
 
-    /// When it would be done with `bytes` while others carry other parts of the message; in ns from now, saturating.
+    /// When it would be done with `bytes` while others carry other parts of the message; in ns from now,
+    /// saturating.
     pub fn together_ns(&self, bytes: u64) -> u64 {
         done_ns(self.start_ns(self.together), self.together, bytes)
     }
@@ -105,25 +108,27 @@ pub struct Plan {
     pub finish_ns: u64,
     /// The best rail alone.
     pub single: Single,
-    /// When the best split would have been done, if one was found; in ns from now. Kept where the guard refuses it.
+    /// When the best split would have been done, if one was found; in ns from now. Kept where the guard
+    /// refuses it.
     pub split_ns: Option<u64>,
     /// Why.
     pub reason: Reason,
-    /// Rails that would have had a part but for something beside moving it: bit per rail. For who plans; a cut has none.
+    /// Rails that would have had a part but for something beside moving it: bit per rail. For who plans; a
+    /// cut has none.
     pub unpaid: u64,
 }
 
-/// The rail of `eligible` that delivers `bytes` soonest, alone; the lowest of equals. `None` where no eligible rail has a
-/// rate.
+/// The rail of `eligible` that delivers `bytes` soonest, alone; the lowest of equals. `None` where no
+/// eligible rail has a rate.
 fn best_single(rails: &[RailState], eligible: u64, bytes: u64) -> Option<Single> {
     known(rails, eligible)
         .map(|(rail, state)| Single { rail: rail as u8, finish_ns: state.alone_ns(bytes) })
         .min_by_key(|single| (single.finish_ns, single.rail))
 }
 
-/// Cuts a message of `bytes` by the fluid model into `plan`, whose former content is dropped. `eligible` has a bit for
-/// each rail that may be used, `rails[rail]` is the state of a rail; eligible rails past its end don't exist. Returns
-/// false, with the plan empty, where no eligible rail has a rate.
+/// Cuts a message of `bytes` by the fluid model into `plan`, whose former content is dropped. `eligible` has
+/// a bit for each rail that may be used, `rails[rail]` is the state of a rail; eligible rails past its end
+/// don't exist. Returns false, with the plan empty, where no eligible rail has a rate.
 pub fn cut(bytes: u64, eligible: u64, rails: &[RailState], plan: &mut Plan) -> bool {
     plan.chunks.clear();
     (plan.finish_ns, plan.single, plan.split_ns, plan.reason) = (0, Single::default(), None, Reason::OneRail);
@@ -151,14 +156,15 @@ pub fn cut(bytes: u64, eligible: u64, rails: &[RailState], plan: &mut Plan) -> b
     true
 }
 
-/// A split must be predicted to end earlier than the best single rail by this share of the latter's time, in thousandths
-/// (rule P-8).
+/// A split must be predicted to end earlier than the best single rail by this share of the latter's time, in
+/// thousandths (rule P-8).
 const MARGIN_PERMILLE: u64 = 30;
 
 /// And by so many ns.
 const MARGIN_NS: u64 = 500;
 
-/// Steps towards the best set of a limited number of rails. Each strictly shortens the time; two or three are usual.
+/// Steps towards the best set of a limited number of rails. Each strictly shortens the time; two or three are
+/// usual.
 const ROUNDS_MAX: usize = 8;
 
 /// A rail as the solver sees it.
@@ -248,7 +254,8 @@ fn together(bytes: u64, mut lines: Lines, chunks: &mut Vec<Chunk, RAILS_MAX>) ->
     lines.iter().map(|line| line.done_ns(line.bytes)).max()
 }
 
-/// Sorts lines by entry and returns the earliest moment at which those that have entered by then have moved `bytes`.
+/// Sorts lines by entry and returns the earliest moment at which those that have entered by then have moved
+/// `bytes`.
 fn enter(lines: &mut Lines, bytes: u64) -> u64 {
     lines.sort_unstable_by_key(|line| (line.entry_ns, line.rail));
     let (mut rates, mut rate_starts) = (0u64, 0u128);
@@ -256,7 +263,8 @@ fn enter(lines: &mut Lines, bytes: u64) -> u64 {
         let line = &lines[index];
         rates += u64::from(line.rate.0);
         rate_starts += u128::from(line.rate.0) * u128::from(line.start_ns);
-        // A line enters with its smallest chunk at once, which may be more than is left: then that is the moment.
+        // A line enters with its smallest chunk at once, which may be more than is left: then that is the
+        // moment.
         let at_ns = rate::meeting_ns(bytes, rates, rate_starts).max(line.entry_ns);
         if lines.get(index + 1).is_none_or(|next| at_ns < next.entry_ns) {
             return at_ns;
@@ -280,7 +288,8 @@ fn choose(all: &Lines, bytes: u64, at_ns: u64) -> Lines {
     set
 }
 
-/// Turns what lines could move into chunks: no less than the smallest, no more than the message, cuts aligned.
+/// Turns what lines could move into chunks: no less than the smallest, no more than the message, cuts
+/// aligned.
 fn apportion(lines: &mut Lines, bytes: u64, chunks: &mut Vec<Chunk, RAILS_MAX>) {
     lines.sort_unstable_by_key(|line| line.rail);
     let (mut sum, mut least) = (0u64, 0u64);
@@ -294,8 +303,8 @@ fn apportion(lines: &mut Lines, bytes: u64, chunks: &mut Vec<Chunk, RAILS_MAX>) 
         let (spare, rest) = (sum - least, bytes.saturating_sub(least));
         lines.iter_mut().for_each(|line| line.bytes = line.min + rate::scale(line.bytes - line.min, rest, spare));
     }
-    // Cuts at the exact running sums, rounded down: no chunk is off by more than one unit, and none falls below its
-    // smallest, which is a whole number of units.
+    // Cuts at the exact running sums, rounded down: no chunk is off by more than one unit, and none falls
+    // below its smallest, which is a whole number of units.
     let (mut exact, mut from) = (0u64, 0u64);
     let last = lines.len().saturating_sub(1);
     chunks.clear();

@@ -1,5 +1,5 @@
-//! The solver against an oracle that knows nothing of how it works: the fluid model in floating point, and a search over
-//! splits, coarse to fine.
+//! The solver against an oracle that knows nothing of how it works: the fluid model in floating point, and a
+//! search over splits, coarse to fine.
 
 use super::*;
 use proptest::prelude::*;
@@ -39,8 +39,9 @@ fn legal(rails: &[RailState], bytes: &[f64]) -> bool {
     used == 1 || bytes.iter().zip(rails).all(large)
 }
 
-/// The best split that a search finds: each rail alone and the solver's rivals (even, by rate) as starts, then moves of
-/// ever smaller amounts between every two rails, and all of one rail to another, as long as anything helps.
+/// The best split that a search finds: each rail alone and the solver's rivals (even, by rate) as starts,
+/// then moves of ever smaller amounts between every two rails, and all of one rail to another, as long as
+/// anything helps.
 fn oracle_best_ns(rails: &[RailState], bytes: u64) -> f64 {
     let n = rails.len();
     let total = bytes as f64;
@@ -107,7 +108,8 @@ fn check(rails: &[RailState], bytes: u64, chunks: &[Chunk], finish_ns: u64) -> R
 }
 
 fn rails(count: core::ops::Range<usize>) -> impl Strategy<Value = List<RailState>> {
-    // 1:50 between the slowest and the fastest; every third without backlog, two of three as fast together as alone.
+    // 1:50 between the slowest and the fastest; every third without backlog, two of three as fast together as
+    // alone.
     let one = (200 * MB..10_000 * MB, 0u32..24, 500u32..30_000, 0u64..3, 0u64..4 << 20, 0u32..3_000, 12u32..18);
     let one = one.prop_map(|(bytes_per_second, lacks, latency_ns, queued, backlog, chunk_ns, min)| {
         let rate = Rate::from_bytes_per_second(bytes_per_second);
@@ -193,8 +195,8 @@ fn unequal_rails_get_unequal_parts() {
     assert!(bytes_per_second > 79_250 * MB * 99 / 100);
 }
 
-/// P-14: beside others a rail counts with what it moves then, alone with what it moves alone: two that share all they have
-/// gain nothing from being two.
+/// P-14: beside others a rail counts with what it moves then, alone with what it moves alone: two that share
+/// all they have gain nothing from being two.
 #[test]
 fn rails_that_hold_each_other_up_get_less() {
     let beside = |state: RailState, percent| RailState { together: Rate(state.rate.0 / 100 * percent), ..state };
@@ -205,7 +207,8 @@ fn rails_that_hold_each_other_up_get_less() {
     assert_eq!(two.finish_ns, free.alone_ns(16 << 20));
 }
 
-/// Weight zero: a rail whose backlog outlasts the message gets nothing, and gets something once it is drained.
+/// Weight zero: a rail whose backlog outlasts the message gets nothing, and gets something once it is
+/// drained.
 #[test]
 fn a_busy_rail_gets_nothing() {
     let rails = |backlog| [rail(1_000 * MB, 2_000, 0), rail(1_000 * MB, 2_000, 0), rail(1_000 * MB, 2_000, backlog)];

@@ -1,9 +1,10 @@
-//! The communication scheduler (multirail-2004, 4.1 and 4.4): which rail carries a small packet (multiplexing), and how a
-//! large message is cut (striping).
+//! The communication scheduler (multirail-2004, 4.1 and 4.4): which rail carries a small packet
+//! (multiplexing), and how a large message is cut (striping).
 //!
-//! A policy sees the rails of one channel as bit masks, and answers; it sends nothing. Which one is asked for what, the
-//! endpoint decides (`endpoint/policy.rs`). A new policy is a file here, a name in `config`, and a line there. The
-//! strategies of newmadeleine-2007, which decide about both and see what waits, have a folder of their own.
+//! A policy sees the rails of one channel as bit masks, and answers; it sends nothing. Which one is asked for
+//! what, the endpoint decides (`endpoint/policy.rs`). A new policy is a file here, a name in `config`, and a
+//! line there. The strategies of newmadeleine-2007, which decide about both and see what waits, have a folder
+//! of their own.
 
 pub mod multiplex;
 pub mod strategy;

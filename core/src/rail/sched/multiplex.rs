@@ -1,22 +1,22 @@
 //! Multiplexing: which rail carries a message that isn't striped (multirail-2004, 4.4).
 //!
-//! Four small machines over bit masks of rails. The size of a message is ignored: for small messages "per operation cost
-//! usually dominates".
+//! Four small machines over bit masks of rails. The size of a message is ignored: for small messages "per
+//! operation cost usually dominates".
 //!
 //! Invariants:
 //! * A rail that is not up is never looked at: O(1) per message, weighted round robin O(rails that are up).
 //! * The answer is a rail that is up and has room, or `None`: wait for room.
-//! * `None` leaves the state as it was, and so does no answer at all: the states are `Copy`, and a caller that could not
-//!   use its rail after all puts the old state back.
+//! * `None` leaves the state as it was, and so does no answer at all: the states are `Copy`, and a caller
+//!   that could not use its rail after all puts the old state back.
 
 use super::Candidates;
 use crate::ids::RailId;
 
-/// Binding: one subchannel for all messages (multirail-2004, 4.4). Keeps messages in order, has the least overhead, and
-/// uses several rails where a node has several processes, each bound to another.
+/// Binding: one subchannel for all messages (multirail-2004, 4.4). Keeps messages in order, has the least
+/// overhead, and uses several rails where a node has several processes, each bound to another.
 ///
-/// While the bound rail has no room the messages wait for it. While it is not up, the next one that is takes its place:
-/// the going of one rail moves nobody who is bound to another.
+/// While the bound rail has no room the messages wait for it. While it is not up, the next one that is takes
+/// its place: the going of one rail moves nobody who is bound to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Binding {
     /// The rail bound to, below 64.
@@ -29,9 +29,9 @@ impl Binding {
         Binding { rail: rail.0 % 64 }
     }
 
-    /// Bound to one of the rails of the mask `eligible`, the processes of a node dealt out in turn: process `rank` of
-    /// the node gets rail number `rank` modulo the number of rails (multirail-2004, figures 9 and 10). Without any rail
-    /// as [`Binding::default`].
+    /// Bound to one of the rails of the mask `eligible`, the processes of a node dealt out in turn: process
+    /// `rank` of the node gets rail number `rank` modulo the number of rails (multirail-2004, figures 9 and
+    /// 10). Without any rail as [`Binding::default`].
     pub fn by_local_rank(rank: u32, eligible: u64) -> Self {
         let mut rest = eligible;
         for _ in 0..rank.checked_rem(eligible.count_ones()).unwrap_or(0) {
@@ -67,12 +67,12 @@ impl RoundRobin {
     }
 }
 
-/// Weighted round robin: as many messages per cycle as the rail's weight (multirail-2004, 4.4), counted in messages, not
-/// bytes.
+/// Weighted round robin: as many messages per cycle as the rail's weight (multirail-2004, 4.4), counted in
+/// messages, not bytes.
 ///
-/// The turns of a cycle are interleaved: in its k-th round every rail whose weight exceeds k sends one message, so that
-/// 4:1 goes `a b a a a` and no rail waits longer than it must. As long as all rails have room, each cycle carries exactly
-/// the weights; a rail without room loses the turns that come meanwhile.
+/// The turns of a cycle are interleaved: in its k-th round every rail whose weight exceeds k sends one
+/// message, so that 4:1 goes `a b a a a` and no rail waits longer than it must. As long as all rails have
+/// room, each cycle carries exactly the weights; a rail without room loses the turns that come meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WeightedRoundRobin {
     /// Rounds of this cycle that are complete.
@@ -84,8 +84,8 @@ pub struct WeightedRoundRobin {
 impl WeightedRoundRobin {
     /// The rail for the next message; `None`: wait for room. O(rails that are up).
     ///
-    /// `weights[rail]`: messages per cycle. A rail of weight 0, or beyond the list's end, carries nothing as long as
-    /// another one is up that has a weight; where none has, all count as one.
+    /// `weights[rail]`: messages per cycle. A rail of weight 0, or beyond the list's end, carries nothing as
+    /// long as another one is up that has a weight; where none has, all count as one.
     pub fn pick(&mut self, rails: Candidates, weights: &[u16]) -> Option<RailId> {
         let weight = |rail: u8| weights.get(usize::from(rail)).copied().unwrap_or(0);
         let weighty = heavier(rails.up, 0, weight);
@@ -110,11 +110,12 @@ impl WeightedRoundRobin {
     }
 }
 
-/// Window-based round robin: "a subchannel is used to send W messages before the Communication Scheduler switches to
-/// another" (multirail-2004, 4.4), which keeps most messages in order on rails of different latency.
+/// Window-based round robin: "a subchannel is used to send W messages before the Communication Scheduler
+/// switches to another" (multirail-2004, 4.4), which keeps most messages in order on rails of different
+/// latency.
 ///
-/// Within its window a rail is waited for; a new window opens on the next rail that has room. A rail that goes down ends
-/// its window. With W = 1 this is [`RoundRobin`].
+/// Within its window a rail is waited for; a new window opens on the next rail that has room. A rail that
+/// goes down ends its window. With W = 1 this is [`RoundRobin`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WindowRoundRobin {
     /// Messages that the current rail still carries.
@@ -126,8 +127,8 @@ pub struct WindowRoundRobin {
 impl WindowRoundRobin {
     /// The rail for the next message; `None`: wait for room. O(1).
     ///
-    /// `window`: W, messages per rail, at least 1 (0 counts as 1). A smaller one than before shortens the window under
-    /// way.
+    /// `window`: W, messages per rail, at least 1 (0 counts as 1). A smaller one than before shortens the
+    /// window under way.
     pub fn pick(&mut self, rails: Candidates, window: u16) -> Option<RailId> {
         let window = window.max(1);
         let left = self.left.min(window - 1);

@@ -1,6 +1,6 @@
-//! Striping: how a large message is cut (multirail-2004, 4.4). Every way of cutting fills `stripes[rail]`, which are empty
-//! before, for rails of a mask with at least one bit; stripes follow each other in the order of their rails, cover the
-//! message, and begin at multiples of 64 bytes.
+//! Striping: how a large message is cut (multirail-2004, 4.4). Every way of cutting fills `stripes[rail]`,
+//! which are empty before, for rails of a mask with at least one bit; stripes follow each other in the order
+//! of their rails, cover the message, and begin at multiples of 64 bytes.
 
 use super::{CUT_ALIGN, STRIPE_BYTES_MIN, Stripe};
 
@@ -14,8 +14,8 @@ pub fn even(bytes: u64, up: u64, stripes: &mut [Stripe]) {
     cut(bytes, first, |_| 1, stripes);
 }
 
-/// Parts in proportion to `weights`, which are read for rails of the mask. Rails of weight 0 get nothing, and those that
-/// would get less than 4 KiB neither; where nobody weighs anything, all count as one.
+/// Parts in proportion to `weights`, which are read for rails of the mask. Rails of weight 0 get nothing, and
+/// those that would get less than 4 KiB neither; where nobody weighs anything, all count as one.
 pub fn weighted(bytes: u64, up: u64, weights: &[u32], stripes: &mut [Stripe]) {
     let weight = |rail: usize| u64::from(weights.get(rail).copied().unwrap_or(0));
     let mut mask = rails(up).filter(|&rail| weight(rail) > 0).fold(0u64, |mask, rail| mask | 1 << rail);
@@ -80,8 +80,8 @@ mod tests {
     }
 
     proptest! {
-        /// P-5: equal stripes cover the message once, on rails that are up, in parts that differ by less than a cut's
-        /// alignment.
+        /// P-5: equal stripes cover the message once, on rails that are up, in parts that differ by less than
+        /// a cut's alignment.
         #[test]
         fn even_stripes_partition_the_message(bytes in 0u64..1 << 40, up in 1u64..) {
             let mut stripes = vec![Stripe::default(); 64];

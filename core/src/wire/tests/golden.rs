@@ -20,7 +20,8 @@ const GOLDEN: [(&str, &str, &str); 23] = [
     // W-11: count, reserved
     ("aggregate",    "01 11 0000 01020304 11121314 21222324 31323334 4142 5152 45000000 6162 2800",
                      "0200 000000000000"),
-    // W-12: tag, immediate, operation, message_bytes; W-9: count, rails, connections, padding; key, address each
+    // W-12: tag, immediate, operation, message_bytes; W-9: count, rails, connections, padding; key, address
+    // each
     ("rts",          "01 12 0e00 01020304 11121314 21222324 31323334 4142 5152 00000000 6162 6800",
                      "b1b2b3b4b5b6b7b8 c1c2c3c4c5c6c7c8 a1a2a3a4a5a6a7a8 0102030405060708 02 0102 01f2 02f2 00 \
                       01d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8 02d2d3d4d5d6d7d8 e1e2e3e4e5e6e7e8"),

@@ -1,5 +1,6 @@
-//! The part of libfabric's binary interface that the provider speaks: libfabric 1.17's headers (`rdma/fabric.h` and its
-//! neighbours), written by hand. `tests/layout.rs` compares every size, offset and number here with the C headers.
+//! The part of libfabric's binary interface that the provider speaks: libfabric 1.17's headers
+//! (`rdma/fabric.h` and its neighbours), written by hand. `tests/layout.rs` compares every size, offset and
+//! number here with the C headers.
 //!
 //! | file | holds |
 //! |---|---|
@@ -7,8 +8,8 @@
 //! | `object` | objects (`fid_*`) and their tables of operations |
 //! | `data` | messages, completions, attributes of queues |
 //!
-//! Later versions append: to attributes, whose tail [`info`] allocates zeroed; and to tables, whose `size` says how far
-//! they reach.
+//! Later versions append: to attributes, whose tail [`info`] allocates zeroed; and to tables, whose `size`
+//! says how far they reach.
 
 pub mod data;
 pub mod info;

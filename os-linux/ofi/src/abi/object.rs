@@ -1,5 +1,5 @@
-//! Objects and their tables of operations. A slot that the provider does not fill answers `-FI_ENOSYS`: callers look at no
-//! slot before they call it.
+//! Objects and their tables of operations. A slot that the provider does not fill answers `-FI_ENOSYS`:
+//! callers look at no slot before they call it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;

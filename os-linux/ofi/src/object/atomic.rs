@@ -83,8 +83,8 @@ struct Values {
 }
 
 /// # Safety
-/// The contract of objects; operand and comparand, where the sort has them, are readable values of the type, and the place
-/// of the old value is writable until the completion.
+/// The contract of objects; operand and comparand, where the sort has them, are readable values of the type,
+/// and the place of the old value is writable until the completion.
 unsafe fn submit(sort: Sort, call: Call, values: Values) -> isize {
     let Some(bytes) = sort.bytes(call.op, call.datatype) else { return answer_size(Err(Errno(FI_EOPNOTSUPP))) };
     if values.count != 1 {

@@ -79,8 +79,8 @@ impl CompletionQueue {
     /// Drives the domain for a round and takes completions.
     ///
     /// # Safety
-    /// There is room for `count` completions of the queue's format at `buffer`, and for as many numbers at `sources` unless
-    /// that is null.
+    /// There is room for `count` completions of the queue's format at `buffer`, and for as many numbers at
+    /// `sources` unless that is null.
     #[inline]
     unsafe fn take(&self, buffer: *mut c_void, count: usize, sources: *mut u64) -> isize {
         self.domain.with(-(FI_EOTHER as isize), |port| {
@@ -117,7 +117,8 @@ impl CompletionQueue {
         }
     }
 
-    /// As [`take`](Self::take), and sleeps until there is one; `timeout` in ms, below zero: as long as it takes.
+    /// As [`take`](Self::take), and sleeps until there is one; `timeout` in ms, below zero: as long as it
+    /// takes.
     ///
     /// # Safety
     /// As there.
@@ -203,8 +204,9 @@ unsafe extern "C" fn readerr(cq: *mut FidCq, error: *mut CqErrEntry, _flags: u64
         err_data: std::ptr::null_mut(),
         err_data_size: 0,
     };
-    // SAFETY: the caller has room for a whole error completion. Where its error data goes, and how long that may be, it has
-    // filled in itself (or not, before version 1.5): there is none, so only the length is told, by those who have the field.
+    // SAFETY: the caller has room for a whole error completion. Where its error data goes, and how long that
+    // may be, it has filled in itself (or not, before version 1.5): there is none, so only the length is
+    // told, by those who have the field.
     unsafe {
         (&raw const whole).cast::<u8>().copy_to_nonoverlapping(error.cast::<u8>(), ERROR_FRONT);
         (*error).err_data_size = 0;

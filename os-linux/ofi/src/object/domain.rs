@@ -77,8 +77,8 @@ impl Domain {
     /// From libfabric's pointer.
     ///
     /// # Safety
-    /// The pointer is one that [`open`] gave out, of a domain that is not closed; so is the domain as long as the reference
-    /// lives.
+    /// The pointer is one that [`open`] gave out, of a domain that is not closed; so is the domain as long as
+    /// the reference lives.
     pub unsafe fn of<'a>(fid: *mut FidDomain) -> &'a Domain {
         // SAFETY: the caller's promise; a domain begins with its front.
         unsafe { &*fid.cast::<Domain>() }
@@ -102,9 +102,9 @@ impl Domain {
             return panicked;
         }
         let _guard = self.lock.as_ref().map(|lock| lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        // SAFETY: nobody else has the port now: either the lock is held, or the caller has chosen `FI_THREAD_DOMAIN`, which
-        // promises that only one thread at a time is in any call on the domain and its objects. No call on the port comes
-        // back here, as the port knows nothing of C.
+        // SAFETY: nobody else has the port now: either the lock is held, or the caller has chosen
+        // `FI_THREAD_DOMAIN`, which promises that only one thread at a time is in any call on the domain and
+        // its objects. No call on the port comes back here, as the port knows nothing of C.
         let port = unsafe { &mut *self.port.get() };
         match catch_unwind(AssertUnwindSafe(|| work(port))) {
             Ok(result) => result,

@@ -171,7 +171,8 @@ unsafe extern "C" fn getopt(fid: *mut Fid, level: c_int, option: c_int, value: *
     if (level, option) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {
         return -FI_ENOPROTOOPT;
     }
-    // SAFETY: the contract of objects; the caller has `*len` bytes of room and wants to know how many are used.
+    // SAFETY: the contract of objects; the caller has `*len` bytes of room and wants to know how many are
+    // used.
     unsafe {
         if std::mem::replace(&mut *len, size_of::<usize>()) < size_of::<usize>() {
             return -FI_ETOOSMALL;

@@ -23,7 +23,8 @@ pub struct Label {
 /// Sends; `flags`: the call's own.
 ///
 /// # Safety
-/// The contract of objects; the pieces may be read until the completion, or until this returns where they are injected.
+/// The contract of objects; the pieces may be read until the completion, or until this returns where they are
+/// injected.
 #[inline]
 pub unsafe fn send(
     ep: *mut FidEp,

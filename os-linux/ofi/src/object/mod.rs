@@ -1,8 +1,10 @@
-//! libfabric's objects: C calls that check their arguments, turn pointers into what the port takes, and answer numbers.
+//! libfabric's objects: C calls that check their arguments, turn pointers into what the port takes, and
+//! answer numbers.
 //!
-//! Each object begins with libfabric's structure for it, so a pointer to that is a pointer to the object. libfabric hands
-//! back only pointers that an `open` gave out, until the object is closed, and closes an object after those that belong to
-//! it; that is the promise behind the `unsafe` blocks of these files, called the contract of objects there.
+//! Each object begins with libfabric's structure for it, so a pointer to that is a pointer to the object.
+//! libfabric hands back only pointers that an `open` gave out, until the object is closed, and closes an
+//! object after those that belong to it; that is the promise behind the `unsafe` blocks of these files,
+//! called the contract of objects there.
 //!
 //! | file | object |
 //! |---|---|

@@ -57,7 +57,8 @@ unsafe extern "C" fn read(
     key: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the contract of objects; by that of `fi_read` the buffer is the provider's until the completion.
+    // SAFETY: the contract of objects; by that of `fi_read` the buffer is the provider's until the
+    // completion.
     let ep = unsafe { Endpoint::of(ep) };
     do_read(ep, &request(ep, (peer, offset, key), Pieces::one(start as u64, len as u64), context))
 }

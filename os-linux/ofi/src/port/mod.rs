@@ -1,5 +1,5 @@
-//! All of a domain behind its C objects, without a raw pointer: one transport, the names that it knows, the requests
-//! under way and the queues that their completions go to.
+//! All of a domain behind its C objects, without a raw pointer: one transport, the names that it knows, the
+//! requests under way and the queues that their completions go to.
 //!
 //! | file | holds |
 //! |---|---|
@@ -9,11 +9,12 @@
 //! | `one_sided` | windows, reads, writes, atomics |
 //!
 //! # When the transport begins
-//! Rails listen from the first endpoint on, because its name holds their addresses. The transport itself wants all ranks
-//! before it begins, so it begins when as many names are known as the launcher has started processes, else with the first
-//! request to a peer (or, without a launcher, the first look at a queue) once a name was inserted. The ranks are the places
-//! of the names in sorted order, and all names together are the job's key: processes that were given the same names agree
-//! on both without a word. Receives and windows wait until then.
+//! Rails listen from the first endpoint on, because its name holds their addresses. The transport itself
+//! wants all ranks before it begins, so it begins when as many names are known as the launcher has started
+//! processes, else with the first request to a peer (or, without a launcher, the first look at a queue) once
+//! a name was inserted. The ranks are the places of the names in sorted order, and all names together are the
+//! job's key: processes that were given the same names agree on both without a word. Receives and windows
+//! wait until then.
 
 mod ledger;
 mod names;
@@ -137,8 +138,9 @@ pub struct Port {
     /// Messages that were taken out of matching, by the context that they were taken with.
     claimed: Vec<(u64, MessageId)>,
     windows: Vec<Option<Exposed>>,
-    /// Most receives that the transport is given, and most other requests: all share one table there, and neither sort may
-    /// keep the other out, or two processes that only send to each other would never receive.
+    /// Most receives that the transport is given, and most other requests: all share one table there, and
+    /// neither sort may keep the other out, or two processes that only send to each other would never
+    /// receive.
     receives_max: u32,
     others_max: u32,
 }
@@ -192,7 +194,8 @@ impl Port {
         Ok(())
     }
 
-    /// Ends an endpoint. With the last one the peers are left: what was sent to them is waited for, for a while.
+    /// Ends an endpoint. With the last one the peers are left: what was sent to them is waited for, for a
+    /// while.
     pub fn close_endpoint(&mut self, number: u32) {
         self.ledger.endpoints.remove(number);
         if self.ledger.endpoints.is_empty() {
@@ -234,7 +237,8 @@ impl Port {
     /// Puts a name into a vector and gives its number there.
     ///
     /// # Errors
-    /// `FI_EINVAL` for bytes that are no name; `FI_EOPNOTSUPP` for a process that is new after the transport has begun.
+    /// `FI_EINVAL` for bytes that are no name; `FI_EOPNOTSUPP` for a process that is new after the transport
+    /// has begun.
     pub fn insert(&mut self, vector: u32, bytes: &[u8; NAME_BYTES]) -> Result<u64, Errno> {
         let name = Name::parse(*bytes).map_err(|_| Errno(FI_EINVAL))?;
         let place = match self.names.place(&name) {
@@ -357,8 +361,8 @@ fn refusal(error: RequestError) -> Errno {
     })
 }
 
-/// The settings of the environment, with defaults that suit a runtime: it computes for hours without a call, reaches every
-/// peer, and posts receives without end.
+/// The settings of the environment, with defaults that suit a runtime: it computes for hours without a call,
+/// reaches every peer, and posts receives without end.
 fn settings() -> Result<Settings, rerail_linux::settings::SettingsError> {
     const DAY: Nanos = Nanos(24 * 3600 * 1_000_000_000);
     let mut settings = Settings::from_env()?;

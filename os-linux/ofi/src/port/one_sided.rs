@@ -239,7 +239,8 @@ impl Port {
     /// Changes one value in a peer's memory.
     ///
     /// # Errors
-    /// `FI_EOPNOTSUPP` for what the transport does not have, `FI_EAGAIN` where there is no room now; others for good.
+    /// `FI_EOPNOTSUPP` for what the transport does not have, `FI_EAGAIN` where there is no room now; others
+    /// for good.
     pub fn atomic(&mut self, request: AtomicRequest) -> Result<(), Errno> {
         let what = if request.old.is_some() { What::Read } else { What::Write };
         let (flags, wanted) = self.call(request.at.endpoint, what, request.at.flags)?;

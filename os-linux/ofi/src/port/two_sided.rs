@@ -143,9 +143,9 @@ impl Port {
         }
     }
 
-    /// Sends a message; `payload`: it is copied at once (`FI_INJECT`), and the pieces don't count. Where the transport has
-    /// no room, the provider keeps it and sends it in its turn: runtimes that are refused wait until there is room, which two
-    /// that send to each other would do for ever.
+    /// Sends a message; `payload`: it is copied at once (`FI_INJECT`), and the pieces don't count. Where the
+    /// transport has no room, the provider keeps it and sends it in its turn: runtimes that are refused wait
+    /// until there is room, which two that send to each other would do for ever.
     ///
     /// # Errors
     /// `FI_EINVAL` where there is no such peer, `FI_ECONNRESET` where it is lost; others for good.
@@ -251,7 +251,8 @@ impl Port {
         }
     }
 
-    /// Posts a buffer. Where the transport has no room, or has not begun, the provider keeps it and posts it in its turn.
+    /// Posts a buffer. Where the transport has no room, or has not begun, the provider keeps it and posts it
+    /// in its turn.
     ///
     /// # Errors
     /// `FI_EINVAL` where source or buffer are none; others for good.
@@ -392,7 +393,8 @@ impl Port {
         Ok(())
     }
 
-    /// Receives the message that was claimed with the same context; `silent`: it is dropped, without a completion.
+    /// Receives the message that was claimed with the same context; `silent`: it is dropped, without a
+    /// completion.
     ///
     /// # Errors
     /// `FI_EINVAL` where none was claimed, `FI_EAGAIN` where there is no room now.
@@ -421,8 +423,8 @@ impl Port {
         Ok(())
     }
 
-    /// Takes back the oldest request of an endpoint with this context. If it was in time, a completion with the error
-    /// `FI_ECANCELED` follows; else the request completes as if nothing had happened.
+    /// Takes back the oldest request of an endpoint with this context. If it was in time, a completion with
+    /// the error `FI_ECANCELED` follows; else the request completes as if nothing had happened.
     ///
     /// # Errors
     /// `FI_EINVAL` where there is none.

@@ -1,8 +1,9 @@
 //! Two processes without a launcher: rank 0 listens on TCP, rank 1 dials.
 //!
-//! Both hold a [`PairKey`] of 32 bytes. Before anything else is parsed each proves it by an HMAC over both sides'
-//! nonces; from these comes a session key with which every later frame is authenticated. Frames are not encrypted, so
-//! nothing secret is published: the job's key is derived from the session key and never sent.
+//! Both hold a [`PairKey`] of 32 bytes. Before anything else is parsed each proves it by an HMAC over both
+//! sides' nonces; from these comes a session key with which every later frame is authenticated. Frames are
+//! not encrypted, so nothing secret is published: the job's key is derived from the session key and never
+//! sent.
 //!
 //! Handshake (`L`: listener, `D`: dialler; `|` joins bytes):
 //! ```text
@@ -12,8 +13,8 @@
 //! session = HMAC(key, "rerail pair session " | nonce D | nonce L)
 //! ```
 //!
-//! The connection is used at the start, within a limit that the caller says (B-1), and for a goodbye that nobody waits for
-//! (B-3); in between it may die (B-2).
+//! The connection is used at the start, within a limit that the caller says (B-1), and for a goodbye that
+//! nobody waits for (B-3); in between it may die (B-2).
 //!
 //! Order at a fence: rank 1 sends first, rank 0 answers, so that two long messages can't block each other.
 
@@ -90,8 +91,8 @@ impl PairListener {
         self.listener.local_addr().map_err(|source| BootError::Io { doing: "asking for the own address", source })
     }
 
-    /// Waits for a process that holds the key; `timeout` is for this and for every fence later. Connections that don't
-    /// prove it are closed and the wait goes on.
+    /// Waits for a process that holds the key; `timeout` is for this and for every fence later. Connections
+    /// that don't prove it are closed and the wait goes on.
     ///
     /// # Errors
     /// When the time is over: what was wrong with the last one that tried, or [`BootError::Timeout`].
@@ -154,8 +155,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Dials a listener once, as rank 1; trying again is the caller's decision. `timeout` is for connecting with the
-    /// handshake, and for every fence later.
+    /// Dials a listener once, as rank 1; trying again is the caller's decision. `timeout` is for connecting
+    /// with the handshake, and for every fence later.
     pub fn dial(address: impl ToSocketAddrs, key: &PairKey, timeout: Duration) -> Result<Pair, BootError> {
         let doing = "connecting to the other side";
         let start = Instant::now();
@@ -318,8 +319,9 @@ impl Bootstrap for Pair {
         self.running()?;
         self.over = true;
         self.frames.wire.start(self.timeout);
-        // Only a fence that is not agreed on would wait for this word, and it hears of the connection's end as well. So a
-        // connection that has died since, or a side that has left before us, is no failure (B-3).
+        // Only a fence that is not agreed on would wait for this word, and it hears of the connection's end
+        // as well. So a connection that has died since, or a side that has left before us, is no failure
+        // (B-3).
         if let Err(error) = self.frames.send("leaving", &Message::Bye) {
             tracing::debug!(%error, "the other side did not hear that we leave");
         }

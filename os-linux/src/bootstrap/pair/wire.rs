@@ -1,8 +1,8 @@
 //! The pair's frames: length, body, MAC. Nothing of a body is parsed before its MAC is right.
 //!
-//! A frame is `length: u32 | body | HMAC-SHA256(session, sender's role, sequence number, body)`, little-endian. Role and
-//! sequence number in the MAC keep frames from being reflected, repeated or reordered. The body's first byte is its
-//! kind; a fence carries the puts since the last one.
+//! A frame is `length: u32 | body | HMAC-SHA256(session, sender's role, sequence number, body)`,
+//! little-endian. Role and sequence number in the MAC keep frames from being reflected, repeated or
+//! reordered. The body's first byte is its kind; a fence carries the puts since the last one.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

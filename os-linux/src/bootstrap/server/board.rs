@@ -1,7 +1,7 @@
 //! The PMI-1 server's meaning, without a system call: lines of ranks in, answers to ranks and notices out.
 //!
-//! Invariants: every line gets an answer (but `abort`, which has none); a fence opens when every rank that can still
-//! come is there, so a dead rank holds up nobody; what a rank can publish is bounded.
+//! Invariants: every line gets an answer (but `abort`, which has none); a fence opens when every rank that
+//! can still come is there, so a dead rank holds up nobody; what a rank can publish is bounded.
 
 use std::collections::HashMap;
 

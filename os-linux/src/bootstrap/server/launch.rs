@@ -1,8 +1,8 @@
 //! A job under way: the loop that serves its ranks.
 //!
-//! One step: wait for descriptors, read questions and output, write answers, reap what has ended, apply the policy.
-//! Invariant: a rank's questions are answered one by one; as long as an answer waits for room in the socket no further
-//! question is read, so a rank can't make us hold more than a line and an answer.
+//! One step: wait for descriptors, read questions and output, write answers, reap what has ended, apply the
+//! policy. Invariant: a rank's questions are answered one by one; as long as an answer waits for room in the
+//! socket no further question is read, so a rank can't make us hold more than a line and an answer.
 
 use std::collections::VecDeque;
 use std::io::Write as _;
@@ -121,13 +121,14 @@ impl Launch {
         self.ranks.len() as u32
     }
 
-    /// The process id of a rank that still runs; `None`: it has ended (its id may be another process's by now) or isn't
-    /// in the job.
+    /// The process id of a rank that still runs; `None`: it has ended (its id may be another process's by
+    /// now) or isn't in the job.
     pub fn pid(&self, rank: u32) -> Option<u32> {
         self.ranks.get(rank as usize).filter(|rank| rank.end.is_none()).map(|rank| rank.child.id())
     }
 
-    /// Sends a signal to a rank; `false`: it has ended or isn't in the job. Its end counts as its own failure.
+    /// Sends a signal to a rank; `false`: it has ended or isn't in the job. Its end counts as its own
+    /// failure.
     pub fn signal(&self, rank: u32, signal: Signal) -> bool {
         let rank = self.ranks.get(rank as usize).filter(|rank| rank.end.is_none());
         rank.is_some_and(|rank| rank.process.signal(signal))
@@ -148,8 +149,8 @@ impl Launch {
         self.ranks.iter().all(|rank| rank.end.is_some())
     }
 
-    /// The next thing that happened. Ask until there is none after every step: with [`Output::Lines`] a full queue
-    /// stops output from being read.
+    /// The next thing that happened. Ask until there is none after every step: with [`Output::Lines`] a full
+    /// queue stops output from being read.
     pub fn poll_event(&mut self) -> Option<LaunchEvent> {
         self.events.pop_front()
     }
@@ -159,8 +160,8 @@ impl Launch {
         self.step_for(Some(Duration::ZERO))
     }
 
-    /// Waits until something happens, at most for `timeout` (`None`: as long as it takes), and does what can be done.
-    /// Returns at once if all ranks have ended.
+    /// Waits until something happens, at most for `timeout` (`None`: as long as it takes), and does what can
+    /// be done. Returns at once if all ranks have ended.
     pub fn step_for(&mut self, timeout: Option<Duration>) -> Result<usize, LaunchError> {
         let now = Instant::now();
         if let Some(at) = self.kill_at.filter(|at| now >= *at) {
@@ -178,7 +179,8 @@ impl Launch {
         };
         let ready = self.wait_for_descriptors(timeout)?;
         let mut answers = Vec::new();
-        // Words before deaths: what a rank has said last still counts. The order of `Watched` in the list sees to it.
+        // Words before deaths: what a rank has said last still counts. The order of `Watched` in the list
+        // sees to it.
         for (watched, flags) in &ready {
             match *watched {
                 Watched::Signals => {
@@ -348,12 +350,16 @@ impl Launch {
     /// Takes note of a process's end, after its last words.
     fn reap(&mut self, index: usize, answers: &mut Vec<Answer>) -> Result<(), LaunchError> {
         let number = index as u32;
+        if !self.ranks[index].process.has_ended() {
+            return Ok(());
+        }
         let status = match self.ranks[index].child.try_wait() {
             Ok(Some(status)) => status,
             Ok(None) => return Ok(()),
             Err(source) => return Err(LaunchError::Io { doing: "asking how a rank ended", source }),
         };
-        // Bounded: the process has ended, and a grandchild that holds the channel may say a little more at most.
+        // Bounded: the process has ended, and a grandchild that holds the channel may say a little more at
+        // most.
         for _ in 0..64 {
             if self.ranks[index].pmi.is_none() {
                 break;

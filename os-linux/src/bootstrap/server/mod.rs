@@ -1,9 +1,10 @@
-//! A PMI-1 server for jobs on one machine: starts the processes, serves them, and tells how each of them ended.
+//! A PMI-1 server for jobs on one machine: starts the processes, serves them, and tells how each of them
+//! ended.
 //!
-//! One thread, one `poll(2)`. Each child inherits one end of a socket pair as `PMI_FD`. Children die with the launcher,
-//! even if it is killed (`PR_SET_PDEATHSIG`); a child that dies is reported by rank, and what becomes of the others is
-//! a policy ([`OnFailure`]). What a rank starts itself (a shell script its commands) is that rank's to end: only the
-//! processes started here are followed.
+//! One thread, one `poll(2)`. Each child inherits one end of a socket pair as `PMI_FD`. Children die with the
+//! launcher, even if it is killed (`PR_SET_PDEATHSIG`); a child that dies is reported by rank, and what
+//! becomes of the others is a policy ([`OnFailure`]). What a rank starts itself (a shell script its commands)
+//! is that rank's to end: only the processes started here are followed.
 //!
 //! ```no_run
 //! use rerail_linux::bootstrap::server::{LaunchEvent, Launcher, Output};
@@ -120,8 +121,8 @@ impl Launcher {
         self
     }
 
-    /// The job's name: 1 to 64 of letters, digits, `_`, `-` and `.`. Otherwise one is made of the launcher's process id
-    /// and a random number.
+    /// The job's name: 1 to 64 of letters, digits, `_`, `-` and `.`. Otherwise one is made of the launcher's
+    /// process id and a random number.
     pub fn job_name(mut self, name: impl Into<String>) -> Self {
         self.job_name = Some(name.into());
         self
@@ -139,14 +140,16 @@ impl Launcher {
         self
     }
 
-    /// How long a rank that is told to end (SIGTERM) has until it is killed. One second unless said otherwise.
+    /// How long a rank that is told to end (SIGTERM) has until it is killed. One second unless said
+    /// otherwise.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
         self
     }
 
-    /// Takes SIGINT, SIGTERM and SIGHUP to the launcher as the wish to end the job, for as long as the [`Launch`]
-    /// lives. They are blocked for the calling thread only, so ask for this before other threads are started.
+    /// Takes SIGINT, SIGTERM and SIGHUP to the launcher as the wish to end the job, for as long as the
+    /// [`Launch`] lives. They are blocked for the calling thread only, so ask for this before other threads
+    /// are started.
     pub fn catch_signals(mut self, catch: bool) -> Self {
         self.catch_signals = catch;
         self

@@ -2,25 +2,27 @@
 //! it.
 //!
 //! Process descriptors do both. Where the system has none (before Linux 5.3, in some sandboxes, under
-//! Valgrind), a thread waits for the process without reaping it and closes a pipe; signals go by number, and
-//! only before that.
+//! Valgrind), a timer wakes the launcher now and then to ask, and signals go by number: a process that was
+//! not waited for keeps its own.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::Timespec;
 use rustix::io::Errno;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process, pidfd_open, pidfd_send_signal, waitid,
 };
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-/// A child of this process.
+/// How often a process without descriptor is asked for.
+const ASKED_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 5_000_000 };
+
+/// A child of this process that was not waited for.
 #[derive(Debug)]
 pub(super) enum Process {
     Descriptor(OwnedFd),
-    Number { pid: Pid, has_ended: Arc<AtomicBool>, end: OwnedFd },
+    Number { pid: Pid, timer: OwnedFd },
 }
 
 impl Process {
@@ -33,27 +35,32 @@ impl Process {
     }
 
     fn by_number(pid: Pid) -> io::Result<Process> {
-        let (end, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-        let has_ended = Arc::new(AtomicBool::new(false));
-        let ended = has_ended.clone();
-        let wait = move || {
-            // Whatever else is said: it is no child any more.
-            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-            while matches!(waitid(WaitId::Pid(pid), options), Err(Errno::INTR)) {}
-            ended.store(true, Ordering::Release);
-            drop(writer);
-        };
-        std::thread::Builder::new().name("rank's end".into()).spawn(wait)?;
-        Ok(Process::Number { pid, has_ended, end })
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        let period = Itimerspec { it_interval: ASKED_EVERY, it_value: ASKED_EVERY };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &period)?;
+        Ok(Process::Number { pid, timer })
+    }
+
+    /// Whether it has ended, to be asked when the descriptor can be read: then it may have.
+    pub(super) fn has_ended(&self) -> bool {
+        match self {
+            Process::Descriptor(_) => true,
+            Process::Number { pid, timer } => {
+                // It can be read again a period later. That there was nothing to read makes no difference.
+                let _ = rustix::io::read(timer, &mut [0; 8]);
+                let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+                // An error says that it is no child any more.
+                !matches!(waitid(WaitId::Pid(*pid), options), Ok(None) | Err(Errno::INTR))
+            }
+        }
     }
 
     /// Whether the signal went to a process that has not ended.
     pub(super) fn signal(&self, signal: Signal) -> bool {
         match self {
             Process::Descriptor(descriptor) => pidfd_send_signal(descriptor, signal).is_ok(),
-            Process::Number { pid, has_ended, .. } => {
-                !has_ended.load(Ordering::Acquire) && kill_process(*pid, signal).is_ok()
-            }
+            Process::Number { pid, .. } => !self.has_ended() && kill_process(*pid, signal).is_ok(),
         }
     }
 }
@@ -62,7 +69,7 @@ impl AsFd for Process {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Process::Descriptor(descriptor) => descriptor.as_fd(),
-            Process::Number { end, .. } => end.as_fd(),
+            Process::Number { timer, .. } => timer.as_fd(),
         }
     }
 }
@@ -71,7 +78,7 @@ impl AsFd for Process {
 mod tests {
     use std::process::{Command, Stdio};
 
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
 
@@ -84,13 +91,13 @@ mod tests {
             let process = by(Pid::from_child(&child)).unwrap();
             let ended = |timeout: Option<&Timespec>| {
                 let mut descriptors = [PollFd::new(&process, PollFlags::IN)];
-                poll(&mut descriptors, timeout).unwrap() == 1
+                poll(&mut descriptors, timeout).unwrap() == 1 && process.has_ended()
             };
             assert!(!ended(Some(&Timespec { tv_sec: 0, tv_nsec: 0 })));
             assert!(process.signal(Signal::TERM));
-            assert!(ended(None));
+            while !ended(None) {}
             assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(15));
-            assert!(!process.signal(Signal::TERM));
+            assert!(!process.signal(Signal::TERM), "waited for");
         }
     }
 }

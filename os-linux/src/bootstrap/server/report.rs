@@ -59,8 +59,8 @@ pub struct RankEnd {
 }
 
 impl RankEnd {
-    /// Whether that is a failure of this rank: a signal, a code other than 0, or an end between joining and leaving;
-    /// not if the launcher had told it to end.
+    /// Whether that is a failure of this rank: a signal, a code other than 0, or an end between joining and
+    /// leaving; not if the launcher had told it to end.
     pub fn failed(&self) -> bool {
         !self.stopped && (self.exit != Exit::Code(0) || self.phase == Phase::Joined)
     }
@@ -207,8 +207,9 @@ impl Report {
         self.ends.iter().filter(|end| end.failed())
     }
 
-    /// What the launcher should exit with: what an aborting rank asked for, 128 and the number of a signal to the
-    /// launcher, or how the first rank that failed ended (1 if it exited with 0 too early); 0 if all went well.
+    /// What the launcher should exit with: what an aborting rank asked for, 128 and the number of a signal to
+    /// the launcher, or how the first rank that failed ended (1 if it exited with 0 too early); 0 if all went
+    /// well.
     pub fn exit_code(&self) -> i32 {
         match (&self.stop, self.failed_first) {
             (Some(Stop::Aborted { code, .. }), _) => *code,

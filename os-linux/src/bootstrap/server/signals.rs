@@ -1,5 +1,5 @@
-//! SIGINT, SIGTERM and SIGHUP as something to poll for, so that a launcher can end its children before itself, and a
-//! program can clean up.
+//! SIGINT, SIGTERM and SIGHUP as something to poll for, so that a launcher can end its children before
+//! itself, and a program can clean up.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,16 +21,17 @@ impl std::fmt::Debug for Signals {
 }
 
 impl Signals {
-    /// Catches the signals of this thread. In a program with several threads a signal to the process goes to one that
-    /// doesn't block it, so this must be called before the others start.
+    /// Catches the signals of this thread. In a program with several threads a signal to the process goes to
+    /// one that doesn't block it, so this must be called before the others start.
     ///
     /// # Errors
     /// The system's answer.
     pub fn catch() -> io::Result<Self> {
         let mut caught = MaybeUninit::uninit();
         let mut mask_before = MaybeUninit::uninit();
-        // SAFETY: `sigemptyset` initialises the set that the calls after it use; `pthread_sigmask` writes the old mask
-        // before it returns 0, and returns an error number else; the descriptor is fresh and nobody else's.
+        // SAFETY: `sigemptyset` initialises the set that the calls after it use; `pthread_sigmask` writes the
+        // old mask before it returns 0, and returns an error number else; the descriptor is fresh and nobody
+        // else's.
         unsafe {
             libc::sigemptyset(caught.as_mut_ptr());
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -56,7 +57,8 @@ impl Signals {
         self.mask_before
     }
 
-    /// Sleeps until a signal comes. A [`Launch`](super::Launch) that catches signals takes them in place of this one.
+    /// Sleeps until a signal comes. A [`Launch`](super::Launch) that catches signals takes them in place of
+    /// this one.
     ///
     /// # Errors
     /// The system's answer.
@@ -98,6 +100,7 @@ impl Drop for Signals {
 
 /// Sets this thread's mask; safe to call between fork and exec.
 pub(super) fn restore(mask: &libc::sigset_t) {
-    // SAFETY: the mask came from `pthread_sigmask`, which is async-signal-safe and can't fail with SIG_SETMASK.
+    // SAFETY: the mask came from `pthread_sigmask`, which is async-signal-safe and can't fail with
+    // SIG_SETMASK.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, std::ptr::null_mut()) };
 }

@@ -64,8 +64,8 @@ pub(super) fn spawn(
 
     let launcher_pid = std::process::id() as libc::pid_t;
     let channel = theirs.as_raw_fd();
-    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls on values that were
-    // copied before; it neither allocates nor takes a lock.
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls on values
+    // that were copied before; it neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
             if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0 {

@@ -288,7 +288,8 @@ fn nothing_is_left_over_when_the_launcher_is_killed() {
             0 => break,
             count => said.extend_from_slice(&bytes[..count]),
         }
-        // Only a rank that is past its fence doesn't care whether its channel is closed: it dies of the signal or not.
+        // Only a rank that is past its fence doesn't care whether its channel is closed: it dies of the
+        // signal or not.
         if !killed && said.windows(7).filter(|window| window == b"\nasleep").count() == 3 {
             launcher.kill().unwrap();
             killed = true;

@@ -161,8 +161,8 @@ fn move_message(transport: &mut Transport, last: bool) -> Option<u64> {
     done.immediate
 }
 
-/// Starts two ranks in threads. Rank 0 sends rank 1 messages until these rails and no others have carried their part:
-/// some rails stand later than others.
+/// Starts two ranks in threads. Rank 0 sends rank 1 messages until these rails and no others have carried
+/// their part: some rails stand later than others.
 fn uses(expected: &[RailKind], options: impl Fn(u32) -> Options) {
     const MESSAGES_MAX: usize = 1000;
     let board = Board::new(2);

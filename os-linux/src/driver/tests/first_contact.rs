@@ -21,7 +21,8 @@ on_fabrics! {
 const RAIL: RailId = RailId(1);
 const OTHER: PeerId = PeerId(1);
 
-/// Two ranks whose rails give a call up after 200 ms without an answer: long enough for an answer on a busy machine.
+/// Two ranks whose rails give a call up after 200 ms without an answer: long enough for an answer on a busy
+/// machine.
 fn impatient(fabric: Fabric) -> World {
     let handshake_timeout = Nanos::from_millis(200);
     let key = || JobKey::new([7; 32]);

@@ -17,7 +17,8 @@ use crate::rail::Rail;
 use crate::rail::loopback::Loopback;
 use crate::random::random;
 
-/// A member of the job that writes random bytes into its rings for ever: does nothing unless the test below started it.
+/// A member of the job that writes random bytes into its rings for ever: does nothing unless the test below
+/// started it.
 #[test]
 fn scribbler() {
     let Some(mut transport) = Process::transport() else { return };

@@ -225,7 +225,8 @@ impl Bootstrap for Gone {
     fn abort(&mut self, _why: &str) {}
 }
 
-/// B-2, B-3: messages need no launcher; who can't tell it that it leaves has left its peers all the same, and says how.
+/// B-2, B-3: messages need no launcher; who can't tell it that it leaves has left its peers all the same, and
+/// says how.
 #[test]
 fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     let (mut world, ends) = World::new(Fabric::Tcp);
@@ -246,7 +247,8 @@ fn a_launcher_that_is_gone_at_the_end_is_an_error_beside_the_farewell() {
     }
 }
 
-/// B-3: a launcher that stalls at the end takes no longer than the deadline leaves it, whatever `boot_timeout` says.
+/// B-3: a launcher that stalls at the end takes no longer than the deadline leaves it, whatever
+/// `boot_timeout` says.
 #[test]
 fn a_launcher_that_stalls_at_the_end_is_waited_for_until_the_deadline() {
     let (mut world, ends) = World::new(Fabric::Tcp);

@@ -328,7 +328,8 @@ fn a_request_beyond_its_region_is_refused_with_the_numbers() {
     );
 }
 
-/// One round is enough to send it, and over the loopback to have it: it is with its rail before the rails are looked at.
+/// One round is enough to send it, and over the loopback to have it: it is with its rail before the rails are
+/// looked at.
 #[test]
 fn what_was_submitted_goes_out_before_the_rails_are_looked_at() {
     let (mut world, ends) = World::new(Fabric::Loop);

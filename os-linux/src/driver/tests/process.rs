@@ -32,8 +32,8 @@ fn opening(rank: PeerId, fabric: Fabric) -> Opening {
 impl Process {
     pub(super) const RANK: PeerId = PeerId(2);
 
-    /// In the process: its transport, once the others are known. `None`: the test that calls this was not started by
-    /// another one, and has nothing to do.
+    /// In the process: its transport, once the others are known. `None`: the test that calls this was not
+    /// started by another one, and has nothing to do.
     pub(super) fn transport() -> Option<Transport> {
         let fabric = std::env::var(FABRIC).ok()?;
         let all = [Fabric::Shm, Fabric::Tcp, Fabric::TwoTcp];

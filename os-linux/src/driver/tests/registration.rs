@@ -170,7 +170,8 @@ fn large(engine: &mut Engine, region: RegionId) -> rerail_core::ids::OpId {
     engine.send(Time(2000), &Send { peer: ME, segments: &segments, ..Send::default() }).unwrap()
 }
 
-/// a rail that can't register the memory is left out; here it is the only one, so the message goes in segments.
+/// a rail that can't register the memory is left out; here it is the only one, so the message goes in
+/// segments.
 #[test]
 fn a_message_goes_without_the_key_that_a_rail_refuses() {
     let (mut engine, book, region) = connected();

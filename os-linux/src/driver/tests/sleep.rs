@@ -21,7 +21,8 @@ on_fabrics! {
 /// Far beyond any wake-up here: reaching it means that one was lost.
 const LOST: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
-/// Steps until something holds; whenever all transports say that there is nothing to do, sleeps on their descriptors.
+/// Steps until something holds; whenever all transports say that there is nothing to do, sleeps on their
+/// descriptors.
 fn until_asleep(world: &mut World, what: &str, mut holds: impl FnMut(&mut World) -> bool) -> usize {
     let mut sleeps = 0;
     while !holds(world) {

@@ -15,8 +15,8 @@ use crate::rail::loopback::Loopback;
 use crate::rail::shm::{ShmOptions, ShmRail};
 use crate::rail::tcp::{TcpOptions, TcpRail};
 
-/// Rounds after which something that should happen counts as never happening. A round polls every rail of every
-/// transport once, so this is far beyond what any exchange here takes; it bounds work, not time.
+/// Rounds after which something that should happen counts as never happening. A round polls every rail of
+/// every transport once, so this is far beyond what any exchange here takes; it bounds work, not time.
 const ROUNDS_MAX: usize = 20_000_000;
 
 /// The job that all worlds here are of.

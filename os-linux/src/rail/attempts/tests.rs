@@ -90,7 +90,8 @@ impl State {
         self.connections.iter_mut().find(|it| it.by == by && it.attempt == attempt)
     }
 
-    /// A side closes its end of a connection: what was under way to it is lost, the other end hears of it later.
+    /// A side closes its end of a connection: what was under way to it is lost, the other end hears of it
+    /// later.
     fn close(&mut self, at: usize, by: usize, attempt: u32) {
         let Some(it) = self.connection(by, attempt) else { return };
         let (out, inward) = match at == by {
@@ -205,9 +206,9 @@ impl State {
     }
 }
 
-/// H-8, H-10: in every interleaving of dials, words, losses and wishes, once nothing is under way, the ends agree: the same
-/// connection stands on both, or neither has one and one of them that is free to dial. Nobody waits for a dial that was
-/// given up for it.
+/// H-8, H-10: in every interleaving of dials, words, losses and wishes, once nothing is under way, the ends
+/// agree: the same connection stands on both, or neither has one and one of them that is free to dial. Nobody
+/// waits for a dial that was given up for it.
 #[test]
 fn every_interleaving() {
     let mut seen = BTreeSet::from([State::new()]);
@@ -222,8 +223,8 @@ fn every_interleaving() {
                     assert_eq!(a, b, "{state:?}");
                     standing += 1;
                 }
-                // Who is told to give way waits for the other's dial: that one's owner, the lower rank, has withdrawn it, by
-                // its own wish, and is free to dial, or out of dials here.
+                // Who is told to give way waits for the other's dial: that one's owner, the lower rank, has
+                // withdrawn it, by its own wish, and is free to dial, or out of dials here.
                 (Link::Idle, Link::Crossed) => assert!(state.sides[0].severs > 0, "{state:?}"),
                 _ => assert_eq!((a, b), (Link::Idle, Link::Idle), "{state:?}"),
             }

@@ -7,9 +7,10 @@
 //!   Share + memory     ->  <-   Share + memory              (each side: the ring from which it will receive)
 //! ```
 //!
-//! Invariants: until the other side has proved itself, no descriptor of it gets into this process and nothing of it is
-//! parsed but the handshake. Of a `Share`, sizes are checked against the kernel's word before anything is mapped.
-//! Every datagram has one legal length; a longer one, or one with descriptors where none are due, ends the connection.
+//! Invariants: until the other side has proved itself, no descriptor of it gets into this process and nothing
+//! of it is parsed but the handshake. Of a `Share`, sizes are checked against the kernel's word before
+//! anything is mapped. Every datagram has one legal length; a longer one, or one with descriptors where none
+//! are due, ends the connection.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -67,8 +68,9 @@ impl Share {
         }
     }
 
-    /// The ring described, if the sizes are sane and its slots are as large as ours: then all of our packets fit, and
-    /// all of the peer's fit into ours (L-10). How many cells and slots there are is each side's own affair.
+    /// The ring described, if the sizes are sane and its slots are as large as ours: then all of our packets
+    /// fit, and all of the peer's fit into ours (L-10). How many cells and slots there are is each side's own
+    /// affair.
     fn config(&self, ours: u32) -> Result<RingConfig, Failure> {
         let config = RingConfig { cells: self.cells.get(), slots: self.slots.get(), slot_bytes: self.slot_bytes.get() };
         let sane = self.magic.get() == Self::MAGIC
@@ -101,8 +103,8 @@ pub struct Opening {
 enum Stage {
     Dialling(Dialler),
     Accepting(Acceptor),
-    /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the barrier, the
-    /// seal the one that we named.
+    /// Both have proved themselves; our ring is on its way, theirs is due. The flag is what we said of the
+    /// barrier, the seal the one that we named.
     Sharing(Inbound, bool, Seal),
     /// It went on or failed.
     Over,
@@ -315,7 +317,8 @@ impl Opening {
         })?;
         match std::mem::replace(&mut self.stage, Stage::Over) {
             Stage::Sharing(mut inbound, ours, seal) => {
-                // Both sides come to the same: a side that makes no fence for a message has a sleeper that does.
+                // Both sides come to the same: a side that makes no fence for a message has a sleeper that
+                // does.
                 let barrier = ours && share.flags.get() & Share::BARRIER != 0;
                 if barrier {
                     inbound.use_barrier();

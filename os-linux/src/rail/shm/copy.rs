@@ -1,17 +1,19 @@
-//! Reads of a peer's memory: one copy, made by the kernel (`process_vm_readv`), from the sender's buffer to the
-//! receiver's.
+//! Reads of a peer's memory: one copy, made by the kernel (`process_vm_readv`), from the sender's buffer to
+//! the receiver's.
 //!
-//! A read waits in its link's queue and is carried out in portions, so that packets of all peers are taken between them.
-//! Its pieces are this process's and bound what is written, whatever the peer said: a key that is wrong costs its owner a
-//! wrong payload, or the read ends with [`PostStatus::NoAccess`](rerail_core::endpoint::PostStatus::NoAccess) and the
-//! message comes through the ring.
+//! A read waits in its link's queue and is carried out in portions, so that packets of all peers are taken
+//! between them. Its pieces are this process's and bound what is written, whatever the peer said: a key that
+//! is wrong costs its owner a wrong payload, or the read ends with
+//! [`PostStatus::NoAccess`](rerail_core::endpoint::PostStatus::NoAccess) and the message comes through the
+//! ring.
 //!
-//! There are no writes: a peer that is stopped between the decision to write and the system call would write to memory
-//! that this side has given back long ago, and no rule could keep F-2 then. A read changes nothing but its own pieces.
+//! There are no writes: a peer that is stopped between the decision to write and the system call would write
+//! to memory that this side has given back long ago, and no rule could keep F-2 then. A read changes nothing
+//! but its own pieces.
 //!
-//! Invariants: reads are carried out in post order; one counts as done only if the peer's seal was whole after its last
-//! byte ([`Reach`]); once a seal was found broken nothing is read any more, and the link's end, which is on its way, makes
-//! what waits void.
+//! Invariants: reads are carried out in post order; one counts as done only if the peer's seal was whole
+//! after its last byte ([`Reach`]); once a seal was found broken nothing is read any more, and the link's
+//! end, which is on its way, makes what waits void.
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -25,8 +27,8 @@ use rustix::io::Errno;
 use super::reach::{Denied, Reach, SEAL_BYTES};
 use crate::rail::{Outgoing, Piece};
 
-/// Bytes that one poll of a rail reads: small messages wait no longer than this takes (some 30 us). Less costs throughput,
-/// as each portion is a system call, a look for the process and a seal of its own.
+/// Bytes that one poll of a rail reads: small messages wait no longer than this takes (some 30 us). Less
+/// costs throughput, as each portion is a system call, a look for the process and a seal of its own.
 pub const BYTES_PER_POLL: usize = 256 * 1024;
 
 /// Pieces of this process's memory that one system call fills, the seal's place aside.
@@ -51,9 +53,11 @@ pub fn pid_of_peer(socket: &OwnedFd) -> Result<i32, Errno> {
     if got == 0 { Ok(credentials.pid) } else { Err(last_errno()) }
 }
 
-/// Fills the pieces, up to [`PIECES_MAX`] of them, with what lies at `from`, and looks at the seal behind that.
+/// Fills the pieces, up to [`PIECES_MAX`] of them, with what lies at `from`, and looks at the seal behind
+/// that.
 ///
-/// Callers pass on pieces of a post that is a read: valid for writes until it is over (the contract of `Rail::post`).
+/// Callers pass on pieces of a post that is a read: valid for writes until it is over (the contract of
+/// `Rail::post`).
 pub fn read(reach: &Reach, from: u64, pieces: &[Piece]) -> Result<(), Failure> {
     let mut seal = [0u8; SEAL_BYTES];
     let mut local: heapless::Vec<libc::iovec, { PIECES_MAX + 1 }> = heapless::Vec::new();
@@ -68,8 +72,9 @@ pub fn read(reach: &Reach, from: u64, pieces: &[Piece]) -> Result<(), Failure> {
         iov_len: len,
     };
     let remote = [at(from, wanted), at(reach.seal_address(), SEAL_BYTES)];
-    // SAFETY: `local` names the pieces, which the post lets this rail write to, and `seal`. What `remote` names is another
-    // process's business; if it is this one's (both ends in one process), the kernel copies as between two.
+    // SAFETY: `local` names the pieces, which the post lets this rail write to, and `seal`. What `remote`
+    // names is another process's business; if it is this one's (both ends in one process), the kernel copies
+    // as between two.
     let got = unsafe {
         libc::process_vm_readv(reach.pid(), local.as_ptr(), local.len() as _, remote.as_ptr(), remote.len() as _, 0)
     };

@@ -1,8 +1,8 @@
 //! One connected peer: a ring each way, a queue for posts that found the ring full, and the socket.
 //!
-//! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in order (L-2).
-//! What waits there is bounded by `posts_max`, for the core counts (L-4). A fault ends the link; the rail reports it
-//! once (L-5).
+//! Invariants: the queue is in post order and posts pass it only where it is empty, so packets arrive in
+//! order (L-2). What waits there is bounded by `posts_max`, for the core counts (L-4). A fault ends the link;
+//! the rail reports it once (L-5).
 #![allow(unsafe_code)]
 
 use std::collections::VecDeque;
@@ -93,7 +93,8 @@ impl Link {
         self.memory.as_mut().map(|(_, reads)| reads).filter(|reads| reads.is_pending())
     }
 
-    /// Whether there is something to do that no doorbell reports and no message: posts that wait for room, reads, or an end.
+    /// Whether there is something to do that no doorbell reports and no message: posts that wait for room,
+    /// reads, or an end.
     pub fn has_chores(&self) -> bool {
         self.is_waiting()
             || self.gone.is_some()
@@ -101,8 +102,8 @@ impl Link {
             || self.memory.as_ref().is_some_and(|(_, reads)| reads.is_pending())
     }
 
-    /// Carries out reads, as long as they fit into `bytes`, which becomes what is left of it; returns how many things
-    /// happened.
+    /// Carries out reads, as long as they fit into `bytes`, which becomes what is left of it; returns how
+    /// many things happened.
     pub fn read(&mut self, bytes: &mut usize, sink: &mut dyn Sink, counters: &mut RailCounters) -> usize {
         let mut count = 0;
         while let Some(reads) = self.reads()
@@ -229,7 +230,8 @@ impl Link {
         !self.queue.is_empty()
     }
 
-    /// Copies the payloads of waiting posts, for their memory is about to go back to the caller; reads are void.
+    /// Copies the payloads of waiting posts, for their memory is about to go back to the caller; reads are
+    /// void.
     pub fn own_queue(&mut self) {
         self.memory = None;
         for queued in &mut self.queue {
@@ -247,7 +249,8 @@ impl Link {
     ) -> Result<Option<u64>, RailFault> {
         let Some((short, payload)) = self.inbound.front_short() else { return Ok(None) };
         match sink.short(self.peer, &short) {
-            // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all of it.
+            // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all
+            // of it.
             ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
             ShortPlace::Done => {}
             ShortPlace::Packet => {
@@ -266,8 +269,8 @@ impl Link {
         self.inbound.news()
     }
 
-    /// Takes the message that is due, if it is a short one for which `place` has a place at once. `false`: it is not, or
-    /// something has gone wrong: for [`receive`](Self::receive).
+    /// Takes the message that is due, if it is a short one for which `place` has a place at once. `false`: it
+    /// is not, or something has gone wrong: for [`receive`](Self::receive).
     #[inline(always)]
     pub fn take_quick(
         &mut self,
@@ -357,7 +360,8 @@ impl Link {
         Ok(taken as usize)
     }
 
-    /// Takes doorbells (L-13), and notices the other side's end (L-14); `cells` is how many messages may be left then.
+    /// Takes doorbells (L-13), and notices the other side's end (L-14); `cells` is how many messages may be
+    /// left then.
     pub fn look(&mut self, cells: u32, counters: &mut RailCounters) -> Result<(), RailFault> {
         for _ in 0..BELLS_MAX {
             if self.gone.is_some() {
@@ -494,8 +498,8 @@ unsafe fn place_short<S: Sink + ?Sized>(
         let before = at;
         for piece in &*pieces {
             let bytes = piece.len.min(len - at);
-            // SAFETY: pieces that a sink names can be written for their length (its contract), and `at + bytes` is at
-            // most the payload's length.
+            // SAFETY: pieces that a sink names can be written for their length (its contract), and `at +
+            // bytes` is at most the payload's length.
             unsafe { std::ptr::copy_nonoverlapping(payload.add(at), piece.start, bytes) };
             at += bytes;
         }

@@ -1,17 +1,21 @@
 //! The shared-memory rail: rings between the processes of one host (shiba-2005, section 2).
 //!
-//! - Who is here (2.1): an address names the host by the kernel's boot id and network namespace, never by a host name,
-//!   and a local socket under an abstract name. No shared table of processes is needed, and nothing is left behind.
-//! - Connections (2.2): made when the core first asks; each side gives the other the memory of the ring from which it
-//!   will receive. Of two that cross, both sides keep the one that the lower rank dialled.
-//! - Large messages: the receiver copies out of the sender's memory, once, where the system allows that (`copy`).
-//! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is full. A packet
-//!   is copied from the ring straight to where the core wants it. No system call, but for doorbells to sleepers.
+//! - Who is here (2.1): an address names the host by the kernel's boot id and network namespace, never by a
+//!   host name, and a local socket under an abstract name. No shared table of processes is needed, and
+//!   nothing is left behind.
+//! - Connections (2.2): made when the core first asks; each side gives the other the memory of the ring from
+//!   which it will receive. Of two that cross, both sides keep the one that the lower rank dialled.
+//! - Large messages: the receiver copies out of the sender's memory, once, where the system allows that
+//!   (`copy`).
+//! - Traffic (2.3): a post is copied into the ring at once, or waits in a bounded queue while the ring is
+//!   full. A packet is copied from the ring straight to where the core wants it. No system call, but for
+//!   doorbells to sleepers.
 //! - Polling costs one cache line per connected peer and nothing per idle one; sockets are looked at in every
 //!   `polls_per_check`-th poll, after sleeping, and while a connection is on its way.
 //!
-//! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` says whether a peer's memory can be read; `connect`
-//! is a connection on its way, `link` a connected peer; `setup` leads from one to the other; this file is the [`Rail`].
+//! `segment`, `socket`, `barrier` and `copy` wrap the system; `reach` says whether a peer's memory can be
+//! read; `connect` is a connection on its way, `link` a connected peer; `setup` leads from one to the other;
+//! this file is the [`Rail`].
 
 mod barrier;
 mod connect;
@@ -100,8 +104,8 @@ pub struct ShmRail {
 }
 
 impl ShmRail {
-    /// Says which process of which job this is, where that was not known when the rail was opened; before anybody is
-    /// dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
+    /// Says which process of which job this is, where that was not known when the rail was opened; before
+    /// anybody is dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
     pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId, peers_max: u32) {
         debug_assert!(self.peers.is_empty() && self.openings.is_empty(), "a rail that has met peers has an identity");
         self.options.peers_max = peers_max;
@@ -333,8 +337,8 @@ impl ShmRail {
         self.links.iter().position(Link::has_news)
     }
 
-    /// Takes one message out of a ring, if it is a short one for which `place` has a place at once. Where it is not there are
-    /// chores.
+    /// Takes one message out of a ring, if it is a short one for which `place` has a place at once. Where it
+    /// is not there are chores.
     #[inline(always)]
     pub(crate) fn take_one(&mut self, link: usize, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> bool {
         let Self { links, counters, has_chores, .. } = self;

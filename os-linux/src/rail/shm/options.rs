@@ -15,14 +15,16 @@ pub struct ShmOptions {
     pub index: u8,
     /// Processes of the job: a peer that says that it has this rank or a higher one is refused.
     pub peers_max: u32,
-    /// Name of the host, in order to treat parts of one machine as hosts of their own; `None`: the kernel's boot id and
-    /// network namespace. Printable ASCII without spaces, `;`, `,`, `=` and `/`, at most 80 bytes.
+    /// Name of the host, in order to treat parts of one machine as hosts of their own; `None`: the kernel's
+    /// boot id and network namespace. Printable ASCII without spaces, `;`, `,`, `=` and `/`, at most 80
+    /// bytes.
     pub host_id: Option<String>,
     /// Messages in a ring: a power of two from 2 to 65,536.
     pub cells: u32,
     /// Messages of more than 168 bytes in a ring: 2 to 65,536, and no more than make a ring of 1 GiB.
     pub slots: u32,
-    /// Largest payload of one packet in bytes: a multiple of 16, at most 4 MiB, the same in all processes of a host.
+    /// Largest payload of one packet in bytes: a multiple of 16, at most 4 MiB, the same in all processes of
+    /// a host.
     pub segment_bytes: u32,
     /// Largest eager payload in bytes: at most `segment_bytes`.
     pub eager_bytes_max: u32,
@@ -32,7 +34,8 @@ pub struct ShmOptions {
     pub posts_max: u16,
     /// Messages that one poll takes from one peer before it looks at the next.
     pub burst: u32,
-    /// Connections are looked at (a system call) in every so many polls, and in each while one is being set up.
+    /// Connections are looked at (a system call) in every so many polls, and in each while one is being set
+    /// up.
     pub polls_per_check: u32,
     /// A connection that is not set up after this time is closed.
     pub handshake_timeout: Nanos,

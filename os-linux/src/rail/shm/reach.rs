@@ -1,14 +1,15 @@
 //! Whether this process can read a peer's memory, and the proof at each read that it still is that peer's.
 //!
-//! A process id is a number that the kernel gives to others again, and an `exec` or a connection given up leaves the
-//! number as it is. So each subchannel has a *seal*: 16 random bytes in private memory, whose address and value go to the
-//! peer with the ring (`connect::Share`). A read takes the seal last, in the same system call as the payload: if it is
-//! what was agreed, then the memory read was this process's, and this end of the subchannel had not ended, when the
-//! payload was read. A side that gives up a subchannel breaks its seal before it gives memory back (F-2).
+//! A process id is a number that the kernel gives to others again, and an `exec` or a connection given up
+//! leaves the number as it is. So each subchannel has a *seal*: 16 random bytes in private memory, whose
+//! address and value go to the peer with the ring (`connect::Share`). A read takes the seal last, in the same
+//! system call as the payload: if it is what was agreed, then the memory read was this process's, and this
+//! end of the subchannel had not ended, when the payload was read. A side that gives up a subchannel breaks
+//! its seal before it gives memory back (F-2).
 //!
-//! The id is the kernel's word (`SO_PEERCRED`), in this process's PID namespace. Whether it may be used, Yama, a system
-//! call filter or a container decide; the first read of the seal asks them. The library never calls `PR_SET_PTRACER`: who
-//! may read a process's memory is for its owner to say.
+//! The id is the kernel's word (`SO_PEERCRED`), in this process's PID namespace. Whether it may be used,
+//! Yama, a system call filter or a container decide; the first read of the seal asks them. The library never
+//! calls `PR_SET_PTRACER`: who may read a process's memory is for its owner to say.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
@@ -115,8 +116,8 @@ impl fmt::Display for Denied {
     }
 }
 
-/// Whether processes of this user can read each other's memory here, as far as one of them can tell: a pair finds out
-/// when it connects.
+/// Whether processes of this user can read each other's memory here, as far as one of them can tell: a pair
+/// finds out when it connects.
 ///
 /// # Errors
 /// What is in the way.
@@ -153,7 +154,8 @@ impl Reach {
         Reach { pid: 0, seal_address: 0, seal: [0; SEAL_BYTES], denied: Some(why) }
     }
 
-    /// Of the peer at the other end of `socket`, whose seal is said to be `seal`. Tries once whether it can be read.
+    /// Of the peer at the other end of `socket`, whose seal is said to be `seal`. Tries once whether it can
+    /// be read.
     pub fn probe(socket: &OwnedFd, seal_address: u64, seal: [u8; SEAL_BYTES]) -> Self {
         // Processes of another namespace have number 0 here.
         let (pid, denied) = match copy::pid_of_peer(socket) {

@@ -1,13 +1,14 @@
 //! Ring memory: anonymous, sealed, mapped; and the two ends of a ring on it.
 //!
-//! The consumer creates the memory. So a process pays for what it wants to receive, its reads are from pages that it
-//! asked for itself (on its own NUMA node, where it touches them first), and on the side that parses bytes nothing
-//! about the memory's size is anybody else's word. (shiba-2005, 2.2, has the sender create it.) The producer gets the
-//! descriptor over an authenticated socket, and maps it only if the kernel says that the memory can't shrink any more: a
-//! peer that truncates it later can't kill us with a SIGBUS. Nothing has a name; all of it vanishes with its last user.
+//! The consumer creates the memory. So a process pays for what it wants to receive, its reads are from pages
+//! that it asked for itself (on its own NUMA node, where it touches them first), and on the side that parses
+//! bytes nothing about the memory's size is anybody else's word. (shiba-2005, 2.2, has the sender create it.)
+//! The producer gets the descriptor over an authenticated socket, and maps it only if the kernel says that
+//! the memory can't shrink any more: a peer that truncates it later can't kill us with a SIGBUS. Nothing has
+//! a name; all of it vanishes with its last user.
 //!
-//! Safety argument of the file: a mapping lives as long as its [`Segment`], which lies beside the ring end that uses it
-//! and is dropped after it; it is reached through that end only.
+//! Safety argument of the file: a mapping lives as long as its [`Segment`], which lies beside the ring end
+//! that uses it and is dropped after it; it is reached through that end only.
 
 use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -79,7 +80,8 @@ impl Segment {
         Ok(Segment { base, len })
     }
 
-    /// Has the system find the pages that a ring begins with; `false`: it can't do so for some pages of a mapping.
+    /// Has the system find the pages that a ring begins with; `false`: it can't do so for some pages of a
+    /// mapping.
     fn begin(&self, config: RingConfig) -> Result<bool, Errno> {
         // SAFETY: a ring's first bytes are mapped.
         match unsafe { find_pages(self.base, config.first_bytes()) } {
@@ -92,7 +94,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and whoever used it is gone. It can't fail for a range that `mmap` gave.
+        // SAFETY: the mapping is ours, and whoever used it is gone. It can't fail for a range that `mmap`
+        // gave.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast::<c_void>(), self.len) };
     }
 }
@@ -118,8 +121,8 @@ impl Inbound {
         if !sparse {
             reserve(&memory, len as u64)?;
         }
-        // SAFETY: the mapping is `len` bytes, readable and writable, fresh (so zero) and only used by this ring; it is
-        // dropped after the ring.
+        // SAFETY: the mapping is `len` bytes, readable and writable, fresh (so zero) and only used by this
+        // ring; it is dropped after the ring.
         let mut ring = unsafe { Consumer::create(segment.base, segment.len, config) }?;
         if sparse {
             ring.populate_by(populate);
@@ -200,9 +203,9 @@ impl Inbound {
     }
 }
 
-/// Has the system find all pages now, and say so where it can't: later it could only answer with a signal. Where it can
-/// find some pages of a mapping (Linux 5.14), both sides do so for what they are about to touch for the first time, and
-/// a peer with which little is exchanged costs little.
+/// Has the system find all pages now, and say so where it can't: later it could only answer with a signal.
+/// Where it can find some pages of a mapping (Linux 5.14), both sides do so for what they are about to touch
+/// for the first time, and a peer with which little is exchanged costs little.
 fn reserve(memory: &OwnedFd, len: u64) -> Result<(), Errno> {
     loop {
         match fs::fallocate(memory, FallocateFlags::empty(), 0, len) {
@@ -256,8 +259,8 @@ pub fn copy_to(front: &Front<'_, Mapped>, from: u32, piece: Piece) -> usize {
 pub fn gather(payload: &[Piece]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(payload.iter().map(|piece| piece.len).sum());
     for piece in payload.iter().filter(|piece| piece.len > 0) {
-        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`), and
-        // nobody writes to them meanwhile.
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
+        // `Outgoing`), and nobody writes to them meanwhile.
         bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(piece.start, piece.len) });
     }
     bytes
@@ -295,8 +298,8 @@ impl Outbound {
         }
         let segment = Segment::map(memory.as_fd(), len)?;
         let sparse = segment.begin(config)?;
-        // SAFETY: the mapping is `len` bytes, readable and writable and stays so: the kernel has it sealed at this size.
-        // It is only used by this ring and dropped after it.
+        // SAFETY: the mapping is `len` bytes, readable and writable and stays so: the kernel has it sealed at
+        // this size. It is only used by this ring and dropped after it.
         let mut ring = unsafe { Producer::attach(segment.base, segment.len, config) }?;
         if sparse {
             ring.populate_by(populate);
@@ -321,7 +324,8 @@ impl Outbound {
 
     /// Appends a packet.
     pub fn push(&mut self, header: &[u8], payload: &[Piece]) -> Result<(), PushError> {
-        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of `Outgoing`).
+        // SAFETY: the pieces of a post can be read until its completion is reported (the contract of
+        // `Outgoing`).
         unsafe { self.ring.push(header, payload.iter().map(|piece| (piece.start.cast_const(), piece.len))) }
     }
 

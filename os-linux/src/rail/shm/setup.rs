@@ -1,7 +1,7 @@
 //! From an address to a link: names, dials, incoming connections, and which of two that cross is kept.
 //!
-//! Everything that waits here has a deadline. Unauthenticated connections are bounded by `pending_max`, the others by
-//! the number of peers, for a newer one of the same peer takes the place of the older one.
+//! Everything that waits here has a deadline. Unauthenticated connections are bounded by `pending_max`, the
+//! others by the number of peers, for a newer one of the same peer takes the place of the older one.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -47,8 +47,8 @@ pub(super) enum Dial {
     Crossing,
 }
 
-/// The kernel's boot id, which no two running kernels share, and the network namespace, to which abstract names belong
-/// (L-8).
+/// The kernel's boot id, which no two running kernels share, and the network namespace, to which abstract
+/// names belong (L-8).
 pub fn host_id() -> Result<String, Errno> {
     let errno = |error: std::io::Error| error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error);
     let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(errno)?;
@@ -216,7 +216,8 @@ impl ShmRail {
         true
     }
 
-    /// Has the listener's connections reported, or lets it rest for a while: with no flags, or where the system refuses.
+    /// Has the listener's connections reported, or lets it rest for a while: with no flags, or where the
+    /// system refuses.
     fn listen(&mut self, now: Time, flags: epoll::EventFlags) {
         let set = epoll::modify(&self.epoll, &self.listener, epoll::EventData::new_u64(LISTENER), flags);
         if flags.is_empty() || set.is_err() {

@@ -1,11 +1,12 @@
 //! Local sockets: one abstract listener per rail, one connection per peer, datagrams that keep their borders.
 //!
-//! A connection stays open as long as the peer is connected. It carries the handshake, then one descriptor each way, then
-//! nothing but doorbells, and its end is how the death of a peer is noticed.
+//! A connection stays open as long as the peer is connected. It carries the handshake, then one descriptor
+//! each way, then nothing but doorbells, and its end is how the death of a peer is noticed.
 //!
-//! The doorbell is a byte on this socket and not an eventfd of the peer's: `MSG_DONTWAIT` belongs to the call, whereas a
-//! peer that shares an eventfd's description can turn its `O_NONBLOCK` off and have our next write sleep for ever. A
-//! datagram that no one wants to wait for can also be dropped when the buffer is full: there are doorbells in it already.
+//! The doorbell is a byte on this socket and not an eventfd of the peer's: `MSG_DONTWAIT` belongs to the
+//! call, whereas a peer that shares an eventfd's description can turn its `O_NONBLOCK` off and have our next
+//! write sleep for ever. A datagram that no one wants to wait for can also be dropped when the buffer is
+//! full: there are doorbells in it already.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -23,7 +24,8 @@ const BACKLOG: i32 = 1024;
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 const SEND: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 
-/// A listener under an abstract name (L-8): it belongs to the network namespace and vanishes with the process.
+/// A listener under an abstract name (L-8): it belongs to the network namespace and vanishes with the
+/// process.
 pub fn listen(name: &str) -> Result<OwnedFd, Errno> {
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
     net::bind(&socket, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
@@ -78,8 +80,8 @@ pub enum Received {
     Nothing,
 }
 
-/// Takes one datagram. Descriptors that come with it are never installed in this process unless `descriptor` says that
-/// one is due (L-10): without room for them the kernel drops them.
+/// Takes one datagram. Descriptors that come with it are never installed in this process unless `descriptor`
+/// says that one is due (L-10): without room for them the kernel drops them.
 pub fn receive(socket: &OwnedFd, bytes: &mut [u8], descriptor: bool) -> Received {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let room = if descriptor { &mut space[..] } else { &mut [] };

@@ -1,8 +1,8 @@
 //! The door: connections that come in, handshakes that go on, end or run out of time.
 //!
-//! Outsiders can do no more than hold [`TcpOptions::pending_max`](super::TcpOptions::pending_max) places for the
-//! handshake's time, and where they come in floods the oldest place is given to the next comer: an honest peer needs
-//! its place for a round trip only.
+//! Outsiders can do no more than hold [`TcpOptions::pending_max`](super::TcpOptions::pending_max) places for
+//! the handshake's time, and where they come in floods the oldest place is given to the next comer: an honest
+//! peer needs its place for a round trip only.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -57,7 +57,8 @@ impl TcpRail {
                 Err(Errno::AGAIN) => return false,
                 Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)) => {
                     self.counters.note_shortage(&self.options.name, errno);
-                    // It would be reported again and again; an unauthenticated one may have held the descriptor.
+                    // It would be reported again and again; an unauthenticated one may have held the
+                    // descriptor.
                     if !self.evict_oldest() {
                         self.rest_listener(now);
                         return false;
@@ -157,7 +158,8 @@ impl TcpRail {
         }
     }
 
-    /// A peer's dial is accepted: it has lost or given up the connection that stands here, if one does (H-10).
+    /// A peer's dial is accepted: it has lost or given up the connection that stands here, if one does
+    /// (H-10).
     fn supersede(&mut self, peer: PeerId, theirs: Attempts, sink: &mut dyn Sink) {
         let Some(known) = self.peers.get_mut(&peer) else { return };
         known.history.accepted(theirs);

@@ -1,8 +1,8 @@
-//! Connections that are not authenticated yet: dialled, accepted, or awaited. And those that are only waiting for the
-//! other side to read the last bytes.
+//! Connections that are not authenticated yet: dialled, accepted, or awaited. And those that are only waiting
+//! for the other side to read the last bytes.
 //!
-//! Invariants: never more bytes are read than the handshake expects next (H-1), so nothing behind it is touched before
-//! the other side is known; each has a deadline.
+//! Invariants: never more bytes are read than the handshake expects next (H-1), so nothing behind it is
+//! touched before the other side is known; each has a deadline.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -35,8 +35,9 @@ pub(super) enum Role {
     Crossed { peer: PeerId },
     /// Somebody dialled us, and the handshake runs.
     Accepting { acceptor: Acceptor },
-    /// Disconnected by us: the last bytes are with the system. Closing while bytes of the peer are unread would reset
-    /// the connection and throw ours away, so the peer's are read, and forgotten, until it closes as well.
+    /// Disconnected by us: the last bytes are with the system. Closing while bytes of the peer are unread
+    /// would reset the connection and throw ours away, so the peer's are read, and forgotten, until it closes
+    /// as well.
     Draining { peer: PeerId },
 }
 
@@ -85,7 +86,8 @@ impl Pending {
         Pending { fd, deadline, role, incoming: heapless::Vec::new() }
     }
 
-    /// Goes as far as it can without waiting. `writable`: the socket was reported writable, so a connect is over.
+    /// Goes as far as it can without waiting. `writable`: the socket was reported writable, so a connect is
+    /// over.
     pub(super) fn advance(&mut self, writable: bool, scratch: &mut [u8]) -> Progress {
         match self.step(writable, scratch) {
             Ok(progress) => progress,
@@ -137,8 +139,8 @@ impl Pending {
     }
 }
 
-/// Sends a message whole. There is always room: nobody sends more than two short messages before the answer to the
-/// first is here, and the least send buffer is larger.
+/// Sends a message whole. There is always room: nobody sends more than two short messages before the answer
+/// to the first is here, and the least send buffer is larger.
 pub(super) fn send(fd: BorrowedFd<'_>, message: &Message) -> Result<(), Failure> {
     match rustix::net::send(fd, message.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
         Ok(sent) if sent == message.bytes().len() => Ok(()),

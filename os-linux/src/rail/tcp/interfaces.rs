@@ -16,12 +16,13 @@ pub struct Interface {
     pub address: IpAddr,
     /// It reaches only this machine.
     pub loopback: bool,
-    /// What the driver says of its bandwidth, in bytes per second; 0: unknown. Virtual devices often tell fairy tales.
+    /// What the driver says of its bandwidth, in bytes per second; 0: unknown. Virtual devices often tell
+    /// fairy tales.
     pub bytes_per_second: u64,
 }
 
-/// The addresses of all interfaces that are up, in the system's order, IPv4 before IPv6 for each interface as the
-/// system lists them; loopback ones only where asked for. Errors: the system's, from `getifaddrs`.
+/// The addresses of all interfaces that are up, in the system's order, IPv4 before IPv6 for each interface as
+/// the system lists them; loopback ones only where asked for. Errors: the system's, from `getifaddrs`.
 pub fn interfaces(loopback: bool) -> Result<Vec<Interface>, Errno> {
     let mut found = Vec::new();
     each_address(|name, address, flags| {
@@ -90,7 +91,8 @@ unsafe fn address_of(address: *const libc::sockaddr) -> Option<IpAddr> {
     }
 }
 
-/// Whether a peer elsewhere can name it: link-local addresses mean nothing without an interface of the peer's.
+/// Whether a peer elsewhere can name it: link-local addresses mean nothing without an interface of the
+/// peer's.
 fn usable(address: IpAddr) -> bool {
     let link_local = match address {
         IpAddr::V4(v4) => v4.is_link_local(),

@@ -1,19 +1,21 @@
 //! TCP rails: one per local address, one connection per peer.
 //!
-//! A connection is a subchannel once both sides have proved that they belong to the job (`crate::auth`); until then not
-//! a byte behind the handshake is read. Payload goes out from where it lies and comes in straight to its place, see
-//! `send` and `receive`. Everything is non-blocking; a connection's failure concerns its peer only.
+//! A connection is a subchannel once both sides have proved that they belong to the job (`crate::auth`);
+//! until then not a byte behind the handshake is read. Payload goes out from where it lies and comes in
+//! straight to its place, see `send` and `receive`. Everything is non-blocking; a connection's failure
+//! concerns its peer only.
 //!
-//! Events: one epoll instance holds all sockets, edge-triggered but for the listener. An edge is remembered in the
-//! connection until a call has found the socket empty (or full), so interest never has to be changed by a system call
-//! of its own, and a connection that stops at its limit for one poll is simply served again in the next. A connection
-//! on which something arrived lately is read without asking epoll first, because the read itself is the cheaper
-//! question where few connections are active; epoll is then asked at every few polls only. A rail on which nothing has
-//! happened for a while asks ever more seldom, in proportion to that while and up to `ASK_PAUSE_MAX`: beside a busy
-//! rail it costs no system call per poll. The epoll descriptor is also what a blocking driver waits on.
+//! Events: one epoll instance holds all sockets, edge-triggered but for the listener. An edge is remembered
+//! in the connection until a call has found the socket empty (or full), so interest never has to be changed
+//! by a system call of its own, and a connection that stops at its limit for one poll is simply served again
+//! in the next. A connection on which something arrived lately is read without asking epoll first, because
+//! the read itself is the cheaper question where few connections are active; epoll is then asked at every few
+//! polls only. A rail on which nothing has happened for a while asks ever more seldom, in proportion to that
+//! while and up to `ASK_PAUSE_MAX`: beside a busy rail it costs no system call per poll. The epoll descriptor
+//! is also what a blocking driver waits on.
 //!
-//! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of them, posts per
-//! peer, calls and bytes per peer and poll.
+//! Bounds: connections in handshake ([`TcpOptions::pending_max`] accepted ones), bytes read from each of
+//! them, posts per peer, calls and bytes per peer and poll.
 
 mod accept;
 mod conn;
@@ -63,11 +65,12 @@ const HOT_MAX: usize = 4;
 const UNASKED_POLLS_MAX: u8 = 8;
 /// The longest time between two polls that ask epoll, where nothing has happened for long.
 const ASK_PAUSE_MAX: Nanos = Nanos(20_000);
-/// Epoll is asked again after this part of the time for which nothing has happened: what comes then is noticed later by
-/// that part of its own delay at most.
+/// Epoll is asked again after this part of the time for which nothing has happened: what comes then is
+/// noticed later by that part of its own delay at most.
 const ASK_PART: u64 = 8;
-/// How far ahead a connection is fed. The kernel cuts packets of about a millisecond's bytes and keeps two of them below
-/// (`tcp_tso_autosize` and `tcp_small_queue_check` in its net/ipv4/tcp_output.c), so what is unsent shrinks in such steps.
+/// How far ahead a connection is fed. The kernel cuts packets of about a millisecond's bytes and keeps two of
+/// them below (`tcp_tso_autosize` and `tcp_small_queue_check` in its net/ipv4/tcp_output.c), so what is
+/// unsent shrinks in such steps.
 const FEED_TIME: Nanos = Nanos(2_000_000);
 /// Posts that the kernel has taken are looked after so often while nobody polls otherwise.
 const WAIT_PAUSE: Nanos = Nanos(200_000);
@@ -224,8 +227,8 @@ impl TcpRail {
         })
     }
 
-    /// Says which process of which job this is, where that was not known when the rail was opened; before anybody is
-    /// dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
+    /// Says which process of which job this is, where that was not known when the rail was opened; before
+    /// anybody is dialled and before the first poll. Those that have dialled meanwhile wait with the kernel.
     pub fn identify(&mut self, key: JobKey, job: u64, me: PeerId) {
         debug_assert!(self.peers.is_empty() && self.pending.is_empty(), "a rail that has met peers has an identity");
         (self.key, self.job, self.me) = (key, job, me);

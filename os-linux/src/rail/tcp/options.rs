@@ -10,8 +10,8 @@ use rustix::io::Errno;
 /// Sizes and knobs of one TCP rail: one local address, and through it one network interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpOptions {
-    /// The interface's address: listened on, and the source of every connection that this rail opens, so that rails
-    /// really use different interfaces.
+    /// The interface's address: listened on, and the source of every connection that this rail opens, so that
+    /// rails really use different interfaces.
     pub local: IpAddr,
     /// The port to listen on; 0: the system chooses.
     pub port: u16,
@@ -33,21 +33,22 @@ pub struct TcpOptions {
     pub posts_max: u16,
     /// A connection that is not authenticated after this time is closed.
     pub handshake_timeout: Nanos,
-    /// Milliseconds after which the system gives up a connection whose other side does not answer, whether or not this
-    /// process polls (`TCP_USER_TIMEOUT`, and keep-alive probes where nothing is sent); 0: the system's default.
+    /// Milliseconds after which the system gives up a connection whose other side does not answer, whether or
+    /// not this process polls (`TCP_USER_TIMEOUT`, and keep-alive probes where nothing is sent); 0: the
+    /// system's default.
     pub user_timeout_ms: u32,
-    /// Ask the kernel to tell when the interface goes down, and end all connections at once then instead of waiting for
-    /// their time-outs; nothing is dialled while it is down.
+    /// Ask the kernel to tell when the interface goes down, and end all connections at once then instead of
+    /// waiting for their time-outs; nothing is dialled while it is down.
     pub watch: bool,
     /// `SO_SNDBUF` in bytes; `None`: the system adapts it.
     pub send_buffer_bytes: Option<usize>,
     /// `SO_RCVBUF` in bytes; `None`: the system adapts it.
     pub receive_buffer_bytes: Option<usize>,
     /// A connection takes no more while so many bytes of it wait in the kernel to be sent for the first time
-    /// (`TCP_NOTSENT_LOWAT`, tcp(7)), however much room its send buffer has; and a large post is over when it is sent. What
-    /// is sent and not acknowledged does not count, so this costs no bandwidth; but rates measured here are those of the
-    /// wire, and what is not handed over can still go another way (P-10). 0: the kernel takes what its buffer takes, and
-    /// with that a post is over.
+    /// (`TCP_NOTSENT_LOWAT`, tcp(7)), however much room its send buffer has; and a large post is over when it
+    /// is sent. What is sent and not acknowledged does not count, so this costs no bandwidth; but rates
+    /// measured here are those of the wire, and what is not handed over can still go another way (P-10). 0:
+    /// the kernel takes what its buffer takes, and with that a post is over.
     pub unsent_bytes: u32,
     /// Incoming connections that may be unauthenticated at once; one more closes the oldest of them.
     pub pending_max: u16,

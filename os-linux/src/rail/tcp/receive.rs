@@ -1,13 +1,15 @@
-//! The receive side of a connection: from a stream of bytes to packets, with bulk payload read straight to its place.
+//! The receive side of a connection: from a stream of bytes to packets, with bulk payload read straight to
+//! its place.
 //!
-//! Small packets are cheap many at a time: one call fills the staging buffer, and headers and payloads are taken from
-//! there. Large ones are cheap without a copy: one `readv` takes the rest of a segment into its destination *and* the
-//! next header into staging, so that a stream of segments costs about one call each and no copy in user space. Which of
-//! the two a connection expects follows from its last packets. All staged bytes are consumed before the next call but
-//! for an unfinished header, so one staging buffer serves all connections of a rail.
+//! Small packets are cheap many at a time: one call fills the staging buffer, and headers and payloads are
+//! taken from there. Large ones are cheap without a copy: one `readv` takes the rest of a segment into its
+//! destination *and* the next header into staging, so that a stream of segments costs about one call each and
+//! no copy in user space. Which of the two a connection expects follows from its last packets. All staged
+//! bytes are consumed before the next call but for an unfinished header, so one staging buffer serves all
+//! connections of a rail.
 //!
-//! Invariants: no byte is placed that the sink has not given memory for; memory is asked for anew before every use; a
-//! header is never longer than `HEADER_BYTES_MAX`.
+//! Invariants: no byte is placed that the sink has not given memory for; memory is asked for anew before
+//! every use; a header is never longer than `HEADER_BYTES_MAX`.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
@@ -111,16 +113,16 @@ impl Receiver {
         Receiver { at: At::Header, partial: heapless::Vec::new(), small_run: SMALL_RUN, large_header_bytes: 0 }
     }
 
-    /// Takes what the socket has, up to the limits. `to_the_end`: a short read is not the end, an error or the end of
-    /// the stream is known to follow.
+    /// Takes what the socket has, up to the limits. `to_the_end`: a short read is not the end, an error or
+    /// the end of the stream is known to follow.
     pub(super) fn receive(&mut self, fd: BorrowedFd<'_>, to_the_end: bool, reading: &mut Reading<'_>) -> Received {
         let mut budget = BYTES_MAX;
         for _ in 0..CALLS_MAX {
             let Asked { direct, staged } = self.ask(reading);
             let kept = self.partial.len();
             reading.counters.system_calls += 1;
-            // SAFETY: the pieces are memory of the open placement, valid until the next call into the sink, and a part
-            // of the staging buffer that nothing refers to during the call.
+            // SAFETY: the pieces are memory of the open placement, valid until the next call into the sink,
+            // and a part of the staging buffer that nothing refers to during the call.
             let received = match unsafe { sys::receive(fd, &reading.scratch.pieces) } {
                 Ok(0) => return Received::Over(RailFault::Closed),
                 Ok(received) => received,
@@ -170,7 +172,8 @@ impl Receiver {
             }
             skipped = if clipped { 0 } else { *left - direct as u64 };
         }
-        // Where staging would start amid the place, it must stay away; where bytes are to be skipped, they need room.
+        // Where staging would start amid the place, it must stay away; where bytes are to be skipped, they
+        // need room.
         let kept = self.partial.len();
         let staged = match () {
             () if clipped => 0,
@@ -312,8 +315,9 @@ fn place_staged(id: PlaceId, from: u64, at: usize, take: usize, reading: &mut Re
     let bytes = clip(&mut scratch.pieces, take as u64);
     let mut source = scratch.staging[at..at + bytes].as_ptr();
     for piece in &scratch.pieces {
-        // SAFETY: the pieces' lengths add up to `bytes`, so `source` stays inside the staging buffer; the sink says
-        // that each piece is memory of the placement, valid until the next call into it, hence not of our buffer.
+        // SAFETY: the pieces' lengths add up to `bytes`, so `source` stays inside the staging buffer; the
+        // sink says that each piece is memory of the placement, valid until the next call into it, hence not
+        // of our buffer.
         unsafe {
             std::ptr::copy_nonoverlapping(source, piece.start, piece.len);
             source = source.add(piece.len);

@@ -1,13 +1,15 @@
-//! The send side of a connection: a bounded queue of posts (L-4), written in order (L-2) with as few calls as possible.
+//! The send side of a connection: a bounded queue of posts (L-4), written in order (L-2) with as few calls as
+//! possible.
 //!
-//! Headers are copied, payload is only pointed to. A write that the system takes in part is resumed at the very byte,
-//! wherever it broke off. Nothing is allocated once the queues have grown to their working size.
+//! Headers are copied, payload is only pointed to. A write that the system takes in part is resumed at the
+//! very byte, wherever it broke off. Nothing is allocated once the queues have grown to their working size.
 //!
-//! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent for the first
-//! time: `SIOCOUTQNSD` tells what was not (tcp(7)). So completions come at the wire's pace, in the steps of the kernel's
-//! own packets, and the core measures the wire and knows what is before it. `TCP_NOTSENT_LOWAT` alone would bound what
-//! the kernel has, but let completions come in steps of half its value: all that was posted at once, so that no rail ever
-//! looks busy. What is sent and not acknowledged is no concern here: a pipe needs that to be full.
+//! A large post is not over when the kernel has taken it - it takes megabytes at once - but when it was sent
+//! for the first time: `SIOCOUTQNSD` tells what was not (tcp(7)). So completions come at the wire's pace, in
+//! the steps of the kernel's own packets, and the core measures the wire and knows what is before it.
+//! `TCP_NOTSENT_LOWAT` alone would bound what the kernel has, but let completions come in steps of half its
+//! value: all that was posted at once, so that no rail ever looks busy. What is sent and not acknowledged is
+//! no concern here: a pipe needs that to be full.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -22,7 +24,8 @@ use crate::rail::{Outgoing, Piece, RailCounters};
 /// Calls per [`SendQueue::flush`]: one connection must not keep the others waiting.
 const CALLS_MAX: usize = 8;
 
-/// Less than this at once is over when the kernel has it: to ask what of it is sent would cost as much as to send it.
+/// Less than this at once is over when the kernel has it: to ask what of it is sent would cost as much as to
+/// send it.
 const HOLD_BYTES_MIN: u64 = 16 * 1024;
 
 /// Posts that are not yet with the system, and those that it has to itself.
@@ -148,8 +151,9 @@ impl SendQueue {
             }
             let bytes = self.gather(scratch);
             counters.system_calls += 1;
-            // SAFETY: header pieces point into `self.posts`, which is not touched before the call returns; payload
-            // pieces are readable until the post is reported complete or the subchannel down (`Outgoing::payload`).
+            // SAFETY: header pieces point into `self.posts`, which is not touched before the call returns;
+            // payload pieces are readable until the post is reported complete or the subchannel down
+            // (`Outgoing::payload`).
             let sent = match unsafe { sys::send(fd, scratch) } {
                 Ok(sent) => sent,
                 Err(Errno::AGAIN) => return Ok(Flush::Full),
@@ -234,7 +238,8 @@ mod tests {
     }
 
     proptest! {
-        /// However writes break off, the bytes come out once and in order, and each post is done when its last byte is.
+        /// However writes break off, the bytes come out once and in order, and each post is done when its
+        /// last byte is.
         #[test]
         fn resumes_anywhere(
             posts in proptest::collection::vec((1usize..64, proptest::collection::vec(0usize..100, 0..4)), 1..12),

@@ -1,7 +1,7 @@
 //! The system calls that take raw pieces of memory, or that rustix does not wrap.
 //!
-//! Payload memory belongs to the application, which may look at it while it is sent; so no Rust reference to it is ever
-//! made: pieces go to the system as the `iovec`s that they are laid out like.
+//! Payload memory belongs to the application, which may look at it while it is sent; so no Rust reference to
+//! it is ever made: pieces go to the system as the `iovec`s that they are laid out like.
 #![allow(unsafe_code)]
 
 use std::mem::{align_of, offset_of, size_of};
@@ -42,8 +42,8 @@ pub(super) unsafe fn send(fd: BorrowedFd<'_>, pieces: &[Piece]) -> Result<usize,
     message.msg_iov = pieces.as_ptr().cast_mut().cast::<libc::iovec>();
     message.msg_iovlen = pieces.len().min(PIECES_MAX) as _;
     loop {
-        // SAFETY: `msg_iov` points to `msg_iovlen` iovecs (layout asserted above) over memory that the caller vouches
-        // for; sendmsg writes neither to the array nor to the memory.
+        // SAFETY: `msg_iov` points to `msg_iovlen` iovecs (layout asserted above) over memory that the caller
+        // vouches for; sendmsg writes neither to the array nor to the memory.
         match result(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT) }) {
             Err(Errno::INTR) => {}
             sent => return sent,
@@ -51,8 +51,8 @@ pub(super) unsafe fn send(fd: BorrowedFd<'_>, pieces: &[Piece]) -> Result<usize,
     }
 }
 
-/// Receives into `pieces`, at most [`PIECES_MAX`], from a non-blocking socket; returns the bytes put there, 0 at the
-/// end of the stream.
+/// Receives into `pieces`, at most [`PIECES_MAX`], from a non-blocking socket; returns the bytes put there, 0
+/// at the end of the stream.
 ///
 /// # Safety
 /// Every piece is writable memory that nothing else uses during the call.
@@ -85,15 +85,15 @@ pub(super) fn socket(local: SocketAddr, options: &TcpOptions) -> Result<OwnedFd,
     Ok(fd)
 }
 
-/// Closes a connection at once: the system forgets what it holds of it, and the other side hears a reset (tcp(7),
-/// `SO_LINGER` with a time of zero).
+/// Closes a connection at once: the system forgets what it holds of it, and the other side hears a reset
+/// (tcp(7), `SO_LINGER` with a time of zero).
 pub(super) fn abort(fd: OwnedFd) {
     // Where it can't be set, the close that follows has no more to say, only later.
     let _ = sockopt::set_socket_linger(&fd, Some(Duration::ZERO));
 }
 
-/// Lets the system choose the local port of a bound socket when it connects, by the whole pair of addresses; else a
-/// large job would run out of ports at bind. Only a wish: not all systems have it.
+/// Lets the system choose the local port of a bound socket when it connects, by the whole pair of addresses;
+/// else a large job would run out of ports at bind. Only a wish: not all systems have it.
 pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
     let on: libc::c_int = 1;
     // SAFETY: the option's value is the c_int pointed to, of the length given.
@@ -108,7 +108,8 @@ pub(super) fn bind_address_only(fd: BorrowedFd<'_>) {
     }
 }
 
-/// `TCP_NOTSENT_LOWAT`: with so many bytes unsent the socket takes no more, and is writable again at half of them.
+/// `TCP_NOTSENT_LOWAT`: with so many bytes unsent the socket takes no more, and is writable again at half of
+/// them.
 fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> Result<(), Errno> {
     let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
     // SAFETY: the option's value is the c_int pointed to, of the length given.
@@ -132,8 +133,8 @@ pub(super) fn unsent(fd: BorrowedFd<'_>) -> Result<u64, Errno> {
     result(asked as isize).map(|_| bytes as u64)
 }
 
-/// What every connection gets, opened or accepted: no delay of small packets, a limit on what the kernel takes ahead, and
-/// one on how long the other side's host may be silent.
+/// What every connection gets, opened or accepted: no delay of small packets, a limit on what the kernel
+/// takes ahead, and one on how long the other side's host may be silent.
 pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Errno> {
     let user_timeout_ms = options.user_timeout_ms;
     sockopt::set_tcp_nodelay(fd, true)?;
@@ -142,7 +143,8 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
     }
     if user_timeout_ms > 0 {
         sockopt::set_tcp_user_timeout(fd, user_timeout_ms)?;
-        // Probes start after a quarter of that time of silence, in whole seconds, and the user time-out ends them.
+        // Probes start after a quarter of that time of silence, in whole seconds, and the user time-out ends
+        // them.
         let quarter = Duration::from_secs(u64::from(user_timeout_ms).div_ceil(4_000));
         sockopt::set_tcp_keepidle(fd, quarter)?;
         sockopt::set_tcp_keepintvl(fd, quarter)?;
@@ -156,8 +158,9 @@ pub(super) fn set_up(fd: BorrowedFd<'_>, options: &TcpOptions) -> Result<(), Err
 /// `TCP_RTO_MAX_MS` of Linux 6.15, which libc does not name yet (include/uapi/linux/tcp.h).
 const TCP_RTO_MAX_MS: libc::c_int = 44;
 
-/// What is not acknowledged, and a SYN without an answer, goes out again every second and not after 1, 2, 4, 8 of them: a way
-/// that was gone for some seconds is found to be back within one. Only a wish: older systems don't have it.
+/// What is not acknowledged, and a SYN without an answer, goes out again every second and not after 1, 2, 4,
+/// 8 of them: a way that was gone for some seconds is found to be back within one. Only a wish: older systems
+/// don't have it.
 fn limit_retransmission_pause(fd: BorrowedFd<'_>) {
     // The least that the kernel takes.
     let pause_ms: libc::c_int = 1_000;

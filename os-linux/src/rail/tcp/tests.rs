@@ -1,8 +1,8 @@
 //! TCP rails of several processes inside one, over loopback, each with a sink that checks what it is told.
 //!
-//! Nothing here waits for time to pass: a world is polled, and where nobody has anything to do it sleeps on the rails'
-//! descriptors, until what the test wants has come true or the bound on rounds is reached. Deadlines are met by handing
-//! in a later `now`.
+//! Nothing here waits for time to pass: a world is polled, and where nobody has anything to do it sleeps on
+//! the rails' descriptors, until what the test wants has come true or the bound on rounds is reached.
+//! Deadlines are met by handing in a later `now`.
 
 mod hostile;
 mod links;
@@ -284,8 +284,8 @@ impl World {
         self.hosts.iter_mut().map(|host| host.rail.poll(now, &mut host.sink)).sum()
     }
 
-    /// Polls all hosts; where none has anything to do, sleeps on their descriptors for a moment at most, so that what
-    /// descriptors do not show (a raw socket's side) is seen, too.
+    /// Polls all hosts; where none has anything to do, sleeps on their descriptors for a moment at most, so
+    /// that what descriptors do not show (a raw socket's side) is seen, too.
     fn round(&mut self) {
         if self.poll() == 0 && self.hosts.iter_mut().all(|host| host.rail.arm()) {
             let mut fds: Vec<PollFd<'_>> = self

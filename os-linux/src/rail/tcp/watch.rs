@@ -1,9 +1,10 @@
-//! Whether the rail's own interface is up (L-17): the kernel says when that may have changed, by rtnetlink(7).
+//! Whether the rail's own interface is up (L-17): the kernel says when that may have changed, by
+//! rtnetlink(7).
 //!
-//! A message only makes us look again, with `getifaddrs`; what it says is not parsed, so none can be misread, and lost ones
-//! (the socket's buffer is full) do no harm as long as one more comes, which says just that. Where no such socket can be
-//! had, or the address is on no interface by itself (most of 127.0.0.0/8), nothing is watched: what a dead link does to
-//! connections is then noticed by the system's time-outs alone.
+//! A message only makes us look again, with `getifaddrs`; what it says is not parsed, so none can be misread,
+//! and lost ones (the socket's buffer is full) do no harm as long as one more comes, which says just that.
+//! Where no such socket can be had, or the address is on no interface by itself (most of 127.0.0.0/8),
+//! nothing is watched: what a dead link does to connections is then noticed by the system's time-outs alone.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

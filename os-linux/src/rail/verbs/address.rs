@@ -1,8 +1,8 @@
 //! A port's address as it is published: `ib-0012-1-00004a-fe800000000000000002c90300001234`.
 //!
-//! Link (`ib`, `eth`, or `ibg`: InfiniBand by LID and GID), LID (4 hex digits: the port's base LID and the rail's path),
-//! LMC, number of the queue pair for datagrams (6), GID (32). Lower case and full width, so that an address has one form
-//! only. Where the rail connects by XRC, its domain (16) comes last (V-14).
+//! Link (`ib`, `eth`, or `ibg`: InfiniBand by LID and GID), LID (4 hex digits: the port's base LID and the
+//! rail's path), LMC, number of the queue pair for datagrams (6), GID (32). Lower case and full width, so
+//! that an address has one form only. Where the rail connects by XRC, its domain (16) comes last (V-14).
 
 use std::fmt;
 
@@ -56,8 +56,9 @@ impl Address {
         Ok(Address { ethernet, global, lid, lmc, qp, gid: Gid(gid.to_be_bytes()), domain })
     }
 
-    /// Whether datagrams get from one to the other: the same link, on InfiniBand the same subnet (a router's LID would have
-    /// to be asked for), and on Ethernet GIDs of one family, both an IPv4 address or neither (V-19).
+    /// Whether datagrams get from one to the other: the same link, on InfiniBand the same subnet (a router's
+    /// LID would have to be asked for), and on Ethernet GIDs of one family, both an IPv4 address or neither
+    /// (V-19).
     pub fn reaches(&self, other: &Address) -> bool {
         let alike = match self.ethernet {
             true => self.gid.ipv4().is_some() == other.gid.ipv4().is_some(),

@@ -1,10 +1,11 @@
 //! Ends: of a link, and of the rail.
 //!
-//! A link that fails or is through goes to the error state first, so that the device gives everything back that it has
-//! of it: its requests as flushed completions, its receive buffers, and last an event. Only then the queue pair is
-//! destroyed and the core hears (L-5): what had arrived whole was delivered before, and no payload memory is in use any
-//! more (V-9; InfiniBand specification, 10.3.1 and 11.6.3.3, last WQE reached). A device that does not say so within
-//! `drain_time` is not waited for. A failed queue pair is never used again.
+//! A link that fails or is through goes to the error state first, so that the device gives everything back
+//! that it has of it: its requests as flushed completions, its receive buffers, and last an event. Only then
+//! the queue pair is destroyed and the core hears (L-5): what had arrived whole was delivered before, and no
+//! payload memory is in use any more (V-9; InfiniBand specification, 10.3.1 and 11.6.3.3, last WQE reached).
+//! A device that does not say so within `drain_time` is not waited for. A failed queue pair is never used
+//! again.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -116,8 +117,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// A link of which nothing is told any more leaves its peer free for the next one, however long its queue pair
-    /// takes to give everything back.
+    /// A link of which nothing is told any more leaves its peer free for the next one, however long its queue
+    /// pair takes to give everything back.
     fn detach(&mut self, index: u32) {
         let Some(peer) = self.links.get(index).map(|link| link.peer) else { return };
         if let Some(entry) = self.peers.get_mut(peer).filter(|entry| entry.link == index) {
@@ -125,7 +126,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Ends a link at once (F-2, L-15): its queue pair takes and sends nothing any more, what comes back is nobody's.
+    /// Ends a link at once (F-2, L-15): its queue pair takes and sends nothing any more, what comes back is
+    /// nobody's.
     pub(super) fn cut(&mut self, peer: PeerId) {
         self.reports.retain(|report| report.peer() != peer);
         let Some(index) = self.peers.get(peer).map(|entry| entry.link).filter(|link| *link != NO_LINK) else { return };
@@ -177,13 +179,14 @@ impl<D: Device> VerbsRail<D> {
         if self.broken {
             self.give_up();
         } else if self.uses_payload(index) {
-            // The device takes its time. Without the queue pair it can't go on; a receive buffer that a message was just
-            // coming into is lost with it.
+            // The device takes its time. Without the queue pair it can't go on; a receive buffer that a
+            // message was just coming into is lost with it.
             self.finish(index);
         }
     }
 
-    /// Ends the disconnected links whose last posts have been received, by a peer that knows of the connection (V-9).
+    /// Ends the disconnected links whose last posts have been received, by a peer that knows of the
+    /// connection (V-9).
     pub(super) fn finish_closing(&mut self) -> usize {
         let mut finished = 0;
         while let Some(index) = self.closing.pop() {

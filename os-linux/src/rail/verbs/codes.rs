@@ -1,5 +1,5 @@
-//! A device's answers as the numbers of [`RailFault::Device`]: errno for verbs, and for completions 4096 and more, of which
-//! 4096 taken away leaves `enum ibv_wc_status`.
+//! A device's answers as the numbers of [`RailFault::Device`]: errno for verbs, and for completions 4096 and
+//! more, of which 4096 taken away leaves `enum ibv_wc_status`.
 
 use rerail_core::endpoint::RailFault;
 use rerail_verbs::contract::{AsyncEvent, CreateError, ModifyError, PostError, PostReason, RegisterError, Status};
@@ -15,7 +15,8 @@ pub(super) const PORT_MOVED: i32 = libc::ENETRESET;
 /// A connection that shared a queue pair with this one has ended (`ECONNABORTED`).
 pub(super) const SHARED: i32 = libc::ECONNABORTED;
 
-/// Added to a completion's status: no errno is so large, and 12 is `ENOMEM` as well as retries that are spent.
+/// Added to a completion's status: no errno is so large, and 12 is `ENOMEM` as well as retries that are
+/// spent.
 const STATUS_BASE: i32 = 4096;
 
 /// `enum ibv_wc_status`.
@@ -44,8 +45,8 @@ pub(super) fn of_status(status: Status) -> RailFault {
     RailFault::Device { code: STATUS_BASE.saturating_add(number) }
 }
 
-/// How the work request ended by which a verbs rail's connection failed: of a code of [`RailFault::Device`]. `None`: the code
-/// is an errno.
+/// How the work request ended by which a verbs rail's connection failed: of a code of [`RailFault::Device`].
+/// `None`: the code is an errno.
 pub fn status_of(code: i32) -> Option<Status> {
     let number = code.checked_sub(STATUS_BASE).filter(|number| *number >= 0)?;
     let known = STATUSES.iter().find(|(_, known)| *known == number);

@@ -1,10 +1,11 @@
 //! Datagrams in and out: set-up messages on the one queue pair that every peer knows.
 //!
-//! A few can be on their way out at once; what more there is to say waits, one message per link, the newest. An answer
-//! to somebody with whom there is no link is dropped where there is no room: it would be asked for again.
+//! A few can be on their way out at once; what more there is to say waits, one message per link, the newest.
+//! An answer to somebody with whom there is no link is dropped where there is no room: it would be asked for
+//! again.
 //!
-//! The queue pair's number is published, so when it fails, the same one is used again: once it has given everything
-//! back, nothing of its earlier life can come any more.
+//! The queue pair's number is published, so when it fails, the same one is used again: once it has given
+//! everything back, nothing of its earlier life can come any more.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -121,14 +122,16 @@ impl<D: Device> VerbsRail<D> {
         said
     }
 
-    /// There is no way to the peer: a call or an answer has failed (V-18); what a connection that stands has to say is a hint.
+    /// There is no way to the peer: a call or an answer has failed (V-18); what a connection that stands has
+    /// to say is a hint.
     fn lose_way(&mut self, index: u32, fault: RailFault) {
         if self.links.get(index).is_some_and(|link| matches!(link.phase, Phase::Calling | Phase::Called)) {
             self.fail(index, Some(fault));
         }
     }
 
-    /// Sends one message to a peer, if there is room: by the handle of a link, or by one of its own. `Err`: there is no way.
+    /// Sends one message to a peer, if there is room: by the handle of a link, or by one of its own. `Err`:
+    /// there is no way.
     pub(super) fn send_setup(
         &mut self,
         (peer, link): (PeerId, Option<u32>),

@@ -132,7 +132,8 @@ pub(super) enum Phase {
     Up,
     /// The core is through with it, the last posts are on their way; RTS.
     Closing,
-    /// In ERR: requests and receives come back. Then it is destroyed, and the core hears why, if it doesn't know.
+    /// In ERR: requests and receives come back. Then it is destroyed, and the core hears why, if it doesn't
+    /// know.
     Failing(Option<RailFault>),
 }
 

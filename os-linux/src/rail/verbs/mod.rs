@@ -1,8 +1,8 @@
 //! Verbs rails: one per port of a device, one reliable connection per peer, or extended ones per node.
 //!
-//! Written against the device contract ([`rerail_verbs::contract`]) and knowing no other device: over the simulator's
-//! software HCA it runs in virtual time, over libibverbs on hardware. It makes no system call itself, reads no clock,
-//! and on the path of messages it allocates nothing once its queues have grown.
+//! Written against the device contract ([`rerail_verbs::contract`]) and knowing no other device: over the
+//! simulator's software HCA it runs in virtual time, over libibverbs on hardware. It makes no system call
+//! itself, reads no clock, and on the path of messages it allocates nothing once its queues have grown.
 //!
 //! | file | holds |
 //! |---|---|
@@ -26,13 +26,15 @@
 //! | `slab` | the buffers, and everything that touches memory by pointer |
 //! | `codes` | the device's answers as numbers for the core |
 //!
-//! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the sum is in
-//! `Layout::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue pair for set-up; an RC
-//! queue pair per connected peer, made when it is first wanted. Buffers lie in one registered slab, which bounds what is
-//! with the device whatever the number of peers: posts beyond wait. Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
+//! Objects: one protection domain; one completion queue, deep enough for every request that can be open (the
+//! sum is in `Layout::cq_depth`); one shared receive queue, by XRC one for each size of buffers; one UD queue
+//! pair for set-up; an RC queue pair per connected peer, made when it is first wanted. Buffers lie in one
+//! registered slab, which bounds what is with the device whatever the number of peers: posts beyond wait.
+//! Rules: `conformance/PROTOCOL.md`, L-1 to L-5 and V.
 //!
-//! When the device breaks, every peer is down and every registration void; the device is closed and, where the rail was
-//! given a way to ([`VerbsRail::reopen_with`]), opened again. Meanwhile the rail is safe to call, and refuses.
+//! When the device breaks, every peer is down and every registration void; the device is closed and, where
+//! the rail was given a way to ([`VerbsRail::reopen_with`]), opened again. Meanwhile the rail is safe to
+//! call, and refuses.
 
 mod address;
 mod close;
@@ -109,8 +111,8 @@ pub struct VerbsRail<D: Device> {
     /// Links with a set-up message to send; with a post that waits.
     to_say: VecDeque<u32>,
     to_feed: VecDeque<u32>,
-    /// Links to look at, because something has happened that may have been the last they waited for: disconnected ones,
-    /// failed ones.
+    /// Links to look at, because something has happened that may have been the last they waited for:
+    /// disconnected ones, failed ones.
     closing: Vec<u32>,
     failing: Vec<u32>,
     /// Links in [`Phase::Closing`].
@@ -125,7 +127,8 @@ pub struct VerbsRail<D: Device> {
     batch: Vec<Completion>,
     /// The last poll ended before the queue was empty.
     unfinished: bool,
-    /// Until then a poll has nothing to look for but events and completions, unless something [stirs](VerbsRail::stir).
+    /// Until then a poll has nothing to look for but events and completions, unless something
+    /// [stirs](VerbsRail::stir).
     calm_until: Time,
     /// Reused at each message.
     pieces: Vec<Piece>,

@@ -83,14 +83,16 @@ pub(super) struct PortFacts {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// A rail over one port of a device. It takes the device: what else is made with it is the rail's to destroy.
+    /// A rail over one port of a device. It takes the device: what else is made with it is the rail's to
+    /// destroy.
     ///
     /// # Errors
     /// See [`VerbsError`]; the device is dropped then.
     pub fn open(mut device: D, port: u8, options: VerbsOptions, identity: Identity) -> Result<Self, VerbsError> {
         let layout = options.layout();
         let qkey = identity.key.sign([QKEY_LABEL, &identity.job.to_le_bytes(), &[]]);
-        // A key with the top bit set would stand for the sending queue pair's own (InfiniBand specification, 10.2.5).
+        // A key with the top bit set would stand for the sending queue pair's own (InfiniBand specification,
+        // 10.2.5).
         let qkey = u32::from_le_bytes([qkey[0], qkey[1], qkey[2], qkey[3]]) & 0x7FFF_FFFF;
         options.check(&device.limits())?;
         let mut slab = Slab::new(layout.bytes).ok_or(VerbsError::Memory { bytes: layout.bytes })?;
@@ -181,8 +183,8 @@ pub(super) struct Made {
     pub usable: bool,
 }
 
-/// Makes everything on a device that was just opened, for the first time or again; `before` are the registrations of an
-/// earlier life. The device is to be dropped where this fails.
+/// Makes everything on a device that was just opened, for the first time or again; `before` are the
+/// registrations of an earlier life. The device is to be dropped where this fails.
 pub(super) fn make(
     device: &mut impl Device,
     port: u8,
@@ -265,8 +267,9 @@ pub(super) fn make(
     })
 }
 
-/// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same host, over
-/// the same port, have the same name for it; nobody else has, and nobody learns anything of the file from it.
+/// What the peers call this node's XRC domain (V-14): processes that have opened the same file of the same
+/// host, over the same port, have the same name for it; nobody else has, and nobody learns anything of the
+/// file from it.
 fn domain_name(identity: &Identity, gid: &Gid, xrc: &XrcOptions) -> u64 {
     let mut place = [0; 32];
     place[..16].copy_from_slice(&gid.0);
@@ -321,8 +324,8 @@ impl PortFacts {
     }
 }
 
-/// What a port carries in one direction; 0: unknown. Links up to QDR spend a fifth on their line code (8b/10b), later
-/// ones 2 bits of 66.
+/// What a port carries in one direction; 0: unknown. Links up to QDR spend a fifth on their line code
+/// (8b/10b), later ones 2 bits of 66.
 fn bytes_per_second(port: &Port) -> u64 {
     let Some(mbit) = port.mbit_per_second() else { return 0 };
     let bits = u64::from(mbit) * 1_000_000;

@@ -34,22 +34,22 @@ pub struct VerbsOptions {
     pub peers: u32,
     /// Largest eager payload in bytes.
     pub eager_bytes_max: u32,
-    /// Largest payload in bytes of one packet, one write and one read. Both ends of a connection must have the same
-    /// [`message_bytes`](Self::message_bytes).
+    /// Largest payload in bytes of one packet, one write and one read. Both ends of a connection must have
+    /// the same [`message_bytes`](Self::message_bytes).
     pub segment_bytes: u32,
     /// Posts that may be outstanding per peer.
     pub posts_max: u16,
     /// Requests that may be with the device at once, over all peers; each has a buffer. Posts beyond wait.
     pub sends: u16,
-    /// Buffers of the shared receive queue, over all peers; by XRC, where it has queues with smaller buffers too, what
-    /// memory all of them take: as much as so many buffers for the longest message (V-17).
+    /// Buffers of the shared receive queue, over all peers; by XRC, where it has queues with smaller buffers
+    /// too, what memory all of them take: as much as so many buffers for the longest message (V-17).
     pub receives: u16,
     /// Receives for datagrams (connection set-up only). One that finds none posted is lost, and comes again.
     pub datagrams: u16,
     /// Messages up to so many bytes are handed over with the request itself, as far as the device takes them.
     pub inline_bytes: u16,
-    /// What the device and the fabric take for a message beside its bytes, as far as that is known, in nanoseconds; 0: it
-    /// is not.
+    /// What the device and the fabric take for a message beside its bytes, as far as that is known, in
+    /// nanoseconds; 0: it is not.
     pub latency_ns: u32,
     /// Messages up to so many bytes are moved by the processor, as far as that is known; 0: none are.
     pub pio_bytes_max: u32,
@@ -57,23 +57,24 @@ pub struct VerbsOptions {
     pub write: bool,
     /// Peers' memory can be read.
     pub read: bool,
-    /// Registrations of payload memory that the rail has at once; those that nobody uses are kept for the next post from
-    /// there, least recently used out first. 0: none, payload goes through buffers.
+    /// Registrations of payload memory that the rail has at once; those that nobody uses are kept for the
+    /// next post from there, least recently used out first. 0: none, payload goes through buffers.
     pub registrations_max: u32,
     /// Bytes in all of these.
     pub registrations_bytes: u64,
-    /// Keep registrations that peers can *write* to, too, when their keys are given back, as long as all connections
-    /// live. Saves registering where peers write (they read, where [`read`](Self::read) is on), and lets a peer that
-    /// breaks the rules write to memory that it was let to write to before.
+    /// Keep registrations that peers can *write* to, too, when their keys are given back, as long as all
+    /// connections live. Saves registering where peers write (they read, where [`read`](Self::read) is on),
+    /// and lets a peer that breaks the rules write to memory that it was let to write to before.
     pub registrations_writable: bool,
     /// Register payload memory without pinning it, where its pages are brought in as the device needs them.
     pub on_demand: OnDemandUse,
     /// How completion events are put off, for fewer interrupts of who sleeps; both 0 or neither.
     pub moderation: Moderation,
-    /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device goes.
+    /// Reads of a peer that are served at once, and own ones that are open at once, as far as the device
+    /// goes.
     pub reads: u8,
-    /// Which of the port's paths: added to its base LID, from 0 to 2^LMC - 1 (InfiniBand specification, 4.1.3). Rails of
-    /// several paths may share a port.
+    /// Which of the port's paths: added to its base LID, from 0 to 2^LMC - 1 (InfiniBand specification,
+    /// 4.1.3). Rails of several paths may share a port.
     pub path: u8,
     /// Where the port sits among those of this process's other rails.
     pub place: Place,
@@ -81,31 +82,32 @@ pub struct VerbsOptions {
     pub numa_distance: u8,
     /// How far ahead it is fed at least: [`RailFacts::feed_time_min`](rerail_core::rail::RailFacts).
     pub feed_time_min: Nanos,
-    /// The partition, by its key, of which the top bit does not matter; `None`: the first of which the port is a full member
-    /// (V-20).
+    /// The partition, by its key, of which the top bit does not matter; `None`: the first of which the port
+    /// is a full member (V-20).
     pub pkey: Option<u16>,
     /// Service level of everything that is sent, 0 to 15; on Ethernet a priority, 0 to 7.
     pub service_level: u8,
-    /// Traffic class of what is sent with a global route; on Ethernet the IP header's, of which the upper six bits are the
-    /// DSCP.
+    /// Traffic class of what is sent with a global route; on Ethernet the IP header's, of which the upper six
+    /// bits are the DSCP.
     pub traffic_class: u8,
-    /// Index of the port's GID that is published; `None`: the one that reaches furthest ([`GidEntry::best`]), and another
-    /// one when that is gone (V-19).
+    /// Index of the port's GID that is published; `None`: the one that reaches furthest ([`GidEntry::best`]),
+    /// and another one when that is gone (V-19).
     ///
     /// [`GidEntry::best`]: rerail_verbs::GidEntry::best
     pub gid_index: Option<u8>,
     /// A connection that does not stand after this time is given up.
     pub handshake_timeout: Nanos,
-    /// A set-up message that was not answered is sent again after this time at the latest, or after four of the shortest
-    /// round trips that any was answered in; then after twice that, and so on.
+    /// A set-up message that was not answered is sent again after this time at the latest, or after four of
+    /// the shortest round trips that any was answered in; then after twice that, and so on.
     pub resend_first: Nanos,
     /// ... but at least this often.
     pub resend_max: Nanos,
-    /// How long a disconnected peer may take to receive what was posted before, and a failed queue pair to give its
-    /// requests back.
+    /// How long a disconnected peer may take to receive what was posted before, and a failed queue pair to
+    /// give its requests back.
     pub drain_time: Nanos,
-    /// Links that are down for no longer are not given up: what is lost meanwhile is sent again by the device. Nothing is
-    /// connected meanwhile. It should be well below the time after which the device's own retries are spent.
+    /// Links that are down for no longer are not given up: what is lost meanwhile is sent again by the
+    /// device. Nothing is connected meanwhile. It should be well below the time after which the device's own
+    /// retries are spent.
     pub port_grace: Nanos,
     /// A broken device is opened again after this time, if that fails after twice that, and so on.
     pub reopen_first: Nanos,
@@ -119,15 +121,17 @@ pub struct VerbsOptions {
     /// How often a packet without acknowledgment is sent again: 0 to 7.
     pub retry_count: u8,
     /// How long a sender waits where no receive is posted, as a code
-    /// ([`rnr_timer_ns`](rerail_verbs::contract::rnr_timer_ns)). It then tries without end: a peer that does not poll is
-    /// slow, not dead.
+    /// ([`rnr_timer_ns`](rerail_verbs::contract::rnr_timer_ns)). It then tries without end: a peer that does
+    /// not poll is slow, not dead.
     pub rnr_timer: u8,
-    /// Connect by XRC: processes of one node share what leads there (V-14). All processes of a job must be told the same.
+    /// Connect by XRC: processes of one node share what leads there (V-14). All processes of a job must be
+    /// told the same.
     pub xrc: Option<XrcOptions>,
 }
 
-/// Whether payload memory is registered on demand (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`): registering is cheap then, no
-/// limit of locked memory counts, and the first use of a page is slow. The rail's own buffers are pinned in any case.
+/// Whether payload memory is registered on demand (`ibv_reg_mr(3)`, `IBV_ACCESS_ON_DEMAND`): registering is
+/// cheap then, no limit of locked memory counts, and the first use of a page is slow. The rail's own buffers
+/// are pinned in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDemandUse {
     /// It is pinned.
@@ -142,16 +146,17 @@ pub enum OnDemandUse {
 /// How a rail connects by XRC (xrc-2008, V).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct XrcOptions {
-    /// Descriptor of a file that the processes of this node have in common, open as long as the rail lives: the XRC domain
-    /// is found by it (`ibv_open_xrcd(3)`). Who may open that file may reach the rail's queues: it should be one user's.
+    /// Descriptor of a file that the processes of this node have in common, open as long as the rail lives:
+    /// the XRC domain is found by it (`ibv_open_xrcd(3)`). Who may open that file may reach the rail's
+    /// queues: it should be one user's.
     pub file: i32,
     /// What tells this file from every other of this node: device and inode.
     pub file_id: [u64; 2],
-    /// How long a call waits for a connection to the same node that is being set up, to share it, before it makes one of
-    /// its own; an eighth of [`VerbsOptions::handshake_timeout`] at most.
+    /// How long a call waits for a connection to the same node that is being set up, to share it, before it
+    /// makes one of its own; an eighth of [`VerbsOptions::handshake_timeout`] at most.
     pub wait: Nanos,
-    /// Which buffers this process has beside those for the longest message; `None`: those of [`SrqSizes::PAPER`] that are
-    /// smaller. Processes need not agree on it.
+    /// Which buffers this process has beside those for the longest message; `None`: those of
+    /// [`SrqSizes::PAPER`] that are smaller. Processes need not agree on it.
     pub sizes: Option<SrqSizes>,
 }
 
@@ -215,8 +220,8 @@ impl VerbsOptions {
         self.eager_bytes_max.max(self.segment_bytes).saturating_add(HEADER_BYTES_MAX as u32)
     }
 
-    /// Bytes that the rail allocates when it is opened: buffers and tables. Beside these there are queues of a few
-    /// kilobytes per connected peer, and what the device keeps.
+    /// Bytes that the rail allocates when it is opened: buffers and tables. Beside these there are queues of
+    /// a few kilobytes per connected peer, and what the device keeps.
     pub fn memory_bytes(&self) -> u64 {
         let nodes = if self.xrc.is_some() { super::peers::NODE_BYTES } else { 0 };
         self.layout().bytes + u64::from(self.peers) * (super::peers::PEER_BYTES + nodes)
@@ -228,8 +233,8 @@ impl VerbsOptions {
         self.layout().queues.iter().map(|queue| (queue.bytes, queue.count)).collect()
     }
 
-    /// Whether payload memory is registered on demand with a device that offers this. It is read and written where it
-    /// lies, by own requests and by those of peers, and never named by a send or a receive.
+    /// Whether payload memory is registered on demand with a device that offers this. It is read and written
+    /// where it lies, by own requests and by those of peers, and never named by a send or a receive.
     pub(super) fn is_on_demand(&self, device: &str, offers: &Offers) -> Result<bool, VerbsError> {
         let (has, transport) =
             if self.xrc.is_some() { (offers.on_demand_xrc, "XRC") } else { (offers.on_demand, "RC") };
@@ -344,9 +349,9 @@ pub(super) struct Layout {
     pub datagram_sends: u64,
     /// Of all.
     pub bytes: u64,
-    /// Completions that can be open at once. Every request makes one completion at most, and its place (a send's buffer,
-    /// a receive's buffer) is used again only when that was polled or its queue pair destroyed. So the number of places
-    /// is the bound, and a queue of this depth can't overflow.
+    /// Completions that can be open at once. Every request makes one completion at most, and its place (a
+    /// send's buffer, a receive's buffer) is used again only when that was polled or its queue pair
+    /// destroyed. So the number of places is the bound, and a queue of this depth can't overflow.
     pub cq_depth: u32,
 }
 

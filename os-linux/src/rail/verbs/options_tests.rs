@@ -42,7 +42,8 @@ fn with_sizes(sizes: &[u32]) -> VerbsOptions {
     VerbsOptions { xrc: Some(xrc), ..VerbsOptions::new(2, 0) }
 }
 
-/// V-17: several queues take no more than one did, each has as many buffers as the others, and every completion has room.
+/// V-17: several queues take no more than one did, each has as many buffers as the others, and every
+/// completion has room.
 #[test]
 fn queues_of_all_sizes_share_one_budget() {
     let one = with_sizes(&[]);

@@ -1,12 +1,13 @@
 //! Ports that go down, come back, and may come back elsewhere. Rule V-11.
 //!
-//! A device tells of its ports by events, and each makes us ask how the port is now: what an event says may be over when it
-//! is read. A link that is down for a moment costs nothing, because requests are repeated by the device; so connections
-//! are ended only when it has been down for `port_grace`, which is far below the time that the device's own retries take.
-//! A port that is back with another LID is another place, and on Ethernet, or where it takes nothing without a global
-//! route, one with another GID, or with the same at another index of its table: queue pairs of peers send to the old one,
-//! or ours name the old index, so all connections end at once. A port that is addressed by GID and has none is down. Before
-//! a call the port is asked too, unless that was done in the last 10 ms: events may be late, or never come.
+//! A device tells of its ports by events, and each makes us ask how the port is now: what an event says may
+//! be over when it is read. A link that is down for a moment costs nothing, because requests are repeated by
+//! the device; so connections are ended only when it has been down for `port_grace`, which is far below the
+//! time that the device's own retries take. A port that is back with another LID is another place, and on
+//! Ethernet, or where it takes nothing without a global route, one with another GID, or with the same at
+//! another index of its table: queue pairs of peers send to the old one, or ours name the old index, so all
+//! connections end at once. A port that is addressed by GID and has none is down. Before a call the port is
+//! asked too, unless that was done in the last 10 ms: events may be late, or never come.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -18,8 +19,8 @@ use super::options::VerbsError;
 use super::partition::{self, Partition};
 use super::{VerbsRail, codes};
 
-/// Before a call the port is not asked again that soon: each question is a command to the device, and thousands of peers are
-/// called at once.
+/// Before a call the port is not asked again that soon: each question is a command to the device, and
+/// thousands of peers are called at once.
 const LOOK_MIN: Nanos = Nanos::from_millis(10);
 
 /// The port is down.
@@ -81,8 +82,8 @@ impl<D: Device> VerbsRail<D> {
         self.look_at_partition(&port);
     }
 
-    /// Where the port's partition key is another one than ours, all queue pairs are in the wrong partition. They end, but
-    /// for the one for datagrams, which keeps its number and so our address (V-20).
+    /// Where the port's partition key is another one than ours, all queue pairs are in the wrong partition.
+    /// They end, but for the one for datagrams, which keeps its number and so our address (V-20).
     fn look_at_partition(&mut self, port: &Port) {
         let Partition { index, key, .. } = self.port.partition;
         if key == 0 {
@@ -123,8 +124,8 @@ impl<D: Device> VerbsRail<D> {
         1
     }
 
-    /// Whether the port or the queue pair for datagrams is at an address that was not told. While the port is down it has
-    /// none.
+    /// Whether the port or the queue pair for datagrams is at an address that was not told. While the port is
+    /// down it has none.
     pub(super) fn has_moved(&self) -> bool {
         !self.broken && self.outage.is_none() && self.port.address != self.announced
     }
@@ -135,8 +136,8 @@ impl<D: Device> VerbsRail<D> {
     }
 }
 
-/// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet and where it takes nothing
-/// without a global route, a GID.
+/// Whether something can be sent over a port; on InfiniBand, whether it has its LID, on Ethernet and where it
+/// takes nothing without a global route, a GID.
 pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
     let is_ethernet = Address::is_ethernet(port.link_layer);
     let has_lid = is_ethernet || port.lid != 0;
@@ -144,8 +145,8 @@ pub(super) fn is_usable(port: &Port, gid: &Gid) -> bool {
     port.state == PortState::Active && has_lid && has_gid
 }
 
-/// The GID of a port that it is used by, and its index (V-19): the one that was named, or the one that was used as long as it
-/// is there, at whatever index, or the best one. Zero: there is none.
+/// The GID of a port that it is used by, and its index (V-19): the one that was named, or the one that was
+/// used as long as it is there, at whatever index, or the best one. Zero: there is none.
 pub(super) fn gid_of(
     device: &impl Device,
     port: &Port,

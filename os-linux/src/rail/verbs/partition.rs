@@ -1,7 +1,8 @@
 //! The partition that a rail is in (InfiniBand specification, 10.9). Rule V-20.
 //!
-//! Two ports hear each other where they have a key of the same partition, and one of them at least is a full member. A
-//! job's processes are peers, so each wants full membership; of limited members no two reach each other.
+//! Two ports hear each other where they have a key of the same partition, and one of them at least is a full
+//! member. A job's processes are peers, so each wants full membership; of limited members no two reach each
+//! other.
 
 use rerail_verbs::contract::{CreateError, Device};
 use rerail_verbs::{LinkLayer, Port};
@@ -26,11 +27,13 @@ impl Partition {
     pub const FIRST: Partition = Partition { index: 0, key: 0, lost: false };
 }
 
-/// Chooses the key of full membership that comes first in a port's table; `wanted` names its partition, and then a limited
-/// one will do. On Ethernet there is one partition, and all are full members, whatever is wanted of InfiniBand rails.
+/// Chooses the key of full membership that comes first in a port's table; `wanted` names its partition, and
+/// then a limited one will do. On Ethernet there is one partition, and all are full members, whatever is
+/// wanted of InfiniBand rails.
 ///
 /// # Errors
-/// [`VerbsError::Partition`] where there is none; the device's reason, where it can't be asked for what was wanted.
+/// [`VerbsError::Partition`] where there is none; the device's reason, where it can't be asked for what was
+/// wanted.
 pub(super) fn choose(device: &impl Device, port: &Port, wanted: Option<u16>) -> Result<Partition, VerbsError> {
     if port.link_layer == LinkLayer::Ethernet {
         return Ok(Partition::FIRST);

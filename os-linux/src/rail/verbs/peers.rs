@@ -24,8 +24,8 @@ const HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub(super) struct Peers {
     table: Vec<Peer>,
-    /// By rank, all zeros where none is needed; on Ethernet, where ports are addressed by it, and on InfiniBand where this
-    /// port or the peer's takes nothing without a global route (V-10).
+    /// By rank, all zeros where none is needed; on Ethernet, where ports are addressed by it, and on
+    /// InfiniBand where this port or the peer's takes nothing without a global route (V-10).
     gids: Vec<Gid>,
     /// This port takes nothing without.
     needs_global: bool,
@@ -76,7 +76,8 @@ impl Peers {
         self.nodes.get(peer.0 as usize).copied().filter(|node| *node != NO_NODE)
     }
 
-    /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not noted.
+    /// Notes where a peer is now, as it says itself (V-13). What can't be, on a link of our sort, is not
+    /// noted.
     pub fn follow(&mut self, peer: PeerId, at: &Whereabouts, ethernet: bool) {
         let Some(entry) = self.table.get_mut(peer.0 as usize).filter(|_| ethernet == (at.lid == 0)) else { return };
         (entry.qp, entry.lid) = (at.qp, at.lid);
@@ -109,8 +110,8 @@ impl Peers {
         self.table.get_mut(peer.0 as usize).filter(|entry| entry.qp != 0)
     }
 
-    /// The way there from a path of a local port: each side's packets come from the LID that it is addressed by, as
-    /// connections demand (InfiniBand specification, 9.6.1.2).
+    /// The way there from a path of a local port: each side's packets come from the LID that it is addressed
+    /// by, as connections demand (InfiniBand specification, 9.6.1.2).
     pub fn vector(&self, peer: PeerId, port: u8, path: u8, source_index: u8) -> Option<AddressVector> {
         let entry = self.get(peer)?;
         let gid = self.gids.get(peer.0 as usize).filter(|gid| **gid != Gid::default());

@@ -1,8 +1,9 @@
 //! One poll: events and completions, and after them what they have set in motion.
 //!
-//! Most polls find nothing, and most of the others nothing but completions. So what else there may be to do is looked through
-//! only after something has said that there is something ([`VerbsRail::stir`]), or a timer is due; debug
-//! builds check in each calm poll that nobody forgot to say so, and in others [`CALM_MAX`] is the most that it would cost.
+//! Most polls find nothing, and most of the others nothing but completions. So what else there may be to do
+//! is looked through only after something has said that there is something ([`VerbsRail::stir`]), or a timer
+//! is due; debug builds check in each calm poll that nobody forgot to say so, and in others [`CALM_MAX`] is
+//! the most that it would cost.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::time::{Nanos, Time};
@@ -31,7 +32,8 @@ enum Omen {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is broken.
+    /// Takes completions out of the queue, one batch; `false`: there was less than a batch, or the device is
+    /// broken.
     #[inline]
     pub(super) fn collect_batch(&mut self) -> bool {
         match self.device.poll_cq(self.objects.cq, BATCH, &mut self.batch) {
@@ -51,8 +53,8 @@ impl<D: Device> VerbsRail<D> {
         !self.broken
     }
 
-    /// Takes completions and what they say to the core; returns how many. `more`: whether the last call for completions filled
-    /// its batch, so that there may be others.
+    /// Takes completions and what they say to the core; returns how many. `more`: whether the last call for
+    /// completions filled its batch, so that there may be others.
     fn harvest(&mut self, mut more: bool, sink: &mut dyn Sink) -> usize {
         let (mut taken, mut batches) = (0, 0);
         loop {
@@ -103,8 +105,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Takes what happened to the device's objects, the first of which was asked for already. What ends links is noted, for
-    /// after the completions before it.
+    /// Takes what happened to the device's objects, the first of which was asked for already. What ends links
+    /// is noted, for after the completions before it.
     fn take_events(
         &mut self,
         mut next: Option<AsyncEvent>,
@@ -208,8 +210,8 @@ impl<D: Device> VerbsRail<D> {
         self.attend(Some(&omens), done, sink)
     }
 
-    /// All that is neither an event nor a completion, after these: returns `done` and how much it was. `omens`: what events
-    /// have said is over; `None`: the device was broken before.
+    /// All that is neither an event nor a completion, after these: returns `done` and how much it was.
+    /// `omens`: what events have said is over; `None`: the device was broken before.
     fn attend(&mut self, omens: Option<&[(Omen, RailFault)]>, mut done: usize, sink: &mut dyn Sink) -> usize {
         if let Some(omens) = omens {
             for (omen, fault) in omens {

@@ -1,8 +1,9 @@
 //! Messages: from the shared receive queues to their place, and the queues' refilling.
 //!
-//! Each message is one packet, header and payload. It is copied out of its buffer at once; buffers go back to their queue
-//! when a quarter of that queue's is free, whatever the other queues have: that is each queue's low-water mark. A peer can
-//! send before its READY is here (V-4): such messages keep their buffers until it has come, and are nobody's if it never does.
+//! Each message is one packet, header and payload. It is copied out of its buffer at once; buffers go back to
+//! their queue when a quarter of that queue's is free, whatever the other queues have: that is each queue's
+//! low-water mark. A peer can send before its READY is here (V-4): such messages keep their buffers until it
+//! has come, and are nobody's if it never does.
 
 use std::collections::VecDeque;
 

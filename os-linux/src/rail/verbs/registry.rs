@@ -1,32 +1,34 @@
-//! Registrations of payload memory: those that peers have keys for, and those of own writes and reads. A cache: pinning
-//! memory costs more than sending a page of it. Where it is registered on demand nothing is pinned, and the same holds of
-//! the first use of its pages.
+//! Registrations of payload memory: those that peers have keys for, and those of own writes and reads. A
+//! cache: pinning memory costs more than sending a page of it. Where it is registered on demand nothing is
+//! pinned, and the same holds of the first use of its pages.
 //!
-//! Four sorts, by what may be done to the memory: [`Sort`]. Of each sort a sorted list of intervals in which none lies in
-//! another, so that both starts and ends go up, and the one interval that can cover a piece is found by binary search.
-//! A request takes a registration that covers it, or makes one for its *extent*: the part of the message that this rail
-//! is to carry, so that a stripe is registered once and not once per segment. A new registration takes the place of
-//! those inside it, and grows over idle ones that it overlaps as long as that at most doubles its cost. It does not grow
-//! over neighbours that it merely touches: they may belong to different mappings, which end at different times, and
-//! which mappings touch is the kernel's whim, on which nothing here may depend.
+//! Four sorts, by what may be done to the memory: [`Sort`]. Of each sort a sorted list of intervals in which
+//! none lies in another, so that both starts and ends go up, and the one interval that can cover a piece is
+//! found by binary search. A request takes a registration that covers it, or makes one for its *extent*: the
+//! part of the message that this rail is to carry, so that a stripe is registered once and not once per
+//! segment. A new registration takes the place of those inside it, and grows over idle ones that it overlaps
+//! as long as that at most doubles its cost. It does not grow over neighbours that it merely touches: they
+//! may belong to different mappings, which end at different times, and which mappings touch is the kernel's
+//! whim, on which nothing here may depend.
 //!
-//! What nobody uses is kept, least recently used out first, within two bounds on all registrations: how many, how many
-//! bytes. What is in use is never given up for another: full is a value, and a post without a registration goes through
-//! the rail's buffers, a message without one goes without this rail's key.
+//! What nobody uses is kept, least recently used out first, within two bounds on all registrations: how many,
+//! how many bytes. What is in use is never given up for another: full is a value, and a post without a
+//! registration goes through the rail's buffers, a message without one goes without this rail's key.
 //!
-//! **Whom a peer can hurt.** A key to read with is kept when it is given back: what peers could read once, a peer that
-//! breaks the rules may read until the registration goes. Nothing that a peer could *change* outlives
-//! [`Registry::deregister`], unless the knob `keep_writable` says so; then it outlives no connection
+//! **Whom a peer can hurt.** A key to read with is kept when it is given back: what peers could read once, a
+//! peer that breaks the rules may read until the registration goes. Nothing that a peer could *change*
+//! outlives [`Registry::deregister`], unless the knob `keep_writable` says so; then it outlives no connection
 //! ([`Registry::fence`]).
 //!
 //! **Memory that goes.** A kept registration must not outlive the memory: whoever unmaps any says
-//! [`Registry::forget`] before. What is in use then is found by nobody any more, and ends with its last user: the
-//! posts that have it name other parts of it.
+//! [`Registry::forget`] before. What is in use then is found by nobody any more, and ends with its last user:
+//! the posts that have it name other parts of it.
 //!
-//! Addresses that go over the wire are the memory's own. Only where the device allows others (the simulator's does, no device
-//! of libibverbs) they come from a counter, so that they depend on nothing but the order of registrations (and on where in
-//! a page the memory starts). A device may give a new registration the rkey of one that is over, and of the same memory
-//! the address too, so a key says in its upper half which registration it is of: that half is for its owner alone (V-8).
+//! Addresses that go over the wire are the memory's own. Only where the device allows others (the simulator's
+//! does, no device of libibverbs) they come from a counter, so that they depend on nothing but the order of
+//! registrations (and on where in a page the memory starts). A device may give a new registration the rkey of
+//! one that is over, and of the same memory the address too, so a key says in its upper half which
+//! registration it is of: that half is for its owner alone (V-8).
 
 mod interval;
 mod sort;
@@ -98,7 +100,8 @@ pub(super) struct Bounds {
 struct Need {
     /// It has to cover this.
     piece: Piece,
-    /// And had better cover so many bytes from the piece's start: what is to come. Less than the piece counts as that.
+    /// And had better cover so many bytes from the piece's start: what is to come. Less than the piece counts
+    /// as that.
     extent: usize,
     sort: Sort,
 }
@@ -164,16 +167,16 @@ impl Registry {
         }
     }
 
-    /// For a device that was opened anew: nothing is registered. Addresses and numbers go on where they were, so that no key
-    /// of before names anything.
+    /// For a device that was opened anew: nothing is registered. Addresses and numbers go on where they were,
+    /// so that no key of before names anything.
     pub fn renewed(&self, pd: PdId, iova: bool) -> Self {
         let fresh = Registry::new(pd, iova, self.bounds);
         let next_address = fresh.next_address.map(|first| self.next_address.unwrap_or(first));
         Registry { next_address, serial: self.serial, figures: self.figures, ..fresh }
     }
 
-    /// Whether memory is registered on demand from now on. What registering costs is measured, so plans follow; the
-    /// bounds stay: a device's tables are finite.
+    /// Whether memory is registered on demand from now on. What registering costs is measured, so plans
+    /// follow; the bounds stay: a device's tables are finite.
     pub fn set_on_demand(&mut self, on_demand: bool) {
         self.on_demand = on_demand;
     }
@@ -201,8 +204,8 @@ impl Registry {
         Ok(MemoryKey { key: entry.key(), address: entry.address_of(memory) })
     }
 
-    /// Takes back what [`register`](Self::register) gave: a key to write with ends (unless writable registrations are
-    /// kept), one to read with may live on for the next who registers this memory.
+    /// Takes back what [`register`](Self::register) gave: a key to write with ends (unless writable
+    /// registrations are kept), one to read with may live on for the next who registers this memory.
     pub fn deregister(&mut self, device: &mut impl Device, key: MemoryKey) {
         let rkey = key.key as u32;
         let Ok(found) = self.by_key.binary_search_by_key(&rkey, |(rkey, _)| *rkey) else { return };
@@ -215,8 +218,8 @@ impl Registry {
         }
     }
 
-    /// A registration for a post's piece of memory, which is written with `write`; `None`: there is none to be had.
-    /// Posts to come name the memory up to `extent` bytes from the piece's start.
+    /// A registration for a post's piece of memory, which is written with `write`; `None`: there is none to
+    /// be had. Posts to come name the memory up to `extent` bytes from the piece's start.
     pub fn acquire(
         &mut self,
         device: &mut impl Device,
@@ -241,9 +244,9 @@ impl Registry {
         }
     }
 
-    /// Finds nothing of this memory any more: it is about to be unmapped, or was. Registrations that nobody uses end now,
-    /// and so do those that lie in it whole and that no post names: requests that name it are over, a key that was not
-    /// given back yet is of no use to anybody. The others end with their last user.
+    /// Finds nothing of this memory any more: it is about to be unmapped, or was. Registrations that nobody
+    /// uses end now, and so do those that lie in it whole and that no post names: requests that name it are
+    /// over, a key that was not given back yet is of no use to anybody. The others end with their last user.
     pub fn forget(&mut self, device: &mut impl Device, memory: Piece) {
         let gone = Interval::of(memory);
         for place in 0..self.slots.len() as u32 {
@@ -264,7 +267,8 @@ impl Registry {
         }
     }
 
-    /// A connection has ended: its peer may have keys that were given back. What it could write to and is kept, ends.
+    /// A connection has ended: its peer may have keys that were given back. What it could write to and is
+    /// kept, ends.
     pub fn fence(&mut self, device: &mut impl Device) {
         while let Some(interval) = self.intervals[Sort::Writable as usize].last() {
             let place = interval.place;
@@ -349,8 +353,8 @@ impl Registry {
         }
     }
 
-    /// Registers a piece: grown over what it overlaps, or its extent, or no more than it is, whichever can be had first.
-    /// Nobody uses it yet.
+    /// Registers a piece: grown over what it overlaps, or its extent, or no more than it is, whichever can be
+    /// had first. Nobody uses it yet.
     fn make(&mut self, device: &mut impl Device, need: Need) -> Result<u32, RegisterError> {
         let Need { piece, extent, sort } = need;
         let extent = Piece { len: extent.max(piece.len), ..piece };
@@ -392,7 +396,8 @@ impl Registry {
         Piece { start: extent.start.wrapping_sub(wanted.start - start), len: end - start }
     }
 
-    /// Ends what a new registration makes superfluous, then the least recently used ones until it keeps to the bounds.
+    /// Ends what a new registration makes superfluous, then the least recently used ones until it keeps to
+    /// the bounds.
     fn make_room(&mut self, device: &mut impl Device, memory: Piece, sort: Sort) -> Result<(), RegisterError> {
         let bytes = memory.len as u64;
         if self.count - self.idle.count >= self.bounds.count {
@@ -421,8 +426,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Registers with the device; where that is full, what is least recently used goes first. Any other refusal would be the
-    /// same with less registered.
+    /// Registers with the device; where that is full, what is least recently used goes first. Any other
+    /// refusal would be the same with less registered.
     fn register_with(
         &mut self,
         device: &mut impl Device,
@@ -547,7 +552,8 @@ impl Registry {
     }
 }
 
-/// Whether something may be had after something else was given back: the device's tables, locked memory, the system's.
+/// Whether something may be had after something else was given back: the device's tables, locked memory, the
+/// system's.
 fn is_full(why: &RegisterError) -> bool {
     match why {
         RegisterError::Exhausted { .. } => true,

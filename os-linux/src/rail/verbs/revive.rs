@@ -1,11 +1,11 @@
 //! A device that breaks, and is opened again (resilient-2010, IV.B.2). Rule V-12.
 //!
-//! On a fatal event everything of the device is void. All connections end, all registrations are taken back, and the device
-//! is closed, which ends what it might still do to memory; only then the core hears of it. Where the rail was given a way
-//! to, it opens the device again, with pauses that double: domain, queues and the queue pair for datagrams are made
-//! anew, the slab is registered again, nothing else: queue pairs and registrations come as they are wanted. Attempts and
-//! nonces go on where they were, so that peers take the next call for a newer one, and it tells them where we are now
-//! (V-2).
+//! On a fatal event everything of the device is void. All connections end, all registrations are taken back,
+//! and the device is closed, which ends what it might still do to memory; only then the core hears of it.
+//! Where the rail was given a way to, it opens the device again, with pauses that double: domain, queues and
+//! the queue pair for datagrams are made anew, the slab is registered again, nothing else: queue pairs and
+//! registrations come as they are wanted. Attempts and nonces go on where they were, so that peers take the
+//! next call for a newer one, and it tells them where we are now (V-2).
 
 use std::ops::{Deref, DerefMut};
 
@@ -106,8 +106,9 @@ impl<D> Revival<D> {
 }
 
 impl<D: Device> VerbsRail<D> {
-    /// Gives the rail a way to open its device again when it has broken: tried after `reopen_first`, then with pauses that
-    /// double up to `reopen_max`, for `reopen_for` at most. The broken device is dropped before. The same port is used.
+    /// Gives the rail a way to open its device again when it has broken: tried after `reopen_first`, then
+    /// with pauses that double up to `reopen_max`, for `reopen_for` at most. The broken device is dropped
+    /// before. The same port is used.
     #[must_use]
     pub fn reopen_with(mut self, reopen: impl FnMut() -> Result<D, CreateError> + 'static) -> Self {
         self.revival.reopen = Some(Box::new(reopen));

@@ -1,10 +1,11 @@
 //! Posts: from the driver to the device, and back when they are over.
 //!
-//! A packet is copied, header and payload, into the buffer of its place; a short one goes with the request itself. A
-//! write or read is done from and to where the payload lies, registered for the time (see `registry`); where that is not
-//! to be had - too many pieces, no registration left - it goes through the place's buffer as well, which holds any
-//! segment. The number of places bounds what is with the device; posts beyond wait in their link, in order (L-2), and
-//! links take turns. The core bounds posts per link (L-4). Nothing is allocated once the queues have grown.
+//! A packet is copied, header and payload, into the buffer of its place; a short one goes with the request
+//! itself. A write or read is done from and to where the payload lies, registered for the time (see
+//! `registry`); where that is not to be had - too many pieces, no registration left - it goes through the
+//! place's buffer as well, which holds any segment. The number of places bounds what is with the device;
+//! posts beyond wait in their link, in order (L-2), and links take turns. The core bounds posts per link
+//! (L-4). Nothing is allocated once the queues have grown.
 
 use rerail_core::endpoint::{PostKind, PostStatus, RailFault};
 use rerail_core::ids::PostId;
@@ -176,7 +177,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Finds or makes registrations for all pieces; `false`, and nothing is acquired, where some can't be had.
+    /// Finds or makes registrations for all pieces; `false`, and nothing is acquired, where some can't be
+    /// had.
     fn name_memory(
         &mut self,
         (payload, extent): (&[Piece], usize),
@@ -251,8 +253,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Takes completions out of the queue ahead of their turn, as far as they give requests of failed links back; the
-    /// others wait for the next poll.
+    /// Takes completions out of the queue ahead of their turn, as far as they give requests of failed links
+    /// back; the others wait for the next poll.
     pub(super) fn reclaim(&mut self) {
         if !self.collect() {
             return;

@@ -1,4 +1,5 @@
-//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4 to V-7, V-13, V-15.
+//! Setting connections up: requests, replies, refusals, and what is said again when nobody answers. Rules V-4
+//! to V-7, V-13, V-15.
 //!
 //! ```text
 //! caller                                called
@@ -7,10 +8,10 @@
 //!   READY { nonce, answers }         ->          RTS
 //! ```
 //!
-//! Who waits says its message again: the caller until the reply comes, the called until READY comes (a repeated reply is
-//! answered with READY again, however long the caller's side stands). Both nonces are signed in REPLY and READY, so each
-//! side knows that the other is there now. Only a request can be a recorded one: it costs a queue pair for
-//! `handshake_timeout`, and nothing is reported for it.
+//! Who waits says its message again: the caller until the reply comes, the called until READY comes (a
+//! repeated reply is answered with READY again, however long the caller's side stands). Both nonces are
+//! signed in REPLY and READY, so each side knows that the other is there now. Only a request can be a
+//! recorded one: it costs a queue pair for `handshake_timeout`, and nothing is reported for it.
 
 use rerail_core::endpoint::RailFault;
 use rerail_core::ids::PeerId;
@@ -94,8 +95,8 @@ impl<D: Device> VerbsRail<D> {
         Ok(index)
     }
 
-    /// Only of messages that are no recorded ones, or of attempts that are newer than all others: where a peer was once
-    /// is not where it is.
+    /// Only of messages that are no recorded ones, or of attempts that are newer than all others: where a
+    /// peer was once is not where it is.
     fn follow(&mut self, from: PeerId, setup: &Setup) {
         self.peers.follow(from, &setup.at, self.port.address.ethernet);
         if let Some(way) = self.way(from) {
@@ -364,8 +365,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// When to say a message again for the first time: after four round trips, as long as one was seen; one that is lost
-    /// costs no more than that (V-4).
+    /// When to say a message again for the first time: after four round trips, as long as one was seen; one
+    /// that is lost costs no more than that (V-4).
     pub(super) fn first_pause(&self) -> Nanos {
         let round_trip = self.round_trip.map_or(self.options.resend_first, |seen| Nanos(seen.0.saturating_mul(4)));
         round_trip.max(RESEND_MIN).min(self.options.resend_first)

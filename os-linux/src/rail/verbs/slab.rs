@@ -1,9 +1,10 @@
-//! The rail's memory: one slab of buffers, registered once; copies between it and payload memory; and the call that
-//! registers payload memory. The only file of the rail with raw memory in it.
+//! The rail's memory: one slab of buffers, registered once; copies between it and payload memory; and the
+//! call that registers payload memory. The only file of the rail with raw memory in it.
 //!
-//! Why this is sound: nobody ever has a Rust reference to bytes of the slab or of payload, everything is copied by
-//! pointer; `VerbsRail` drops its device before its slab; and payload memory is what the driver promises of it
-//! (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration before that promise ends.
+//! Why this is sound: nobody ever has a Rust reference to bytes of the slab or of payload, everything is
+//! copied by pointer; `VerbsRail` drops its device before its slab; and payload memory is what the driver
+//! promises of it (`Outgoing::payload`, `Sink::place`, `Rail::register`): the rail ends every registration
+//! before that promise ends.
 #![allow(unsafe_code)]
 
 use rerail_verbs::contract::{Access, Device, Mr, PdId, RegisterError, Sge};
@@ -31,7 +32,8 @@ impl Slab {
     pub fn register(&mut self, device: &mut impl Device, pd: PdId, iova: Option<u64>) -> Result<(), RegisterError> {
         let Piece { start, len } = self.memory.whole();
         let base = iova.unwrap_or(start.addr() as u64);
-        // SAFETY: the memory is the slab's own and lives longer than the device (see above); nobody has references to it.
+        // SAFETY: the memory is the slab's own and lives longer than the device (see above); nobody has
+        // references to it.
         let mr = unsafe { device.register(pd, start, len as u64, base, Access::LOCAL) }?;
         (self.base, self.lkey) = (base, mr.lkey);
         Ok(())
@@ -70,16 +72,16 @@ impl Slab {
     /// Copies payload in, up to `most` bytes; returns how many.
     pub fn gather(&mut self, at: u64, most: usize, payload: &[Piece]) -> usize {
         let to = self.range(at, most);
-        // SAFETY: `to` lies in the slab; the driver keeps the memory of a post's payload valid while it hands the post
-        // over and until it is complete (`Outgoing::payload`).
+        // SAFETY: `to` lies in the slab; the driver keeps the memory of a post's payload valid while it hands
+        // the post over and until it is complete (`Outgoing::payload`).
         unsafe { copy_pieces(payload, &[to]) }
     }
 
     /// Copies `len` bytes out into payload memory, as many as it has room for; returns how many.
     pub fn scatter(&self, at: u64, len: usize, payload: &[Piece]) -> usize {
         let from = self.range(at, len);
-        // SAFETY: `from` lies in the slab; the pieces are those of a read that is not complete (`Outgoing::payload`), or
-        // were filled in by the sink just now (`Sink::place`).
+        // SAFETY: `from` lies in the slab; the pieces are those of a read that is not complete
+        // (`Outgoing::payload`), or were filled in by the sink just now (`Sink::place`).
         unsafe { copy_pieces(&[from], payload) }
     }
 }
@@ -91,7 +93,8 @@ pub(super) fn collect(payload: &[Piece], into: &mut [u8]) -> usize {
     unsafe { copy_pieces(payload, &[to]) }
 }
 
-/// Registers payload memory. The caller ends the registration before the driver's promise for the memory ends.
+/// Registers payload memory. The caller ends the registration before the driver's promise for the memory
+/// ends.
 pub(super) fn register(
     device: &mut impl Device,
     pd: PdId,
@@ -99,8 +102,8 @@ pub(super) fn register(
     iova: u64,
     access: Access,
 ) -> Result<Mr, RegisterError> {
-    // SAFETY: the memory is the payload of a post that is not complete, or was given to `Rail::register`: valid until
-    // the registry deregisters it, and the driver lends no references to it meanwhile.
+    // SAFETY: the memory is the payload of a post that is not complete, or was given to `Rail::register`:
+    // valid until the registry deregisters it, and the driver lends no references to it meanwhile.
     unsafe { device.register(pd, memory.start, memory.len as u64, iova, access) }
 }
 

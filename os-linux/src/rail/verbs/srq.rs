@@ -1,11 +1,12 @@
 //! Shared receive queues with buffers of several sizes (xrc-2008, V.A: SXRC-MSRQ). Rule V-17.
 //!
-//! By XRC a request names the queue that its message is for, so one initiator serves them all, and a small message need not
-//! lie in a buffer for the longest. What memory they take is decided before anything is made: as much as
-//! [`VerbsOptions::receives`](super::VerbsOptions::receives) buffers for the longest message, or less. All queues have
-//! equally many buffers. Nothing tells beforehand which sizes will come; so what counts is how many messages of the worst
-//! size are taken before senders have to wait for a poll, and of that no other split of the same memory has more: with n
-//! buffers in each queue or more, n times the sum of the sizes is the least that they can take.
+//! By XRC a request names the queue that its message is for, so one initiator serves them all, and a small
+//! message need not lie in a buffer for the longest. What memory they take is decided before anything is
+//! made: as much as [`VerbsOptions::receives`](super::VerbsOptions::receives) buffers for the longest
+//! message, or less. All queues have equally many buffers. Nothing tells beforehand which sizes will come; so
+//! what counts is how many messages of the worst size are taken before senders have to wait for a poll, and
+//! of that no other split of the same memory has more: with n buffers in each queue or more, n times the sum
+//! of the sizes is the least that they can take.
 
 /// Most queues with smaller buffers that a process may have beside the one for the longest messages.
 pub(super) use super::wire::SMALLER_MAX;
@@ -15,8 +16,8 @@ const ALIGNMENT: u64 = 64;
 /// Most queues.
 pub(super) const QUEUES_MAX: usize = SMALLER_MAX + 1;
 
-/// Sizes of receive buffers in bytes, those for the longest message left out: each holds packets up to so many bytes,
-/// headers included.
+/// Sizes of receive buffers in bytes, those for the longest message left out: each holds packets up to so
+/// many bytes, headers included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SrqSizes {
     bytes: [u32; SMALLER_MAX],
@@ -31,7 +32,8 @@ impl SrqSizes {
     /// 256 bytes to 8 KiB (xrc-2008, VI.B).
     pub const PAPER: SrqSizes = SrqSizes { bytes: [256, 512, 1024, 2048, 4096, 8192, 0], count: 6 };
 
-    /// These, in bytes, ascending; `None`: more than [`MAX`](Self::MAX). Whether they fit a rail is looked at when it is opened.
+    /// These, in bytes, ascending; `None`: more than [`MAX`](Self::MAX). Whether they fit a rail is looked at
+    /// when it is opened.
     pub fn new(bytes: &[u32]) -> Option<Self> {
         let mut sizes = Self::ONE;
         sizes.bytes.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -87,8 +89,8 @@ pub(super) fn lay_out(sizes: SrqSizes, message_bytes: u32, receives: u16) -> Que
     sizes.as_slice().iter().copied().chain([message_bytes]).map(queue).collect()
 }
 
-/// The least and the greatest number of buffers for the longest message whose memory gives each queue a buffer, and no more
-/// than `depth`.
+/// The least and the greatest number of buffers for the longest message whose memory gives each queue a
+/// buffer, and no more than `depth`.
 pub(super) fn receives_for(sizes: SrqSizes, message_bytes: u32, depth: u32) -> (u64, u64) {
     let (row, whole) = (row(sizes, message_bytes), stride(message_bytes));
     (row.div_ceil(whole), (row * (u64::from(depth) + 1) - 1) / whole)

@@ -1,10 +1,12 @@
-//! The ways to peers: how they are addressed, the handles that set-up messages go by, and ways that are not tried for a while.
+//! The ways to peers: how they are addressed, the handles that set-up messages go by, and ways that are not
+//! tried for a while.
 //!
-//! On Ethernet a device asks the kernel for the neighbour's address, when a handle is made and when a queue pair is made ready
-//! to receive. That keeps the caller: where nobody answers, for a second and more (`rdma_resolve_ip` in `ib_uverbs`'s
-//! `create_ah` and `modify_qp`). So a handle is made once for each call and kept for its repetitions, but not for longer: devices
-//! have fewer handles than a job has peers. A call fails with the error at once, and a way that took long to fail is not
-//! tried for a multiple of that time, twice as much each time (V-18).
+//! On Ethernet a device asks the kernel for the neighbour's address, when a handle is made and when a queue
+//! pair is made ready to receive. That keeps the caller: where nobody answers, for a second and more
+//! (`rdma_resolve_ip` in `ib_uverbs`'s `create_ah` and `modify_qp`). So a handle is made once for each call
+//! and kept for its repetitions, but not for longer: devices have fewer handles than a job has peers. A call
+//! fails with the error at once, and a way that took long to fail is not tried for a multiple of that time,
+//! twice as much each time (V-18).
 
 use std::collections::BTreeMap;
 
@@ -37,8 +39,8 @@ struct Rest {
     word: Word,
 }
 
-/// Whether somebody at the other end was heard while a way rests. That ends the rest, once: who hears and can't answer would
-/// search at each message else.
+/// Whether somebody at the other end was heard while a way rests. That ends the rest, once: who hears and
+/// can't answer would search at each message else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     None,
@@ -69,7 +71,8 @@ impl<D: Device> VerbsRail<D> {
         match found {
             Ok(()) => drop(self.ways.resting.remove(way)),
             Err(why) if took >= SLOW.0 => {
-                // No more than there are hosts that don't answer, and none for longer than its rest and as long again.
+                // No more than there are hosts that don't answer, and none for longer than its rest and as
+                // long again.
                 let now = self.now;
                 self.ways.resting.retain(|_, rest| now.0 < rest.until.0.saturating_add(took.saturating_mul(REST_MAX)));
                 let before = self.ways.resting.get(way);
@@ -91,8 +94,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// The handle for a way: that of the link where it has one, or a new one, which the link keeps. Without a link it is
-    /// the caller's, to be given to [`drop_handle`](Self::drop_handle).
+    /// The handle for a way: that of the link where it has one, or a new one, which the link keeps. Without a
+    /// link it is the caller's, to be given to [`drop_handle`](Self::drop_handle).
     pub(super) fn handle_for(&mut self, way: &AddressVector, link: Option<u32>) -> Result<AhId, RailFault> {
         let kept = link.and_then(|index| self.links.get(index)).and_then(|link| link.handle);
         if let Some((handle, _)) = kept.filter(|(_, of)| of == way) {
@@ -115,7 +118,8 @@ impl<D: Device> VerbsRail<D> {
         Ok(handle)
     }
 
-    /// A link that stands and has nothing to say needs no handle any more; a READY that is asked for again makes one anew.
+    /// A link that stands and has nothing to say needs no handle any more; a READY that is asked for again
+    /// makes one anew.
     pub(super) fn give_handle_back(&mut self, index: u32) {
         let link = self.links.get_mut(index).filter(|link| link.stands && !link.is_saying);
         if let Some((handle, _)) = link.and_then(|link| link.handle.take()) {

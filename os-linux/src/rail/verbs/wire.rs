@@ -1,8 +1,9 @@
 //! The datagrams that set a connection up, byte for byte: rules V-1 to V-4 of `conformance/PROTOCOL.md`.
 //!
-//! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for what says which shared receive
-//! queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`] leaves its place zero and
-//! [`signed`] says what it covers. A successful parse says that a message is well formed, never that it is genuine.
+//! Shorter than the least MTU (256 bytes), so a message is one packet; two lengths, one for what says which
+//! shared receive queues there are by XRC, one for all others. Nothing here computes a MAC: [`Setup::emit`]
+//! leaves its place zero and [`signed`] says what it covers. A successful parse says that a message is well
+//! formed, never that it is genuine.
 //!
 //! Invariants: little-endian; `emit(parse(b))` is `b` but for the MAC; what a kind does not carry is zero.
 
@@ -162,10 +163,12 @@ impl Srq {
 }
 
 impl Srqs {
-    /// Number of the queue for a message of so many bytes: the one with the smallest buffers that hold it (V-17).
+    /// Number of the queue for a message of so many bytes: the one with the smallest buffers that hold it
+    /// (V-17).
     #[inline]
     pub fn holding(&self, bytes: usize) -> u32 {
-        // Small messages, which are many, find theirs first; who sends a large one copies thousands of bytes anyway.
+        // Small messages, which are many, find theirs first; who sends a large one copies thousands of bytes
+        // anyway.
         for srq in &self.smaller {
             if bytes <= srq.bytes as usize {
                 return srq.number;
@@ -236,7 +239,8 @@ struct SrqLayout {
     bytes: U32,
 }
 
-/// What the MAC covers, in this order: the label, the message but for its MAC. The message is one that parses.
+/// What the MAC covers, in this order: the label, the message but for its MAC. The message is one that
+/// parses.
 pub fn signed(message: &[u8]) -> [&[u8]; 3] {
     let (before, rest) = message.split_at(SIGNED_BYTES);
     [SETUP_LABEL, before, &rest[MAC_BYTES..]] // V-3
@@ -255,9 +259,9 @@ pub fn seal(message: &mut Message, mac: &[u8; MAC_BYTES]) {
 
 impl Setup {
     /// Reads a message. Errors name the field: `setup.magic`, `setup.version`, `setup.kind`, `setup.reason`,
-    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`, `setup.answers`, `setup.reserved`,
-    /// `setup.transport`, `setup.left`, `setup.srq`, `setup.through`, `setup.target`, `setup.smaller`; or its length
-    /// (`setup.bytes`).
+    /// `setup.attempt`, `setup.datagrams`, `setup.lid`, `setup.qp`, `setup.psn`, `setup.mtu`, `setup.terms`,
+    /// `setup.answers`, `setup.reserved`, `setup.transport`, `setup.left`, `setup.srq`, `setup.through`,
+    /// `setup.target`, `setup.smaller`; or its length (`setup.bytes`).
     pub fn parse(bytes: &[u8]) -> Result<Setup, WireError> {
         let length = WireError { field: "setup.bytes", value: bytes.len() as u64 };
         let (front, behind) = bytes.split_first_chunk::<SETUP_BYTES>().ok_or(length)?;

@@ -1,7 +1,8 @@
 //! A libibverbs of this process's own making: two devices behind the same table of functions.
 //!
-//! `mlx9_0`: InfiniBand, two ports with LMC, the second of which can't be queried. `rxe9`: RoCE, one port, sparse GID
-//! table. Counts what is handed out and given back, per thread, so that tests may run side by side.
+//! `mlx9_0`: InfiniBand, two ports with LMC, the second of which can't be queried. `rxe9`: RoCE, one port,
+//! sparse GID table. Counts what is handed out and given back, per thread, so that tests may run side by
+//! side.
 #![allow(unsafe_code)]
 
 pub(super) mod objects;
@@ -313,7 +314,8 @@ unsafe extern "C" fn query_gid_ex(
     0
 }
 
-/// All ports' entries, the last port first: the manual page promises no order. The second port of `mlx9_0` has one, too.
+/// All ports' entries, the last port first: the manual page promises no order. The second port of `mlx9_0`
+/// has one, too.
 unsafe extern "C" fn query_gid_table(
     context: *mut ibv_context,
     into: *mut ibv_gid_entry,

@@ -1,5 +1,5 @@
-//! Objects of the fake library: made, counted, and doing what a test tells them to. Nothing is sent anywhere: posted
-//! requests are written down, completions and events are those that the test puts in.
+//! Objects of the fake library: made, counted, and doing what a test tells them to. Nothing is sent anywhere:
+//! posted requests are written down, completions and events are those that the test puts in.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
@@ -300,7 +300,8 @@ pub(super) unsafe extern "C" fn get_async_event(_context: *mut ibv_context, even
     };
     let named =
         |list: &[usize], tag: &dyn Fn(usize) -> usize| list.iter().copied().find(|at| tag(*at) == about as usize);
-    // SAFETY: a place for the event; objects whose addresses are kept are looked at only while a test keeps them alive.
+    // SAFETY: a place for the event; objects whose addresses are kept are looked at only while a test keeps
+    // them alive.
     unsafe {
         (*event).event_type = kind;
         (*event).element = match kind {

@@ -1,4 +1,5 @@
-//! What the paper states of figures 2 to 7, and what follows from its words. Sizes are those of all segments together.
+//! What the paper states of figures 2 to 7, and what follows from its words. Sizes are those of all segments
+//! together.
 
 use super::SMALL_MAX;
 use crate::figures::{Claim, Relation, Series};
@@ -6,9 +7,9 @@ use crate::figures::{Claim, Relation, Series};
 /// By how much an absolute value of the testbed may be missed: the simulator's constants are fitted to it.
 const ABSOLUTE: f64 = 0.05;
 
-/// What aggregation may lose at its worst size, 1 KiB. A frame that the processor moves is at the NIC when its last byte
-/// is: two segments of half a frame are moved and sent at the same time, one chunk of a frame is moved and then sent. That is
-/// the simulator's grain, of 1 KiB, and nothing of the paper's.
+/// What aggregation may lose at its worst size, 1 KiB. A frame that the processor moves is at the NIC when
+/// its last byte is: two segments of half a frame are moved and sent at the same time, one chunk of a frame
+/// is moved and then sent. That is the simulator's grain, of 1 KiB, and nothing of the paper's.
 const GRAIN: f64 = 0.07;
 
 /// What four of the smallest segments take together, of what they take apart.
@@ -23,7 +24,8 @@ fn claim(name: &str, relation: Relation, expected: f64, tolerance: f64, measured
     Claim { name: name.into(), expected, relation, tolerance, measured, unit }
 }
 
-/// Figures 2 and 3; of the series, the second and third have two segments, the fourth and fifth four: apart, aggregated.
+/// Figures 2 and 3; of the series, the second and third have two segments, the fourth and fifth four: apart,
+/// aggregated.
 pub(super) fn raw(series: &[Series], large: &Series, latency: f64, bandwidth: f64) -> Vec<Claim> {
     let [one, two_apart, two, four_apart, four] = series else { return Vec::new() };
     let worst = |together: &Series, other: &Series| {

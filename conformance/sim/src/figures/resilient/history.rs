@@ -1,9 +1,9 @@
-//! One recovery, read from a world's trace: who learnt of the fault when, when the first packet went out again, when the
-//! connection stood anew.
+//! One recovery, read from a world's trace: who learnt of the fault when, when the first packet went out
+//! again, when the connection stood anew.
 //!
-//! All moments are those of the trace ([`crate::trace`]), which is written where rails are called and report; nothing here
-//! or in the transport stops a time. A packet goes out again under its own number (F-5), so a post whose lane and number its
-//! rank has posted to that peer before is a replay.
+//! All moments are those of the trace ([`crate::trace`]), which is written where rails are called and report;
+//! nothing here or in the transport stops a time. A packet goes out again under its own number (F-5), so a
+//! post whose lane and number its rank has posted to that peer before is a replay.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -66,7 +66,8 @@ pub(super) struct Recovery {
 }
 
 impl Recovery {
-    /// The same with the first replay at this moment, of payload that is written: no trace tells when that comes.
+    /// The same with the first replay at this moment, of payload that is written: no trace tells when that
+    /// comes.
     pub(super) fn replayed_at(self, replayed_us: f64) -> Recovery {
         Recovery { replayed_us, payload_us: None, ..self }
     }
@@ -157,8 +158,9 @@ impl History {
         Some(Recovery { fault_us, detected_us, replayed_us, connected_us, payload_us, round_trip_us, rail })
     }
 
-    /// When writes that were in doubt begin anew: the first one that a rank posts once it has fresh keys for the round that it
-    /// asked for (F-7). Writes have no numbers, so with one message under way this is how their replay is known.
+    /// When writes that were in doubt begin anew: the first one that a rank posts once it has fresh keys for
+    /// the round that it asked for (F-7). Writes have no numbers, so with one message under way this is how
+    /// their replay is known.
     pub(super) fn written_again_us(&self) -> Option<f64> {
         let resumes = |event: &&Event| matches!(&event.what, What::Post { text, .. } if text.starts_with("RESUME "));
         let resume = self.after(self.fault_us).find(resumes)?;
@@ -206,8 +208,8 @@ impl History {
         flights
     }
 
-    /// The recovery as a picture: from a little before the fault to a little after the first replay, and from a little
-    /// before the connection stands to the first payload over it.
+    /// The recovery as a picture: from a little before the fault to a little after the first replay, and from
+    /// a little before the connection stands to the first payload over it.
     pub(super) fn timeline(&self, recovery: &Recovery) -> Timeline {
         let mut rails: Vec<&str> = self.events.iter().map(|event| &*event.rail).collect();
         rails.sort_unstable();
@@ -276,7 +278,8 @@ mod tests {
         text.iter().map(|(us, who, what)| Line { at: Time(us * 1000), who: *who, what: (*what).to_owned() }).collect()
     }
 
-    /// A rail fails with two packets on their way; the other end is asked, answers, and one of them goes out again.
+    /// A rail fails with two packets on their way; the other end is asked, answers, and one of them goes out
+    /// again.
     fn trace() -> Vec<Line> {
         let (a, b) = (Who::Rank(0), Who::Rank(1));
         lines(&[

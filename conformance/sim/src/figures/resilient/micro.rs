@@ -1,5 +1,5 @@
-//! resilient-2010, figure 4: latency and bandwidth with reliability on and off. Bandwidth both ways is only told in words
-//! there (VI.B): no overhead.
+//! resilient-2010, figure 4: latency and bandwidth with reliability on and off. Bandwidth both ways is only
+//! told in words there (VI.B): no overhead.
 
 use super::{CONFIGURATIONS, configure, greatest, testbed};
 use crate::figures::multirail::{megabytes, point};
@@ -7,15 +7,17 @@ use crate::figures::{Axis, Claim, Effort, Figure, FigureError, Lab, Relation, Ru
 use crate::scenario::WorkloadSpec;
 use crate::workload::Measured;
 
-/// What reliability may cost at the worst size: the paper sees no difference, and its plots have lines on top of each other.
+/// What reliability may cost at the worst size: the paper sees no difference, and its plots have lines on top
+/// of each other.
 const OVERHEAD: f64 = 0.01;
 
 /// Messages that are under way at once where bandwidth is measured.
 const WINDOW: u32 = 64;
 
-/// Both ways, what two sides do to each other depends on who comes a moment earlier: among windows that differ by one message
-/// bandwidth of reads of 16 KiB differs by a sixth, whatever is on or off. So each size is the mean of windows around [`WINDOW`]: this many of
-/// eager messages, and of larger ones as many as [`BYTES_BOTH`] has room for messages, up to so many windows.
+/// Both ways, what two sides do to each other depends on who comes a moment earlier: among windows that
+/// differ by one message bandwidth of reads of 16 KiB differs by a sixth, whatever is on or off. So each size
+/// is the mean of windows around [`WINDOW`]: this many of eager messages, and of larger ones as many as
+/// [`BYTES_BOTH`] has room for messages, up to so many windows.
 const WINDOWS_BOTH: [u32; 2] = [8, 64];
 
 const BYTES_BOTH: u64 = 4 << 20;
@@ -23,8 +25,8 @@ const BYTES_BOTH: u64 = 4 << 20;
 /// The largest message that goes eagerly.
 const EAGER_MAX: u64 = 8 << 10;
 
-/// Messages, and blocks for them, that a receiver grants: room for both sides' windows of the largest eager ones. With less
-/// some of them go by rendezvous after all, which is another comparison.
+/// Messages, and blocks for them, that a receiver grants: room for both sides' windows of the largest eager
+/// ones. With less some of them go by rendezvous after all, which is another comparison.
 const GRANTED: [u16; 2] = [256, 512];
 
 /// What is measured.

@@ -1,9 +1,9 @@
-//! resilient-2010, figure 5 and table I: the NAS kernels' patterns, in what time with reliability on and off, and how much
-//! memory holds copies of messages.
+//! resilient-2010, figure 5 and table I: the NAS kernels' patterns, in what time with reliability on and off,
+//! and how much memory holds copies of messages.
 //!
-//! The patterns (who talks to whom, and how large messages are) are those of 64 processes ([`crate::workload`]); the paper
-//! ran 256. They compute nothing, so all their time is communication, and what reliability costs is not hidden behind
-//! anything.
+//! The patterns (who talks to whom, and how large messages are) are those of 64 processes
+//! ([`crate::workload`]); the paper ran 256. They compute nothing, so all their time is communication, and
+//! what reliability costs is not hidden behind anything.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -47,8 +47,8 @@ const KERNELS: [Kernel; 7] = [
 /// How a kernel is run: the configuration, and how many exchanges a process may have under way.
 type Setting = ((Rendezvous, bool), u32);
 
-/// Exchanges under way where reliability is held to its bound: as many as a kernel has neighbours or more (BT and SP send to
-/// all six at once and then wait for all).
+/// Exchanges under way where reliability is held to its bound: as many as a kernel has neighbours or more (BT
+/// and SP send to all six at once and then wait for all).
 const MANY: u32 = 8;
 
 /// Exchanges under way where what waiting for one costs is not hidden behind others.
@@ -72,13 +72,15 @@ const MEMORY: f64 = 0.45;
 /// The largest message that is kept: worse than any mix of a kernel's messages.
 const KEPT_MAX: u64 = 8 << 10;
 
-/// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits for depends on
-/// who comes a moment earlier: a round with reliability differs from one without by 0.2 % to 0.6 % (a standard deviation,
-/// with the rounds of [`KERNELS`]) from size to size, either way. So what is told of a kernel is the mean over sizes, with
-/// its standard error. Much of what scatters is when the last process comes to its end: longer worlds are better than more.
+/// Sizes of messages lie so many thousandths of the kernel's typical size apart. What a put rendezvous waits
+/// for depends on who comes a moment earlier: a round with reliability differs from one without by 0.2 % to
+/// 0.6 % (a standard deviation, with the rounds of [`KERNELS`]) from size to size, either way. So what is
+/// told of a kernel is the mean over sizes, with its standard error. Much of what scatters is when the last
+/// process comes to its end: longer worlds are better than more.
 const APART: u64 = 9;
 
-/// So many sizes of messages, in thousandths of the typical size, which is the first; the others lie around it.
+/// So many sizes of messages, in thousandths of the typical size, which is the first; the others lie around
+/// it.
 fn thousandths(count: u32) -> impl Iterator<Item = u64> {
     (0..u64::from(count)).map(|index| {
         let off = APART * index.div_ceil(2);
@@ -192,13 +194,14 @@ fn look(run: &Run) -> Result<Taken, FigureError> {
     })
 }
 
-/// A job whose processes' copies are counted. A copy is made when a process submits or is told something, and is held at
-/// least until it hears of what it sent: looking whenever it is told something misses no more than what came and went
-/// between.
+/// A job whose processes' copies are counted. A copy is made when a process submits or is told something, and
+/// is held at least until it hears of what it sent: looking whenever it is told something misses no more than
+/// what came and went between.
 struct Watched {
     job: Box<dyn Job>,
     most: Vec<Rc<Cell<u32>>>,
-    /// A process was seen without a free set of keys: messages may have gone another way than the figure says.
+    /// A process was seen without a free set of keys: messages may have gone another way than the figure
+    /// says.
     is_short: Rc<Cell<bool>>,
 }
 

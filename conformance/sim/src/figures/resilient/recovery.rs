@@ -1,7 +1,7 @@
 //! resilient-2010, VI.D: how long recovery takes, from traces; and one recovery as a picture.
 //!
-//! Each case is run with the fault at several moments; the worst is told. Round trips are those of packets in the same
-//! trace, before the fault.
+//! Each case is run with the fault at several moments; the worst is told. Round trips are those of packets in
+//! the same trace, before the fault.
 
 use super::history::{History, Recovery};
 use super::{Claim, at_most, greatest, testbed};
@@ -61,9 +61,9 @@ impl Traffic {
 }
 
 impl Traffic {
-    /// At how many of so many moments something must have been under way that went out again. Less of it is a case that
-    /// measures something else than it says. A get is answered by the device, and what the fault takes along is rarely more
-    /// than the answers.
+    /// At how many of so many moments something must have been under way that went out again. Less of it is a
+    /// case that measures something else than it says. A get is answered by the device, and what the fault
+    /// takes along is rarely more than the answers.
     const fn found_min(self, moments: u64) -> u64 {
         match self {
             Traffic::Messages | Traffic::Puts | Traffic::Writes => moments.div_ceil(4),

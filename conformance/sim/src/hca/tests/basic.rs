@@ -130,8 +130,8 @@ fn a_port_reaches_itself() {
     assert_eq!(b.bytes(0, 4), b"here");
 }
 
-/// The send's completion comes with the acknowledgment, the receive's when the data are in memory: where the receiver's
-/// bus is slow, the sender knows first (resilient-2010, III.B).
+/// The send's completion comes with the acknowledgment, the receive's when the data are in memory: where the
+/// receiver's bus is slow, the sender knows first (resilient-2010, III.B).
 #[test]
 fn a_completed_send_need_not_be_in_memory() {
     let bus = BusModel { write_ns_per_frame: 50_000, ..BusModel::default() };

@@ -22,7 +22,8 @@ fn pair_that_costs(cost: HostCost) -> Pair {
     pair_with(Trace::off(), options, BusModel { bytes_per_second: 4_000_000_000, ..BusModel::default() })
 }
 
-/// Two connections between the same processes; the first end sends on both at once. When the messages have arrived.
+/// Two connections between the same processes; the first end sends on both at once. When the messages have
+/// arrived.
 fn arrivals(cost: HostCost, len: u32) -> ([u64; 2], Pair) {
     let pair = pair_that_costs(cost);
     let mut ends = [0, 1].map(|_| pair.ends(QpKind::Rc, |_| {}));

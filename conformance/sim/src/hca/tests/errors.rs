@@ -6,7 +6,8 @@ use rerail_verbs::contract::{
 
 use super::fixture::{BYTES, End, Pair, ends_of, invented, ok, pair, register};
 
-/// Posts `op`, then a send behind it; the first ends with `status`, the second flushed, and both ends are in error.
+/// Posts `op`, then a send behind it; the first ends with `status`, the second flushed, and both ends are in
+/// error.
 fn fails(pair: &Pair, a: &mut End, b: &mut End, op: SendOp, status: Status, event: impl Fn(&End) -> AsyncEvent) {
     b.recv(70, 0, 64);
     a.post(1, op, 0, 8);

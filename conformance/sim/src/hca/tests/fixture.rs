@@ -250,8 +250,8 @@ pub fn try_register(
     iova: u64,
     access: Access,
 ) -> Result<Mr, RegisterError> {
-    // SAFETY: the memory is a boxed slice beside the device in the same `End` (or a test's own that lives as long), and
-    // nobody looks at it while the fabric is stepped.
+    // SAFETY: the memory is a boxed slice beside the device in the same `End` (or a test's own that lives as
+    // long), and nobody looks at it while the fabric is stepped.
     unsafe { device.register(pd, memory.as_mut_ptr(), memory.len() as u64, iova, access) }
 }
 

@@ -1,5 +1,5 @@
-//! Random verbs with random, stale and foreign names, random values and random faults: every verb answers, nothing
-//! panics, and in the end nothing is left.
+//! Random verbs with random, stale and foreign names, random values and random faults: every verb answers,
+//! nothing panics, and in the end nothing is left.
 
 use std::collections::BTreeMap;
 

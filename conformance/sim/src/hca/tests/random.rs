@@ -1,5 +1,6 @@
-//! Random loads over wires that lose, delay and spoil packets, against the plain rules of a reliable connection: all that
-//! was posted completes once and in order, messages arrive once, whole and in order, atomics are done once.
+//! Random loads over wires that lose, delay and spoil packets, against the plain rules of a reliable
+//! connection: all that was posted completes once and in order, messages arrive once, whole and in order,
+//! atomics are done once.
 
 use rerail_core::time::Nanos;
 use rerail_verbs::contract::{CompletionKind, Device, Payload, QpKind, SendOp, SendRequest};
@@ -11,7 +12,8 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 
 const OPS: u64 = 60;
-/// Where receives go, what is read, what is counted, what is written; each op has a place of its own in the first three.
+/// Where receives go, what is read, what is counted, what is written; each op has a place of its own in the
+/// first three.
 const PLACE: u64 = 2048;
 const READS: u64 = OPS * PLACE;
 const COUNTER: u64 = 250_000;

@@ -16,7 +16,8 @@ fn link(pair: &Pair, port: PortId, direction: Direction, up: bool) {
     pair.inject(Fault::Link { port, direction, up, noticed_after: None });
 }
 
-/// Every single packet of a mixed load is lost once, or comes with wrong bytes, in one direction or the other.
+/// Every single packet of a mixed load is lost once, or comes with wrong bytes, in one direction or the
+/// other.
 #[test]
 fn every_packet_may_be_lost_once() {
     let load = |a: &mut End, b: &mut End| {

@@ -56,7 +56,8 @@ fn connections_share_a_queue_and_the_limit_tells() {
     assert!(b.device.arm_srq(srq, 65).is_err());
 }
 
-/// A broken queue pair takes nothing along: its shared queue keeps the requests, an event says that it takes no more.
+/// A broken queue pair takes nothing along: its shared queue keeps the requests, an event says that it takes
+/// no more.
 #[test]
 fn shared_receives_are_not_flushed() {
     let pair = pair();

@@ -9,8 +9,8 @@ use crate::hca::qp::Qp;
 use crate::net::BusModel;
 use crate::trace::Trace;
 
-/// 64 writes of 64 KiB over a link of 1 GB/s: every packet of 2048 bytes takes 2072 bytes of it (BTH, and what the link
-/// adds), the first of a message 16 more (RETH).
+/// 64 writes of 64 KiB over a link of 1 GB/s: every packet of 2048 bytes takes 2072 bytes of it (BTH, and
+/// what the link adds), the first of a message 16 more (RETH).
 #[test]
 fn a_window_of_writes_fills_the_link() {
     let pair = pair_with(Trace::off(), HcaOptions::default(), BusModel::default());

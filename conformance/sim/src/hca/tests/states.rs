@@ -1,5 +1,5 @@
-//! The state machine of a queue pair as one table: which state takes what (InfiniBand specification, 10.3.1; figure 124 of
-//! it, and resilient-2010, figure 1), and which values a change may have.
+//! The state machine of a queue pair as one table: which state takes what (InfiniBand specification, 10.3.1;
+//! figure 124 of it, and resilient-2010, figure 1), and which values a change may have.
 
 use rerail_verbs::contract::{
     AddressVector, Datagram, Device, GlobalRoute, ModifyError, Payload, PostReason, QpChange, QpKind, QpState,

@@ -33,7 +33,8 @@ fn pairs(count: u32, shared: bool, bus: BusModel) -> Net<u64> {
     net
 }
 
-/// Keeps the given ports sending 2048-byte frames to their partners for 10 ms; bytes that came to memory, per port.
+/// Keeps the given ports sending 2048-byte frames to their partners for 10 ms; bytes that came to memory, per
+/// port.
 fn stream(net: &mut Net<u64>, senders: &[u32]) -> Vec<u64> {
     let end = Time(10_000_000);
     let mut received = vec![0; net.ports() as usize];
@@ -69,7 +70,8 @@ fn mb_per_second(bytes: u64) -> f64 {
     bytes as f64 / 10_000.0
 }
 
-/// The bus is the bottleneck of multirail-2004's testbed (figures 7 and 8): 884 MB/s one way, 943 MB/s both ways.
+/// The bus is the bottleneck of multirail-2004's testbed (figures 7 and 8): 884 MB/s one way, 943 MB/s both
+/// ways.
 #[test]
 fn a_pci_x_bus_gives_the_paper_its_single_rail() {
     let one_way = mb_per_second(stream(&mut pairs(1, true, PCI_X), &[0])[1]);
@@ -80,7 +82,8 @@ fn a_pci_x_bus_gives_the_paper_its_single_rail() {
     assert!((there / back - 1.0).abs() < 0.05, "{there} against {back} MB/s");
 }
 
-/// Two HCAs on buses of their own give twice the rate of one; on one bus, the same as one (multirail-2004, 3.1, 3.2).
+/// Two HCAs on buses of their own give twice the rate of one; on one bus, the same as one (multirail-2004,
+/// 3.1, 3.2).
 #[test]
 fn two_buses_double_and_one_bus_does_not() {
     let one = stream(&mut pairs(1, true, PCI_X), &[0])[1];

@@ -1,5 +1,5 @@
-//! What goes wrong, and what it does to frames. On the star of `tests`, a frame of 1000 bytes sent at 0 has its head at
-//! the switch's output at 100 ns, and arrives at 1100 ns; over the second plane at 2100 ns.
+//! What goes wrong, and what it does to frames. On the star of `tests`, a frame of 1000 bytes sent at 0 has
+//! its head at the switch's output at 100 ns, and arrives at 1100 ns; over the second plane at 2100 ns.
 
 use rerail_core::time::{Nanos, Time};
 
@@ -53,7 +53,8 @@ fn one_way_faults_are_one_way() {
     assert_eq!(arrivals(&all(&mut net, 30_000)), [(20_000, 5)]);
 }
 
-/// A switch that goes down loses what is in it and on its links, and what it keeps; ports notice when they look.
+/// A switch that goes down loses what is in it and on its links, and what it keeps; ports notice when they
+/// look.
 #[test]
 fn a_switch_takes_all_with_it() {
     let (mut net, subnet) = star(3);
@@ -111,7 +112,8 @@ fn ports_tell_what_they_see_when_they_look() {
     assert_eq!(all(&mut net, 2000), [(1200, Outcome::LinkState { port, up: true })]);
 }
 
-/// Frames that are kept come late, in order, and meanwhile others pass on the other plane with all of the credit.
+/// Frames that are kept come late, in order, and meanwhile others pass on the other plane with all of the
+/// credit.
 #[test]
 fn what_is_held_comes_late_and_holds_up_nobody() {
     let (mut net, subnet) = star(2);
@@ -239,7 +241,8 @@ fn a_slow_link_slows_itself_only() {
     for body in 2..8 {
         net.send(Time(0), frame(1, 6, body)).unwrap();
     }
-    // 10 us for the slow frame; the others take a microsecond each, one after the other, as if it were not there.
+    // 10 us for the slow frame; the others take a microsecond each, one after the other, as if it were not
+    // there.
     let mut came = arrivals(&all(&mut net, 100_000));
     assert_eq!(came.pop(), Some((10_100, 1)));
     assert_eq!(came, [2, 3, 4, 5, 6, 7].map(|body| (100 + 1000 * u64::from(body - 1), body)));

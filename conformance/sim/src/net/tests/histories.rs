@@ -238,7 +238,8 @@ fn history(seed: u64, faults: bool, background: bool) -> Vec<(u64, Outcome<Tag>)
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Conservation, order per path, order of writes, buffers never over their size, nothing left, nothing doubly busy.
+    /// Conservation, order per path, order of writes, buffers never over their size, nothing left, nothing
+    /// doubly busy.
     #[test]
     fn whatever_happens_frames_end_once_and_in_order(seed: u64, faults: bool, background: bool) {
         history(seed, faults, background);

@@ -17,8 +17,8 @@ const FREE_HCA: HcaModel =
 /// A byte per nanosecond, and nothing else.
 const PLAIN_LINK: LinkModel = LinkModel { bytes_per_second: 1_000_000_000, header_bytes: 0, latency_ns: 0 };
 
-/// A star of hosts with one port each on plain links, LMC 1: port n has the LIDs 2n + 2 and 2n + 3, which lead over the
-/// two planes, the second 1000 ns longer. Switch 100 ns.
+/// A star of hosts with one port each on plain links, LMC 1: port n has the LIDs 2n + 2 and 2n + 3, which
+/// lead over the two planes, the second 1000 ns longer. Switch 100 ns.
 fn star(ports: u16) -> (Net<u32>, SubnetId) {
     let mut net = Net::new(7);
     let near = PlaneModel { latency_ns: 0, bytes_per_second: 0 };

@@ -23,7 +23,8 @@ impl Server {
     }
 }
 
-/// What is sent: the pause before it in nanoseconds, its bytes, whether they are read over the bus, first of a message.
+/// What is sent: the pause before it in nanoseconds, its bytes, whether they are read over the bus, first of
+/// a message.
 type Sending = (u64, u32, bool, bool);
 
 const BUS: BusModel =

@@ -1,12 +1,13 @@
-//! Who is served when: trunks, lines for credit, half duplex links, windows of load, ties, and the clock's grain.
+//! Who is served when: trunks, lines for credit, half duplex links, windows of load, ties, and the clock's
+//! grain.
 
 use rerail_core::time::{Nanos, Time};
 
 use super::*;
 use crate::net::{Direction, LostAt, Place};
 
-/// Frames of two ports share a plane's trunk. A slow one serves them one after the other; a fast one gets each frame in
-/// one piece, so that its head waits for its tail, and adds the others' turns.
+/// Frames of two ports share a plane's trunk. A slow one serves them one after the other; a fast one gets
+/// each frame in one piece, so that its head waits for its tail, and adds the others' turns.
 #[test]
 fn a_trunk_is_shared_by_its_plane() {
     for (rate, came) in [(500_000_000, [2000, 4000, 6000, 8000]), (4_000_000_000, [1750, 2000, 2750, 3000])] {

@@ -1,8 +1,10 @@
-//! What a world shows of itself, for the checkers: objects of devices, how full tables became, what was counted.
+//! What a world shows of itself, for the checkers: objects of devices, how full tables became, what was
+//! counted.
 //!
-//! Each figure comes from two sides that know nothing of each other: the devices count what exists, rails what they hold of
-//! it for a time; how many connections that takes the core says, by its subchannels, and what a rail has once the scenario;
-//! the core counts packets where they leave and where they come; the ledger counts messages.
+//! Each figure comes from two sides that know nothing of each other: the devices count what exists, rails
+//! what they hold of it for a time; how many connections that takes the core says, by its subchannels, and
+//! what a rail has once the scenario; the core counts packets where they leave and where they come; the
+//! ledger counts messages.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +25,8 @@ use crate::world::View;
 /// What is there, what should be, or may be: for [`Ending`](crate::check::Ending)'s lists.
 type Facts = Vec<(String, u64, u64)>;
 
-/// Objects of devices: what should be left, and what is. For so many completions rails may wait still that devices keep back.
+/// Objects of devices: what should be left, and what is. For so many completions rails may wait still that
+/// devices keep back.
 pub fn objects(view: &View<'_>, waited_for: u64) -> Facts {
     let mut all = Facts::new();
     let mut owned = 0;
@@ -66,8 +69,8 @@ impl Made {
     }
 }
 
-/// How many connected queue pairs the subchannels of a process need over verbs rails: those that stand at least, those that are
-/// being opened, or wait for it, too at most.
+/// How many connected queue pairs the subchannels of a process need over verbs rails: those that stand at
+/// least, those that are being opened, or wait for it, too at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct QueuePairs {
     least: u32,
@@ -101,8 +104,9 @@ impl QueuePairs {
         }
     }
 
-    /// Those of one rail to peers on these hosts. By RC one each. By XRC a target for each of them, which sends by it; an
-    /// initiator for each node, or more where calls did not wait for each other (V-15), one for each peer at most.
+    /// Those of one rail to peers on these hosts. By RC one each. By XRC a target for each of them, which
+    /// sends by it; an initiator for each node, or more where calls did not wait for each other (V-15), one
+    /// for each peer at most.
     fn for_peers(by_xrc: bool, hosts: &[u32]) -> QueuePairs {
         let (peers, nodes) = (hosts.len() as u32, hosts.iter().collect::<BTreeSet<_>>().len() as u32);
         if by_xrc {
@@ -133,8 +137,9 @@ fn held(rails: impl Iterator<Item = RailUsage>) -> RailUsage {
     })
 }
 
-/// What a process may have of devices, of which so many work: what each verbs rail makes once, and what it holds. Of queue pairs
-/// the number that is there, where it is one of those that may be. `None`: the process was killed.
+/// What a process may have of devices, of which so many work: what each verbs rail makes once, and what it
+/// holds. Of queue pairs the number that is there, where it is one of those that may be. `None`: the process
+/// was killed.
 fn expected(made: &Made, (devices, queue_pairs): (u32, u32), holds: Option<Holds>) -> Objects {
     let Some(Holds { rails, pairs }) = holds else { return Objects::default() };
     Objects {
@@ -235,9 +240,9 @@ impl Watch {
         }
     }
 
-    /// All of it. Where no fault happened, there are no failed queue pairs. A device that has kept a completion back, which
-    /// it did `kept` times, never says that it has given everything back, and such a queue pair waits for a second
-    /// (`drain_time` of the rail); meanwhile others are made and fail.
+    /// All of it. Where no fault happened, there are no failed queue pairs. A device that has kept a
+    /// completion back, which it did `kept` times, never says that it has given everything back, and such a
+    /// queue pair waits for a second (`drain_time` of the rail); meanwhile others are made and fail.
     pub fn bounds(&self, weather: Weather, kept: u64) -> Facts {
         let name =
             |rank: Option<u32>, what| rank.map_or_else(|| what_of_all(what), |rank| format!("rank {rank}: {what}"));
@@ -285,7 +290,8 @@ pub fn statistics(stats: &[(u32, Stats)], messages: impl Fn(u32) -> u64, weather
     all
 }
 
-/// Whether a bound holds where a rank lies. What it sends is in no ledger, and some of it is malformed for its receivers.
+/// Whether a bound holds where a rank lies. What it sends is in no ledger, and some of it is malformed for
+/// its receivers.
 pub fn holds_with_liar(what: &str) -> bool {
     !["messages held", "messages before their receive", "malformed packets"].iter().any(|of| what.ends_with(of))
 }

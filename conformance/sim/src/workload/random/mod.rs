@@ -36,8 +36,9 @@ const BYTES_MAX: u64 = 100_000;
 /// A rank may have this part of its operations in posted receives of a turn.
 const RECEIVES_PART: u64 = 3;
 
-/// With so many operations a rank has one for everything that it has under way at once, whatever waits for what: beside the
-/// receives of a turn those of its start, a multi-receive with its messages, a claimed one, sends, one-sided requests.
+/// With so many operations a rank has one for everything that it has under way at once, whatever waits for
+/// what: beside the receives of a turn those of its start, a multi-receive with its messages, a claimed one,
+/// sends, one-sided requests.
 const OPERATIONS_MIN: u64 = {
     let others = (AT_START_MAX + 1 + 1 + SENDS_MAX + STEPS_MAX) as u64;
     (others * RECEIVES_PART).div_ceil(RECEIVES_PART - 1)
@@ -53,9 +54,9 @@ pub struct Random {
 }
 
 impl Random {
-    /// Parameters: `messages`, `bytes_max`, `large_percent`, `plain_percent`, `one_sided`; `receives`: a rank posts so many at
-    /// once, at most; `late`: wildcards are posted late; `pause_us`: ranks send nothing for so long now and then, at most;
-    /// `closes`: peers are closed when all with them is over.
+    /// Parameters: `messages`, `bytes_max`, `large_percent`, `plain_percent`, `one_sided`; `receives`: a rank
+    /// posts so many at once, at most; `late`: wildcards are posted late; `pause_us`: ranks send nothing for
+    /// so long now and then, at most; `closes`: peers are closed when all with them is over.
     pub fn new(scenario: &Scenario, seed: u64, parameters: &mut Parameters) -> Result<Self, WorkloadError> {
         need_operations(scenario, seed, OPERATIONS_MIN)?;
         need_channels(scenario)?;
@@ -201,8 +202,8 @@ impl Job for Random {
     }
 }
 
-/// With deadlines on the scale of faults a process that looks late may be taken for a rail that does nothing, whether faults
-/// happen or not.
+/// With deadlines on the scale of faults a process that looks late may be taken for a rail that does nothing,
+/// whether faults happen or not.
 fn weather(world: &World) -> Weather {
     let view = world.view();
     let is_short = |rank| {

@@ -1,10 +1,12 @@
-//! The programme of a random world: every message with the selector that will receive it, every one-sided request.
+//! The programme of a random world: every message with the selector that will receive it, every one-sided
+//! request.
 //!
-//! It is free of deadlocks by construction. Messages belong to turns; a rank posts all receives of a turn at once, before
-//! it waits for any of them, and goes on to the next turn when they are over, while senders send turn after turn. Tags
-//! carry the turn, so nothing of a later turn can take a receive of an earlier one. Untagged messages, which have no
-//! tags, are received by what is posted at the very start. A selector takes messages of its class only, and there are as
-//! many receives with it as messages, so whichever message a receive gets, the others find theirs.
+//! It is free of deadlocks by construction. Messages belong to turns; a rank posts all receives of a turn at
+//! once, before it waits for any of them, and goes on to the next turn when they are over, while senders send
+//! turn after turn. Tags carry the turn, so nothing of a later turn can take a receive of an earlier one.
+//! Untagged messages, which have no tags, are received by what is posted at the very start. A selector takes
+//! messages of its class only, and there are as many receives with it as messages, so whichever message a
+//! receive gets, the others find theirs.
 
 use std::collections::BTreeMap;
 
@@ -163,7 +165,8 @@ pub struct Terms {
     pub size: u32,
     pub messages: u64,
     pub bytes_max: u64,
-    /// Of a hundred messages so many may be of any length up to `bytes_max`; the others are of an eager length mostly.
+    /// Of a hundred messages so many may be of any length up to `bytes_max`; the others are of an eager
+    /// length mostly.
     pub large_percent: u64,
     /// Of a hundred messages so many are plain.
     pub plain_percent: u64,
@@ -181,8 +184,8 @@ pub struct Terms {
     pub windows: bool,
 }
 
-/// Windows of a rank: all of its slots and cells; the constant slot to be read alone; scratch memory to be written alone; a
-/// temporary one.
+/// Windows of a rank: all of its slots and cells; the constant slot to be read alone; scratch memory to be
+/// written alone; a temporary one.
 pub const WINDOWS: u32 = 4;
 
 /// Bytes behind the slots of a window that nobody looks at: what is too long begins there.
@@ -200,7 +203,8 @@ pub const ALONE: u32 = 2;
 pub const CONSTANT: u32 = 0;
 
 impl Plan {
-    /// `plain` is a stream of its own: without plain messages and late receives a plan is what it was without it.
+    /// `plain` is a stream of its own: without plain messages and late receives a plan is what it was without
+    /// it.
     pub fn draw(terms: Terms, rng: &mut Rng, plain: &mut Rng) -> Plan {
         let Terms { size, .. } = terms;
         let mut plan = Plan {
@@ -242,7 +246,8 @@ impl Plan {
                 Manner::Multi => lens.sum(),
                 // What is claimed gets the room that it was found to need.
                 Manner::Claimed => lens.max().unwrap_or(0),
-                // Some receives are too short, and say so. Where several are, the bytes that fit tell their messages apart.
+                // Some receives are too short, and say so. Where several are, the bytes that fit tell their
+                // messages apart.
                 _ if rng.one_in(12) && (class.members.len() == 1 || lens.clone().min() >= Some(16)) => {
                     lens.max().unwrap_or(0) / 2
                 }
@@ -272,7 +277,8 @@ impl Plan {
             8 => rng.below(terms.bytes_max / 8 + 1),
             _ => rng.below(terms.bytes_max + 1),
         };
-        // A multi-receive is given back when less than a byte is free: messages of no bytes would come too late for it.
+        // A multi-receive is given back when less than a byte is free: messages of no bytes would come too
+        // late for it.
         let len = if untagged { len.clamp(1, 2000) } else { len };
         // A message of the liar's, which may be one too many, must not take the receive of another rank's.
         let of = (rng.one_in(2) || terms.liar.is_some()).then_some(source);
@@ -422,7 +428,8 @@ impl Plan {
                 _ => always += each * count,
             }
         }
-        // Twice, because holes between buffers can't always be used; all turns, where a lost peer ends their order.
+        // Twice, because holes between buffers can't always be used; all turns, where a lost peer ends their
+        // order.
         let turns: u64 = by_turn.values().sum();
         always + turns.min(2 * by_turn.values().max().copied().unwrap_or(0) + (1 << 17)) + 4096
     }

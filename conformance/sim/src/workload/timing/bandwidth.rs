@@ -1,7 +1,7 @@
 //! Windows of messages one way, or both ways at once; a short reply ends each window.
 //!
-//! Receives are posted a whole window ahead, before the reply that lets the next window begin. All sends are from one
-//! buffer, so messages of one size have one content; immediate data and tag tell them apart.
+//! Receives are posted a whole window ahead, before the reply that lets the next window begin. All sends are
+//! from one buffer, so messages of one size have one content; immediate data and tag tell them apart.
 
 use std::rc::Rc;
 
@@ -73,8 +73,8 @@ impl Bandwidth {
         let windows = parameters.number("windows", 10, 1, 1 << 16)?;
         let both = parameters.flag("both", false)?;
         let apart = parameters.flag("apart", false)?;
-        // The receives of a whole window are posted before the reply goes out that lets it begin; a sender waits for the
-        // reply meanwhile.
+        // The receives of a whole window are posted before the reply goes out that lets it begin; a sender
+        // waits for the reply meanwhile.
         fit_operations((scenario, seed), ("window", window), |window| window + 1 + u64::from(both))?;
         let largest = sizes.iter().copied().max().unwrap_or(1);
         let buffers = (RECEIVE_BYTES_MAX / largest).clamp(1, window);
@@ -306,8 +306,8 @@ impl Player {
         }
     }
 
-    /// For the series: a message has come. Its size's first window is not measured, but its last message is what the next
-    /// one is counted from.
+    /// For the series: a message has come. Its size's first window is not measured, but its last message is
+    /// what the next one is counted from.
     fn note(&self, cx: &Cx<'_>) {
         let plan = &self.plan;
         let (window, nth) = ((self.into.received - 1) / plan.window, (self.into.received - 1) % plan.window);

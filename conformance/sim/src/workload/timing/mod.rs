@@ -1,7 +1,7 @@
 //! Latency and bandwidth between pairs of ranks, in virtual time.
 //!
-//! Rank r of the first half of the job is paired with rank r + size/2, so that pairs cross hosts; an odd rank out does
-//! nothing. What happens before everything is warm (connections, registered memory) is not measured.
+//! Rank r of the first half of the job is paired with rank r + size/2, so that pairs cross hosts; an odd rank
+//! out does nothing. What happens before everything is warm (connections, registered memory) is not measured.
 //!
 //! | name | parameters |
 //! |---|---|
@@ -62,7 +62,8 @@ impl Spans {
         (!spans.is_empty()).then(|| sum as f64 / spans.len() as f64)
     }
 
-    /// How many ranks were at it, and the time from the first one's beginning to the last one's end, in nanoseconds.
+    /// How many ranks were at it, and the time from the first one's beginning to the last one's end, in
+    /// nanoseconds.
     fn together_ns(&self, size: usize) -> Option<(usize, u64)> {
         let spans = &self.0.borrow()[size];
         let from = spans.iter().map(|(from, _)| *from).min()?;

@@ -1,5 +1,6 @@
-//! Half of a round trip: one message to and fro, again and again; or several of equal size at once, as newmadeleine-2007
-//! (3.1) has them: "the send (resp. recv) sequence is a serie of non-blocking send (resp. non-blocking recv) operations".
+//! Half of a round trip: one message to and fro, again and again; or several of equal size at once, as
+//! newmadeleine-2007 (3.1) has them: "the send (resp. recv) sequence is a serie of non-blocking send (resp.
+//! non-blocking recv) operations".
 
 use std::rc::Rc;
 
@@ -146,8 +147,8 @@ struct Player {
 const RECEIVE: u64 = 1;
 
 impl Player {
-    /// A message from a rank to another, by number, in the half of this rank's memory that begins `half` largest turns
-    /// into it.
+    /// A message from a rank to another, by number, in the half of this rank's memory that begins `half`
+    /// largest turns into it.
     fn message(&self, number: u64, from: u32, to: u32, half: u64) -> Option<Message> {
         let Plan { segments, .. } = *self.plan;
         let bytes = *self.plan.sizes.get((number / segments / self.plan.each()) as usize)? / segments;
@@ -172,8 +173,8 @@ impl Player {
                 Submitted::Never => self.over = true,
             }
         }
-        // An answer goes out when its turn has come whole, the next turn when the answer has; and none before the last one's
-        // buffers are free.
+        // An answer goes out when its turn has come whole, the next turn when the answer has; and none before
+        // the last one's buffers are free.
         let until = total.min((self.turns() + u64::from(self.begins)) * segments);
         while !self.over && self.sent < until && (self.sending == 0 || !self.sent.is_multiple_of(segments)) {
             let Some(message) = self.message(self.sent, cx.rank, self.peer, 0) else { return };

@@ -1,9 +1,9 @@
-//! Bandwidth over virtual time: what a run looked like, beside what it came to (multirail-2004, figure 20: "we print out
-//! the bandwidth every second").
+//! Bandwidth over virtual time: what a run looked like, beside what it came to (multirail-2004, figure 20:
+//! "we print out the bandwidth every second").
 //!
-//! Made of the moments at which receivers heard that messages were complete. Between two such moments of a rank the bytes
-//! of the second one are taken to have come evenly: messages of a window are under way together, and where one ends is
-//! chance. Messages that a rank hears of at one moment are one such step.
+//! Made of the moments at which receivers heard that messages were complete. Between two such moments of a
+//! rank the bytes of the second one are taken to have come evenly: messages of a window are under way
+//! together, and where one ends is chance. Messages that a rank hears of at one moment are one such step.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ const INTERVAL_MIN: Span = Span::from_micros(1);
 pub(super) enum Every {
     /// A sample for each message, at its completion, of the time since the one before it at the same rank.
     Message,
-    /// A sample for each interval of so many nanoseconds of virtual time that lies within the run, at its end, of all ranks
-    /// together.
+    /// A sample for each interval of so many nanoseconds of virtual time that lies within the run, at its
+    /// end, of all ranks together.
     Interval(u64),
 }
 
@@ -163,7 +163,8 @@ mod tests {
 
     #[test]
     fn intervals_share_out_what_came() {
-        // 50 of the first and 100 of the second step; 100 of it and 25 of the third; then a half of a byte per nanosecond.
+        // 50 of the first and 100 of the second step; 100 of it and 25 of the third; then a half of a byte
+        // per nanosecond.
         let expected =
             [(200, 1500.0), (300, 1250.0), (400, 500.0), (500, 500.0), (600, 500.0), (700, 500.0), (800, 500.0)];
         assert_eq!(series(Every::Interval(100)), expected);

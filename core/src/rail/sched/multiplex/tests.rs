@@ -78,7 +78,8 @@ proptest! {
         }
     }
 
-    /// The oracle writes the cycle down as a list of turns and walks on it, once around, to a turn that can be taken.
+    /// The oracle writes the cycle down as a list of turns and walks on it, once around, to a turn that can
+    /// be taken.
     #[test]
     fn weighted_round_robin_is_its_oracle(
         weights in prop::collection::vec(0u16..6, 0..=64),
@@ -125,7 +126,8 @@ proptest! {
         }
     }
 
-    /// The oracle keeps a window as the list of turns that are still to be taken, and forgets what led to no answer.
+    /// The oracle keeps a window as the list of turns that are still to be taken, and forgets what led to no
+    /// answer.
     #[test]
     fn window_round_robin_is_its_oracle(window in 0u16..9, history in history()) {
         let (mut turn, mut next, mut owed) = (WindowRoundRobin::default(), 0, Vec::<usize>::new());

@@ -1,5 +1,5 @@
-//! Aggregation of small messages (newmadeleine-2007, 3.3): those that wait go together in one packet over the NIC of the
-//! lowest latency, large ones go greedily.
+//! Aggregation of small messages (newmadeleine-2007, 3.3): those that wait go together in one packet over the
+//! NIC of the lowest latency, large ones go greedily.
 
 use super::greedy::Greedy;
 use super::{Costs, Nics, Optimizer, each};

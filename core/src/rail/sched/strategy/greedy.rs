@@ -1,5 +1,5 @@
-//! Greedy balancing (newmadeleine-2007, 3.2): "each time a NIC becomes idle, the strategy code is invoked and simply sends
-//! the first available segment (if any) on the corresponding network".
+//! Greedy balancing (newmadeleine-2007, 3.2): "each time a NIC becomes idle, the strategy code is invoked and
+//! simply sends the first available segment (if any) on the corresponding network".
 
 use super::{Nics, Optimizer, each};
 use crate::ids::RailId;

@@ -1,9 +1,9 @@
-//! The strategies of NewMadeleine's engine (newmadeleine-2007, 2 and 3): each is asked when a NIC is idle, and sees what
-//! has piled up until then.
+//! The strategies of NewMadeleine's engine (newmadeleine-2007, 2 and 3): each is asked when a NIC is idle,
+//! and sees what has piled up until then.
 //!
-//! A strategy is a unit without state: from the NICs of one channel and what waits, it says over which one the next
-//! packet goes, how many small messages go in it, and how a large message is cut. It sends nothing. A new one is a file
-//! here, a row in [`of`], and a name in [`config::Strategy`](crate::config::Strategy).
+//! A strategy is a unit without state: from the NICs of one channel and what waits, it says over which one
+//! the next packet goes, how many small messages go in it, and how a large message is cut. It sends nothing.
+//! A new one is a file here, a row in [`of`], and a name in [`config::Strategy`](crate::config::Strategy).
 
 mod aggregate;
 mod greedy;
@@ -34,8 +34,8 @@ pub struct Nic {
 pub struct Nics<'a> {
     /// Stand, and may carry the message.
     pub up: u64,
-    /// Those of them that are idle: nothing that is cut waits for them, and they have fewer posts than the knob
-    /// `nic_depth` says.
+    /// Those of them that are idle: nothing that is cut waits for them, and they have fewer posts than the
+    /// knob `nic_depth` says.
     pub idle: u64,
     /// The facts of one that is up.
     pub nic: &'a dyn Fn(RailId) -> Nic,
@@ -57,15 +57,15 @@ pub trait Optimizer: Sync {
     /// The NIC for the next packet; `None`: wait until another is idle.
     fn pick(&self, nics: &Nics<'_>) -> Option<RailId>;
 
-    /// How many of the small messages that wait go in one packet, from the first on; at least 1. `lens` are their bytes,
-    /// as many as fit.
+    /// How many of the small messages that wait go in one packet, from the first on; at least 1. `lens` are
+    /// their bytes, as many as fit.
     fn together(&self, costs: &Costs, lens: &[u32]) -> usize {
         let _ = (costs, lens);
         1
     }
 
-    /// Cuts a large message over idle NICs, of which there is at least one: fills `stripes[rail]`, which are empty
-    /// before.
+    /// Cuts a large message over idle NICs, of which there is at least one: fills `stripes[rail]`, which are
+    /// empty before.
     fn cut(&self, bytes: u64, nics: &Nics<'_>, stripes: &mut [Stripe]);
 }
 

@@ -1,6 +1,7 @@
-//! All together (newmadeleine-2007, 3.4, the end): "massively aggregate the small messages, to favor the sending of the
-//! resulting message over Quadrics [the NIC of the lowest latency], to split the large ones following some previously
-//! processing ratios when both NICs are available and if not, to send them over the first free one".
+//! All together (newmadeleine-2007, 3.4, the end): "massively aggregate the small messages, to favor the
+//! sending of the resulting message over Quadrics [the NIC of the lowest latency], to split the large ones
+//! following some previously processing ratios when both NICs are available and if not, to send them over the
+//! first free one".
 
 use super::aggregate::Aggregate;
 use super::split::Split;

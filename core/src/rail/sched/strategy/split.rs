@@ -1,6 +1,6 @@
-//! Splitting with an adaptive threshold (newmadeleine-2007, 3.4): a large message is cut so that its parts take equally
-//! long on their NICs, by their sampled bandwidths, each part large enough not to be moved by the processor. Over the
-//! NICs that are idle now; where only one is, over that one.
+//! Splitting with an adaptive threshold (newmadeleine-2007, 3.4): a large message is cut so that its parts
+//! take equally long on their NICs, by their sampled bandwidths, each part large enough not to be moved by
+//! the processor. Over the NICs that are idle now; where only one is, over that one.
 
 use super::greedy::Greedy;
 use super::{Nics, Optimizer, each};

@@ -64,7 +64,8 @@ fn copies_are_weighed_against_packets() {
     assert_eq!(of(Strategy::Greedy).together(&costs, &[8, 8]), 1);
 }
 
-/// newmadeleine-2007, 3.2 and 3.4: greedy gives all to the first free one; split goes by the rates, above programmed I/O.
+/// newmadeleine-2007, 3.2 and 3.4: greedy gives all to the first free one; split goes by the rates, above
+/// programmed I/O.
 #[test]
 fn cuts() {
     let nics = paper([0, 0]);
@@ -81,8 +82,8 @@ fn cuts() {
 }
 
 proptest! {
-    /// Whatever the NICs: the parts cover the message once, lie on idle NICs, and none of several is moved by the
-    /// processor.
+    /// Whatever the NICs: the parts cover the message once, lie on idle NICs, and none of several is moved by
+    /// the processor.
     #[test]
     fn parts_cover_the_message(
         bytes in 1u64..1 << 32, idle in 1u64..16, rates in proptest::collection::vec(0u32..1 << 24, 4), pio in 0u32..20_000,

@@ -38,8 +38,8 @@ fn child() {
     println!("{CHILD} passed");
 }
 
-/// Two that are connected but for the last step, the descriptor of the dialler's ring in the acceptor's socket, when `limit`
-/// comes into force; what the acceptor then counts and reports.
+/// Two that are connected but for the last step, the descriptor of the dialler's ring in the acceptor's
+/// socket, when `limit` comes into force; what the acceptor then counts and reports.
 fn at_the_last_step(limit: impl FnOnce()) -> (RailCounters, Vec<(PeerId, RailFault)>) {
     let large = || ShmOptions { slots: 1 << 12, segment_bytes: 1 << 14, ..options() };
     let (mut a, mut b) = (Node::with(0, large(), key()), Node::with(1, large(), key()));

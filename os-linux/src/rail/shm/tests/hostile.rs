@@ -48,7 +48,8 @@ fn answer(node: &mut Node, socket: &OwnedFd, descriptor: bool) -> Option<(Vec<u8
     panic!("neither answer nor hang-up");
 }
 
-/// Goes through the handshake as rank `rank`; returns the socket, the messages sent, and the ring that `node` offers.
+/// Goes through the handshake as rank `rank`; returns the socket, the messages sent, and the ring that `node`
+/// offers.
 fn prove(node: &mut Node, rank: u32) -> (OwnedFd, Vec<Vec<u8>>, OwnedFd) {
     let socket = dial(node);
     let (mut dialler, hello) = Dialler::new(key(), call(rank, node.me()), [rank as u8; 32]);
@@ -89,7 +90,8 @@ fn send_many(socket: &OwnedFd, bytes: &[u8], descriptors: &[std::os::fd::Borrowe
     sendmsg(socket, &[std::io::IoSlice::new(bytes)], &mut control, SendFlags::empty()).unwrap();
 }
 
-/// Memory in which nothing is wrong with the ring itself, so that only its size and seals can be why it is refused.
+/// Memory in which nothing is wrong with the ring itself, so that only its size and seals can be why it is
+/// refused.
 fn memory(bytes: u64, seals: SealFlags) -> OwnedFd {
     let memory = blank(bytes);
     let (_, honest) = Inbound::create(options().ring()).unwrap();

@@ -1,4 +1,5 @@
-//! Reads of a peer's memory: right to the byte, bounded by the pieces, void with the subchannel, and no wait for packets.
+//! Reads of a peer's memory: right to the byte, bounded by the pieces, void with the subchannel, and no wait
+//! for packets.
 
 use std::process::{Child, Command, Stdio};
 

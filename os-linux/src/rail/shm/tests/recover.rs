@@ -85,7 +85,8 @@ fn sever_at_any_stage() {
     assert_eq!(b.sink.taken.len(), 4);
 }
 
-/// H-10, L-14: the new connection comes before the old one's end was noticed, and what was left in its ring comes first.
+/// H-10, L-14: the new connection comes before the old one's end was noticed, and what was left in its ring
+/// comes first.
 #[test]
 fn who_still_believes_is_told() {
     for [first, second] in [[0, 1], [1, 0]] {

@@ -214,7 +214,8 @@ fn what_arrived_before_a_reset_is_delivered() {
     let mut raw = Raw::authenticated(&mut world, 9, 0);
     raw.write(&header(PeerId(9), 1, 30_000));
     raw.write(&payload(1, 30_000));
-    // Bytes that the peer leaves unread make its close a reset; our next post then finds the connection broken.
+    // Bytes that the peer leaves unread make its close a reset; our next post then finds the connection
+    // broken.
     world.hosts[0].send(PeerId(9), 5, 10, 10);
     world.until(|_| raw.stream.peek(&mut [0]).is_ok());
     drop(raw);

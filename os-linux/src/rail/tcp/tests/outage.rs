@@ -13,7 +13,8 @@ fn ip(words: &str) {
     assert!(status.success(), "ip {words}");
 }
 
-/// Runs a test of this file in a network namespace; where the machine does not let us have one, there is no test.
+/// Runs a test of this file in a network namespace; where the machine does not let us have one, there is no
+/// test.
 fn inside(name: &str) {
     let unshare = |words: &[&str]| {
         let mut command = Command::new("unshare");
@@ -40,8 +41,8 @@ fn world(address: &str) -> World {
     World::new([options.clone(), options.clone(), options])
 }
 
-/// L-17: every subchannel of the rail is down at once, dials fail at once, and all comes back with the interface, with the
-/// listener as it was.
+/// L-17: every subchannel of the rail is down at once, dials fail at once, and all comes back with the
+/// interface, with the listener as it was.
 fn an_interface_goes_and_comes(address: &str, down: &[&str], up: &[&str]) {
     let mut world = world(address);
     world.join(0, 1);

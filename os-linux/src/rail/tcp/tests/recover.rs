@@ -101,7 +101,8 @@ fn who_still_believes_is_told() {
     }
 }
 
-/// H-8, H-10, L-16: whatever both sides do, and whoever is looked at when, one connection stands on both in the end.
+/// H-8, H-10, L-16: whatever both sides do, and whoever is looked at when, one connection stands on both in
+/// the end.
 #[test]
 fn any_order_of_dials_and_ends() {
     for seed in 0..60 {

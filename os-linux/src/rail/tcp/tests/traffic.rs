@@ -113,8 +113,8 @@ fn unsent(host: &Host) -> u64 {
     sys::unsent(connection.fd.as_fd()).unwrap()
 }
 
-/// Posts to a peer that does not read are not over before the wire has room, however large the send buffer is; and once
-/// it reads everything arrives.
+/// Posts to a peer that does not read are not over before the wire has room, however large the send buffer
+/// is; and once it reads everything arrives.
 #[test]
 fn the_kernel_takes_no_more_than_the_wire_will() {
     let [bytes, posts] = [64 * 1024usize, 24];
@@ -131,8 +131,8 @@ fn the_kernel_takes_no_more_than_the_wire_will() {
         for number in 0..posts as u64 {
             world.hosts[0].send(PeerId(1), number, bytes, usize::MAX);
         }
-        // The kernel goes on sending until the peer's buffers are full; a socket with less than half of the limit unsent takes
-        // more, and is given more by the next poll.
+        // The kernel goes on sending until the peer's buffers are full; a socket with less than half of the
+        // limit unsent takes more, and is given more by the next poll.
         let host = &mut world.hosts[0];
         let full = (0..ROUNDS_MAX).find(|_| {
             host.rail.poll(world.now, &mut host.sink);

@@ -43,8 +43,8 @@ impl Sort {
         matches!(self, Sort::Readable | Sort::Writable)
     }
 
-    /// What serves a request for this sort, the likeliest first. Posts share nothing that peers may write: it has to go
-    /// when the key is given back.
+    /// What serves a request for this sort, the likeliest first. Posts share nothing that peers may write: it
+    /// has to go when the key is given back.
     pub fn served_by(self, bounds: &Bounds) -> &'static [Sort] {
         match (self, bounds.keep_writable) {
             (Sort::Source, false) => &[Sort::Readable, Sort::Source, Sort::Target],

@@ -1,5 +1,5 @@
-//! A device just real enough for setting connections up and for sends: messages arrive at once, datagrams when the test
-//! says so, so that it can lose, repeat, change and record them.
+//! A device just real enough for setting connections up and for sends: messages arrive at once, datagrams
+//! when the test says so, so that it can lose, repeat, change and record them.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! The state machine of set-up against everything that can happen to datagrams, over a fake device; the whole rail over
-//! the software HCA is tested in `conformance/sim/tests/verbs_rail.rs`.
+//! The state machine of set-up against everything that can happen to datagrams, over a fake device; the whole
+//! rail over the software HCA is tested in `conformance/sim/tests/verbs_rail.rs`.
 
 mod fake;
 mod place;
@@ -215,7 +215,8 @@ fn a_global_route_is_taken_where_a_port_needs_it() {
     }
 }
 
-/// What a device says that goes inline may be more than its queue pairs take: packets go through the rail's buffers then.
+/// What a device says that goes inline may be more than its queue pairs take: packets go through the rail's
+/// buffers then.
 #[test]
 fn queue_pairs_may_take_less_inline_than_was_asked() {
     let mut pair = Pair::new();
@@ -414,7 +415,8 @@ fn the_wrong_rank_is_told() {
     assert_eq!(pair.told[0].down, [RailFault::Refused]);
 }
 
-/// The rail's own buffers are pinned, payload is as the device offers it; what it does not offer is an error with its name.
+/// The rail's own buffers are pinned, payload is as the device offers it; what it does not offer is an error
+/// with its name.
 #[test]
 fn memory_and_events_are_as_the_options_say() {
     let moderation = Moderation { count: 8, period_us: 50 };
@@ -487,8 +489,8 @@ fn act() -> impl Strategy<Value = Act> {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
-    /// V-4 to V-7: whatever was lost, repeated, delayed or recorded: once the wire is well and both want it, there is a
-    /// connection, and nothing is left of any other.
+    /// V-4 to V-7: whatever was lost, repeated, delayed or recorded: once the wire is well and both want it,
+    /// there is a connection, and nothing is left of any other.
     #[test]
     fn in_the_end_there_is_one_connection(acts in proptest::collection::vec(act(), 0..60)) {
         let mut pair = Pair::new();

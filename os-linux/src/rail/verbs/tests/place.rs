@@ -1,4 +1,5 @@
-//! Where a port is, and what its messages are marked with: tables of GIDs that change (V-19), partitions (V-20).
+//! Where a port is, and what its messages are marked with: tables of GIDs that change (V-19), partitions
+//! (V-20).
 
 use rerail_verbs::Gid;
 use rerail_verbs::contract::AsyncEvent;

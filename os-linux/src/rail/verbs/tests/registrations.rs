@@ -209,8 +209,8 @@ fn what_is_idle_longest_goes_first_and_what_is_in_use_never() {
     assert!(bench.try_expose(0, 1000, false).is_some());
 }
 
-/// What the system has no more of is had by giving something back; what it refuses for another reason, it would refuse then
-/// as well, and nothing is given back for it.
+/// What the system has no more of is had by giving something back; what it refuses for another reason, it
+/// would refuse then as well, and nothing is given back for it.
 #[test]
 fn only_for_room_something_is_given_back() {
     for (errno, left, kept) in [(libc::ENOMEM, 2, 1), (libc::ENOSPC, 2, 1), (libc::EAGAIN, 2, 1), (libc::EINVAL, 3, 3)]
@@ -286,8 +286,8 @@ fn an_exposed_registration_outlives_the_end_of_a_part_of_its_memory() {
     assert_eq!(bench.count(), 0);
 }
 
-/// Mapped anew, memory has the address that it had, and a device may give the key again: what comes back late from before is
-/// not taken for the new one's.
+/// Mapped anew, memory has the address that it had, and a device may give the key again: what comes back late
+/// from before is not taken for the new one's.
 #[test]
 fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
     let mut bench = Bench::new(8);
@@ -310,7 +310,8 @@ fn a_key_that_comes_back_late_ends_nothing_of_the_next_owners() {
     assert_eq!(bench.count(), 0);
 }
 
-/// On the wire stands nothing that depends on where memory lies, but for its place in a page, where a device allows that.
+/// On the wire stands nothing that depends on where memory lies, but for its place in a page, where a device
+/// allows that.
 #[test]
 fn addresses_come_from_a_counter() {
     let mut bench = Bench::over(true, Bounds { count: 8, bytes: 1 << 30, keep_writable: false });
@@ -325,7 +326,8 @@ fn addresses_come_from_a_counter() {
     assert!(addresses[2] < (1 << 32) + 10 * 4096);
 }
 
-/// All payload memory, or none: what is registered on demand is kept, shared and given back as what is pinned is.
+/// All payload memory, or none: what is registered on demand is kept, shared and given back as what is pinned
+/// is.
 #[test]
 fn payload_memory_is_registered_on_demand() {
     let mut bench = Bench::new(8);

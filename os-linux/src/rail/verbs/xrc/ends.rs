@@ -1,14 +1,16 @@
 //! How links end that share queue pairs with others. Rule V-16.
 //!
-//! A link that ends for a fault, or is severed, takes its target along, at once: whatever else the peer may have under
-//! way, nothing of it reaches memory here any more (F-2). That breaks the peer's initiator, and so all that the peer has
-//! with this node. An initiator that breaks ends every link that uses it; each is reported by itself. But these links'
-//! *targets* belong to initiators of the peers that work, and that others use: so each peer is told, lets its own
-//! requests come to their end, and says so. Only where that word does not come is the target given up, too. So a fault
-//! costs all links of two processes with each other's nodes, and no more.
+//! A link that ends for a fault, or is severed, takes its target along, at once: whatever else the peer may
+//! have under way, nothing of it reaches memory here any more (F-2). That breaks the peer's initiator, and so
+//! all that the peer has with this node. An initiator that breaks ends every link that uses it; each is
+//! reported by itself. But these links' *targets* belong to initiators of the peers that work, and that
+//! others use: so each peer is told, lets its own requests come to their end, and says so. Only where that
+//! word does not come is the target given up, too. So a fault costs all links of two processes with each
+//! other's nodes, and no more.
 //!
-//! A link that ends because the core, or the peer, is through with it harms no other: once all of its requests are back it
-//! gives its names up, and the last one who has no use for an initiator or a target any more destroys it.
+//! A link that ends because the core, or the peer, is through with it harms no other: once all of its
+//! requests are back it gives its names up, and the last one who has no use for an initiator or a target any
+//! more destroys it.
 //!
 //! What a REFUSAL says of its sender's end (`Left`) makes the difference between all this.
 
@@ -21,11 +23,13 @@ use super::super::wire::{Left, Reason, SetupKind};
 use super::super::{VerbsRail, codes};
 use super::{Inward, State};
 
-/// What had come to a target is in memory and in its queue by then: of its kind no event tells (a last-WQE event belongs to
-/// queue pairs that were made with their shared receive queue), and what is acknowledged need not be in memory.
+/// What had come to a target is in memory and in its queue by then: of its kind no event tells (a last-WQE
+/// event belongs to queue pairs that were made with their shared receive queue), and what is acknowledged
+/// need not be in memory.
 const SETTLE: Nanos = Nanos::from_micros(200);
-/// How often a set-up message can be said again until a peer's word is waited for no more, and no less time than that: a
-/// peer looks only now and then, and what is given up with its target is all that it has with this node.
+/// How often a set-up message can be said again until a peer's word is waited for no more, and no less time
+/// than that: a peer looks only now and then, and what is given up with its target is all that it has with
+/// this node.
 const WORD_PAUSES: u64 = 4;
 const WORD_MIN: Nanos = Nanos::from_millis(4);
 
@@ -97,8 +101,8 @@ impl<D: Device> VerbsRail<D> {
         pauses.max(WORD_MIN).min(Nanos(self.options.drain_time.0 / 2))
     }
 
-    /// When to say once more what is left of a failing link whose peer's word has not come: soon where it is not out yet,
-    /// and else seldom, as others may have to say something, too.
+    /// When to say once more what is left of a failing link whose peer's word has not come: soon where it is
+    /// not out yet, and else seldom, as others may have to say something, too.
     fn word_due(&self, index: u32) -> Time {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return self.now;
@@ -108,7 +112,8 @@ impl<D: Device> VerbsRail<D> {
         (self.now + pause).min(halves.patience)
     }
 
-    /// Tells the peer what is left of this end. A hint only (V-7); it is said again where it does not get out.
+    /// Tells the peer what is left of this end. A hint only (V-7); it is said again where it does not get
+    /// out.
     fn say_left(&mut self, index: u32, left: Left) {
         let Some(link) = self.links.get(index) else { return };
         let (peer, nonce, Some(answers)) = (link.peer, link.nonce, link.theirs) else { return };
@@ -132,8 +137,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// Whether a failing link that has nothing to wait for has told its peer so, which it does here; else it is to be asked
-    /// again. Where nothing can be said, or for too long, nobody is told.
+    /// Whether a failing link that has nothing to wait for has told its peer so, which it does here; else it
+    /// is to be asked again. Where nothing can be said, or for too long, nobody is told.
     pub(in super::super) fn has_said(&mut self, index: u32) -> bool {
         let Some((link, halves)) = self.links.get(index).and_then(|link| Some((link, link.halves()?))) else {
             return true;
@@ -152,7 +157,8 @@ impl<D: Device> VerbsRail<D> {
         said
     }
 
-    /// Whether all was acknowledged that a link sent. What an initiator in error gives back need not have been.
+    /// Whether all was acknowledged that a link sent. What an initiator in error gives back need not have
+    /// been.
     fn is_drained(&self, link: &Link) -> bool {
         let breaks = |out| self.initiators.get(out).is_some_and(|it| it.state == State::Broken);
         link.open == 0 && !link.initiator().is_some_and(breaks)
@@ -267,7 +273,8 @@ impl<D: Device> VerbsRail<D> {
         self.failing.push(index);
     }
 
-    /// A link that is destroyed gives up its halves: its requests first, if the device has not given them back.
+    /// A link that is destroyed gives up its halves: its requests first, if the device has not given them
+    /// back.
     pub(in super::super) fn give_halves_up(&mut self, index: u32) {
         let Some(link) = self.links.get(index) else { return };
         let (open, out, Some(halves)) = (link.open, link.initiator(), link.halves()) else { return };

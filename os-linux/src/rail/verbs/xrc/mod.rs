@@ -1,4 +1,5 @@
-//! Extended reliable connections (xrc-2008, IV and V; InfiniBand specification, annex A14). Rules V-14 to V-16.
+//! Extended reliable connections (xrc-2008, IV and V; InfiniBand specification, annex A14). Rules V-14 to
+//! V-16.
 //!
 //! ```text
 //!            node of A                                  node of B and C: one XRC domain
@@ -6,17 +7,18 @@
 //!                                                              \- by number --> C's shared receive queues
 //! ```
 //!
-//! A process has one initiator for each node that it talks to, whatever the number of processes there (the paper's SXRC
-//! with on-demand set-up, V.B): the first process called there makes the target, each other one opens the same target by its
-//! number, which keeps it while any of them lives. So a target stands for one sender, and a completion's queue pair
-//! number says who has sent. The other direction goes over the peer's own initiator; the one set-up exchange of a pair
-//! settles both.
+//! A process has one initiator for each node that it talks to, whatever the number of processes there (the
+//! paper's SXRC with on-demand set-up, V.B): the first process called there makes the target, each other one
+//! opens the same target by its number, which keeps it while any of them lives. So a target stands for one
+//! sender, and a completion's queue pair number says who has sent. The other direction goes over the peer's
+//! own initiator; the one set-up exchange of a pair settles both.
 //!
-//! While a node's first target is being asked for, other calls to that node wait for it ([`XrcOptions::wait`]), so that
-//! processes that all call each other at once end up with one initiator per node. Who has waited for too long makes
-//! an initiator of its own: a process that does not answer holds up nobody for good. Who is called waits for its own call to
-//! the caller's node only where its rank is above the caller's, which leaves few rings of calls that wait for each other:
-//! those in which a lower rank's call wins a crossing (V-5) while it waits itself. They end with the wait.
+//! While a node's first target is being asked for, other calls to that node wait for it
+//! ([`XrcOptions::wait`]), so that processes that all call each other at once end up with one initiator per
+//! node. Who has waited for too long makes an initiator of its own: a process that does not answer holds up
+//! nobody for good. Who is called waits for its own call to the caller's node only where its rank is above
+//! the caller's, which leaves few rings of calls that wait for each other: those in which a lower rank's call
+//! wins a crossing (V-5) while it waits itself. They end with the wait.
 //!
 //! How connections end that share queue pairs is in `ends`.
 //!
@@ -79,8 +81,8 @@ pub(super) enum Inward {
     /// It can.
     #[default]
     Open,
-    /// The target is dead, or the peer has said that all was acknowledged that it sent. What has come is in its queue at
-    /// that time.
+    /// The target is dead, or the peer has said that all was acknowledged that it sent. What has come is in
+    /// its queue at that time.
     Settling(Time),
 }
 
@@ -191,8 +193,8 @@ impl<D: Device> VerbsRail<D> {
         srqs
     }
 
-    /// Gives a link what it sends by: the initiator for the peer's node, or a new one. `false`: one is on its way, and
-    /// worth waiting for, for who is patient. Nothing is to be done for RC.
+    /// Gives a link what it sends by: the initiator for the peer's node, or a new one. `false`: one is on its
+    /// way, and worth waiting for, for who is patient. Nothing is to be done for RC.
     pub(super) fn attach(&mut self, index: u32, patient: bool) -> Result<bool, RailFault> {
         let (Some(options), Some(link)) = (self.options.xrc, self.links.get(index)) else { return Ok(true) };
         if link.initiator().is_some() {
@@ -242,8 +244,8 @@ impl<D: Device> VerbsRail<D> {
         it.is_some_and(|it| self.device.query_qp(it.qp.id).is_ok_and(|info| info.state == QpState::Rts))
     }
 
-    /// Makes the end by which a peer's messages come, or opens the one that there is. The reason to refuse, where that
-    /// can't be.
+    /// Makes the end by which a peer's messages come, or opens the one that there is. The reason to refuse,
+    /// where that can't be.
     pub(super) fn take_target(&mut self, index: u32, theirs: &Terms) -> Result<(), Reason> {
         let Some(xrc) = theirs.xrc else { return Ok(()) };
         let Some(peer) = self.links.get(index).map(|link| link.peer) else { return Err(Reason::Over) };
@@ -259,8 +261,8 @@ impl<D: Device> VerbsRail<D> {
         Ok(())
     }
 
-    /// Another process's target, if it is the one that a sender's initiator is connected to, and works. Numbers of queue
-    /// pairs are a device's own: the sender is known by its port, too.
+    /// Another process's target, if it is the one that a sender's initiator is connected to, and works.
+    /// Numbers of queue pairs are a device's own: the sender is known by its port, too.
     fn open_target(&mut self, peer: PeerId, number: u32, sender: u32) -> Option<Qp> {
         let holder = self.by_number.get(&number).and_then(|index| self.links.get(*index));
         if holder.is_some_and(|link| link.peer != peer && !matches!(link.phase, Phase::Failing(_))) {
@@ -313,7 +315,8 @@ impl<D: Device> VerbsRail<D> {
         self.initialised(qp)
     }
 
-    /// Connects a link's initiator to the target that the peer has made for it, unless it is connected already.
+    /// Connects a link's initiator to the target that the peer has made for it, unless it is connected
+    /// already.
     pub(super) fn connect_initiator(&mut self, index: u32, target: u32) -> Result<(), RailFault> {
         let Some(link) = self.links.get(index) else { return Ok(()) };
         let (peer, Some(out), Some(halves)) = (link.peer, link.initiator(), link.halves()) else { return Ok(()) };
@@ -372,8 +375,8 @@ impl<D: Device> VerbsRail<D> {
         }
     }
 
-    /// The peer can't open the target that our initiator is connected to: the link gets an initiator of its own, and the
-    /// other one is offered to nobody any more.
+    /// The peer can't open the target that our initiator is connected to: the link gets an initiator of its
+    /// own, and the other one is offered to nobody any more.
     pub(super) fn go_alone(&mut self, index: u32) {
         let Some(link) = self.links.get(index) else { return };
         let Some(out) = link.initiator() else { return };

@@ -1,4 +1,5 @@
-//! Peers are closed while others, and perhaps the last acknowledgments to the very same, are still on their way.
+//! Peers are closed while others, and perhaps the last acknowledgments to the very same, are still on their
+//! way.
 
 use rerail_core::ids::PeerId;
 
@@ -23,8 +24,8 @@ impl Player {
         }
     }
 
-    /// Whether neither has anything to do with the other any more: messages have been received, and requests to windows are
-    /// over. Sends may still wait for acknowledgments.
+    /// Whether neither has anything to do with the other any more: messages have been received, and requests
+    /// to windows are over. Sends may still wait for acknowledgments.
     fn is_through_with(&self, peer: u32) -> bool {
         let shared = &*self.shared.borrow();
         let (here, there) = (self.rank, peer);

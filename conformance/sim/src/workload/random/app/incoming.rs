@@ -17,13 +17,15 @@ const LATE_NS_MAX: u64 = 30_000;
 const LIARS_BYTES_MAX: u64 = 512;
 
 impl Player {
-    /// How a receive is told. How many messages of a liar come to a multi-receive its counter could not be checked for.
+    /// How a receive is told. How many messages of a liar come to a multi-receive its counter could not be
+    /// checked for.
     fn notify_of(&self, cx: &Cx<'_>, from: Selector) -> Notify {
         let is_liar = from.source.is_some_and(|source| self.shared.borrow().ledger.is_liar(source.0));
         if is_liar { Notify::Event } else { self.notify(cx, Telling::Event) }
     }
 
-    /// Posts the receives of this turn; and of the next ones, once those of this one are over. True: tables are full.
+    /// Posts the receives of this turn; and of the next ones, once those of this one are over. True: tables
+    /// are full.
     pub(super) fn post_receives(&mut self, cx: &mut Cx<'_>) -> bool {
         loop {
             let Some(&mut (turn, class, left)) = self.receives.front_mut() else { return false };
@@ -149,8 +151,8 @@ impl Player {
         Claimed::One
     }
 
-    /// Receives what is claimed and is not received yet. False: there is still no operation for it; that it could be
-    /// claimed is no promise of one.
+    /// Receives what is claimed and is not received yet. False: there is still no operation for it; that it
+    /// could be claimed is no promise of one.
     fn receive_held(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(held) = self.held.take() else { return true };
         let segs = self.segs(true, &held.extents);

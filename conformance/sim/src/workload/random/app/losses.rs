@@ -30,11 +30,11 @@ impl Player {
         (posted + left).saturating_sub(coming)
     }
 
-    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to find out who is gone: the transport
-    /// must report each process that this rank has had to do with.
+    /// After peers were lost: what nothing can come for is taken back. Nothing is sent to find out who is
+    /// gone: the transport must report each process that this rank has had to do with.
     pub(super) fn look_after_losses(&mut self, cx: &mut Cx<'_>) {
-        // A loss is reported before the ends of the requests that it ends: until these are known, receives that had
-        // a message of the lost peer look as if they waited for others.
+        // A loss is reported before the ends of the requests that it ends: until these are known, receives
+        // that had a message of the lost peer look as if they waited for others.
         self.take_events(cx);
         self.waits_for_news = self.shared.borrow().owes_news(self.rank);
         if !self.is_orphaned() {
@@ -68,23 +68,24 @@ impl Player {
         self.awaited = awaited.count();
     }
 
-    /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and those of other peers
-    /// whose receives went to messages of a lost one, once all receives that they could be for are posted.
+    /// Receives what lies about unasked: messages of lost peers, whose receives were taken back; and those of
+    /// other peers whose receives went to messages of a lost one, once all receives that they could be for
+    /// are posted.
     fn sweep(&mut self, cx: &mut Cx<'_>) {
         let size = self.shared.borrow().plan.size;
         let lost = |peer: &u32| self.shared.borrow().is_gone(self.rank, *peer);
         let mut sources: Vec<Option<PeerId>> = (0..size).filter(lost).map(|peer| Some(PeerId(peer))).collect();
         let waiting = self.open.values().any(|open| open.class.is_some());
-        // What lies here is for none of those that are posted; so where none is to be posted any more, it is for nobody, and
-        // keeps its sender from sending what others wait for.
+        // What lies here is for none of those that are posted; so where none is to be posted any more, it is
+        // for nobody, and keeps its sender from sending what others wait for.
         if (!waiting || self.claims_left == 0) && self.receives.iter().all(|(_, _, left)| *left == 0) {
             sources.push(None);
         }
         let tags = [TagMatch::Untagged, TagMatch::Tagged { tag: 0, ignore: !0 }];
         let all = sources.into_iter().flat_map(|source| tags.map(|tag| Selector { source, tag }));
         let mut unasked: Vec<_> = all.collect();
-        // So it is, turn by turn, with messages of this turn and those before that are not to be claimed, and with
-        // untagged ones, whose receives were posted at the start: behind them others wait for room.
+        // So it is, turn by turn, with messages of this turn and those before that are not to be claimed, and
+        // with untagged ones, whose receives were posted at the start: behind them others wait for room.
         if self.receives.iter().all(|(turn, _, left)| *turn > self.turn || *left == 0) {
             unasked.push(Selector { source: None, tag: TagMatch::Untagged });
             let tags = (0..=self.turn).flat_map(posted_tags);
@@ -107,17 +108,20 @@ impl Shared {
         (0..self.plan.size).any(|peer| self.is_gone(rank, peer))
     }
 
-    /// Whether a rank knows that a peer is gone: the transport has reported it. Of a process that it has never had to do with
-    /// and names in no request, nothing can tell it; there it knows what a launcher would say.
+    /// Whether a rank knows that a peer is gone: the transport has reported it. Of a process that it has
+    /// never had to do with and names in no request, nothing can tell it; there it knows what a launcher
+    /// would say.
     pub(super) fn is_gone(&self, rank: u32, peer: u32) -> bool {
         let is_unmet = || !self.met.contains(&(rank, peer));
         let book = self.ledger.book(rank);
-        // A liar may say goodbye in mid-flow; an honest peer closes when nothing is left, and what then is left is lost.
+        // A liar may say goodbye in mid-flow; an honest peer closes when nothing is left, and what then is
+        // left is lost.
         let has_left = || self.ledger.is_liar(peer) && book.closed.contains(&peer);
         book.losses.iter().any(|loss| loss.peer == peer) || has_left() || self.is_killed(peer) && is_unmet()
     }
 
-    /// Whether a process is gone that a rank has had to do with, and has not closed, and the transport has yet to report it.
+    /// Whether a process is gone that a rank has had to do with, and has not closed, and the transport has
+    /// yet to report it.
     fn owes_news(&self, rank: u32) -> bool {
         let book = self.ledger.book(rank);
         (0..self.plan.size).any(|peer| {

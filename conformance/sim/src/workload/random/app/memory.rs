@@ -69,7 +69,8 @@ impl Player {
         shared.ranks[self.rank as usize] = Some(Memory { window, receive, send, temporary, withdrawn: None });
     }
 
-    /// Ends the exposure of the temporary window, and keeps what it holds. False: not now, something is being placed there.
+    /// Ends the exposure of the temporary window, and keeps what it holds. False: not now, something is being
+    /// placed there.
     pub(super) fn withdraw(&mut self, cx: &mut Cx<'_>) -> bool {
         let Some(window) = self.temporary else { return true };
         if cx.engine.conceal(window).is_err() {
@@ -166,7 +167,8 @@ impl Player {
     }
 }
 
-/// Enters what windows hold at first. Before any rank begins, because the first may ask for memory of the last.
+/// Enters what windows hold at first. Before any rank begins, because the first may ask for memory of the
+/// last.
 pub fn open_windows(plan: &Plan, ledger: &mut Ledger) {
     for rank in 0..plan.size {
         for slot in 0..plan.slots.len() as u32 {
@@ -188,8 +190,9 @@ fn first_content(rank: u32, slot: u32) -> Content {
     Content(u64::from(rank) << 32 | u64::from(slot) | 1 << 63)
 }
 
-/// Bytes of buffers for what a rank sends and puts: as much as can be under way at once, with holes between, or all of
-/// it, where that is less (most of these bytes would never be used, and poisoning them took a third of a world's time).
+/// Bytes of buffers for what a rank sends and puts: as much as can be under way at once, with holes between,
+/// or all of it, where that is less (most of these bytes would never be used, and poisoning them took a third
+/// of a world's time).
 fn send_bytes(plan: &Plan, rank: u32) -> u64 {
     let most = plan.messages.iter().map(|message| message.len).chain(plan.slots.iter().copied()).max().unwrap_or(0);
     let at_once = (most + 1024) * (SENDS_MAX as u64 + 1) * 2;

@@ -1,5 +1,5 @@
-//! One rank of a random world: submits its part of the plan, as far as tables and memory let it, and enters everything
-//! into the ledger.
+//! One rank of a random world: submits its part of the plan, as far as tables and memory let it, and enters
+//! everything into the ledger.
 
 mod closes;
 mod forbidden;

@@ -75,8 +75,8 @@ impl Player {
         let place = match step {
             Step::Put { target, slot } | Step::Get { target, slot } => Some((target, slot, false)),
             Step::Atomic { target, cell } if cell >= ALONE => Some((target, cell, true)),
-            // A target has slots for as many refusals of puts as for requests of a peer, which may be one (ARCHITECTURE.md,
-            // Known limits).
+            // A target has slots for as many refusals of puts as for requests of a peer, which may be one
+            // (ARCHITECTURE.md, Known limits).
             Step::Forbidden { target, .. } | Step::Temporary { target } => Some((target, u32::MAX, false)),
             _ => None,
         };

@@ -1,8 +1,9 @@
 //! Requests that are over without an event: told by a counter alone, or by nothing but a flush behind them.
 //!
-//! A counter says how many, not which: so of the requests that are told by a counter alone, each has one to itself for its
-//! time. All that are told both ways share the last one. A put that is told not at all is over with a flush submitted
-//! after it; its buffer stays taken until then. A message that is told not at all is one whose bytes were copied at once.
+//! A counter says how many, not which: so of the requests that are told by a counter alone, each has one to
+//! itself for its time. All that are told both ways share the last one. A put that is told not at all is over
+//! with a flush submitted after it; its buffer stays taken until then. A message that is told not at all is
+//! one whose bytes were copied at once.
 
 use rerail_core::endpoint::{Completion, Done, Notify};
 use rerail_core::ids::CounterId;
@@ -64,8 +65,8 @@ impl Player {
         }
     }
 
-    /// A flush is over: with it the puts before it that nobody tells of. One that failed went with its peer, and so did
-    /// they, those told of excepted that failed before.
+    /// A flush is over: with it the puts before it that nobody tells of. One that failed went with its peer,
+    /// and so did they, those told of excepted that failed before.
     pub(super) fn flushed(&mut self, cx: &mut Cx<'_>, target: u32, flush: u32, well: bool) {
         let before = |open: &Open| {
             open.notify == Notify::Silent && matches!(open.sort, Sort::Step(Some((at, ..))) if at == target)
