@@ -322,6 +322,7 @@ impl<C: Cells> Producer<C> {
     ///
     /// # Safety
     /// `from` can be read for `len` bytes.
+    #[inline(always)]
     unsafe fn fill_annex(&mut self, len: u16, from: *const u8) -> Result<(), PushError> {
         if len > self.config.short_bytes_max() {
             return Err(PushError::TooLong { bytes: len.into(), max: self.config.slot_bytes });
