@@ -198,7 +198,14 @@ impl<'s> End<'s> {
         let mut looks = 0u32;
         while self.sent < sent || self.received < received {
             self.transport.progress();
-            while let Some(event) = self.transport.poll_event() {
+            let mut is_short = false;
+            while let Some(done) = self.transport.poll_short() {
+                is_short = true;
+                let count = if done.cookie == RECEIVE { &mut self.received } else { &mut self.sent };
+                *count += 1;
+            }
+            // What else there is comes when no short messages do.
+            while !is_short && let Some(event) = self.transport.poll_event() {
                 match event {
                     Event::Completed(done) if done.result.is_err() => return Err(KernelError::PeerGone),
                     Event::Completed(done) if done.cookie == RECEIVE => self.received += 1,

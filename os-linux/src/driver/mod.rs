@@ -148,7 +148,17 @@ impl Transport {
         if self.waiter.is_armed() {
             self.disarm();
         }
-        let done = if self.pace.is_due() { self.whole_round() } else { self.engine.news(self.pace.last) };
+        let mut done = 0;
+        if !self.pace.is_forced() {
+            done = self.engine.news(self.pace.last);
+            if done > 0 && self.pace.may_go_on() {
+                self.spin.idle_rounds = 0;
+                return done;
+            }
+        }
+        if self.pace.is_due() {
+            done += self.whole_round();
+        }
         if done > 0 {
             self.spin.idle_rounds = 0;
         } else if self.spin.idle_rounds < self.spin.idle_rounds_max {
