@@ -51,15 +51,7 @@ baseline=$here/instructions.baseline
 # shellcheck source=conformance/scripts/lib/callgrind.sh
 . "$here/lib/callgrind.sh"
 
-if ! command -v valgrind >/dev/null 2>&1; then
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-        echo "valgrind is missing, installing it" >&2
-        DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends valgrind libc6-dbg >&2 ||
-            absent "valgrind (apt-get install valgrind failed)"
-    else
-        absent "valgrind (Debian: apt-get install valgrind; as root this script does it)"
-    fi
-fi
+need "valgrind" "valgrind libc6-dbg"
 
 # Optimised, and few things are built: the core and what it depends on.
 cargo build --release --quiet --manifest-path "$root/core/Cargo.toml" --example message_cost --example failure_cost

@@ -36,14 +36,7 @@ document=$root/ARCHITECTURE.md
 . "$here/lib/callgrind.sh"
 
 [ "$(uname -m)" = x86_64 ] || absent "an x86_64 processor: elsewhere other functions are inlined"
-if ! command -v valgrind >/dev/null 2>&1 || ! command -v addr2line >/dev/null 2>&1; then
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-        DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends valgrind libc6-dbg binutils >&2 ||
-            absent "valgrind and addr2line (apt-get install valgrind binutils failed)"
-    else
-        absent "valgrind or addr2line (Debian: apt-get install valgrind binutils; as root this script does it)"
-    fi
-fi
+need "valgrind addr2line" "valgrind libc6-dbg binutils"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

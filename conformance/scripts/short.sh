@@ -36,14 +36,7 @@ baseline=$here/short.baseline
 # shellcheck source=conformance/scripts/lib/callgrind.sh
 . "$here/lib/callgrind.sh"
 
-if ! command -v valgrind >/dev/null 2>&1; then
-    if [ "$(id -u)" -eq 0 ] && command -v apt-get >/dev/null 2>&1; then
-        DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends valgrind libc6-dbg >&2 ||
-            absent "valgrind (apt-get install valgrind failed)"
-    else
-        absent "valgrind (Debian: apt-get install valgrind; as root this script does it)"
-    fi
-fi
+need "valgrind" "valgrind libc6-dbg"
 
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT

@@ -60,7 +60,7 @@ impl Memory {
         let Buffer { start, len: whole, .. } = self.buffers[buffer];
         assert!(len <= whole, "a case registers inside its buffers");
         // SAFETY: the buffer stays allocated and writable until `close` has seen its registration ended, and
-        // for ever where that fails; no reference to its bytes exists at any time.
+        // for ever where that fails; references to its bytes are never made.
         let mr = unsafe { device.register(pd, start.as_ptr(), len as u64, iova, access)? };
         self.registered.push((end, mr.id));
         Ok(mr)

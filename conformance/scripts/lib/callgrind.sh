@@ -7,6 +7,19 @@ absent() {
     exit 69
 }
 
+# Sees to it that commands are here, where root can install their Debian packages: "COMMANDS" "PACKAGES".
+need() {
+    lacks=
+    for command in $1; do command -v "$command" >/dev/null 2>&1 || lacks="$lacks $command"; done
+    [ -n "$lacks" ] || return 0
+    if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null 2>&1; then
+        absent "$lacks (Debian: apt-get install $2; as root this script does it)"
+    fi
+    # shellcheck disable=SC2086  # several packages
+    DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends $2 >&2 ||
+        absent "$lacks (apt-get install $2 failed)"
+}
+
 # Runs a program of optimised code and leaves its profile: FILE FUNCTIONS PROGRAM [ARGUMENT...]. Only what is called from the
 # functions of the pattern counts. Prints how many instructions these were; none at all is an error.
 profile() {

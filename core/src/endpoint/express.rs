@@ -22,10 +22,13 @@ use crate::tag::Direct;
 use crate::time::Time;
 use crate::wire::{Common, MessageHead, Short};
 
-/// Ids of requests that have no operation: of receives that stand for themselves in the matcher, and of sends
-/// that were over at once. Indices of operations lie below both.
+/// Indices in ids of requests without an operation, above those of all operations: a receive that is an entry
+/// of the matcher has this bit and its index there.
 const DIRECT: u32 = 1 << 31;
+/// A send that is complete when it is submitted; its generation counts them.
 const SENT: u32 = 1 << 30;
+/// A receive that is complete when it is posted, as its message had arrived; its generation counts them.
+pub(super) const WAITED: u32 = SENT | 1;
 
 /// Where the payload of a short message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

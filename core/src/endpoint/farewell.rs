@@ -1,6 +1,6 @@
-//! Peers that call a channel that is over for this side: they have not heard the goodbye, or not heard that
-//! they were given up, and would call for ever. Each hears CONNECT and BYE on the connection that it has made
-//! (G-10). And rails that do not get a goodbye out (G-7).
+//! Connections of a channel that is over for this side, made by a peer that has not received BYE or does not
+//! know that it was given up, or made to such a peer after a rail of this process has moved: CONNECT and BYE
+//! are sent on each (G-10). And rails that cannot send BYE (G-7).
 
 use super::action::Span;
 use super::channel::{Channel, ChannelState, Ending, Timer};
@@ -66,8 +66,8 @@ impl Endpoint<'_> {
         Some(channel)
     }
 
-    /// A peer that may not have heard the goodbye calls a rail where it no longer is: so it is called from
-    /// there (G-10).
+    /// Connects to a peer that may not have received BYE, from the new address of a rail of this process: the
+    /// peer would connect to the old one for ever (G-10).
     pub(super) fn call_unheard(&mut self, now: Time, peer: PeerId, moved: u64) {
         let Peer { rails, gone, unheard, .. } = self.t.peers[peer.0 as usize];
         if !gone || !unheard || rails & moved == 0 {
@@ -110,12 +110,12 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Its connection is gone, or could not be had.
+    /// A connection of a channel that is over has failed, or could not be made.
     pub(super) fn late_caller_gone(&mut self, now: Time, channel: u32, rail: RailId) {
-        let is_ours = self.t.sub(channel, rail).link.state() != State::Down;
+        let was_open = self.t.sub(channel, rail).link.state() != State::Down;
         self.forget_late_caller(channel, rail);
         let slot = self.t.channels.at_mut(channel);
-        let is_owed = is_ours && self.t.peers[slot.peer.0 as usize].unheard && self.moved >> rail.0 & 1 == 1;
+        let is_owed = was_open && self.t.peers[slot.peer.0 as usize].unheard && self.moved >> rail.0 & 1 == 1;
         if is_owed {
             slot.redials |= 1 << rail.0;
             self.t.sub(channel, rail).redial_at = now + self.config.redial_max;
@@ -132,7 +132,8 @@ impl Endpoint<'_> {
         self.activate(channel);
     }
 
-    /// Who has called and said nothing is heard no longer, and who can't be told is called no longer.
+    /// Disconnects peers that connected and sent no CONNECT, and gives up connecting to one that may not have
+    /// received BYE.
     pub(super) fn dismiss_late_callers(&mut self, channel: u32) {
         let slot = self.t.channels.at_mut(channel);
         (slot.wanted, slot.redials) = (0, 0);

@@ -32,7 +32,7 @@ pub(crate) struct Peer {
     /// Its channel, or [`NONE`].
     pub channel: u32,
     pub gone: bool,
-    /// The connection that the last goodbye was on died with it: where a rail moves then, the peer is called
+    /// BYE may have been lost with its connection. If a rail moves then, this process connects to the peer
     /// (G-10).
     pub unheard: bool,
 }

@@ -1,9 +1,9 @@
-//! The short way of a message that comes before its receive: whole into a block, and from there whole into
-//! the receive's buffer (M-5), without a placement or an operation. What it leaves in the tables is a message
-//! like all others.
+//! The short way of a message that arrives before its receive is posted (M-5): the driver copies it into a block
+//! and, when the receive is posted, into the buffer, without a placement or an operation. The entry in the
+//! table of messages is the same as of any other unexpected message.
 
 use super::channel::ORDERED;
-use super::express::ShortArrival;
+use super::express::{ShortArrival, WAITED};
 use super::op::{Message, MessageState};
 use super::{Endpoint, Notify, Recv};
 use crate::fast::ShortCompletion;
@@ -12,21 +12,18 @@ use crate::mem::{MemRef, RegionId, Seg};
 use crate::store::NONE;
 use crate::wire::Short;
 
-/// Ids of receives that were over at once: see `express`.
-const WAITED: u32 = 1 << 30 | 1;
-
-/// A receive that was over at once, as its message was here.
+/// A receive that is complete when it is posted, as its message had arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortReceived {
     /// The request; its completion is reported already.
     pub operation: OpId,
-    /// Where its bytes are, to be copied before anything else is asked; as many as the message has.
+    /// The whole payload: copy it before the next call into the endpoint.
     pub from: Seg,
 }
 
 impl Endpoint<'_> {
-    /// The next short message of an open line, for which no direct receive is posted, waits in a block.
-    /// `None`: nothing has happened; it can't, or another receive takes it.
+    /// Stores the next short message of an open line for which no direct receive is posted, in a block.
+    /// `None`: nothing has happened, as there is no room or a receive of another kind matches.
     pub(super) fn keep_short(
         &mut self,
         channel: u32,
@@ -43,7 +40,7 @@ impl Endpoint<'_> {
         self.fold_line(channel);
         let latest = self.latest;
         let slot = self.t.channels.at_mut(channel);
-        // More than was granted is an offence, which is found where packets come (C-3).
+        // Beyond the grant: `arrive_message` reports the protocol error (C-3).
         slot.grants.received(1, blocks).ok()?;
         slot.received[ORDERED].skip(1);
         slot.reorder.skip(1);
@@ -89,8 +86,8 @@ impl Endpoint<'_> {
         MemRef { region: RegionId::POOL, offset: u64::from(block) * u64::from(self.config.block_bytes) }
     }
 
-    /// Receives a message that waits here, where nothing is special about either. `None`: nothing has
-    /// happened, use [`recv`](Self::recv).
+    /// Receives an unexpected message that is whole and fits, if the receive is plain: one segment, one
+    /// completion event. `None`: nothing has happened, use [`recv`](Self::recv).
     pub fn recv_waiting(&mut self, recv: &Recv<'_>) -> Option<ShortReceived> {
         let &[to] = recv.segments else { return None };
         let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;

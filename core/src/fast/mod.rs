@@ -2,9 +2,8 @@
 //! the completions that it makes.
 //!
 //! What is here is a shortcut past tables that stay the truth: PSNs, windows, credits and grants are counted
-//! here for as long as nothing unusual happens, and [`Line::fold_sent`] and [`Line::fold_received`] give the
-//! counts to their owners before anybody else looks at these. `endpoint/express.rs` is the only user: it says
-//! when a line may be opened.
+//! here for as long as nothing unusual happens, and [`Line::fold`] gives the counts to their owners before any
+//! other code reads these. `endpoint/express.rs` decides when a line may be opened.
 
 mod ring;
 #[cfg(test)]
@@ -65,8 +64,8 @@ pub(crate) struct Line {
     own_block_bytes: u32,
     /// What the peer grants, as last received.
     peer_limits: [u16; 2],
-    // What changes together stands apart from here on: of neighbours the compiler makes a vector, with more
-    // instructions.
+    // Fields that change together are not neighbours from here on: the compiler would update neighbours as a
+    // vector, which takes more instructions.
     /// Messages that we grant.
     message_limit: u16,
     announce_after: u16,
@@ -230,7 +229,7 @@ impl Line {
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         self.peer_limits = [short.message_limit, short.block_limit];
         self.announce_in = self.announce_in.wrapping_sub(1);
-        // Of more blocks than that an announcement comes late: no honest peer sends a message of so many.
+        // Wraps for a message of more than 32,767 blocks, which no honest peer sends: the announcement is late.
         self.announce_blocks_in = self.announce_blocks_in.wrapping_sub(blocks as i16);
         self.announce_in == 0 || self.announce_blocks_in <= 0 || self.credits == 0
     }
@@ -266,7 +265,7 @@ impl Line {
 
     // ---- both
 
-    /// Whether something is counted here that is not in the tables.
+    /// Whether messages are counted here and not yet in the tables.
     #[inline(always)]
     pub(crate) const fn is_ahead(&self) -> bool {
         (self.next != self.next_folded) | (self.expected != self.expected_folded)
@@ -280,7 +279,7 @@ impl Line {
             received: self.expected.wrapping_sub(self.expected_folded),
             blocks_received: core::mem::take(&mut self.blocks_received),
             peer_limits: self.peer_limits.into(),
-            // A message went out, and none came after it: it has told the limits.
+            // The last event was a message sent, whose header carried the limits.
             is_announced: self.next != self.next_folded && self.announce_in == self.announce_after,
             rail: RailId(self.receives_on),
         };

@@ -108,55 +108,35 @@ impl<C: Cells> Consumer<C> {
     }
 
     /// The first word of the message that is due, if one is there or the ring is dead: for
-    /// [`front_quick`](Self::front_quick).
+    /// [`front_short`](Self::front_short).
     #[inline(always)]
     pub fn news(&self) -> Option<u64> {
         let first = self.cells.word(self.cell, 0).load(Acquire);
         (first as u32 == self.due).then_some(first)
     }
 
-    /// As [`front_short`](Self::front_short) in few instructions, where [`news`](Self::news) has just given
-    /// `first`.
+    /// The message whose first word [`news`](Self::news) has just given, if it is a short one: its header, and
+    /// where its payload is until it is released. `None`: it is no short one, or something is wrong, and
+    /// [`front`](Self::front) reports what.
+    ///
+    /// The peer may change the payload while it is copied: what arrives is bytes, no more.
     #[inline(always)]
-    pub fn front_quick(&mut self, first: u64) -> Option<(Short, *const u8)> {
-        let cell = self.cell;
-        if self.dead.is_some() || !First::is_short(first) {
+    pub fn front_short(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        if self.dead.is_some() {
             return None;
         }
-        let First { len, flags, .. } = First::of(first);
-        let limits = self.cells.word(cell, 1).load(Relaxed);
-        let tag = self.cells.word(cell, 2).load(Relaxed);
-        let has_immediate = flags & Short::IMMEDIATE != 0;
-        let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
-        if tag != 0 && flags & Short::TAGGED == 0 {
-            return None;
-        }
-        let payload = match inline_at(len, flags) {
-            Some(at) => self.cells.bytes(self.cells.inline(cell, at)),
-            None => self.annex_bytes(len)?,
-        };
-        let (psn, message_limit, block_limit) = (limits as u32, (limits >> 32) as u16, (limits >> 48) as u16);
-        Some((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, payload))
+        let (short, place) = self.short_of(self.cell, First::of(first)).ok()?;
+        Some((short, self.cells.bytes(place)))
     }
 
-    #[inline(never)]
-    fn annex_bytes(&mut self, len: u16) -> Option<*const u8> {
-        if len > self.short_bytes_max {
-            return None;
-        }
-        let place = self.annex().ok()?;
-        Some(self.cells.bytes(place))
-    }
-
-    /// As [`release_short`](Self::release_short), of the message that [`front_quick`](Self::front_quick) has
-    /// found. `true`: cells were perhaps given back, so ask [`must_ring`](Self::must_ring).
+    /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
+    /// producer. Freed cells are published by the dozen: `true` if they may have been, so ask
+    /// [`must_ring`](Self::must_ring).
     #[inline(always)]
-    pub fn release_quick(&mut self, short: &Short) -> bool {
+    pub fn release_short(&mut self) -> bool {
         let head = self.due;
-        let is_inline = inline_at(short.len, short.flags).is_some();
-        if head & self.edge_mask == 0 || !is_inline {
-            self.in_annex = !is_inline;
-            self.release_short();
+        if head & self.edge_mask == 0 || self.in_annex {
+            self.release_slowly();
             return true;
         }
         self.due = head.wrapping_add(1);
@@ -164,34 +144,15 @@ impl<C: Cells> Consumer<C> {
         false
     }
 
-    /// The oldest message, if it is a short one: its header, and where its payload is until it is released.
-    /// `None`: there is none, it is no short one, or something is wrong, and [`front`](Self::front) says
-    /// what.
-    ///
-    /// The peer may change the payload while it is copied: what arrives is bytes, no more.
-    #[inline]
-    pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
-        let cell = self.cell;
-        let first = self.cells.word(cell, 0).load(Acquire);
-        if first as u32 != self.due || self.dead.is_some() {
-            return None;
-        }
-        let (short, place) = self.short_of(cell, First::of(first)).ok()?;
-        Some((short, self.cells.bytes(place)))
-    }
-
-    /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
-    /// producer, now or, as freed cells are published by the dozen, soon. Then, at the latest before
-    /// sleeping, ask [`must_ring`](Self::must_ring).
     #[inline(never)]
-    pub fn release_short(&mut self) {
+    fn release_slowly(&mut self) {
         self.release();
     }
 
     /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is
     /// loaded once, and its value checked before it is used (L-12); from there on only the private copies
     /// count.
-    #[inline]
+    #[inline(always)]
     fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
         let First { len, kind, flags, .. } = first;
         if kind != SHORT {
@@ -263,6 +224,7 @@ impl<C: Cells> Consumer<C> {
     }
 
     /// The due annex slot.
+    #[inline(never)]
     fn annex(&mut self) -> Result<C::Place, Wrong> {
         // In the first lap.
         if self.slot == self.slots_ready {

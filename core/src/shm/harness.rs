@@ -171,7 +171,7 @@ impl Both {
     /// Takes a short message out and copies its payload, which must fit; returns a number made of the header.
     #[inline]
     pub fn pop_short(&mut self, into: &mut [u8]) -> Option<u64> {
-        let (short, from) = self.consumer.front_short()?;
+        let (short, from) = front_short(&mut self.consumer)?;
         assert!(into.len() >= usize::from(short.len));
         // SAFETY: the ring's memory has `short.len` bytes there until the release, and the slice has them
         // too.
@@ -398,20 +398,12 @@ fn honest(input: &mut Input<'_>) -> Option<()> {
             }
             5 => {
                 let keep = input.byte()?;
-                // The quick look finds the same message.
-                let is_quick = keep & 64 != 0;
-                let found = match is_quick {
-                    true => consumer.news().and_then(|first| consumer.front_quick(first)),
-                    false => consumer.front_short(),
-                };
+                let found = front_short(&mut consumer);
                 match (found, oracle.queue.front()) {
                     (Some((short, from)), said) => {
                         assert_eq!(Some(&Said::Short(short, short_payload(&short, from))), said);
                         if keep % 4 != 0 {
-                            let must_ask = !is_quick || consumer.release_quick(&short);
-                            if !is_quick {
-                                consumer.release_short();
-                            }
+                            let must_ask = consumer.release_short();
                             oracle.took();
                             let rings = answer(&mut consumer, &mut producer, starved, patchy);
                             assert!(must_ask || !rings, "nothing was given back, and the producer is woken");
@@ -527,12 +519,7 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
                 }
             }
             6 => {
-                // The quick look finds the same message, or leaves it to the other one.
-                let is_quick = position.is_multiple_of(2);
-                let found = match is_quick {
-                    true => consumer.news().and_then(|first| consumer.front_quick(first)),
-                    false => consumer.front_short(),
-                };
+                let found = front_short(&mut consumer);
                 if let Some((short, from)) = found {
                     assert!(consumer_error.is_none() && short.flags & !Short::FLAGS == 0);
                     let len = usize::from(short.len);
@@ -542,10 +529,7 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
                     // The payload's address and length don't follow what is written now.
                     memory.wide(cell).store(u64::MAX, Ordering::Relaxed);
                     drop(short_payload(&short, from));
-                    match is_quick {
-                        true => drop(consumer.release_quick(&short)),
-                        false => consumer.release_short(),
-                    }
+                    consumer.release_short();
                     position = position.wrapping_add(1);
                 }
             }
@@ -571,4 +555,10 @@ fn hostile(input: &mut Input<'_>) -> Option<()> {
         }
         memory.check_guard();
     }
+}
+
+/// The short message that is due, if one is: see [`Consumer::front_short`].
+pub(super) fn front_short<C: super::cells::Cells>(consumer: &mut Consumer<C>) -> Option<(Short, *const u8)> {
+    let first = consumer.news()?;
+    consumer.front_short(first)
 }

@@ -97,13 +97,6 @@ impl First {
         ((self.flags as u64) << 24 | (self.kind as u64) << 16 | self.len as u64) << 32 | self.turn as u64
     }
 
-    /// Whether a word says that a short message stands there, with no flags that none has.
-    #[inline(always)]
-    pub const fn is_short(bits: u64) -> bool {
-        let unknown = 0xffu64 << 48 | ((!Short::FLAGS) as u64) << 56;
-        bits & unknown == (SHORT as u64) << 48
-    }
-
     #[inline(always)]
     pub const fn of(bits: u64) -> Self {
         First { turn: bits as u32, len: (bits >> 32) as u16, kind: (bits >> 48) as u8, flags: (bits >> 56) as u8 }

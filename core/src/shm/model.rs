@@ -284,7 +284,7 @@ fn pop(consumer: &mut Consumer<Modelled>, kind: Kind, n: u8) -> bool {
         Kind::Short => 1,
         Kind::Annexed => LONG,
     };
-    let Some((short, from)) = consumer.front_short() else {
+    let Some((short, from)) = consumer.news().and_then(|first| consumer.front_short(first)) else {
         // Whoever finds nothing looks twice, and publishes what it freed.
         assert!(!consumer.has_news() || consumer.front().expect("an honest ring is never corrupt").is_some());
         return false;

@@ -103,7 +103,7 @@ impl Engine {
         if rail.has_news() | core.is_active() { count + self.take_rest(now) } else { count }
     }
 
-    /// More messages, what does not go the short way, and what follows.
+    /// Takes further messages and all that is not a short message, and carries out what the core wants then.
     #[inline(never)]
     fn take_rest(&mut self, now: Time) -> usize {
         let Engine { rails, core, memory, scratch, rings, .. } = self;
@@ -411,7 +411,7 @@ unsafe impl Sink for CoreSink<'_> {
     }
 }
 
-/// A message that waits for its receive stands in the pool.
+/// The address of a block of the pool, where an unexpected message is stored.
 #[cold]
 #[inline(never)]
 fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {

@@ -53,8 +53,8 @@ impl Pace {
         self.forced
     }
 
-    /// A round has found messages: whether the time can be asked later. To read the counter costs as much as
-    /// half a message; a few messages take less than a tenth of the period.
+    /// After a round that found messages: whether the next read of the counter can wait. A read takes some 25
+    /// cycles, and the messages of a few rounds take less than a tenth of the period.
     #[inline(always)]
     pub(super) fn may_go_on(&mut self) -> bool {
         self.unasked = (self.unasked + 1) % UNASKED_MAX;

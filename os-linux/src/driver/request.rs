@@ -122,7 +122,7 @@ impl Engine {
         self.try_short(send).or_else(|| self.open_and_send(send))
     }
 
-    /// The short way is closed, or was open for long: perhaps only for now.
+    /// The short way is closed, or its credits are used up: opens it if it can be.
     #[cold]
     #[inline(never)]
     fn open_and_send(&mut self, send: &Send<'_>) -> Option<OpId> {
@@ -162,7 +162,7 @@ impl Engine {
         self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, to))
     }
 
-    /// Its message may be here.
+    /// Receives a message that arrived before this receive was posted.
     #[inline(never)]
     fn recv_waiting(&mut self, recv: &Recv<'_>, to: *mut u8) -> Option<OpId> {
         let ShortReceived { operation, from } = self.core.recv_waiting(recv)?;

@@ -77,8 +77,8 @@ impl Ledger {
             Ok(done) if is_multi && done.released && done.bytes == 0 && done.immediate.is_none() => return None,
             Ok(done) => (done.peer.0, done.tag, done.immediate, done.bytes, done.bytes, done.offset),
             Err(OpError::Truncated { sent, capacity, peer, tag }) => (peer.0, tag, None, sent, capacity, 0),
-            // Nothing came: nothing was written behind what is told of, unless by messages that failed with
-            // their peer.
+            // Cancelled: beyond the messages reported before, only messages that failed with their peer may
+            // have been written.
             Err(OpError::Cancelled) => {
                 let told: u64 = entry.parts.iter().map(|part| part.bytes).sum();
                 let taken = told.saturating_add(self.failed_bytes_max(rank, entry));
@@ -90,8 +90,8 @@ impl Ledger {
                 }
                 return None;
             }
-            // A message of a multi-receive that goes on: it has taken its place in the buffer, which is told
-            // to nobody.
+            // A message of a multi-receive that stays posted: the message keeps its part of the buffer, and no
+            // event reports that part.
             Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) if is_multi && entry.ended.is_none() => {
                 let entry = &mut self.books[rank as usize].requests[request as usize];
                 entry.failed_parts.push(peer.0);
@@ -149,8 +149,8 @@ impl Ledger {
         Some(name)
     }
 
-    /// A multi-receive is over: what was told before is as it was. Nothing of its buffer is poisoned while it
-    /// stands, so a late write into a message that was told already shows here.
+    /// A multi-receive is over: the messages that it reported are unchanged. Its buffer is not poisoned while it
+    /// is posted, so this finds a late write into a message that was reported.
     pub(super) fn check_parts(&mut self, rank: u32, at: Time, request: u32, memory: &[u8]) {
         let parts = &self.books[rank as usize].requests[request as usize].parts;
         let earlier = parts.split_last().map_or(&[][..], |(_, earlier)| earlier);

@@ -169,8 +169,8 @@ pub struct Request {
     pub cancelled: Option<Moment>,
     /// Receives: what came.
     pub parts: Vec<Part>,
-    /// Multi-receives: the peers of messages that failed with them. Where those lie in the buffer is not
-    /// told.
+    /// Multi-receives: the peers of messages that failed with them. No event reports the parts of the buffer
+    /// that these took.
     pub failed_parts: Vec<u32>,
     /// Their numbers.
     pub failed_indexes: Vec<u32>,

@@ -2,8 +2,8 @@
 //!
 //! Invariant: every byte of the region that is not inside a buffer under way is [`POISON`]. A write past a
 //! buffer's end, a late write into a buffer that was given back (the ghost write of the design, section 3),
-//! or a write to a place that nobody ever named breaks it, and is told with whom the place belonged to last.
-//! Memory is used anew as late as possible.
+//! or a write to memory that no request named breaks it; the verdict names the last owner of that memory.
+//! Memory is reused as late as possible.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

@@ -247,7 +247,8 @@ impl Link {
         sink: &mut S,
         pieces: &mut Vec<Piece>,
     ) -> Result<Option<u64>, RailFault> {
-        let Some((short, payload)) = self.inbound.front_short() else { return Ok(None) };
+        let Some(first) = self.inbound.news() else { return Ok(None) };
+        let Some((short, payload)) = self.inbound.front_short(first) else { return Ok(None) };
         match sink.short(self.peer, &short) {
             // SAFETY: the payload lies in the ring until the message is released; the sink's memory takes all
             // of it.
@@ -263,7 +264,7 @@ impl Link {
         Ok(Some(short.len.into()))
     }
 
-    /// What [`take_quick`](Self::take_quick) wants to know of the message that is due, if there is one.
+    /// The first word of the message that is due, if there is one: for [`take_quick`](Self::take_quick).
     #[inline(always)]
     pub fn news(&self) -> Option<u64> {
         self.inbound.news()
@@ -278,7 +279,7 @@ impl Link {
         counters: &mut RailCounters,
         place: &mut impl FnMut(PeerId, &Short) -> ShortPlace,
     ) -> bool {
-        let Some((short, payload)) = self.inbound.front_quick(news) else { return false };
+        let Some((short, payload)) = self.inbound.front_short(news) else { return false };
         match place(self.peer, &short) {
             // SAFETY: the payload lies in the ring until the message is released; the place takes all of it.
             ShortPlace::Copy(to) => unsafe { copy_short(payload, to, short.len.into()) },
@@ -287,7 +288,7 @@ impl Link {
         }
         counters.packets_received += 1;
         counters.bytes_received += u64::from(short.len);
-        if self.inbound.release_quick(&short) {
+        if self.inbound.release_short() {
             counters.system_calls += self.answer();
         }
         true

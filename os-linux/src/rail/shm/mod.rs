@@ -319,7 +319,8 @@ impl ShmRail {
         seen && all.all(|link| link.is_idle(counters))
     }
 
-    /// Whether [`take_news`](Self::take_news) would find something: a few instructions for each ring.
+    /// Whether a ring has a message, or the next [`poll`](Rail::poll) has more to do: a few instructions for
+    /// each ring.
     #[inline(always)]
     pub(crate) fn has_news(&self) -> bool {
         self.has_chores || self.links.iter().any(Link::has_news)
@@ -331,7 +332,7 @@ impl ShmRail {
         self.has_chores
     }
 
-    /// A ring in which a message is. Where there are chores, ask [`has_chores`](Self::has_chores) first.
+    /// The first link whose ring has a message.
     #[inline(always)]
     pub(crate) fn first_news(&self) -> Option<usize> {
         self.links.iter().position(Link::has_news)

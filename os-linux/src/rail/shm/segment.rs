@@ -147,28 +147,16 @@ impl Inbound {
         self.ring.news()
     }
 
-    /// See [`Consumer::front_quick`].
-    #[inline(always)]
-    pub fn front_quick(&mut self, first: u64) -> Option<(Short, *const u8)> {
-        self.ring.front_quick(first)
-    }
-
-    /// See [`Consumer::release_quick`].
-    #[inline(always)]
-    pub fn release_quick(&mut self, short: &Short) -> bool {
-        self.ring.release_quick(short)
-    }
-
     /// See [`Consumer::front_short`].
-    #[inline]
-    pub fn front_short(&mut self) -> Option<(Short, *const u8)> {
-        self.ring.front_short()
+    #[inline(always)]
+    pub fn front_short(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        self.ring.front_short(first)
     }
 
     /// See [`Consumer::release_short`].
-    #[inline]
-    pub fn release_short(&mut self) {
-        self.ring.release_short();
+    #[inline(always)]
+    pub fn release_short(&mut self) -> bool {
+        self.ring.release_short()
     }
 
     /// The oldest message.
