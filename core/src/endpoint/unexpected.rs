@@ -1,6 +1,6 @@
-//! The short way of a message that arrives before its receive is posted (M-5): the driver copies it into a block
-//! and, when the receive is posted, into the buffer, without a placement or an operation. The entry in the
-//! table of messages is the same as of any other unexpected message.
+//! The short way of a message that arrives before its receive is posted (M-5): the driver copies it into a
+//! block and, when the receive is posted, into the buffer, without a placement or an operation. The entry in
+//! the table of messages is the same as of any other unexpected message.
 
 use super::channel::ORDERED;
 use super::express::{ShortArrival, WAITED};

@@ -2,8 +2,8 @@
 //! the completions that it makes.
 //!
 //! What is here is a shortcut past tables that stay the truth: PSNs, windows, credits and grants are counted
-//! here for as long as nothing unusual happens, and [`Line::fold`] gives the counts to their owners before any
-//! other code reads these. `endpoint/express.rs` decides when a line may be opened.
+//! here for as long as nothing unusual happens, and [`Line::fold`] gives the counts to their owners before
+//! any other code reads these. `endpoint/express.rs` decides when a line may be opened.
 
 mod ring;
 #[cfg(test)]
@@ -229,7 +229,8 @@ impl Line {
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
         self.peer_limits = [short.message_limit, short.block_limit];
         self.announce_in = self.announce_in.wrapping_sub(1);
-        // Wraps for a message of more than 32,767 blocks, which no honest peer sends: the announcement is late.
+        // Wraps for a message of more than 32,767 blocks, which no honest peer sends: the announcement is
+        // late.
         self.announce_blocks_in = self.announce_blocks_in.wrapping_sub(blocks as i16);
         self.announce_in == 0 || self.announce_blocks_in <= 0 || self.credits == 0
     }

@@ -115,8 +115,8 @@ impl<C: Cells> Consumer<C> {
         (first as u32 == self.due).then_some(first)
     }
 
-    /// The message whose first word [`news`](Self::news) has just given, if it is a short one: its header, and
-    /// where its payload is until it is released. `None`: it is no short one, or something is wrong, and
+    /// The message whose first word [`news`](Self::news) has just given, if it is a short one: its header,
+    /// and where its payload is until it is released. `None`: it is no short one, or something is wrong, and
     /// [`front`](Self::front) reports what.
     ///
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.

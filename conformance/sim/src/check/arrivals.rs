@@ -90,8 +90,8 @@ impl Ledger {
                 }
                 return None;
             }
-            // A message of a multi-receive that stays posted: the message keeps its part of the buffer, and no
-            // event reports that part.
+            // A message of a multi-receive that stays posted: the message keeps its part of the buffer, and
+            // no event reports that part.
             Err(OpError::PeerLost { peer, .. } | OpError::PeerClosed { peer }) if is_multi && entry.ended.is_none() => {
                 let entry = &mut self.books[rank as usize].requests[request as usize];
                 entry.failed_parts.push(peer.0);
@@ -149,8 +149,8 @@ impl Ledger {
         Some(name)
     }
 
-    /// A multi-receive is over: the messages that it reported are unchanged. Its buffer is not poisoned while it
-    /// is posted, so this finds a late write into a message that was reported.
+    /// A multi-receive is over: the messages that it reported are unchanged. Its buffer is not poisoned while
+    /// it is posted, so this finds a late write into a message that was reported.
     pub(super) fn check_parts(&mut self, rank: u32, at: Time, request: u32, memory: &[u8]) {
         let parts = &self.books[rank as usize].requests[request as usize].parts;
         let earlier = parts.split_last().map_or(&[][..], |(_, earlier)| earlier);
