@@ -151,13 +151,13 @@ enum Origin {
 struct Region {
     start: *mut u8,
     len: usize,
-    /// How often the place was used, with [`UNUSED`] while it is not.
-    generation: u32,
+    /// Its id; the next one, with [`UNUSED`], while there is no region.
+    id: u64,
     origin: Option<Origin>,
 }
 
-/// No id has this bit in its generation.
-const UNUSED: u32 = 1 << GENERATION_BITS;
+/// No id has this bit.
+const UNUSED: u64 = 1 << u32::BITS;
 
 /// All memory that the core may name: the regions and the payload pool.
 pub(crate) struct Memory {
@@ -173,7 +173,7 @@ impl Memory {
         let pool = Region {
             start: mapping.start.as_ptr(),
             len: pool_bytes,
-            generation: 0,
+            id: UNUSED,
             origin: Some(Origin::Owned(mapping)),
         };
         Ok(Memory { slots: Vec::new(), free: Vec::new(), pool })
@@ -204,15 +204,17 @@ impl Memory {
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.slots.len() < REGIONS_MAX => {
-                self.slots.push(Region { start, len: 0, generation: UNUSED, origin: None });
-                (self.slots.len() - 1) as u32
+                let index = self.slots.len() as u32;
+                self.slots.push(Region { start, len: 0, id: u64::from(index) | UNUSED, origin: None });
+                index
             }
             None => return Err(MemoryError::TooManyRegions { max: REGIONS_MAX }),
         };
         let slot = &mut self.slots[index as usize];
-        let generation = slot.generation & !UNUSED;
-        *slot = Region { start, len, generation, origin: Some(origin) };
-        Ok(RegionId(generation << INDEX_BITS | index))
+        // Without `UNUSED`.
+        let id = slot.id as u32;
+        *slot = Region { start, len, id: id.into(), origin: Some(origin) };
+        Ok(RegionId(id))
     }
 
     /// Forgets a region; an owned one is unmapped. The caller has made sure that the core names it nowhere.
@@ -221,7 +223,8 @@ impl Memory {
         let index = id.0 & REGIONS_MAX as u32;
         let slot = &mut self.slots[index as usize];
         (slot.len, slot.origin) = (0, None);
-        slot.generation = (slot.generation + 1) & ((1 << GENERATION_BITS) - 1) | UNUSED;
+        // The same index, one generation on, which wraps.
+        slot.id = u64::from(id.0.wrapping_add(1 << INDEX_BITS)) | UNUSED;
         self.free.push(index);
         Ok(())
     }
@@ -232,7 +235,7 @@ impl Memory {
             return Ok(&self.pool);
         }
         let slot = self.slots.get((id.0 & REGIONS_MAX as u32) as usize);
-        slot.filter(|slot| slot.generation == id.0 >> INDEX_BITS).ok_or(MemoryError::Unknown(id))
+        slot.filter(|slot| slot.id == id.0.into()).ok_or(MemoryError::Unknown(id))
     }
 
     /// All of a region.
@@ -255,7 +258,7 @@ impl Memory {
         let RegionId(id) = seg.at.region;
         let region = self.slots.get((id & REGIONS_MAX as u32) as usize)?;
         let end = seg.at.offset.checked_add(seg.len)?;
-        if region.generation != id >> INDEX_BITS || end > region.len as u64 {
+        if region.id != id.into() || end > region.len as u64 {
             return None;
         }
         Some(region.start.wrapping_add(seg.at.offset as usize))

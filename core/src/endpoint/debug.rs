@@ -101,7 +101,7 @@ impl Endpoint<'_> {
                 && slot.ordered.is_empty()
                 && slot.state == ChannelState::Open
                 && line.credits <= slot.allowance.messages_left()
-                && line.blocks <= slot.allowance.blocks_left()
+                && line.blocks_left() <= slot.allowance.blocks_left()
                 && self.lone_rail(channel) == Some(RailId(line.rail)));
         let receives = line.receives_on().is_none()
             || (line.expected == slot.received[ORDERED].expected().0

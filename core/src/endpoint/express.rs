@@ -13,14 +13,14 @@ use super::op::{Op, OpKind, Phase};
 use super::{Completion, Done};
 use super::{Endpoint, Event, Level, Notify, ProtocolError, Recv, Send};
 use crate::config::Multiplex;
-use crate::fast::{ShortCompletion, TURN};
+use crate::fast::{ShortCompletion, Terms};
 use crate::ids::{Key, OpId, PeerId, RailId};
 use crate::mem::{MemRef, Seg};
 use crate::rel::link::State;
 use crate::store::NONE;
 use crate::tag::Direct;
 use crate::time::Time;
-use crate::wire::{Common, MessageHead, Short};
+use crate::wire::{Common, Counts, MessageHead, Short};
 
 /// Indices in ids of requests without an operation, above those of all operations: a receive that is an entry
 /// of the matcher has this bit and its index there.
@@ -65,8 +65,8 @@ impl Endpoint<'_> {
         if is_reported {
             let Send { peer, cookie, .. } = *send;
             let Short { tag, immediate, flags, .. } = short;
-            *self.t.short_done.push() =
-                ShortCompletion { cookie, operation, tag, immediate, peer, bytes: len as u32, flags };
+            let bytes = len as u32;
+            self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         }
         Some((rail, short, operation))
     }
@@ -75,6 +75,7 @@ impl Endpoint<'_> {
     /// [`send_short`](Self::send_short) is worth another try.
     #[cold]
     pub fn open_short(&mut self, peer: PeerId) -> bool {
+        self.t.short_done.make_room();
         self.has_short_rail && self.t.channel_of(peer).is_some_and(|channel| self.open_sending(channel))
     }
 
@@ -94,11 +95,11 @@ impl Endpoint<'_> {
     /// happened, use [`recv`](Self::recv).
     #[inline(always)]
     pub fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
-        if !self.has_short_rail {
+        if !self.may_post_short {
             return None;
         }
         let &[to] = recv.segments else { return None };
-        if recv.multi.is_some() || recv.notify != Notify::Event || self.parts_starved {
+        if recv.multi.is_some() || recv.notify != Notify::Event {
             return None;
         }
         if self.open_requests() >= self.config.operations_max {
@@ -122,31 +123,41 @@ impl Endpoint<'_> {
     /// caller copies before it does anything else.
     #[inline(always)]
     pub fn arrive_short(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
-        self.arrive_next(peer, rail, short).unwrap_or_else(|| self.arrive_otherwise(peer, rail, *short))
+        match self.arrive_next(peer, rail, short, |at| at) {
+            Some(_) if short.len == 0 => ShortArrival::Done,
+            Some(at) => ShortArrival::At(at),
+            None => self.arrive_otherwise(peer, rail, *short),
+        }
     }
 
     /// The way of nearly all of them, without a call: the next message of an open line, for the oldest
-    /// receive of the only shape. `None`: nothing has happened.
+    /// receive of the only shape. `put` copies all of its payload to where it is given. `None`: nothing has
+    /// happened.
     #[inline(always)]
-    fn arrive_next(&mut self, peer: PeerId, rail: RailId, short: &Short) -> Option<ShortArrival> {
+    pub fn arrive_next<T>(
+        &mut self,
+        peer: PeerId,
+        rail: RailId,
+        short: &Short,
+        put: impl FnOnce(MemRef) -> T,
+    ) -> Option<T> {
         let channel = self.t.peers.get(peer.0 as usize)?.channel;
         let line = self.t.lines.get_mut(channel as usize)?;
-        if !line.expects(rail, short.psn) || self.parts_starved || short.flags & !Short::FLAGS != 0 {
+        if !line.expects(rail, short.counts) || self.parts_starved || short.flags & !Short::FLAGS != 0 {
             return None;
         }
-        // Written before it is known whether it counts: so the values are not kept meanwhile.
         let &Short { tag, immediate, len, flags, .. } = short;
         let done = self.t.short_done.next()?;
-        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
         let taken = self.t.matcher.take_next(peer, tag, flags & Short::TAGGED != 0, len.into())?;
         (done.cookie, done.operation) = (taken.cookie(), direct_id(taken.key()));
-        let at = taken.at();
+        (done.tag, done.immediate, done.peer, done.bytes, done.flags) = (tag, immediate, peer, len.into(), flags);
+        let result = put(taken.at());
         self.t.short_done.commit();
         self.stats.short_received += 1;
-        if line.receive(short) {
+        if line.receive(short, &self.own) {
             self.short_received(channel);
         }
-        Some(if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) })
+        Some(result)
     }
 
     /// Any other: the line is to be opened, or the matcher has more to do, or the message does not go the
@@ -156,11 +167,11 @@ impl Endpoint<'_> {
     fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
-        let Some(line) = self.t.lines.get(channel as usize) else { return ShortArrival::Slow };
-        if !line.expects(rail, short.psn) && !self.open_receiving(channel, rail, short.psn) {
+        let Some(line) = self.t.lines.get_mut(channel as usize) else { return ShortArrival::Slow };
+        if !line.expects(rail, short.counts) && !self.open_receiving(channel, rail, short.counts) {
             return ShortArrival::Slow;
         }
-        if self.parts_starved || self.t.short_done.is_full() || short.flags & !Short::FLAGS != 0 {
+        if self.parts_starved || !self.t.short_done.make_room() || short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
         let Short { tag, immediate, len, flags, .. } = short;
@@ -170,9 +181,9 @@ impl Endpoint<'_> {
         };
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
-        *self.t.short_done.push() = ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags };
+        self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         self.stats.short_received += 1;
-        if self.t.lines[channel as usize].receive(&short) {
+        if self.t.lines[channel as usize].receive(&short, &self.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }
@@ -218,14 +229,15 @@ impl Endpoint<'_> {
         short: &Short,
     ) -> Result<Arrival, ProtocolError> {
         let slot = self.t.channels.at(channel);
+        let (message_limit, block_limit) = short.counts.limits();
         let common = Common {
             source: slot.peer.0,
             epoch: slot.epoch,
-            psn: short.psn,
+            psn: short.counts.psn(),
             ack_ordered: slot.sent[ORDERED].acked().0,
             ack_unordered: slot.sent[1 - ORDERED].acked().0,
-            message_limit: short.message_limit,
-            block_limit: short.block_limit,
+            message_limit,
+            block_limit,
             payload_bytes: short.len.into(),
             ack_now: false,
             refusing: slot.in_doubt,
@@ -233,7 +245,7 @@ impl Endpoint<'_> {
         let head = MessageHead { tag: short.tag(), immediate: short.immediate(), want_placed: false, operation: 0 };
         match self.let_in(now, channel, sub, &common)? {
             Some(State::Ready) => {
-                let has_grown = self.take_limits(channel, (short.message_limit, short.block_limit));
+                let has_grown = self.take_limits(channel, short.counts.limits());
                 if has_grown && self.t.channels.at(channel).wants_room() {
                     self.activate(channel);
                 }
@@ -297,21 +309,22 @@ impl Endpoint<'_> {
         let facts = &self.rails[usize::from(rail.0)];
         let bytes_max = self.eager_bytes_max(channel, rail).min(terms.eager_bytes_max).min(facts.short_bytes_max);
         let slot = self.t.channels.at(channel);
-        let (message_limit, block_limit) = slot.grants.limits();
-        let line = &mut self.t.lines[channel as usize];
-        line.open_sending(slot.sent[ORDERED].next().0, (message_limit, block_limit));
-        line.credits = slot.allowance.messages_left().min(TURN);
-        line.blocks = slot.allowance.blocks_left();
-        line.bytes_max = bytes_max.min(u16::MAX.into());
-        line.block_bytes = terms.block_bytes;
-        line.rail = rail.0;
-        line.credits > 0
+        let terms = Terms {
+            next: slot.sent[ORDERED].next().0,
+            limits: slot.grants.limits(),
+            messages_left: slot.allowance.messages_left(),
+            blocks_left: slot.allowance.blocks_left(),
+            bytes_max,
+            block_bytes: terms.block_bytes,
+            rail,
+        };
+        self.t.lines[channel as usize].open_sending(&terms)
     }
 
-    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects `psn`.
+    /// Opens a channel's line to receive on, if nothing stands against it, and says whether it expects a message.
     #[cold]
     #[inline(never)]
-    fn open_receiving(&mut self, channel: u32, rail: RailId, psn: u32) -> bool {
+    fn open_receiving(&mut self, channel: u32, rail: RailId, counts: Counts) -> bool {
         if self.t.lines[channel as usize].receives_on().is_some() {
             // Open, and something else is expected.
             return false;
@@ -330,10 +343,9 @@ impl Endpoint<'_> {
         }
         let line = &mut self.t.lines[channel as usize];
         let expected = slot.received[ORDERED].expected().0;
-        line.open_receiving(rail, expected, slot.grants.limits(), self.config.block_bytes);
-        let quarter = |max: u16| (max / 4).max(1);
-        line.announce_after(quarter(self.config.unexpected_per_peer), quarter(self.config.blocks_per_peer));
-        line.expects(rail, psn)
+        line.open_receiving(rail, expected, slot.grants.limits());
+        line.announce_after(&self.own);
+        line.expects(rail, counts)
     }
 
     /// Something unusual is about to happen to a channel: nothing goes the short way until the tables have
@@ -345,7 +357,7 @@ impl Endpoint<'_> {
         }
         self.fold_line(channel);
         let line = &mut self.t.lines[channel as usize];
-        line.credits = 0;
+        line.stop_sending();
         line.close_receiving();
     }
 
@@ -357,7 +369,7 @@ impl Endpoint<'_> {
         }
         self.fold_counts(channel);
         let line = &mut self.t.lines[channel as usize];
-        line.credits = 0;
+        line.stop_sending();
         line.close_receiving();
     }
 
@@ -368,7 +380,7 @@ impl Endpoint<'_> {
             return;
         }
         self.fold_line(channel);
-        self.t.lines[channel as usize].credits = 0;
+        self.t.lines[channel as usize].stop_sending();
     }
 
     /// The tables learn what went the short way since the last time.
@@ -431,6 +443,13 @@ impl Endpoint<'_> {
     }
 
     // ---- receives without an operation
+
+    /// There is no operation for a part of a multi-receive, so no receive may pass it; or there is again.
+    #[cold]
+    pub(super) fn set_parts_starved(&mut self, starved: bool) {
+        self.parts_starved = starved;
+        self.may_post_short = self.has_short_rail && !starved;
+    }
 
     /// Requests of the caller that are not over, or not reported.
     #[inline(always)]

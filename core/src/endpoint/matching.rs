@@ -30,7 +30,7 @@ impl Endpoint<'_> {
             match self.part_of(op, len) {
                 Part::Taken(part) => return Some(part),
                 Part::NoSlot => {
-                    self.parts_starved = true;
+                    self.set_parts_starved(true);
                     return None;
                 }
                 Part::NoRoom => {}
@@ -95,7 +95,7 @@ impl Endpoint<'_> {
                     self.bind(now, part, message);
                 }
                 Part::NoSlot => {
-                    self.parts_starved = true;
+                    self.set_parts_starved(true);
                     return;
                 }
                 Part::NoRoom => return,
@@ -114,7 +114,7 @@ impl Endpoint<'_> {
 
     #[cold]
     fn feed_starved_parts(&mut self, now: Time) {
-        self.parts_starved = false;
+        self.set_parts_starved(false);
         loop {
             let wanted = |&(_, message): &(Key, u32)| self.is_wanted(message);
             let Some((key, message)) = self.t.matcher.waiting().find(wanted) else { return };

@@ -87,6 +87,7 @@ pub use unexpected::ShortReceived;
 pub use usage::{InUse, Usage};
 
 use crate::config::{Config, RAILS_MAX};
+use crate::fast::Own;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
 use crate::rail::plan::groups::Groups;
@@ -332,6 +333,10 @@ pub struct Endpoint<'m> {
     refused: heapless::Deque<(crate::ids::PeerId, RailId), 64>,
     /// A multi-receive had no slot for a part: look again when one comes free.
     parts_starved: bool,
+    /// Not so, and a rail takes short messages: plain receives need no operation.
+    may_post_short: bool,
+    /// Of the short way.
+    own: Own,
     /// Receives that found their message here and were over at once: it names them.
     waited: u32,
     /// Operations of the caller; the others serve peers.
@@ -385,6 +390,8 @@ impl<'m> Endpoint<'m> {
             }
         }
         let t = Tables::carve(&config, region, now).map_err(StartError::Region)?;
+        let has_short_rail = config.express && rails.iter().any(|facts| facts.short_bytes_max > 0);
+        let quarter = |max: u16| (max / 4).max(1);
         let mut endpoint = Endpoint {
             policies: Policies::new(&config, rails.len()),
             groups: groups(rails),
@@ -409,7 +416,9 @@ impl<'m> Endpoint<'m> {
             keepalive_at: keepalive::NEVER,
             keepalive_from: Time(0),
             moved: 0,
-            has_short_rail: config.express && rails.iter().any(|facts| facts.short_bytes_max > 0),
+            has_short_rail,
+            may_post_short: has_short_rail,
+            own: Own::new(config.block_bytes, quarter(config.unexpected_per_peer), quarter(config.blocks_per_peer)),
             latest: now,
             registering: Registering::default(),
             sampler: Sampler::new(rails.len(), config.sampling_time_max),

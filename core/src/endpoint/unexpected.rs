@@ -46,7 +46,8 @@ impl Endpoint<'_> {
         slot.reorder.skip(1);
         slot.messages += 1;
         slot.heard = slot.heard.max(latest);
-        slot.allowance.update_in_order(short.message_limit, short.block_limit);
+        let (messages, blocks_granted) = short.counts.limits();
+        slot.allowance.update_in_order(messages, blocks_granted);
         let wants_room = slot.wants_room();
         let sub = self.t.sub(channel, rail);
         sub.heard = sub.heard.max(latest);
@@ -91,7 +92,7 @@ impl Endpoint<'_> {
     pub fn recv_waiting(&mut self, recv: &Recv<'_>) -> Option<ShortReceived> {
         let &[to] = recv.segments else { return None };
         let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;
-        if !is_plain || self.parts_starved || self.t.short_done.is_full() {
+        if !is_plain || self.parts_starved || !self.t.short_done.make_room() {
             return None;
         }
         let (key, index) = self.t.matcher.find_unexpected(&recv.from)?;
@@ -106,7 +107,7 @@ impl Endpoint<'_> {
         self.waited = self.waited.wrapping_add(1);
         let operation = OpId(Key { index: WAITED, generation: self.waited });
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        *self.t.short_done.push() = ShortCompletion {
+        self.t.short_done.push(ShortCompletion {
             cookie: recv.cookie,
             operation,
             tag: tag.unwrap_or(0),
@@ -114,7 +115,7 @@ impl Endpoint<'_> {
             peer: self.t.channels.at(channel).peer,
             bytes: len as u32,
             flags: flag(tag.is_some(), Short::TAGGED) | flag(immediate.is_some(), Short::IMMEDIATE),
-        };
+        });
         let from = if len == 0 { MemRef { region: RegionId::POOL, offset: 0 } } else { self.block_at(blocks) };
         self.free_message(index);
         Some(ShortReceived { operation, from: Seg { at: from, len } })

@@ -12,13 +12,14 @@ mod tests;
 pub(crate) use ring::Completions;
 
 use crate::ids::{Cookie, OpId, PeerId, RailId};
-use crate::wire::Short;
+use crate::wire::{Counts, Short};
 
 /// Messages for which a line is opened at once: then the tables are looked at again.
 pub(crate) const TURN: u32 = 64;
 
 /// A completion of the short way: a message that was sent, or received whole into its buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(align(64))]
 pub struct ShortCompletion {
     /// What the caller gave with the request.
     pub cookie: Cookie,
@@ -38,55 +39,78 @@ pub struct ShortCompletion {
 
 /// What the short way needs of a channel, both directions.
 ///
-/// `credits` stands for every reason not to send at once: code that causes one sets it to 0, and a look at
-/// the tables refills it.
+/// `credits` stands for every reason not to send at once: code that causes one calls
+/// [`stop_sending`](Self::stop_sending), and a look at the tables refills it. In the same way `look_in` stands
+/// for every reason to look at the tables when a message was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(crate) struct Line {
-    /// Messages that may go at once.
+    /// Messages that may go at once, of one block each.
     pub credits: u32,
-    /// Blocks that the peer still grants.
-    pub blocks: u32,
-    /// The longest message in bytes, and the bytes of one block at the peer.
-    pub bytes_max: u32,
-    pub block_bytes: u32,
-    /// The next PSN, and what it was at the last fold.
+    /// The longest of them in bytes; longer ones need blocks of `spare`, or don't go.
+    plain_max: u32,
+    /// The next PSN; what messages grant stands behind it, as in their header.
     pub next: u32,
-    next_folded: u32,
-    /// Blocks used by what was sent since.
-    blocks_sent: u32,
-    /// The next PSN of the peer, and what it was at the last fold.
-    pub expected: u32,
-    expected_folded: u32,
-    /// Blocks that would have been used by what was received since.
-    blocks_received: u32,
-    /// Bytes of one block here.
-    own_block_bytes: u32,
-    /// What the peer grants, as last received.
-    peer_limits: [u16; 2],
-    // Fields that change together are not neighbours from here on: the compiler would update neighbours as a
-    // vector, which takes more instructions.
-    /// Messages that we grant.
     message_limit: u16,
-    announce_after: u16,
-    /// Blocks that we grant.
     block_limit: u16,
-    announce_blocks_after: i16,
-    /// How many messages may be received before limits must go to the peer: `announce_after` when they went
-    /// last.
-    announce_in: u16,
+    /// Blocks used by what was sent since the last fold.
+    blocks_sent: u32,
+    /// The next PSN of the peer.
+    pub expected: u32,
+    /// Blocks that would have been used by what was received since the last fold.
+    blocks_received: u32,
+    /// What may come before the tables are looked at, in units of [`Own`]: below zero they must be. [`FORCED`]
+    /// less while they must be after each message.
+    look_in: i32,
+    /// What the peer grants, as last received.
+    peer_limits: (u16, u16),
+    /// What `look_in` is when our limits went to the peer last.
+    look_after: u16,
     /// The rail to send on.
     pub rail: u8,
     /// The rail on which messages may be received, or [`CLOSED`].
     receives_on: u8,
-    /// As `announce_in`, of blocks.
-    announce_blocks_in: i16,
+    /// Blocks that the peer grants beyond one for each credit.
+    spare: u32,
+    /// The longest message in bytes, and the bytes of one block at the peer.
+    bytes_max: u32,
+    block_bytes: u32,
+    /// The next PSNs at the last fold.
+    next_folded: u32,
+    expected_folded: u32,
 }
 
 const _: () = assert!(size_of::<Line>() == 64);
 
 /// No rail: rails are fewer than 64.
 const CLOSED: u8 = u8::MAX;
+
+/// More than twice what a message costs at most.
+const FORCED: i32 = 1 << 24;
+
+/// What a message costs at least: so much is taken off until our limits must be announced.
+const COST: i32 = 64;
+
+/// What holds for the messages of all peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Own {
+    /// Bytes of one block.
+    block_bytes: u32,
+    /// What a block costs, where those of a message cost more than [`COST`].
+    block_cost: u32,
+    /// What may come until our limits must be announced, less 1.
+    announce_after: u16,
+}
+
+impl Own {
+    /// Of an endpoint with blocks of `block_bytes`: limits go to the peer after so many messages, or so many
+    /// blocks, at the latest.
+    pub(crate) fn new(block_bytes: u32, messages: u16, blocks: u16) -> Own {
+        let least = u32::from(messages.min(blocks)).max(1) * COST as u32;
+        let announce_after = u16::try_from(least - 1).unwrap_or(u16::MAX);
+        Own { block_bytes, block_cost: least / u32::from(blocks.max(1)), announce_after }
+    }
+}
 
 /// What is counted in a [`Line`] and not yet in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,67 +129,93 @@ pub(crate) struct Fold {
     pub rail: RailId,
 }
 
-/// Blocks that a message of `len` bytes takes where a block has `block_bytes`.
-#[inline(always)]
-const fn blocks_of(len: u32, block_bytes: u32) -> u32 {
-    if len == 0 {
-        0
-    } else if len <= block_bytes {
-        1
-    } else {
-        len.div_ceil(block_bytes)
-    }
+/// What stands against sending or for it, as the tables have it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// The next PSN.
+    pub next: u32,
+    /// What we grant.
+    pub limits: (u16, u16),
+    /// Messages and blocks that the peer still grants.
+    pub messages_left: u32,
+    pub blocks_left: u32,
+    /// The longest message in bytes, and the bytes of one block at the peer.
+    pub bytes_max: u32,
+    pub block_bytes: u32,
+    /// The rail to send on.
+    pub rail: RailId,
 }
 
 impl Line {
     /// Closed, with nothing counted.
     pub(crate) const CLOSED: Line = Line {
         credits: 0,
-        blocks: 0,
-        bytes_max: 0,
-        block_bytes: 1,
+        plain_max: 0,
         next: 0,
-        next_folded: 0,
+        message_limit: 0,
+        block_limit: 0,
         blocks_sent: 0,
         expected: 0,
-        expected_folded: 0,
         blocks_received: 0,
-        own_block_bytes: 1,
-        message_limit: 0,
-        announce_in: 1,
-        block_limit: 0,
-        announce_blocks_in: 1,
-        peer_limits: [0; 2],
-        announce_after: 1,
-        announce_blocks_after: 1,
+        look_in: -FORCED,
+        peer_limits: (0, 0),
+        look_after: 0,
         rail: 0,
         receives_on: CLOSED,
+        spare: 0,
+        bytes_max: 0,
+        block_bytes: 1,
+        next_folded: 0,
+        expected_folded: 0,
     };
 
     // ---- sending
 
-    /// Opens it for messages from PSN `next` on; the caller sets the rest.
-    pub(crate) fn open_sending(&mut self, next: u32, limits: (u16, u16)) {
-        (self.next, self.next_folded) = (next, next);
-        (self.message_limit, self.block_limit) = limits;
+    /// Opens it for sending, where the peer grants anything: says whether.
+    pub(crate) fn open_sending(&mut self, terms: &Terms) -> bool {
+        self.stop_sending();
+        (self.next, self.next_folded) = (terms.next, terms.next);
+        (self.message_limit, self.block_limit) = terms.limits;
+        self.credits = terms.messages_left.min(terms.blocks_left).min(TURN);
+        self.spare = terms.blocks_left - self.credits;
+        self.bytes_max = terms.bytes_max.min(u16::MAX.into());
+        self.block_bytes = terms.block_bytes;
+        self.plain_max = self.bytes_max.min(terms.block_bytes);
+        self.rail = terms.rail.0;
+        if self.credits > 0 {
+            self.look_in += FORCED;
+        }
+        self.credits > 0
+    }
+
+    /// Nothing may be sent until it is opened again, and each message that is received may let something that
+    /// waits go on.
+    pub(crate) const fn stop_sending(&mut self) {
+        self.credits = 0;
+        if !self.is_forced() {
+            self.look_in -= FORCED;
+        }
+    }
+
+    const fn is_forced(&self) -> bool {
+        self.look_in < -(FORCED / 2)
+    }
+
+    /// Blocks that the peer still grants.
+    pub(crate) const fn blocks_left(&self) -> u32 {
+        self.credits + self.spare
     }
 
     /// The header of a message that may go now. `None`: nothing has happened.
     #[inline(always)]
     pub(crate) fn send(&mut self, tag: Option<u64>, immediate: Option<u64>, len: u64) -> Option<Short> {
-        if self.credits == 0 || len > self.bytes_max.into() {
-            return None;
-        }
-        let blocks = blocks_of(len as u32, self.block_bytes);
-        if blocks > self.blocks {
-            return None;
-        }
-        self.credits -= 1;
-        self.blocks -= blocks;
-        self.blocks_sent += blocks;
-        self.announced();
-        let psn = self.next;
-        self.next = psn.wrapping_add(1);
+        let spare = if len > self.plain_max.into() { self.blocks_beyond(len)? } else { 0 };
+        self.credits = self.credits.checked_sub(1)?;
+        self.spare -= spare;
+        self.blocks_sent += u32::from(len > 0) + spare;
+        self.look_in = self.look_after.into();
+        let counts = Counts::new(self.next, self.message_limit, self.block_limit);
+        self.next = self.next.wrapping_add(1);
         let (tag, tagged) = match tag {
             Some(tag) => (tag, Short::TAGGED),
             None => (0, 0),
@@ -174,32 +224,47 @@ impl Line {
             Some(immediate) => (immediate, Short::IMMEDIATE),
             None => (0, 0),
         };
-        let Line { message_limit, block_limit, .. } = *self;
-        let flags = tagged | has_immediate;
-        Some(Short { psn, message_limit, block_limit, tag, immediate, len: len as u16, flags })
+        Some(Short { counts, tag, immediate, len: len as u16, flags: tagged | has_immediate })
+    }
+
+    /// Blocks that a message needs beyond one: there are so many in `spare` then, though those of other
+    /// credits. `None`: it can't go.
+    #[inline(never)]
+    fn blocks_beyond(&mut self, len: u64) -> Option<u32> {
+        if len > self.bytes_max.into() {
+            return None;
+        }
+        // Not empty, as it is longer than `plain_max`.
+        let beyond = (len as u32).div_ceil(self.block_bytes) - 1;
+        let lack = beyond.saturating_sub(self.spare);
+        if lack >= self.credits {
+            return None;
+        }
+        self.credits -= lack;
+        self.spare += lack;
+        Some(beyond)
     }
 
     /// The rail did not take the message after all. What is not counted here, the next opening sets anew.
     #[cold]
     pub(crate) fn unsend(&mut self, short: &Short) {
         self.next = self.next.wrapping_sub(1);
-        self.blocks_sent -= blocks_of(short.len.into(), self.block_bytes);
-        self.credits = 0;
+        self.blocks_sent -= u32::from(short.len).div_ceil(self.block_bytes);
+        self.stop_sending();
     }
 
     // ---- receiving
 
     /// Opens it for messages from PSN `expected` on.
-    pub(crate) fn open_receiving(&mut self, rail: RailId, expected: u32, limits: (u16, u16), own_block_bytes: u32) {
+    pub(crate) fn open_receiving(&mut self, rail: RailId, expected: u32, limits: (u16, u16)) {
         (self.expected, self.expected_folded) = (expected, expected);
-        (self.own_block_bytes, self.receives_on) = (own_block_bytes, rail.0);
+        self.receives_on = rail.0;
         (self.message_limit, self.block_limit) = limits;
     }
 
-    /// Limits go to the peer after so many messages or blocks at the latest.
-    pub(crate) fn announce_after(&mut self, messages: u16, blocks: u16) {
-        self.announce_after = messages;
-        self.announce_blocks_after = i16::try_from(blocks).unwrap_or(i16::MAX);
+    /// When limits must go to the peer, from now on.
+    pub(crate) fn announce_after(&mut self, own: &Own) {
+        self.look_after = own.announce_after;
         self.announced();
     }
 
@@ -212,27 +277,43 @@ impl Line {
         self.receives_on = CLOSED;
     }
 
-    /// Whether a message is the one that is expected, by a line that is open.
+    /// Whether a message is the one that is expected, by a line that is open. Then what its sender grants
+    /// counts, whatever becomes of it.
     #[inline(always)]
-    pub(crate) fn expects(&self, rail: RailId, psn: u32) -> bool {
-        (self.receives_on == rail.0) & (self.expected == psn)
+    pub(crate) fn expects(&mut self, rail: RailId, counts: Counts) -> bool {
+        let is_next = (self.receives_on == rail.0) & (self.expected == counts.psn());
+        if is_next {
+            self.peer_limits = counts.limits();
+        }
+        is_next
     }
 
-    /// A message has its buffer. Says whether something is to be done: our limits must be announced to the
-    /// peer, or its may let a waiting request go on.
+    /// A message has its buffer. Says whether the tables must be looked at: our limits must be announced to
+    /// the peer, or its may let a waiting request go on.
     #[inline(always)]
-    pub(crate) fn receive(&mut self, short: &Short) -> bool {
-        let blocks = blocks_of(short.len.into(), self.own_block_bytes);
+    pub(crate) fn receive(&mut self, short: &Short, own: &Own) -> bool {
         self.expected = self.expected.wrapping_add(1);
-        self.blocks_received += blocks;
+        // Not beside the other limit: the compiler would update both as a vector, which takes more
+        // instructions.
         self.message_limit = self.message_limit.wrapping_add(1);
+        if u32::from(short.len) > own.block_bytes {
+            self.receive_beyond(short.len.into(), own);
+        }
+        let blocks = u32::from(short.len > 0);
+        self.blocks_received += blocks;
         self.block_limit = self.block_limit.wrapping_add(blocks as u16);
-        self.peer_limits = [short.message_limit, short.block_limit];
-        self.announce_in = self.announce_in.wrapping_sub(1);
-        // Wraps for a message of more than 32,767 blocks, which no honest peer sends: the announcement is
-        // late.
-        self.announce_blocks_in = self.announce_blocks_in.wrapping_sub(blocks as i16);
-        self.announce_in == 0 || self.announce_blocks_in <= 0 || self.credits == 0
+        self.look_in -= COST;
+        self.look_in < 0
+    }
+
+    /// A message takes more than one block: counts what is beyond it.
+    #[inline(never)]
+    fn receive_beyond(&mut self, len: u32, own: &Own) {
+        let blocks = len.div_ceil(own.block_bytes);
+        self.blocks_received += blocks - 1;
+        self.block_limit = self.block_limit.wrapping_add(blocks as u16 - 1);
+        // Lengths have 16 bits, and a block costs at most `COST`.
+        self.look_in -= ((blocks * own.block_cost) as i32 - COST).max(0);
     }
 
     /// The message that is expected is counted in the tables.
@@ -252,16 +333,19 @@ impl Line {
         (self.message_limit, self.block_limit)
     }
 
+    /// What may come before our limits must be announced to the peer.
+    const fn announce_in(&self) -> i32 {
+        self.look_in + if self.is_forced() { FORCED } else { 0 }
+    }
+
     /// Whether our limits must be announced to the peer.
     pub(crate) const fn must_announce(&self) -> bool {
-        self.announce_in == 0 || self.announce_blocks_in <= 0
+        self.announce_in() < 0
     }
 
     /// They go to the peer.
-    #[inline(always)]
     pub(crate) const fn announced(&mut self) {
-        self.announce_in = self.announce_after;
-        self.announce_blocks_in = self.announce_blocks_after;
+        self.look_in = self.look_after as i32 - if self.is_forced() { FORCED } else { 0 };
     }
 
     // ---- both
@@ -279,9 +363,9 @@ impl Line {
             blocks_sent: core::mem::take(&mut self.blocks_sent),
             received: self.expected.wrapping_sub(self.expected_folded),
             blocks_received: core::mem::take(&mut self.blocks_received),
-            peer_limits: self.peer_limits.into(),
+            peer_limits: self.peer_limits,
             // The last event was a message sent, whose header carried the limits.
-            is_announced: self.next != self.next_folded && self.announce_in == self.announce_after,
+            is_announced: self.next != self.next_folded && self.announce_in() == self.look_after.into(),
             rail: RailId(self.receives_on),
         };
         (self.next_folded, self.expected_folded) = (self.next, self.expected);

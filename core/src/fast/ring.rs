@@ -1,13 +1,13 @@
-//! Completions of the short way, in the order in which they happened: a ring in the caller's memory.
+//! Completions of the short way, in the order in which they happened: a list in the caller's memory that is
+//! filled from its start, and begins there again whenever all were taken. So the lines in use are few.
 
 use super::ShortCompletion;
 use crate::store::{Arena, ArenaError, Sizer};
 
 /// A bounded queue; full is a value.
 pub(crate) struct Completions<'m> {
-    /// A power of two of places.
     places: &'m mut [ShortCompletion],
-    /// Taken so far, and put in so far, modulo 2^32.
+    /// The first that was not taken, and the first free place: both 0 where there is none.
     head: u32,
     tail: u32,
 }
@@ -28,43 +28,54 @@ impl<'m> Completions<'m> {
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        self.head == self.tail
+        self.tail == 0
     }
 
+    /// Whether there is no place at the end; [`make_room`](Self::make_room) may find some.
     #[inline(always)]
     pub(crate) const fn is_full(&self) -> bool {
-        self.tail.wrapping_sub(self.head) as usize >= self.places.len()
+        self.tail as usize >= self.places.len()
+    }
+
+    /// Moves what is there to the start, where that gives many places at once: says whether there is one now.
+    #[cold]
+    pub(crate) fn make_room(&mut self) -> bool {
+        if self.is_full() && self.head as usize >= self.places.len().div_ceil(4) {
+            self.places.copy_within(self.head as usize.., 0);
+            (self.head, self.tail) = (0, self.tail - self.head);
+        }
+        !self.is_full()
     }
 
     /// The place that the next completion gets, which nobody sees until [`commit`](Self::commit). `None`:
-    /// full.
+    /// there is none at the end.
     #[inline(always)]
     pub(crate) fn next(&mut self) -> Option<&mut ShortCompletion> {
-        let at = self.tail as usize & (self.places.len() - 1);
-        if self.is_full() { None } else { self.places.get_mut(at) }
+        self.places.get_mut(self.tail as usize)
     }
 
     /// The place at the end is filled.
     #[inline(always)]
     pub(crate) fn commit(&mut self) {
         debug_assert!(!self.is_full(), "a place was given");
-        self.tail = self.tail.wrapping_add(1);
+        self.tail += 1;
     }
 
-    /// A new place at the end. The caller has asked whether there is one.
+    /// Puts one at the end. The caller has asked whether there is a place.
     #[inline(always)]
-    pub(crate) fn push(&mut self) -> &mut ShortCompletion {
-        debug_assert!(!self.is_full(), "asked before");
-        let at = self.tail as usize & (self.places.len() - 1);
-        self.tail = self.tail.wrapping_add(1);
-        &mut self.places[at]
+    pub(crate) fn push(&mut self, done: ShortCompletion) {
+        let place = self.next();
+        debug_assert!(place.is_some(), "asked before");
+        if let Some(place) = place {
+            *place = done;
+            self.tail += 1;
+        }
     }
 
     /// Takes the last one back, which nobody has seen.
     pub(crate) fn unpush(&mut self) {
-        if !self.is_empty() {
-            self.tail = self.tail.wrapping_sub(1);
-        }
+        self.tail -= u32::from(self.tail > self.head);
+        self.rest();
     }
 
     #[inline(always)]
@@ -72,9 +83,17 @@ impl<'m> Completions<'m> {
         if self.is_empty() {
             return None;
         }
-        let at = self.head as usize & (self.places.len() - 1);
-        self.head = self.head.wrapping_add(1);
+        let at = self.head as usize;
+        self.head += 1;
+        self.rest();
         self.places.get(at)
+    }
+
+    #[inline(always)]
+    fn rest(&mut self) {
+        if self.head == self.tail {
+            (self.head, self.tail) = (0, 0);
+        }
     }
 }
 
@@ -84,23 +103,37 @@ mod tests {
     use crate::ids::Cookie;
     use core::mem::MaybeUninit;
 
+    fn done(n: u64) -> ShortCompletion {
+        ShortCompletion { cookie: Cookie(n), ..ShortCompletion::default() }
+    }
+
     #[test]
-    fn first_in_first_out_across_the_wrap_and_full_is_a_value() {
+    fn first_in_first_out_and_full_is_a_value() {
         #[repr(align(64))]
         struct Region([MaybeUninit<u8>; 1024]);
         let mut region = Region([MaybeUninit::uninit(); 1024]);
         let mut ring = Completions::carve(&mut Arena::new(&mut region.0).unwrap(), 3).unwrap();
-        (ring.head, ring.tail) = (u32::MAX - 1, u32::MAX - 1);
         for round in 0..3 {
             for n in 0..4 {
-                assert!(!ring.is_full());
-                ring.push().cookie = Cookie(round * 10 + n);
+                assert!(!ring.is_full() && ring.make_room());
+                ring.push(done(round * 10 + n));
             }
-            assert!(ring.is_full());
+            assert!(ring.is_full() && ring.next().is_none() && !ring.make_room());
             for n in 0..4 {
                 assert_eq!(ring.pop().unwrap().cookie, Cookie(round * 10 + n));
             }
             assert!(ring.pop().is_none() && ring.is_empty());
         }
+        // One is always left: room is found by moving it.
+        ring.push(done(0));
+        for n in 1..20 {
+            assert!(ring.make_room());
+            ring.push(done(n));
+            assert_eq!(ring.pop().unwrap().cookie, Cookie(n - 1));
+        }
+        ring.unpush();
+        assert!(ring.is_empty() && ring.pop().is_none());
+        ring.unpush();
+        assert!(ring.is_empty());
     }
 }

@@ -2,10 +2,11 @@
 
 use super::*;
 
-/// Numbers about to wrap, and room for two messages; two messages were received since limits went out last.
+/// Numbers about to wrap, and room for two messages; two messages may come before limits must go out.
 const OPEN: Line = Line {
     credits: 2,
-    blocks: 3,
+    spare: 1,
+    plain_max: 10,
     next: u32::MAX,
     next_folded: u32::MAX,
     bytes_max: 100,
@@ -14,15 +15,17 @@ const OPEN: Line = Line {
     expected_folded: u32::MAX,
     message_limit: u16::MAX,
     block_limit: u16::MAX - 1,
-    announce_in: 2,
-    announce_after: 4,
-    announce_blocks_in: 6,
-    announce_blocks_after: 6,
-    own_block_bytes: 10,
+    look_in: 2 * COST - 1,
+    look_after: 4 * COST as u16 - 1,
     rail: 1,
     receives_on: 1,
     ..Line::CLOSED
 };
+
+/// Limits go out after four messages or eight blocks.
+fn own() -> Own {
+    Own::new(10, 4, 8)
+}
 
 /// Nothing is counted in it.
 const NOTHING: Fold = Fold {
@@ -36,14 +39,18 @@ const NOTHING: Fold = Fold {
 };
 
 fn short(psn: u32, len: u16) -> Short {
-    Short { psn, message_limit: 8, block_limit: 9, len, ..Short::default() }
+    Short { counts: Counts::new(psn, 8, 9), len, ..Short::default() }
 }
 
-#[test]
-fn blocks_are_counted_whole() {
-    let of = |len| blocks_of(len, 10);
-    assert_eq!([0, 1, 9, 10, 11, 20, 21].map(of), [0, 1, 1, 1, 2, 2, 3]);
-}
+const TERMS: Terms = Terms {
+    next: 7,
+    limits: (5, 6),
+    messages_left: 3,
+    blocks_left: 10,
+    bytes_max: 100_000,
+    block_bytes: 10,
+    rail: RailId(2),
+};
 
 /// All that a message takes, field by field.
 #[test]
@@ -51,14 +58,15 @@ fn a_message_takes_a_number_a_credit_and_its_blocks() {
     let mut line = OPEN;
     assert!(!line.is_ahead());
     let sent = line.send(Some(4), None, 11).unwrap();
-    let head = Short { psn: u32::MAX, message_limit: u16::MAX, block_limit: u16::MAX - 1, ..Short::default() };
-    assert_eq!(sent, Short { tag: 4, len: 11, flags: Short::TAGGED, ..head });
-    let one = Line { credits: 1, blocks: 1, next: 0, blocks_sent: 2, announce_in: 4, ..OPEN };
+    let counts = Counts::new(u32::MAX, u16::MAX, u16::MAX - 1);
+    assert_eq!(sent, Short { counts, tag: 4, len: 11, flags: Short::TAGGED, ..Short::default() });
+    let one = Line { credits: 1, spare: 0, next: 0, blocks_sent: 2, look_in: 4 * COST - 1, ..OPEN };
     assert_eq!((line, line.is_ahead()), (one, true));
     // What it says of our limits counts as an announcement.
-    (line.block_limit, line.announce_blocks_in) = (3, 1);
+    (line.block_limit, line.look_in) = (3, 1);
     let sent = line.send(None, Some(6), 0).unwrap();
-    assert_eq!(sent, Short { psn: 0, block_limit: 3, immediate: 6, flags: Short::IMMEDIATE, ..head });
+    let counts = Counts::new(0, u16::MAX, 3);
+    assert_eq!(sent, Short { counts, immediate: 6, flags: Short::IMMEDIATE, ..Short::default() });
     let two = Line { credits: 0, next: 1, block_limit: 3, ..one };
     assert_eq!(line, two);
     assert_eq!((line.send(None, None, 0), line), (None, two), "out of credits");
@@ -71,12 +79,36 @@ fn a_message_takes_a_number_a_credit_and_its_blocks() {
 /// What is too long, or needs more blocks than there are, changes nothing.
 #[test]
 fn what_does_not_fit_changes_nothing() {
-    for (line, len) in [(OPEN, 31), (Line { blocks: 100, ..OPEN }, 101), (Line { credits: 0, ..OPEN }, 1)] {
+    for (line, len) in [(OPEN, 31), (Line { spare: 100, ..OPEN }, 101), (Line { credits: 0, ..OPEN }, 1), (Line { credits: 0, spare: 9, ..OPEN }, 11)] {
         let mut after = line;
         assert_eq!((after.send(None, None, len), after), (None, line));
     }
-    assert!({ OPEN }.send(None, None, 30).is_some());
-    assert!(Line { blocks: 10, ..OPEN }.send(None, None, 100).is_some());
+    // The block of the other credit is used, too.
+    let mut line = OPEN;
+    assert!(line.send(None, None, 30).is_some());
+    assert_eq!((line.credits, line.spare, line.blocks_sent), (0, 0, 3));
+    assert!(Line { spare: 9, ..OPEN }.send(None, None, 100).is_some());
+}
+
+/// Every credit stands for a block too, and what is beyond them is for longer messages.
+#[test]
+fn what_the_peer_grants_is_shared_out() {
+    for (messages_left, blocks_left, credits, spare) in [(3, 10, 3, 7), (10, 3, 3, 0), (100, 100, TURN, 36)] {
+        let mut line = Line { look_after: 3, look_in: 2, ..Line::CLOSED };
+        assert!(line.open_sending(&Terms { messages_left, blocks_left, ..TERMS }));
+        assert_eq!((line.credits, line.spare, line.blocks_left()), (credits, spare, credits + spare));
+        assert_eq!((line.next, line.next_folded, line.limits(), line.rail), (7, 7, (5, 6), 2));
+        assert_eq!((line.bytes_max, line.block_bytes, line.plain_max), (65_535, 10, 10));
+        assert_eq!((line.look_in, line.is_ahead()), (2, false));
+    }
+    let mut line = OPEN;
+    assert!(line.open_sending(&Terms { bytes_max: 4, ..TERMS }));
+    assert_eq!(line.plain_max, 4);
+    for terms in [Terms { messages_left: 0, ..TERMS }, Terms { blocks_left: 0, ..TERMS }] {
+        let mut line = OPEN;
+        assert!(!line.open_sending(&terms) && line.send(None, None, 0).is_none());
+        assert_eq!(line.look_in, OPEN.look_in - FORCED);
+    }
 }
 
 #[test]
@@ -88,50 +120,79 @@ fn what_the_rail_refuses_is_not_counted() {
     line.unsend(&refused);
     let Fold { sent, blocks_sent, .. } = line.fold();
     assert_eq!((line.credits, line.next, sent, blocks_sent), (0, 0, 1, 1));
+    let empty = { OPEN }.send(None, None, 0).unwrap();
+    line.unsend(&empty);
+    assert_eq!(line.fold().blocks_sent, 0);
 }
 
 #[test]
 fn the_next_number_is_expected_on_the_lines_rail_while_it_is_open() {
-    let expects = |line: Line, rail, psn| line.expects(RailId(rail), psn);
+    let expects = |line: Line, rail, psn| { line }.expects(RailId(rail), Counts::new(psn, 8, 9));
     assert!(expects(OPEN, 1, u32::MAX) && OPEN.receives_on() == Some(RailId(1)));
     assert!(!expects(OPEN, 0, u32::MAX) && !expects(OPEN, 1, 0));
     let mut closed = OPEN;
     closed.close_receiving();
     assert!(!expects(closed, 1, u32::MAX) && closed.receives_on().is_none());
-    closed.open_receiving(RailId(2), 7, (5, 6), 10);
+    closed.open_receiving(RailId(2), 7, (5, 6));
     assert!(expects(closed, 2, 7) && !expects(closed, 1, 7) && !closed.is_ahead());
     assert_eq!(closed.limits(), (5, 6));
+    // What the peer grants counts with the message that is expected, and with no other.
+    let mut line = OPEN;
+    assert!(!line.expects(RailId(1), Counts::new(0, 8, 9)) && line == OPEN);
+    assert!(line.expects(RailId(1), Counts::new(u32::MAX, 8, 9)));
+    assert_eq!(line, Line { peer_limits: (8, 9), ..OPEN });
+}
+
+fn receive(line: &mut Line, short: &Short) -> bool {
+    assert!(line.expects(RailId(1), short.counts));
+    line.receive(short, &own())
 }
 
 /// Limits grow by what was received, and are announced after so many messages, or so many blocks.
 #[test]
 fn what_is_received_is_granted_again() {
     let mut line = OPEN;
-    assert!(!line.receive(&short(u32::MAX, 11)));
+    assert!(!receive(&mut line, &short(u32::MAX, 10)));
     let one = Line {
         expected: 0,
-        blocks_received: 2,
+        blocks_received: 1,
         message_limit: 0,
-        block_limit: 0,
-        peer_limits: [8, 9],
-        announce_in: 1,
-        announce_blocks_in: 4,
+        block_limit: u16::MAX,
+        peer_limits: (8, 9),
+        look_in: COST - 1,
         ..OPEN
     };
     assert_eq!((line, line.is_ahead(), line.must_announce()), (one, true, false));
-    assert!(line.receive(&short(0, 0)) && line.must_announce(), "four messages");
+    assert!(receive(&mut line, &short(0, 0)) && line.must_announce(), "four messages");
+    assert_eq!((line.block_limit, line.blocks_received), (u16::MAX, 1));
     line.announced();
-    assert!(!line.must_announce());
-    let both = Fold { received: 2, blocks_received: 2, peer_limits: (8, 9), ..NOTHING };
+    assert!(!line.must_announce() && line.look_in == i32::from(OPEN.look_after));
+    let both = Fold { received: 2, blocks_received: 1, peer_limits: (8, 9), ..NOTHING };
     // What was received is told by no message of ours.
     assert_eq!(line.fold(), both);
     assert_eq!(line.fold(), Fold { peer_limits: (8, 9), ..NOTHING });
-    let mut line = Line { announce_in: 100, ..OPEN };
-    assert!(!line.receive(&short(0, 50)), "five blocks");
-    assert!(line.receive(&short(1, 1)) && line.must_announce(), "six");
-    // Who waits for room hears of every message.
-    let mut line = Line { credits: 0, ..OPEN };
-    assert!(line.receive(&short(0, 0)) && !line.must_announce());
+    let mut line = Line { look_in: 4 * COST - 1, ..OPEN };
+    assert!(!receive(&mut line, &short(u32::MAX, 51)), "six blocks");
+    assert_eq!((line.blocks_received, line.block_limit, line.look_in), (6, 4, COST - 1));
+    assert!(receive(&mut line, &short(0, 11)) && line.must_announce(), "eight");
+}
+
+/// While nothing can be sent the tables are looked at after each message, and limits still go out when they
+/// must.
+#[test]
+fn who_waits_for_room_hears_of_every_message() {
+    let mut line = OPEN;
+    line.stop_sending();
+    line.stop_sending();
+    assert_eq!(line, Line { credits: 0, look_in: OPEN.look_in - FORCED, ..OPEN });
+    assert!(receive(&mut line, &short(u32::MAX, 0)) && !line.must_announce());
+    assert!(receive(&mut line, &short(0, 0)) && line.must_announce());
+    line.announced();
+    assert!(!line.must_announce() && line.look_in == 4 * COST - 1 - FORCED);
+    assert!(receive(&mut line, &short(1, 0)) && !line.must_announce());
+    assert!(line.open_sending(&TERMS));
+    assert_eq!(line.look_in, 3 * COST - 1);
+    assert!(!receive(&mut line, &short(2, 0)));
 }
 
 /// Limits that the tables raise, and messages that they count, are no news.
@@ -141,7 +202,11 @@ fn what_the_tables_know_is_counted_once() {
     line.grant(1, 2);
     assert_eq!((line.limits(), line.is_ahead()), ((0, 0), false));
     line.skip();
-    assert!(line.expects(RailId(1), 0) && !line.is_ahead());
-    line.announce_after(7, u16::MAX);
-    assert_eq!((line.announce_in, line.announce_blocks_in), (7, i16::MAX));
+    assert!(line.expects(RailId(1), Counts::new(0, 0, 0)) && !line.is_ahead());
+    for (messages, blocks, after, cost) in [(7, 14, 7, 32), (14, 7, 7, 64), (1, 1, 1, 64), (9, 8, 8, 64)] {
+        let own = Own::new(10, messages, blocks);
+        line.announce_after(&own);
+        assert_eq!((line.look_in, own.block_cost), (after * COST - 1, cost));
+    }
+    assert_eq!(Own::new(10, u16::MAX, u16::MAX).announce_after, u16::MAX, "then earlier than it must be");
 }

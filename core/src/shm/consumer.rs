@@ -7,7 +7,7 @@ use super::cells::{Cells, RingError, Word, wake};
 use super::layout::{
     First, PACKET, PACKET_AT, RingConfig, SHORT, SHORT_AT, SHORT_INLINE_BYTES, packet_at, short_extra,
 };
-use crate::wire::{HEADER_BYTES_MAX, Short};
+use crate::wire::{Counts, HEADER_BYTES_MAX, Short};
 
 /// The side that reads.
 #[derive(Debug)]
@@ -25,7 +25,8 @@ pub struct Consumer<C: Cells> {
     no_slot: bool,
     /// [`RingConfig::publish_period`], less 1.
     publish_mask: u32,
-    /// The smaller of both: in between nothing happens but that the next cell is due.
+    /// The smaller of both: in between nothing happens but that the next cell is due. 0 while the message that
+    /// was looked at last lies in the annex.
     edge_mask: u32,
     /// Where the next message comes.
     cell: C::Cell,
@@ -44,6 +45,9 @@ pub struct Consumer<C: Cells> {
     /// Heads were published since the last [`must_ring`](Self::must_ring).
     freed: bool,
     dead: Option<RingError>,
+    /// What the first word of a short message has besides its length, flags and turn; nothing has it once the
+    /// ring is dead.
+    kind: u64,
     /// The front's header, copied before anything in it is looked at.
     header: [u8; HEADER_BYTES_MAX],
 }
@@ -70,6 +74,7 @@ impl<C: Cells> Consumer<C> {
             in_annex: false,
             freed: false,
             dead: None,
+            kind: First { turn: 0, len: 0, kind: SHORT, flags: 0 }.bits(),
             header: [0; HEADER_BYTES_MAX],
         };
         consumer.begin();
@@ -122,11 +127,20 @@ impl<C: Cells> Consumer<C> {
     /// The peer may change the payload while it is copied: what arrives is bytes, no more.
     #[inline(always)]
     pub fn front_short(&mut self, first: u64) -> Option<(Short, *const u8)> {
-        if self.dead.is_some() {
+        const KIND: u64 = First { turn: 0, len: 0, kind: u8::MAX, flags: !Short::FLAGS }.bits();
+        if first & KIND != self.kind {
             return None;
         }
         let (short, place) = self.short_of(self.cell, First::of(first)).ok()?;
         Some((short, self.cells.bytes(place)))
+    }
+
+    /// As [`front_short`](Self::front_short), but also `None` where the payload lies in the annex.
+    #[inline(always)]
+    pub fn front_inline(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        let First { len, flags, .. } = First::of(first);
+        inline_at(len, flags)?;
+        self.front_short(first)
     }
 
     /// Gives the cell of the short message that [`front_short`](Self::front_short) has just found back to the
@@ -135,7 +149,7 @@ impl<C: Cells> Consumer<C> {
     #[inline(always)]
     pub fn release_short(&mut self) -> bool {
         let head = self.due;
-        if head & self.edge_mask == 0 || self.in_annex {
+        if head & self.edge_mask == 0 {
             self.release_slowly();
             return true;
         }
@@ -149,39 +163,24 @@ impl<C: Cells> Consumer<C> {
         self.release();
     }
 
-    /// Whether a message of a kind is short, and if so what it is and where its payload lies. Every word is
+    /// What a short message is, and where its payload lies. Every word is
     /// loaded once, and its value checked before it is used (L-12); from there on only the private copies
     /// count.
     #[inline(always)]
     fn short_of(&mut self, cell: C::Cell, first: First) -> Result<(Short, C::Place), Wrong> {
-        let First { len, kind, flags, .. } = first;
-        if kind != SHORT {
-            return Err(Wrong::Ring(RingError { field: "kind", value: kind.into() }));
-        }
-        if flags & !Short::FLAGS != 0 {
-            return Err(Wrong::Ring(RingError { field: "flags", value: flags.into() }));
-        }
-        let limits = self.cells.word(cell, 1).load(Relaxed);
+        let First { len, flags, .. } = first;
+        let counts = Counts::of_bits(self.cells.word(cell, 1).load(Relaxed));
         let tag = self.cells.word(cell, 2).load(Relaxed);
-        // All ones without the flag: a branch fewer.
-        const { assert!(Short::TAGGED == 1) };
-        let forbidden = u64::from(flags & Short::TAGGED).wrapping_sub(1);
-        if tag & forbidden != 0 {
+        if flags & Short::TAGGED == 0 && tag != 0 {
             return Err(Wrong::Ring(RingError { field: "tag", value: tag as u32 }));
         }
         let has_immediate = flags & Short::IMMEDIATE != 0;
         let immediate = if has_immediate { self.cells.word(cell, 3).load(Relaxed) } else { 0 };
-        let at = inline_at(len, flags);
-        self.in_annex = at.is_none();
-        let place = match at {
+        let place = match inline_at(len, flags) {
             Some(at) => self.cells.inline(cell, at),
-            None if len > self.short_bytes_max => {
-                return Err(Wrong::Ring(RingError { field: "short_bytes", value: len.into() }));
-            }
-            None => self.annex()?,
+            None => self.short_annex(len)?,
         };
-        let (psn, message_limit, block_limit) = (limits as u32, (limits >> 32) as u16, (limits >> 48) as u16);
-        Ok((Short { psn, message_limit, block_limit, tag, immediate, len, flags }, place))
+        Ok((Short { counts, tag, immediate, len, flags }, place))
     }
 
     /// The oldest message, if there is one. Looks at one cache line where there is none; then also publishes
@@ -211,7 +210,7 @@ impl<C: Cells> Consumer<C> {
         }
         let found = match first.kind {
             PACKET => self.packet_of(first),
-            _ => self.short_of(self.cell, first).map(|(short, place)| {
+            _ => self.check_short(first).and_then(|()| self.short_of(self.cell, first)).map(|(short, place)| {
                 let payload_bytes = short.len.into();
                 Found { short: Some(short), header_bytes: 0, payload_bytes, payload: place, at: 0 }
             }),
@@ -223,8 +222,29 @@ impl<C: Cells> Consumer<C> {
         }
     }
 
-    /// The due annex slot.
+    /// Whether the kind of a message is short.
+    fn check_short(&mut self, First { kind, flags, .. }: First) -> Result<(), Wrong> {
+        if kind != SHORT {
+            return Err(Wrong::Ring(RingError { field: "kind", value: kind.into() }));
+        }
+        if flags & !Short::FLAGS != 0 {
+            return Err(Wrong::Ring(RingError { field: "flags", value: flags.into() }));
+        }
+        self.in_annex = false;
+        Ok(())
+    }
+
+    /// The annex slot of a short message.
     #[inline(never)]
+    fn short_annex(&mut self, len: u16) -> Result<C::Place, Wrong> {
+        if len > self.short_bytes_max {
+            return Err(Wrong::Ring(RingError { field: "short_bytes", value: len.into() }));
+        }
+        (self.in_annex, self.edge_mask) = (true, 0);
+        self.annex()
+    }
+
+    /// The due annex slot.
     fn annex(&mut self) -> Result<C::Place, Wrong> {
         // In the first lap.
         if self.slot == self.slots_ready {
@@ -265,6 +285,7 @@ impl<C: Cells> Consumer<C> {
     }
 
     fn kill(&mut self, error: RingError) -> RingError {
+        self.kind = 0;
         *self.dead.insert(error)
     }
 
@@ -320,6 +341,7 @@ impl<C: Cells> Consumer<C> {
         if head & self.publish_mask == 0 {
             self.publish();
         }
+        self.edge_mask = self.mask & self.publish_mask;
     }
 
     #[cold]
@@ -329,7 +351,6 @@ impl<C: Cells> Consumer<C> {
         if index == 0 {
             // The first lap is over, at the latest.
             self.mask = self.config.cells - 1;
-            self.edge_mask = self.mask & self.publish_mask;
         }
         let count = self.config.populated_cells().min(self.config.cells - index);
         self.blind = index != 0 && !self.cells.populate_cells(index, count);

@@ -15,7 +15,7 @@ use std::vec::Vec;
 
 use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, First, LINE_BYTES, PACKET, SHORT};
 use super::{Consumer, Mapped, Producer, PushError, RingConfig, ring_bytes};
-use crate::wire::{HEADER_BYTES_MAX, Short};
+use crate::wire::{Counts, HEADER_BYTES_MAX, Short};
 
 /// Runs one input.
 pub fn run(data: &[u8]) {
@@ -177,8 +177,8 @@ impl Both {
         // too.
         unsafe { super::copy_short(from, into.as_mut_ptr(), short.len.into()) };
         self.consumer.release_short();
-        let Short { psn, message_limit, block_limit, tag, immediate, .. } = short;
-        Some(u64::from(psn) ^ u64::from(message_limit) << 32 ^ u64::from(block_limit) << 48 ^ tag ^ immediate)
+        let Short { counts, tag, immediate, .. } = short;
+        Some(counts.bits() ^ tag ^ immediate)
     }
 
     /// Takes a packet out and copies its payload, as far as it fits; returns the bytes of header and payload.
@@ -256,9 +256,7 @@ impl Said {
         let payload = payload_of(bytes);
         let word = u64::from(count).wrapping_mul(0x0101_0101_0101_0101);
         let short = Short {
-            psn: word as u32,
-            message_limit: !(word as u16),
-            block_limit: word as u16,
+            counts: Counts::new(word as u32, !(word as u16), word as u16),
             tag: if flags & Short::TAGGED != 0 { word } else { 0 },
             immediate: if flags & Short::IMMEDIATE != 0 { !word } else { 0 },
             len: payload.len() as u16,

@@ -27,7 +27,7 @@ use super::cells::{Cells, PushError, Word};
 use super::consumer::Consumer;
 use super::layout::{CELL_BYTES, RingConfig};
 use super::producer::Producer;
-use crate::wire::Short;
+use crate::wire::{Counts, Short};
 
 const CONFIG: RingConfig = RingConfig { cells: 2, slots: 2, slot_bytes: 256 };
 /// Of a message that needs the annex.
@@ -250,7 +250,7 @@ enum Kind {
 }
 
 fn short_of(n: u8, len: usize) -> Short {
-    Short { psn: n.into(), tag: n.into(), flags: Short::TAGGED, len: len as u16, ..Short::default() }
+    Short { counts: Counts::new(n.into(), 0, 0), tag: n.into(), flags: Short::TAGGED, len: len as u16, ..Short::default() }
 }
 
 /// `Ok(true)`: the consumer must be woken.

@@ -9,8 +9,8 @@ use super::layout::{
 };
 use crate::wire::{HEADER_BYTES_MAX, Short};
 
-/// Payloads up to here are copied without a call.
-const SMALL_BYTES: u16 = 32;
+/// For payloads up to here there is room without a call, where a cell is free.
+const SMALL_BYTES: u64 = 32;
 
 /// The side that writes.
 #[derive(Debug)]
@@ -165,6 +165,12 @@ impl<C: Cells> Producer<C> {
 
     /// The annex slot for the next message.
     fn annex(&mut self) -> Result<C::Place, PushError> {
+        self.claim_annex()?;
+        Ok(self.cells.annex(self.slot))
+    }
+
+    /// An annex slot is free, or why not.
+    fn claim_annex(&mut self) -> Result<(), PushError> {
         if self.annex_known() == 0 {
             self.look().map_err(PushError::Corrupt)?;
             if self.annex_known() == 0 {
@@ -180,7 +186,7 @@ impl<C: Cells> Producer<C> {
             }
             self.slots_ready += 1;
         }
-        Ok(self.cells.annex(self.slot))
+        Ok(())
     }
 
     /// The annex slot has been written.
@@ -267,35 +273,40 @@ impl<C: Cells> Producer<C> {
     ///
     /// # Safety
     /// `from` can be read for `short.len` bytes.
-    #[inline(always)]
     pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
-        // The smallest ones without a call, all others by one.
-        if short.len <= SMALL_BYTES && self.cells_known() > 0 {
-            // SAFETY: the caller's promise is the same.
-            unsafe { self.put_short(short, from) }
-        } else {
-            // SAFETY: as above.
-            unsafe { self.push_long(*short, from) }
-        }
+        self.claim_short(short.len.into(), short.flags & Short::IMMEDIATE != 0)?;
+        // SAFETY: the caller's promise is the same, and there is room.
+        Ok(unsafe { self.put_short(short, from) })
     }
 
-    /// [`push_short`](Self::push_short) of any length, with or without room.
-    ///
-    /// # Safety
-    /// As there.
-    #[inline(never)]
-    unsafe fn push_long(&mut self, short: Short, from: *const u8) -> Result<bool, PushError> {
-        self.claim()?;
-        // SAFETY: the caller's promise is the same.
-        unsafe { self.put_short(&short, from) }
-    }
-
-    /// Writes a short message to the due cell, which is free.
-    ///
-    /// # Safety
-    /// As [`push_short`](Self::push_short).
+    /// Whether a short message of `len` bytes can be put in, with or without immediate data.
     #[inline(always)]
-    unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+    pub fn has_short_room(&mut self, len: u64, immediate: bool) -> bool {
+        // The smallest ones without a call.
+        (len <= SMALL_BYTES && self.cells_known() > 0) || self.claim_short(len, immediate).is_ok()
+    }
+
+    /// There is room for a short message of `len` bytes, or why not.
+    #[inline(never)]
+    fn claim_short(&mut self, len: u64, immediate: bool) -> Result<(), PushError> {
+        self.claim()?;
+        let extra = short_extra(if immediate { Short::IMMEDIATE } else { 0 });
+        if len <= u64::from(SHORT_INLINE_BYTES - extra) {
+            return Ok(());
+        }
+        if len > self.config.short_bytes_max().into() {
+            return Err(PushError::TooLong { bytes: len, max: self.config.slot_bytes });
+        }
+        self.claim_annex()
+    }
+
+    /// Writes a short message to the due cell; `true`: the consumer must be woken (L-13).
+    ///
+    /// # Safety
+    /// [`has_short_room`](Self::has_short_room) was `true` for this message since the last one, and `from`
+    /// can be read for as many bytes.
+    #[inline(always)]
+    pub unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> bool {
         debug_assert!(short.flags & !Short::FLAGS == 0, "{short:?}");
         debug_assert!(short.tag == 0 || short.flags & Short::TAGGED != 0, "{short:?}");
         let extra = short_extra(short.flags);
@@ -306,32 +317,27 @@ impl<C: Cells> Producer<C> {
             unsafe { self.cells.copy_in(self.cells.inline(cell, SHORT_AT + extra), 0, from, len.into()) };
         } else {
             // SAFETY: the caller's promise is the same.
-            unsafe { self.fill_annex(len, from) }?;
+            unsafe { self.fill_annex(len, from) };
         }
-        let limits = u64::from(short.message_limit) << 32 | u64::from(short.block_limit) << 48;
-        self.cells.word(cell, 1).store(u64::from(short.psn) | limits, Relaxed);
+        self.cells.word(cell, 1).store(short.counts.bits(), Relaxed);
         self.cells.word(cell, 2).store(short.tag, Relaxed);
         if short.flags & Short::IMMEDIATE != 0 {
             self.cells.word(cell, 3).store(short.immediate, Relaxed);
         }
         self.publish(cell, First { turn, len, kind: SHORT, flags: short.flags });
-        Ok(self.must_ring())
+        self.must_ring()
     }
 
-    /// Writes a short message's payload to the annex.
+    /// Writes a short message's payload to the annex, which has room.
     ///
     /// # Safety
-    /// `from` can be read for `len` bytes.
-    #[inline(always)]
-    unsafe fn fill_annex(&mut self, len: u16, from: *const u8) -> Result<(), PushError> {
-        if len > self.config.short_bytes_max() {
-            return Err(PushError::TooLong { bytes: len.into(), max: self.config.slot_bytes });
-        }
-        let place = self.annex()?;
-        // SAFETY: the caller vouches for `from`; a slot is at least `short_bytes_max` long.
-        unsafe { self.cells.copy_in(place, 0, from, len.into()) };
+    /// As [`put_short`](Self::put_short).
+    #[inline(never)]
+    unsafe fn fill_annex(&mut self, len: u16, from: *const u8) {
+        debug_assert!(len <= self.config.short_bytes_max() && self.annex_known() > 0, "asked before");
+        // SAFETY: the caller vouches for `from`, and has asked: a slot is at least `short_bytes_max` long.
+        unsafe { self.cells.copy_in(self.cells.annex(self.slot), 0, from, len.into()) };
         self.annex_used();
-        Ok(())
     }
 
     /// Whether the consumer must be woken (L-13) for what was pushed since the last call: `true` once each

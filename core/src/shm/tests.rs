@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use super::harness::{Memory, front_short, push, push_short, read_all, run, short_payload};
 use super::layout::{CELL_BYTES, CELLS_AT, CONSTANTS_AT, HEAD_AT, PACKET, SHORT, SLEEPING_AT, STARVED_AT};
 use super::*;
-use crate::wire::Short;
+use crate::wire::{Counts, Short};
 
 const SMALL: RingConfig = RingConfig { cells: 4, slots: 4, slot_bytes: 512 };
 
@@ -259,9 +259,7 @@ fn a_cell_has_these_bytes() {
     let memory = Memory::new(SMALL);
     let (_consumer, mut producer) = (memory.consumer(SMALL), memory.producer(SMALL));
     let short = Short {
-        psn: 0x0403_0201,
-        message_limit: 0x0605,
-        block_limit: 0x0807,
+        counts: Counts::new(0x0403_0201, 0x0605, 0x0807),
         tag: 0x1817_1615_1413_1211,
         immediate: 0x2827_2625_2423_2221,
         len: 0,
@@ -329,7 +327,7 @@ fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
     for n in 0..2 {
-        assert_eq!(push_short(&mut producer, &Short { psn: n, ..Short::default() }, &[n as u8; 300]), Ok(false));
+        assert_eq!(push_short(&mut producer, &Short { counts: Counts::new(n, 0, 0), ..Short::default() }, &[n as u8; 300]), Ok(false));
     }
     assert_eq!((producer.room(), producer.short_room()), (Ok(0), Ok(14)));
     assert_eq!(push_short(&mut producer, &Short::default(), &[9; 300]), Err(PushError::Full));
@@ -376,7 +374,7 @@ fn a_ring_takes_memory_as_it_is_used() {
     let taken = || POPULATED.take().into_iter().map(|(start, len)| (start - base, len)).collect::<Vec<_>>();
     for lap in 0..2 {
         for n in 0..64u32 {
-            let short = Short { psn: n, ..Short::default() };
+            let short = Short { counts: Counts::new(n, 0, 0), ..Short::default() };
             let before_next = n > 0 && n.is_multiple_of(16) && lap == 0;
             if before_next {
                 // The consumer came here first.
@@ -394,7 +392,7 @@ fn a_ring_takes_memory_as_it_is_used() {
                 // There is none for the next sixteen.
                 REFUSING.set(true);
             }
-            assert_eq!(front_short(&mut consumer).map(|(short, _)| short.psn), Some(n));
+            assert_eq!(front_short(&mut consumer).map(|(short, _)| short.counts.psn()), Some(n));
             consumer.release_short();
             if n == 31 && lap == 0 {
                 assert!(consumer.front().unwrap().is_none() && !consumer.has_news() && !consumer.is_empty());

@@ -265,10 +265,10 @@ impl<'m> Posted<'m> {
         (entry.next, entry.prev, entry.chain, entry.tail) = (NONE, NONE, NONE, index);
         self.posts += 1;
         let key = entry.name(index);
-        let place = self.shapes.find(&shape);
+        let sole = self.shapes.sole(shape.tagged());
         let bucket = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize);
-        match (place, bucket) {
-            (Some(place), Some(first)) if *first == NONE => {
+        match (sole, bucket) {
+            (Some((place, known)), Some(first)) if *first == NONE && *known == shape => {
                 *first = index;
                 entry.shape = place;
                 self.shapes.hold(place);
@@ -311,7 +311,10 @@ impl<'m> Posted<'m> {
         (slot.prev, slot.tail, slot.chain) = (self.aside.1, NONE, NONE);
         self.ignores[index as usize] = pattern.ignore;
         match self.aside.1 {
-            NONE => self.aside.0 = index,
+            NONE => {
+                self.aside.0 = index;
+                self.shapes.set_others(true);
+            }
             last => self.entries[last as usize].next = index,
         }
         self.aside.1 = index;
@@ -438,6 +441,9 @@ impl<'m> Posted<'m> {
             NONE => self.aside.0 = next,
             prev => self.entries[prev as usize].next = next,
         }
+        if self.aside.0 == NONE {
+            self.shapes.set_others(false);
+        }
         match next {
             NONE => self.aside.1 = prev,
             next => self.entries[next as usize].prev = prev,
@@ -447,10 +453,9 @@ impl<'m> Posted<'m> {
     /// The oldest receive that takes a message, and the bucket that it stands in, if any.
     #[inline(always)]
     fn find_index(&self, source: PeerId, tag: u64, tagged: bool) -> (u32, usize) {
-        let used = self.shapes.used(tagged);
-        if used & used.wrapping_sub(1) == 0 && self.aside.0 == NONE {
+        if let Some((place, _)) = self.shapes.sole(tagged) {
             // As programs are: one shape of receive at a time.
-            return self.find_in(used.trailing_zeros() as u8, source, tag);
+            return self.find_in(place, source, tag);
         }
         self.find_in_all(source, tag, tagged)
     }
@@ -528,18 +533,16 @@ impl<'m> Posted<'m> {
     /// at one shape and one bucket: without a call, so that few instructions do it.
     #[inline(always)]
     pub(super) fn take_next(&mut self, source: PeerId, tag: u64, tagged: bool, len: u32) -> Option<Taken<'_>> {
-        let used = self.shapes.used(tagged);
-        if used & used.wrapping_sub(1) != 0 || self.aside.0 != NONE {
-            return None;
-        }
-        let place = used.trailing_zeros() as u8;
-        let (tag, source) = self.shapes.at(place).project(source, tag);
+        let (place, shape) = self.shapes.sole(tagged)?;
+        let (tag, source) = shape.project(source, tag);
         let first = self.buckets.get_mut((hash(tag, source) >> self.shift) as usize)?;
         let index = *first;
         let entry = self.entries.get_mut(index as usize)?;
         #[cfg(test)]
         self.steps.set(self.steps.get() + 1);
-        let is_it = entry.tag == tag && entry.source == source && entry.shape == place && entry.state == State::Direct;
+        let what = u16::from_ne_bytes([entry.shape, entry.state as u8]);
+        let is_plain = what == u16::from_ne_bytes([place, State::Direct as u8]);
+        let is_it = entry.tag == tag && entry.source == source && is_plain;
         if !is_it || entry.len < len || entry.chain != NONE {
             return None;
         }

@@ -20,13 +20,26 @@ pub(super) struct Shapes {
     users: [u32; SHAPES_MAX],
     /// The places that have a shape, untagged and tagged: bit per place, all with users among them.
     used: [u16; 2],
+    /// The only place of each domain, or [`NOT_ONE`].
+    sole: [u8; 2],
+    /// Receives of shapes that have no place are posted.
+    others: bool,
 }
+
+/// No place: there are several, or none, or receives elsewhere.
+const NOT_ONE: u8 = u8::MAX;
 
 const _: () = assert!(SHAPES_MAX == u16::BITS as usize);
 
 impl Shapes {
     pub(super) const fn new() -> Self {
-        Shapes { shapes: [Shape::BLANK; SHAPES_MAX], users: [0; SHAPES_MAX], used: [0; 2] }
+        Shapes {
+            shapes: [Shape::BLANK; SHAPES_MAX],
+            users: [0; SHAPES_MAX],
+            used: [0; 2],
+            sole: [NOT_ONE; 2],
+            others: false,
+        }
     }
 
     /// The place that the shape has.
@@ -55,6 +68,7 @@ impl Shapes {
         let place = self.all().trailing_ones() as u8;
         *self.shapes.get_mut(usize::from(place))? = shape;
         self.used[usize::from(shape.tagged())] |= 1 << place;
+        self.find_sole();
         Some(place)
     }
 
@@ -78,6 +92,26 @@ impl Shapes {
                 self.used = self.used.map(|used| used & !(1 << place));
             }
         }
+        self.find_sole();
+    }
+
+    /// Receives are posted of shapes that have no place, or there are none any more.
+    #[cold]
+    pub(super) fn set_others(&mut self, others: bool) {
+        self.others = others;
+        self.find_sole();
+    }
+
+    fn find_sole(&mut self) {
+        let is_one = |used: u16| used.is_power_of_two() && !self.others;
+        self.sole = self.used.map(|used| if is_one(used) { used.trailing_zeros() as u8 } else { NOT_ONE });
+    }
+
+    /// The place and the shape of all posted receives of a domain, where that is one shape.
+    #[inline(always)]
+    pub(super) fn sole(&self, tagged: bool) -> Option<(u8, &Shape)> {
+        let place = self.sole[usize::from(tagged)];
+        Some((place, self.shapes.get(usize::from(place))?))
     }
 
     /// Whether a place has no group.

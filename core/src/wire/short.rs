@@ -5,15 +5,56 @@
 //! neither source nor epoch, and acknowledges nothing. It stands for an `EAGER` packet of the ordered lane
 //! with the same PSN (W-29): an endpoint that can't take the short way makes that header of it.
 
+use core::fmt;
+
+/// The number of a message in the ordered lane, and what its sender grants: as in a common header, in one word.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts(u64);
+
+impl Counts {
+    /// Number `psn`; the sender grants messages and blocks up to these limits.
+    #[inline(always)]
+    pub const fn new(psn: u32, message_limit: u16, block_limit: u16) -> Counts {
+        Counts(psn as u64 | (message_limit as u64) << 32 | (block_limit as u64) << 48)
+    }
+
+    /// As they stand in a cell.
+    #[inline(always)]
+    pub const fn of_bits(bits: u64) -> Counts {
+        Counts(bits)
+    }
+
+    /// What stands in a cell.
+    #[inline(always)]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Number in the ordered lane.
+    #[inline(always)]
+    pub const fn psn(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// Messages and blocks that the sender grants.
+    #[inline(always)]
+    pub const fn limits(self) -> (u16, u16) {
+        ((self.0 >> 32) as u16, (self.0 >> 48) as u16)
+    }
+}
+
+impl fmt::Debug for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (message_limit, block_limit) = self.limits();
+        write!(f, "Counts {{ psn: {}, message_limit: {message_limit}, block_limit: {block_limit} }}", self.psn())
+    }
+}
+
 /// What a cell says of a short message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Short {
-    /// Number in the ordered lane.
-    pub psn: u32,
-    /// Messages that the sender grants, as in a common header.
-    pub message_limit: u16,
-    /// Blocks that the sender grants, as in a common header.
-    pub block_limit: u16,
+    /// Its number, and what the sender grants.
+    pub counts: Counts,
     /// The tag; 0 where there is none.
     pub tag: u64,
     /// Immediate data; 0 where there is none.

@@ -14,9 +14,10 @@ use rerail_core::time::{Nanos, Time};
 use rerail_core::wire::{Address, AddressText, RemoteKey, Short};
 use rustix::io::Errno;
 
-use super::engine::AnyRail;
-use super::{Engine, Slot};
+use super::Engine;
+use super::slots::{Rails, Slot};
 use crate::memory::{Core, Memory};
+use crate::rail::shm::copy_short;
 use crate::rail::{MemoryKey, Outgoing, Piece, Rail, ShortPlace, Sink};
 
 /// Actions taken from the core at once.
@@ -56,15 +57,15 @@ impl Engine {
         let Engine { rails, core, memory, scratch, quick_rails, others_moved, .. } = self;
         let mut done = 0;
         *others_moved = false;
-        for slot in &mut *rails {
-            let Slot { id, rail, registrations, .. } = slot;
+        for (slot, rail) in rails.iter_mut() {
+            let Slot { id, registrations, .. } = slot;
             let whereabouts = &mut scratch.whereabouts;
             let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
             let count = rail.poll(now, &mut sink);
             done += count;
             *others_moved |= count > 0 && *quick_rails >> id.0 & 1 == 0;
             if sink.moved {
-                announce(core, slot);
+                announce(core, slot, rail);
             }
         }
         if !scratch.whereabouts.is_empty() {
@@ -85,33 +86,57 @@ impl Engine {
     /// other rails, connections, timers. `now` may be the time of the last of these.
     #[inline]
     pub fn news(&mut self, now: Time) -> usize {
-        match self.rails.get(self.rings) {
-            Some(Slot { rail: AnyRail::Shm(rail), .. }) => match rail.first_news() {
-                Some(link) => self.take_news(now, link),
+        match &self.rails.shm {
+            Some(rail) => match rail.first_news() {
+                Some(link) => self.take_news::<false>(now, link),
                 None if rail.has_chores() => self.take_rest(now),
                 None => 0,
             },
-            _ => 0,
+            None => 0,
         }
     }
 
+    /// Takes the message that is due on a link. That of a channel whose line is open, for a plain receive,
+    /// needs nothing else; for all others there is [`take_rest`](Self::take_rest). What lies in the annex is
+    /// for a copy of this function, with `ANNEX`: the one that knows that there is none takes fewer
+    /// instructions.
     #[inline(never)]
-    fn take_news(&mut self, now: Time, link: usize) -> usize {
-        let Engine { rails, core, memory, rings, .. } = self;
-        let Some(Slot { id, rail: AnyRail::Shm(rail), .. }) = rails.get_mut(*rings) else { return 0 };
-        let count = usize::from(rail.take_one(link, |peer, short| place_short(core, memory, peer, *id, short)));
-        if rail.has_news() | core.is_active() { count + self.take_rest(now) } else { count }
+    fn take_news<const ANNEX: bool>(&mut self, now: Time, link: usize) -> usize {
+        let Engine { rails, core, memory, .. } = self;
+        let id = rails.shm_id;
+        let Some(rail) = &mut rails.shm else { return 0 };
+        let is_taken = rail.take_one::<ANNEX>(link, |peer, short, payload| {
+            let put = |at| {
+                if let Some(to) = memory.start_of_named(&Seg { at, len: short.len.into() }) {
+                    // SAFETY: the rail vouches for the payload. The place is that of a posted receive, which
+                    // was resolved within its region when it was posted and has room for all of it; nobody
+                    // refers to the bytes of a region while the transport is borrowed mutably.
+                    unsafe { copy_short(payload, to, short.len.into()) };
+                }
+            };
+            core.arrive_next(peer, id, short, put).is_some()
+        });
+        if is_taken & !core.is_active() {
+            return 1;
+        }
+        match is_taken {
+            false if !ANNEX => self.take_news::<true>(now, link),
+            _ => usize::from(is_taken) + self.take_rest(now),
+        }
     }
 
     /// Takes further messages and all that is not a short message, and carries out what the core wants then.
     #[inline(never)]
     fn take_rest(&mut self, now: Time) -> usize {
-        let Engine { rails, core, memory, scratch, rings, .. } = self;
-        let Some(Slot { id, rail: AnyRail::Shm(rail), registrations, .. }) = rails.get_mut(*rings) else { return 0 };
-        let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, *id, short));
-        if rail.has_chores() {
+        let Engine { rails, core, memory, scratch, .. } = self;
+        let id = rails.shm_id;
+        let Some(rail) = &mut rails.shm else { return 0 };
+        let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, id, short));
+        if rail.has_chores()
+            && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
+        {
             let whereabouts = &mut scratch.whereabouts;
-            let mut sink = CoreSink { core, memory, rail: *id, registrations, now, moved: false, whereabouts };
+            let mut sink = CoreSink { core, memory, rail: id, registrations, now, moved: false, whereabouts };
             done += rail.poll(now, &mut sink);
             debug_assert!(!sink.moved, "a rail that loses nothing has moved");
         }
@@ -184,7 +209,7 @@ impl Engine {
 
 /// What a rail does without an answer, and seldom.
 #[cold]
-fn tell_rail(rails: &mut [Slot], now: Time, action: &Action) {
+fn tell_rail(rails: &mut Rails, now: Time, action: &Action) {
     let (Action::Connect { rail, .. }
     | Action::Disconnect { rail, .. }
     | Action::Sever { rail, .. }
@@ -192,13 +217,13 @@ fn tell_rail(rails: &mut [Slot], now: Time, action: &Action) {
     else {
         return;
     };
-    let Some(slot) = rails.get_mut(usize::from(rail.0)) else { return };
+    let Some((slot, rail)) = rails.get_mut(*rail) else { return };
     match action {
-        Action::Connect { peer, .. } => slot.rail.connect(now, *peer),
-        Action::Disconnect { peer, .. } => slot.rail.disconnect(*peer),
-        Action::Sever { peer, .. } => slot.rail.sever(*peer),
+        Action::Connect { peer, .. } => rail.connect(now, *peer),
+        Action::Disconnect { peer, .. } => rail.disconnect(*peer),
+        Action::Sever { peer, .. } => rail.sever(*peer),
         Action::Deregister { key, .. } => {
-            slot.rail.deregister(MemoryKey { key: key.key, address: key.address });
+            rail.deregister(MemoryKey { key: key.key, address: key.address });
             slot.registrations -= 1;
         }
         _ => {}
@@ -206,23 +231,23 @@ fn tell_rail(rails: &mut [Slot], now: Time, action: &Action) {
 }
 
 /// Tells the peers that a rail is elsewhere (F-12).
-fn announce(core: &mut Core, slot: &mut Slot) {
-    let address = slot.rail.address();
+fn announce(core: &mut Core, slot: &mut Slot, rail: &dyn Rail) {
+    let address = rail.address();
     let told = core.set_address(slot.id, address.as_bytes());
-    tracing::debug!(rail = slot.rail.name(), %address, ?told, "moved");
+    tracing::debug!(rail = rail.name(), %address, ?told, "moved");
     debug_assert!(told.is_ok(), "a rail's address is one word: {address:?}");
     slot.address = address.into();
 }
 
 /// Tells a rail where a peer is now (F-12). What it can't use changes nothing: it is the peer's word.
-fn introduce(rails: &mut [Slot], peer: PeerId, rail: RailId, at: &AddressText) {
-    let Some(slot) = rails.get_mut(usize::from(rail.0)) else { return };
-    let used = slot.rail.add_peer(peer, at.as_str());
-    tracing::debug!(rail = slot.rail.name(), peer = peer.0, address = at.as_str(), ?used, "a peer has moved");
+fn introduce(rails: &mut Rails, peer: PeerId, rail: RailId, at: &AddressText) {
+    let Some((_, rail)) = rails.get_mut(rail) else { return };
+    let used = rail.add_peer(peer, at.as_str());
+    tracing::debug!(rail = rail.name(), peer = peer.0, address = at.as_str(), ?used, "a peer has moved");
 }
 
 /// Hands a post to its rail; `false`: that is impossible.
-fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, pieces: &mut Vec<Piece>) -> bool {
+fn hand_over(rails: &mut Rails, core: &Core, memory: &Memory, post: &Post, pieces: &mut Vec<Piece>) -> bool {
     let whole = resolve(core, memory, post.payload, pieces);
     let extent = match (pieces.as_slice(), post.kind) {
         (_, PostKind::Send) => 0,
@@ -231,14 +256,14 @@ fn hand_over(rails: &mut [Slot], core: &Core, memory: &Memory, post: &Post, piec
         ([_], _) => core.segments(post.extent()).next().map_or(0, |seg| seg.len as usize),
         _ => 0,
     };
-    match rails.get_mut(usize::from(post.rail.0)) {
-        Some(slot) if whole => {
+    match rails.get_mut(post.rail) {
+        Some((_, rail)) if whole => {
             let (id, peer, kind, header) = (post.id, post.peer, post.kind, &post.header);
             let outgoing = Outgoing { id, peer, kind, header, payload: pieces, extent };
             // SAFETY: the pieces were resolved within their regions, which stay mapped as long as the core
             // names them: until the post's completion, the subchannel's end, or the answer to `Disconnect` or
             // `Sever`. Nobody refers to their bytes while the transport is driven.
-            unsafe { slot.rail.post(outgoing) };
+            unsafe { rail.post(outgoing) };
             true
         }
         _ => false,
@@ -302,19 +327,19 @@ fn perform(memory: &Memory, atomic: &AtomicAction) -> Answer {
 
 /// Registers the memory of a request with its rail.
 fn register(
-    rails: &mut [Slot],
+    rails: &mut Rails,
     core: &Core,
     memory: &Memory,
     (rail, span, write): (RailId, Span, bool),
     pieces: &mut Vec<Piece>,
 ) -> Result<RemoteKey, RailFault> {
     let whole = resolve(core, memory, span, pieces);
-    match (rails.get_mut(usize::from(rail.0)), pieces.as_slice()) {
+    match (rails.get_mut(rail), pieces.as_slice()) {
         // A key names one range.
-        (Some(slot), [piece]) if whole => {
+        (Some((slot, at)), [piece]) if whole => {
             // SAFETY: the piece lies in one region, which is freed only when the core names it nowhere any
             // more, that is after `Deregister`; `Engine::free` then has every rail forget it.
-            let MemoryKey { key, address } = unsafe { slot.rail.register(*piece, write) }?;
+            let MemoryKey { key, address } = unsafe { at.register(*piece, write) }?;
             slot.registrations += 1;
             Ok(RemoteKey { rail: rail.0, connection: 0, key, address })
         }

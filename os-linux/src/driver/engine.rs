@@ -4,10 +4,7 @@
 //! memory. The [`Transport`](super::Transport) is an engine, a clock and a waiter; the simulator drives
 //! engines in virtual time.
 
-use std::any::Any;
 use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::rc::Rc;
 
 use rerail_core::config::Config;
 use rerail_core::endpoint::{Endpoint, Event, Loss, PeerError, RailStats, ShortCompletion};
@@ -17,9 +14,9 @@ use rerail_core::time::{Nanos, Time};
 
 use super::card::{Card, CardError};
 use super::drive::Scratch;
+use super::slots::{Rails, Slot};
 use super::{MemoryError, StartError};
 use crate::memory::{Core, CoreError, Memory};
-use crate::rail::shm::ShmRail;
 use crate::rail::{Rail, RailCounters, RailUsage};
 
 /// A message transport that its owner drives and tells the time.
@@ -54,11 +51,9 @@ use crate::rail::{Rail, RailCounters, RailUsage};
 /// ```
 pub struct Engine {
     // Order matters: rails, which hold addresses of pieces, go before the memory that these point to.
-    pub(super) rails: Vec<Slot>,
+    pub(super) rails: Rails,
     /// Those that short messages go over: bit per rail.
     pub(super) quick_rails: u64,
-    /// The rail that [`news`](Self::news) looks at, if there is one.
-    pub(super) rings: usize,
     /// Another one had something in the last round.
     pub(super) others_moved: bool,
     pub(super) core: Core,
@@ -82,57 +77,6 @@ pub struct EngineOpening {
     learnt: PeerSet,
     /// Whether peers with which memory is shared are reached over other rails too.
     pub(super) others_beside_shm: bool,
-}
-
-/// A rail and what the driver keeps beside it.
-pub(super) struct Slot {
-    pub(super) id: RailId,
-    pub(super) rail: AnyRail,
-    pub(super) kind: RailKind,
-    /// How many rails of its kind come before it: it meets the peers' rails of this number.
-    nth: usize,
-    pub(super) address: Rc<str>,
-    /// Registrations for requests.
-    pub(super) registrations: usize,
-}
-
-/// A rail; shared memory by its own type, so that a small message costs no call through a table.
-pub(super) enum AnyRail {
-    Shm(Box<ShmRail>),
-    Other(Box<dyn Rail>),
-}
-
-impl AnyRail {
-    fn new(rail: Box<dyn Rail>) -> Self {
-        if (&*rail as &dyn Any).is::<ShmRail>() {
-            let rail: Box<dyn Any> = rail;
-            match rail.downcast() {
-                Ok(rail) => return AnyRail::Shm(rail),
-                Err(_) => unreachable!("it was asked what it is"),
-            }
-        }
-        AnyRail::Other(rail)
-    }
-}
-
-impl Deref for AnyRail {
-    type Target = dyn Rail;
-
-    fn deref(&self) -> &dyn Rail {
-        match self {
-            AnyRail::Shm(rail) => &**rail,
-            AnyRail::Other(rail) => &**rail,
-        }
-    }
-}
-
-impl DerefMut for AnyRail {
-    fn deref_mut(&mut self) -> &mut dyn Rail {
-        match self {
-            AnyRail::Shm(rail) => &mut **rail,
-            AnyRail::Other(rail) => &mut **rail,
-        }
-    }
 }
 
 /// What a rail is, for people and reports.
@@ -172,14 +116,14 @@ impl Engine {
 
     /// The rails, in the order of their numbers.
     pub fn rails(&self) -> impl Iterator<Item = RailInfo<'_>> {
-        self.rails.iter().map(|slot| RailInfo {
+        self.rails.iter().map(|(slot, rail)| RailInfo {
             id: slot.id,
-            name: slot.rail.name(),
+            name: rail.name(),
             kind: slot.kind,
             address: &slot.address,
-            counters: slot.rail.counters(),
+            counters: rail.counters(),
             stats: self.core.rail_stats(slot.id).unwrap_or_default(),
-            usage: slot.rail.usage(),
+            usage: rail.usage(),
         })
     }
 
@@ -228,7 +172,7 @@ impl Engine {
 
     /// When [`round`](Self::round) has something to do even if no rail brings anything.
     pub fn next_timeout(&self) -> Option<Time> {
-        let rails = self.rails.iter().filter_map(|slot| slot.rail.next_timeout());
+        let rails = self.rails.iter().filter_map(|(_, rail)| rail.next_timeout());
         self.core.next_timeout().into_iter().chain(rails).min()
     }
 
@@ -240,7 +184,7 @@ impl Engine {
 
     /// Whether a rail may still lose what was posted to a disconnected peer if the process ended now.
     pub fn is_closing(&self) -> bool {
-        self.rails.iter().any(|slot| slot.rail.is_closing())
+        self.rails.iter().any(|(_, rail)| rail.is_closing())
     }
 
     /// Whether rails that [`news`](Self::news) does not look at had something in the last round.
@@ -256,7 +200,7 @@ impl Engine {
 
     /// Registrations that rails hold for requests of this process: none where no request is open.
     pub fn registrations(&self) -> usize {
-        self.rails.iter().map(|slot| slot.registrations).sum()
+        self.rails.iter().map(|(slot, _)| slot.registrations).sum()
     }
 
     /// The core's endpoint, to look at.
@@ -281,7 +225,7 @@ impl Engine {
         f.debug_struct(name)
             .field("rank", &self.config.rank)
             .field("size", &self.config.peers_max)
-            .field("rails", &self.rails.iter().map(|slot| slot.rail.name()).collect::<Vec<_>>())
+            .field("rails", &self.rails.iter().map(|(_, rail)| rail.name()).collect::<Vec<_>>())
             .field("stats", &self.core.stats())
             .finish_non_exhaustive()
     }
@@ -296,12 +240,12 @@ impl EngineOpening {
     /// # Errors
     /// See [`StartError`].
     pub fn with_rails(config: Config, host: String, rails: Vec<Box<dyn Rail>>, now: Time) -> Result<Self, StartError> {
-        let rails = number(rails);
-        let entries = rails.iter().map(|slot| (slot.kind, &*slot.address)).collect();
+        let rails = Rails::number(rails);
+        let entries = rails.iter().map(|(slot, _)| (slot.kind, &*slot.address)).collect();
         let card = Card { host: &host, rails: entries }
             .emit()
             .map_err(|error| StartError::Card { peer: config.rank, error })?;
-        let facts: Vec<RailFacts> = rails.iter().map(|slot| slot.rail.facts()).collect();
+        let facts: Vec<RailFacts> = rails.iter().map(|(_, rail)| rail.facts()).collect();
         let core = Core::new(config, &facts, now).map_err(|error| match error {
             CoreError::Start(error) => StartError::Core(error),
             CoreError::Memory(error) => StartError::Memory(error),
@@ -313,11 +257,9 @@ impl EngineOpening {
         let memory = Memory::new(pool_bytes).map_err(StartError::Memory)?;
         let is_quick = |facts: &RailFacts| facts.short_bytes_max > 0;
         let quick_rails = facts.iter().rev().fold(0, |mask, facts| mask << 1 | u64::from(is_quick(facts)));
-        let rings = rails.iter().position(|slot| matches!(slot.rail, AnyRail::Shm(_))).unwrap_or(usize::MAX);
         let engine = Engine {
             rails,
             quick_rails,
-            rings,
             others_moved: false,
             core,
             memory,
@@ -331,7 +273,7 @@ impl EngineOpening {
         Ok(EngineOpening { engine, host, card, learnt, others_beside_shm: false })
     }
 
-    pub(super) fn slots(&self) -> &[Slot] {
+    pub(super) fn rails(&self) -> &Rails {
         &self.engine.rails
     }
 
@@ -391,7 +333,7 @@ impl EngineOpening {
         wanted: impl Fn(RailKind) -> bool,
     ) -> Result<u64, StartError> {
         let mut mask = 0;
-        for Slot { id, rail, kind, nth, .. } in self.engine.rails.iter_mut().filter(|slot| wanted(slot.kind)) {
+        for (Slot { id, kind, nth, .. }, rail) in self.engine.rails.iter_mut().filter(|(slot, _)| wanted(slot.kind)) {
             let Some(address) = card.nth(*kind, *nth) else { continue };
             let reached = rail.add_peer(peer, address).map_err(|error| {
                 let rail = rail.name().to_owned();
@@ -413,24 +355,6 @@ impl EngineOpening {
             None => Ok(self.engine),
         }
     }
-}
-
-/// Gives rails their numbers and asks for what does not change.
-fn number(rails: Vec<Box<dyn Rail>>) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::with_capacity(rails.len());
-    for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {
-        let kind = rail.facts().kind;
-        let nth = slots.iter().filter(|slot| slot.kind == kind).count();
-        slots.push(Slot {
-            id: RailId(index),
-            kind,
-            nth,
-            address: rail.address().into(),
-            rail: AnyRail::new(rail),
-            registrations: 0,
-        });
-    }
-    slots
 }
 
 /// One bit per rank.

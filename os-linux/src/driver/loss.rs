@@ -24,8 +24,7 @@ impl Engine {
     }
 
     fn rail_name(&self, id: RailId) -> String {
-        let slot = self.rails.iter().find(|slot| slot.id == id);
-        slot.map_or_else(|| id.0.to_string(), |slot| slot.rail.name().to_owned())
+        self.rails.get(id).map_or_else(|| id.0.to_string(), |rail| rail.name().to_owned())
     }
 }
 

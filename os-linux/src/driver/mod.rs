@@ -40,6 +40,7 @@ mod policy;
 mod rails;
 mod request;
 mod shortage;
+mod slots;
 mod submit;
 mod verbs;
 mod wait;
@@ -66,7 +67,7 @@ pub use open::{Opening, Options};
 pub use shortage::Shortage;
 pub use wait::Woken;
 
-use engine::{PeerSet, Slot};
+use engine::PeerSet;
 use pace::Pace;
 use wait::Waiter;
 

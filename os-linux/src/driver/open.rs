@@ -113,7 +113,7 @@ impl Opening {
         idle_rounds_max: u32,
     ) -> Result<Self, StartError> {
         let engine = EngineOpening::with_rails(config, host, rails, now())?;
-        let waiter = Waiter::new(engine.slots()).map_err(StartError::Wait)?;
+        let waiter = Waiter::new(engine.rails()).map_err(StartError::Wait)?;
         Ok(Opening { engine, waiter, spin: Spin { idle_rounds: 0, idle_rounds_max } })
     }
 

@@ -58,7 +58,7 @@ impl Transport {
 
     /// For people: what a rail does to `peer` that its facts don't say, and why.
     pub fn remark(&self, peer: PeerId, rail: RailId) -> Option<String> {
-        self.engine.rails.get(usize::from(rail.0))?.rail.remark(peer)
+        self.engine.rails.get(rail)?.remark(peer)
     }
 
     /// How a rail fares on the way to `peer`:

@@ -12,12 +12,10 @@ use rerail_core::endpoint::{
 use rerail_core::ids::{CounterId, MessageId, OpId, PeerId, WindowId};
 use rerail_core::mem::{RegionId, Seg};
 use rerail_core::time::Time;
-use rerail_core::wire::Short;
 
 use super::drive::resolve;
-use super::engine::AnyRail;
 use super::{Engine, MemoryError, RequestError, WindowError};
-use crate::rail::{Piece, Rail};
+use crate::rail::Piece;
 
 /// What a window that allows atomics must start on, in bytes of address: the core checks offsets within the
 /// window for the type's alignment, and this makes the addresses follow.
@@ -43,7 +41,7 @@ impl Engine {
             return Err(MemoryError::InUse(region));
         }
         let memory = self.memory.whole(region)?;
-        self.rails.iter_mut().for_each(|slot| slot.rail.forget(memory));
+        self.rails.iter_mut().for_each(|(_, rail)| rail.forget(memory));
         self.memory.remove(region)
     }
 
@@ -57,7 +55,7 @@ impl Engine {
     pub fn invalidate(&mut self, part: &Seg) -> Result<(), MemoryError> {
         self.memory.check(part)?;
         let memory = self.memory.resolve(part)?;
-        self.rails.iter_mut().for_each(|slot| slot.rail.forget(memory));
+        self.rails.iter_mut().for_each(|(_, rail)| rail.forget(memory));
         Ok(())
     }
 
@@ -116,34 +114,52 @@ impl Engine {
     /// complete. `None`: nothing has happened, and there may be an error to find.
     #[inline(always)]
     pub(super) fn send_short(&mut self, send: &Send<'_>) -> Option<OpId> {
-        if self.quick_rails == 0 {
-            return None;
-        }
-        self.try_short(send).or_else(|| self.open_and_send(send))
-    }
-
-    /// The short way is closed, or its credits are used up: opens it if it can be.
-    #[cold]
-    #[inline(never)]
-    fn open_and_send(&mut self, send: &Send<'_>) -> Option<OpId> {
-        if self.core.open_short(send.peer) { self.try_short(send) } else { None }
+        self.try_short(send).or_else(|| self.send_short_slowly(send))
     }
 
     #[inline(always)]
     fn try_short(&mut self, send: &Send<'_>) -> Option<OpId> {
-        let (from, len) = match send.segments {
-            [seg] => (self.memory.start_of(seg)?.cast_const(), seg.len),
-            [] => (std::ptr::null(), 0),
-            _ => return None,
+        let (from, len) = self.sole_piece(send.segments)?;
+        // The core opens its short way for this rail only, if there is one.
+        let (link, counters) = self.rails.shm.as_mut()?.short_link(send.peer, len, send.immediate.is_some())?;
+        let (_, short, operation) = self.core.send_short(send, len)?;
+        // SAFETY: the link has just said that there is room, the core's message is as long as the piece, and
+        // that was resolved within its region, or is empty; nobody refers to the bytes of a region while the
+        // transport is borrowed mutably.
+        unsafe { link.post_short(&short, from, counters) };
+        Some(operation)
+    }
+
+    /// Where a payload of one piece is, or of none.
+    #[inline(always)]
+    fn sole_piece(&self, segments: &[Seg]) -> Option<(*const u8, u64)> {
+        match segments {
+            [seg] => Some((self.memory.start_of(seg)?.cast_const(), seg.len)),
+            [] => Some((std::ptr::null(), 0)),
+            _ => None,
+        }
+    }
+
+    /// The short way is closed, or its credits are used up: opens it if it can be. Or its rail is one that is
+    /// not known by its type: simulated shared memory.
+    #[cold]
+    #[inline(never)]
+    fn send_short_slowly(&mut self, send: &Send<'_>) -> Option<OpId> {
+        if self.quick_rails == 0 {
+            return None;
+        }
+        if self.rails.shm.is_some() {
+            return if self.core.open_short(send.peer) { self.try_short(send) } else { None };
+        }
+        let (from, len) = self.sole_piece(send.segments)?;
+        let (rail, short, operation) = match self.core.send_short(send, len) {
+            Some(sent) => sent,
+            None if self.core.open_short(send.peer) => self.core.send_short(send, len)?,
+            None => return None,
         };
-        let (rail, short, operation) = self.core.send_short(send, len)?;
-        // The piece was resolved within its region, or is empty; nobody refers to the bytes of a region while
-        // the transport is borrowed mutably.
-        let is_out = match self.rails.get_mut(usize::from(rail.0)).map(|slot| &mut slot.rail) {
-            // SAFETY: as above.
-            Some(AnyRail::Shm(rail)) => unsafe { rail.post_short(send.peer, &short, from) },
-            // SAFETY: as above.
-            Some(AnyRail::Other(rail)) => unsafe { post_short(&mut **rail, send.peer, short, from) },
+        let is_out = match self.rails.get_mut(rail) {
+            // SAFETY: as in `try_short`.
+            Some((_, rail)) => unsafe { rail.post_short(send.peer, &short, from) },
             None => false,
         };
         if is_out {
@@ -158,13 +174,14 @@ impl Engine {
     #[inline(always)]
     pub(super) fn recv_short(&mut self, recv: &Recv<'_>) -> Option<OpId> {
         let [seg] = recv.segments else { return None };
-        let to = self.memory.start_of(seg)?;
-        self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, to))
+        self.memory.start_of(seg)?;
+        self.core.recv_short(recv).or_else(|| self.recv_waiting(recv, seg))
     }
 
     /// Receives a message that arrived before this receive was posted.
     #[inline(never)]
-    fn recv_waiting(&mut self, recv: &Recv<'_>, to: *mut u8) -> Option<OpId> {
+    fn recv_waiting(&mut self, recv: &Recv<'_>, seg: &Seg) -> Option<OpId> {
+        let to = self.memory.start_of(seg)?;
         let ShortReceived { operation, from } = self.core.recv_waiting(recv)?;
         let len = from.len as usize;
         if let Ok(from) = self.memory.resolve(&from) {
@@ -330,15 +347,4 @@ impl Engine {
     fn check(&self, segments: &[Seg]) -> Result<(), MemoryError> {
         segments.iter().try_for_each(|seg| self.memory.check(seg))
     }
-}
-
-/// [`Rail::post_short`] of a rail that is not known by its type: simulated shared memory.
-///
-/// # Safety
-/// As there.
-#[cold]
-#[inline(never)]
-unsafe fn post_short(rail: &mut dyn Rail, peer: PeerId, short: Short, payload: *const u8) -> bool {
-    // SAFETY: the caller's promise is the same.
-    unsafe { rail.post_short(peer, &short, payload) }
 }

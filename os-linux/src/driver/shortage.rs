@@ -39,7 +39,7 @@ impl Engine {
     /// What this process lacks for its connections, or lacked; `None`: nothing so far. To be looked at where
     /// requests take too long.
     pub fn shortage(&self) -> Option<Shortage> {
-        let rails = || self.rails.iter().map(|slot| (slot.rail.name(), slot.rail.counters()));
+        let rails = || self.rails.iter().map(|(_, rail)| (rail.name(), rail.counters()));
         let (rail, worst) = rails().max_by_key(|(_, counters)| counters.shortages)?;
         let times = rails().map(|(_, counters)| counters.shortages).sum();
         Some(Shortage { times, rail: rail.to_owned(), errno: worst.shortage? })

@@ -15,7 +15,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::{Slot, Transport, WaitError, now};
+use super::slots::Rails;
+use super::{Transport, WaitError, now};
 
 /// Why [`Transport::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,28 +42,28 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    pub(super) fn new(rails: &[Slot]) -> Result<Self, WaitError> {
+    pub(super) fn new(rails: &Rails) -> Result<Self, WaitError> {
         let failed = |call| move |errno| WaitError { call, errno };
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create1"))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map_err(failed("timerfd_create"))?;
         let data = epoll::EventData::new_u64(0);
         epoll::add(&epoll, &timer, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
-        for fd in rails.iter().filter_map(|slot| slot.rail.wait_fd()) {
+        for fd in rails.iter().filter_map(|(_, rail)| rail.wait_fd()) {
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
-        let followed = rails.iter().map(|slot| slot.rail.wait_fd_changes()).collect();
+        let followed = rails.iter().map(|(_, rail)| rail.wait_fd_changes()).collect();
         Ok(Waiter { epoll, timer, armed: false, followed, timer_due: None })
     }
 
     /// Takes the descriptors that are others than before.
-    fn follow(&mut self, rails: &[Slot]) -> Result<(), WaitError> {
-        for (slot, followed) in rails.iter().zip(&mut self.followed) {
-            let changes = slot.rail.wait_fd_changes();
+    fn follow(&mut self, rails: &Rails) -> Result<(), WaitError> {
+        for ((_, rail), followed) in rails.iter().zip(&mut self.followed) {
+            let changes = rail.wait_fd_changes();
             if changes == *followed {
                 continue;
             }
-            if let Some(fd) = slot.rail.wait_fd() {
+            if let Some(fd) = rail.wait_fd() {
                 match epoll::add(&self.epoll, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
                     // Changed twice, and here already.
                     Ok(()) | Err(Errno::EXIST) => {}
@@ -120,11 +121,10 @@ impl Transport {
         }
         self.waiter.follow(&self.engine.rails)?;
         let rails = &mut self.engine.rails;
-        for index in 0..rails.len() {
-            if !rails[index].rail.arm() {
-                rails[..index].iter_mut().for_each(|slot| slot.rail.disarm());
-                return Ok(false);
-            }
+        let busy = rails.iter_mut().position(|(_, rail)| !rail.arm());
+        if let Some(busy) = busy {
+            rails.iter_mut().take(busy).for_each(|(_, rail)| rail.disarm());
+            return Ok(false);
         }
         self.waiter.armed = true;
         Ok(true)
@@ -138,7 +138,7 @@ impl Transport {
             return;
         }
         self.waiter.armed = false;
-        self.engine.rails.iter_mut().for_each(|slot| slot.rail.disarm());
+        self.engine.rails.iter_mut().for_each(|(_, rail)| rail.disarm());
         // An expired timer keeps the descriptor readable; a pending one may serve the next sleep.
         if self.waiter.timer_due.is_some_and(|due| due <= now()) {
             // Turning a timer off can't fail; if it did, the next sleep would only end early.

@@ -221,8 +221,8 @@ impl std::fmt::Display for DescribedShort<'_> {
         let short = self.0;
         write!(f, "SHORT {} bytes", short.len)?;
         message(f, short.immediate())?;
-        let limits = (short.message_limit, short.block_limit);
-        write!(f, ", psn {}, limits {}/{}", short.psn, limits.0, limits.1)
+        let limits = short.counts.limits();
+        write!(f, ", psn {}, limits {}/{}", short.counts.psn(), limits.0, limits.1)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::config::{Config, Multiplex};
 use crate::ids::*;
 use crate::mem::{RegionId, Seg};
 use crate::time::Nanos;
-use crate::wire::Short;
+use crate::wire::{Counts, Short};
 
 /// Bytes that requests name: what lies behind them nobody may write.
 const NAMED: u64 = 16_384;
@@ -169,10 +169,10 @@ fn hostile(world: &mut World<'_>, input: &mut Input<'_>, due: &mut Due) {
         2 => near.wrapping_add_signed((input.byte() as i8).into()),
         _ => u32::from(input.half()) << 16 | u32::from(input.half()),
     };
+    let message_limit = if sort & 16 == 0 { u16::from(input.byte()) } else { input.half() };
+    let block_limit = if sort & 32 == 0 { u16::from(input.byte()) } else { input.half() };
     let short = Short {
-        psn,
-        message_limit: if sort & 16 == 0 { u16::from(input.byte()) } else { input.half() },
-        block_limit: if sort & 32 == 0 { u16::from(input.byte()) } else { input.half() },
+        counts: Counts::new(psn, message_limit, block_limit),
         tag: if flags & Short::TAGGED != 0 { tag } else { 0 },
         immediate: if flags & Short::IMMEDIATE != 0 { any } else { 0 },
         len,

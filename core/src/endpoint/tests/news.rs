@@ -5,7 +5,7 @@ use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::parcels::{gathering, record};
 use super::recovery::{connect, down, region, up};
 use super::*;
-use crate::wire::{Body, Common, Connect, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
+use crate::wire::{Body, Common, Connect, Counts, Data, Fin, MessageHead, Probe, Repr, Rts, Short};
 
 fn eager() -> Body {
     Body::Eager(MessageHead { immediate: Some(5), ..MessageHead::default() })
@@ -228,8 +228,8 @@ fn unordered_packets_leave_the_short_way_open() {
     for psn in 0..8 {
         let recv = Recv { from: tagged(None, 7), segments: &seg(0, 8), ..Recv::default() };
         lone.endpoint.recv_short(&recv).expect("nothing is special about it");
-        let (message_limit, block_limit, flags) = (32, 64, Short::TAGGED);
-        let short = Short { psn, message_limit, block_limit, tag: 7, len: 8, flags, ..Short::default() };
+        let (counts, flags) = (Counts::new(psn, 32, 64), Short::TAGGED);
+        let short = Short { counts, tag: 7, len: 8, flags, ..Short::default() };
         assert!(matches!(lone.endpoint.arrive_short(PeerId(1), RailId(0), &short), ShortArrival::At(_)));
         if psn == 3 {
             lone.feed_on(0, Body::Fin(Fin { operation: 99, count: 1, ..Fin::default() }), 0, |common| {

@@ -4,7 +4,7 @@ use super::super::channel::ChannelState;
 use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::recovery::region;
 use super::*;
-use crate::wire::{Body, Common, Connect, MessageHead, Repr, Short};
+use crate::wire::{Body, Common, Connect, Counts, MessageHead, Repr, Short};
 
 fn lone(course: impl FnOnce(&mut Lone<'_>)) {
     let mut region = region();
@@ -12,7 +12,7 @@ fn lone(course: impl FnOnce(&mut Lone<'_>)) {
 }
 
 fn short(psn: u32) -> Short {
-    Short { psn, message_limit: 32, block_limit: 64, tag: 7, len: 8, flags: Short::TAGGED, ..Short::default() }
+    Short { counts: Counts::new(psn, 32, 64), tag: 7, len: 8, flags: Short::TAGGED, ..Short::default() }
 }
 
 fn post(lone: &mut Lone<'_>, cookie: u64) {
@@ -69,9 +69,9 @@ fn a_message_that_the_rail_refuses_leaves_no_gap() {
         lone.endpoint.unsend_short(&send, first);
         assert_eq!(lone.endpoint.poll_short(), None);
         let (_, again, _) = send_short(&mut lone.endpoint, &send, 8).expect("open again");
-        assert_eq!((first.psn, again.psn), (0, 0));
+        assert_eq!((first.counts.psn(), again.counts.psn()), (0, 0));
         let (_, next, _) = send_short(&mut lone.endpoint, &send, 8).expect("open");
-        assert_eq!(next.psn, 1);
+        assert_eq!(next.counts.psn(), 1);
         assert_eq!(lone.endpoint.stats().short_sent, 2);
     });
 }
@@ -232,7 +232,7 @@ fn receives_that_something_is_special_about_need_an_operation() {
         assert!(lone.endpoint.recv_short(&of(7, Some(2))).is_none(), "not connected");
         lone.endpoint.t.peers[1].gone = true;
         assert!(lone.endpoint.recv_short(&of(7, Some(1))).is_none(), "gone");
-        lone.endpoint.parts_starved = true;
+        lone.endpoint.set_parts_starved(true);
         assert!(lone.endpoint.recv_short(&of(7, None)).is_none(), "a multi-receive comes first");
         assert_eq!(arrive(lone, &short(1)), ShortArrival::Slow, "and its messages do");
     });
@@ -402,7 +402,7 @@ fn limits_are_announced_by_quarters() {
             let send = Send { peer: PeerId(1), segments: &seg(0, 8), ..Send::default() };
             let (_, sent, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
             let count = 3 * every as u16;
-            assert_eq!((sent.message_limit, sent.block_limit), (32 + count, 64 + count * blocks));
+            assert_eq!(sent.counts.limits(), (32 + count, 64 + count * blocks));
         });
     }
     // Of a grant of less than four every message is announced.
@@ -430,7 +430,7 @@ fn a_short_message_lets_waiting_messages_go() {
         lone.sent();
         lone.send(1, 8);
         assert_eq!(lone.sent(), []);
-        let grant = Short { message_limit: 1, ..short(0) };
+        let grant = Short { counts: Counts::new(0, 1, 64), ..short(0) };
         if is_slow {
             let placed = lone.endpoint.handle_short(Time(0), PeerId(1), RailId(0), &grant);
             lone.place(placed);
@@ -532,7 +532,7 @@ fn the_tables_learn_what_went_the_short_way() {
         assert_eq!((slot.sent[0].next().0, slot.sent[0].is_empty(), slot.heard), (2, true, heard));
         assert!(heard < Time(77));
         post(lone, 1);
-        assert!(matches!(arrive(lone, &Short { message_limit: 40, block_limit: 90, ..short(0) }), ShortArrival::At(_)));
+        assert!(matches!(arrive(lone, &Short { counts: Counts::new(0, 40, 90), ..short(0) }), ShortArrival::At(_)));
         lone.endpoint.fold_line(0);
         let slot = lone.endpoint.t.channels.at(0);
         assert_eq!((slot.received[0].expected().0, slot.reorder.esn().0, slot.heard), (1, 1, Time(77)));
@@ -589,7 +589,7 @@ fn what_the_tables_grant_is_told_the_short_way_too() {
         for taken in 1..=20 {
             take(lone);
             let (_, sent, _) = send_short(&mut lone.endpoint, &send, 8).expect("the way is open");
-            assert_eq!((sent.message_limit, sent.block_limit), (32 + taken, 64 + taken));
+            assert_eq!(sent.counts.limits(), (32 + taken, 64 + taken));
         }
     });
     // A message that went out before does not tell what comes free after it.

@@ -159,31 +159,33 @@ impl Link {
         false
     }
 
-    /// Puts a short message into the ring; `false`: there is no room, or something waits before it.
+    /// Whether a short message of `len` bytes can go now, with or without immediate data: the ring has room,
+    /// and nothing waits before it.
+    #[inline(always)]
+    pub fn has_room(&mut self, len: u64, immediate: bool) -> bool {
+        self.outbound.has_short_room(len, immediate) && self.fault.is_none() && self.queue.is_empty()
+    }
+
+    /// Puts a short message into the ring, for which [`has_room`](Self::has_room) has just said that it can
+    /// go.
     ///
     /// # Safety
-    /// `payload` can be read for `short.len` bytes.
+    /// It has, for this message, and `payload` can be read for as many bytes.
     #[inline(always)]
-    pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) -> bool {
-        if self.fault.is_some() | !self.queue.is_empty() {
-            return false;
-        }
+    pub unsafe fn post_short(&mut self, short: &Short, payload: *const u8, counters: &mut RailCounters) {
         // SAFETY: the caller's promise is the same.
-        match unsafe { self.outbound.push_short(short, payload) } {
-            Ok(must_ring) => {
-                count_sent(counters, short.len.into());
-                if must_ring {
-                    counters.system_calls += 1;
-                    socket::ring(&self.socket);
-                }
-                true
-            }
-            Err(PushError::Full) => false,
-            Err(error) => {
-                self.fault = Some(fault_of(error));
-                false
-            }
+        let must_ring = unsafe { self.outbound.put_short(short, payload) };
+        count_sent(counters, short.len.into());
+        if must_ring {
+            self.ring_bell(counters);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn ring_bell(&self, counters: &mut RailCounters) {
+        counters.system_calls += 1;
+        socket::ring(&self.socket);
     }
 
     /// Whether the ring has something, or something is to be looked at: a few instructions.
@@ -268,6 +270,28 @@ impl Link {
     #[inline(always)]
     pub fn news(&self) -> Option<u64> {
         self.inbound.news()
+    }
+
+    /// Takes the message that is due, if it is a short one and `take` takes it, which gets the payload; and if
+    /// it is not in the annex, where `ANNEX` is not set. `false`: there is none, or it is for others.
+    #[inline(always)]
+    pub fn take_one<const ANNEX: bool>(
+        &mut self,
+        counters: &mut RailCounters,
+        take: impl FnOnce(PeerId, &Short, *const u8) -> bool,
+    ) -> bool {
+        let Some(news) = self.inbound.news() else { return false };
+        let front = if ANNEX { self.inbound.front_short(news) } else { self.inbound.front_inline(news) };
+        let Some((short, payload)) = front else { return false };
+        if !take(self.peer, &short, payload) {
+            return false;
+        }
+        counters.packets_received += 1;
+        counters.bytes_received += u64::from(short.len);
+        if self.inbound.release_short() {
+            counters.system_calls += self.answer();
+        }
+        true
     }
 
     /// Takes the message that is due, if it is a short one for which `place` has a place at once. `false`: it
@@ -448,8 +472,7 @@ impl Link {
 
     fn ring(&mut self, counters: &mut RailCounters) {
         if self.outbound.must_ring() {
-            counters.system_calls += 1;
-            socket::ring(&self.socket);
+            self.ring_bell(counters);
         }
     }
 }
@@ -459,7 +482,7 @@ impl Link {
 /// # Safety
 /// `from` can be read and `to` written for `len` bytes; they don't overlap.
 #[inline(always)]
-unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_short(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: both have 8 bytes then.
     unsafe {
         if len == 8 {

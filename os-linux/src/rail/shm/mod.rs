@@ -48,6 +48,7 @@ pub use setup::host_id;
 
 use self::connect::Opening;
 use self::link::Link;
+pub(crate) use self::link::copy_short;
 use self::setup::{Dial, Peer};
 use super::{AddressError, Outgoing, Piece, Rail, RailCounters, RailUsage, ShortPlace, Sink};
 use crate::auth::JobKey;
@@ -319,13 +320,6 @@ impl ShmRail {
         seen && all.all(|link| link.is_idle(counters))
     }
 
-    /// Whether a ring has a message, or the next [`poll`](Rail::poll) has more to do: a few instructions for
-    /// each ring.
-    #[inline(always)]
-    pub(crate) fn has_news(&self) -> bool {
-        self.has_chores || self.links.iter().any(Link::has_news)
-    }
-
     /// Whether the next [`poll`](Rail::poll) has more to do than to look for messages.
     #[inline(always)]
     pub(crate) fn has_chores(&self) -> bool {
@@ -338,21 +332,34 @@ impl ShmRail {
         self.links.iter().position(Link::has_news)
     }
 
-    /// Takes one message out of a ring, if it is a short one for which `place` has a place at once. Where it
-    /// is not there are chores.
+    /// Takes one message out of a ring, if it is a short one that `take` takes; and if it is not in the annex,
+    /// where `ANNEX` is not set. `take` gets the payload, which can be read until it returns.
     #[inline(always)]
-    pub(crate) fn take_one(&mut self, link: usize, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> bool {
-        let Self { links, counters, has_chores, .. } = self;
-        let Some(link) = links.get_mut(link) else { return false };
-        let Some(news) = link.news() else { return false };
-        let is_taken = link.take_quick(news, counters, &mut place);
-        if !is_taken {
-            *has_chores = true;
+    pub(crate) fn take_one<const ANNEX: bool>(
+        &mut self,
+        link: usize,
+        take: impl FnOnce(PeerId, &Short, *const u8) -> bool,
+    ) -> bool {
+        match self.links.get_mut(link) {
+            Some(link) => link.take_one::<ANNEX>(&mut self.counters, take),
+            None => false,
         }
-        is_taken
     }
 
-    /// As [`take_one`](Self::take_one), of each ring as many as a burst has; returns how many.
+    /// The link to a peer, if a short message of `len` bytes can go there now, with or without immediate data.
+    #[inline(always)]
+    pub(crate) fn short_link(
+        &mut self,
+        peer: PeerId,
+        len: u64,
+        immediate: bool,
+    ) -> Option<(&mut Link, &mut RailCounters)> {
+        let link = self.links.get_mut(*self.link_of.get(peer.0 as usize)? as usize)?;
+        if link.has_room(len, immediate) { Some((link, &mut self.counters)) } else { None }
+    }
+
+    /// Takes short messages out of each ring, as many as a burst has, as long as `place` has a place for them
+    /// at once; returns how many. Where it has none there are chores.
     pub(crate) fn take_burst(&mut self, mut place: impl FnMut(PeerId, &Short) -> ShortPlace) -> usize {
         let Self { links, options, counters, has_chores, .. } = self;
         let mut count = 0;
@@ -491,14 +498,12 @@ impl Rail for ShmRail {
         }
     }
 
-    #[inline(always)]
     unsafe fn post_short(&mut self, peer: PeerId, short: &Short, payload: *const u8) -> bool {
-        let Some(index) = self.link_index(peer) else { return false };
-        let Some(link) = self.links.get_mut(index) else { return false };
-        // SAFETY: the caller's promise is the same.
-        let is_out = unsafe { link.post_short(short, payload, &mut self.counters) };
-        self.has_chores |= !is_out;
-        is_out
+        let immediate = short.flags & Short::IMMEDIATE != 0;
+        let Some((link, counters)) = self.short_link(peer, short.len.into(), immediate) else { return false };
+        // SAFETY: the caller's promise is the same, and there is room.
+        unsafe { link.post_short(short, payload, counters) };
+        true
     }
 
     fn poll(&mut self, now: Time, sink: &mut dyn Sink) -> usize {

@@ -153,6 +153,12 @@ impl Inbound {
         self.ring.front_short(first)
     }
 
+    /// See [`Consumer::front_inline`].
+    #[inline(always)]
+    pub fn front_inline(&mut self, first: u64) -> Option<(Short, *const u8)> {
+        self.ring.front_inline(first)
+    }
+
     /// See [`Consumer::release_short`].
     #[inline(always)]
     pub fn release_short(&mut self) -> bool {
@@ -300,14 +306,20 @@ impl Outbound {
         self.ring.use_heavy_fence(barrier::heavy_fence);
     }
 
+    /// See [`Producer::has_short_room`].
+    #[inline(always)]
+    pub fn has_short_room(&mut self, len: u64, immediate: bool) -> bool {
+        self.ring.has_short_room(len, immediate)
+    }
+
     /// Appends a short message; `true`: the peer must be woken.
     ///
     /// # Safety
-    /// `from` can be read for `short.len` bytes.
-    #[inline]
-    pub unsafe fn push_short(&mut self, short: &Short, from: *const u8) -> Result<bool, PushError> {
+    /// As [`Producer::put_short`].
+    #[inline(always)]
+    pub unsafe fn put_short(&mut self, short: &Short, from: *const u8) -> bool {
         // SAFETY: the caller's promise is the same.
-        unsafe { self.ring.push_short(short, from) }
+        unsafe { self.ring.put_short(short, from) }
     }
 
     /// Appends a packet.

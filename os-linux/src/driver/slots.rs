@@ -1,0 +1,92 @@
+//! The rails of an engine by number, and what the driver keeps beside each.
+
+use std::any::Any;
+use std::rc::Rc;
+
+use rerail_core::ids::RailId;
+use rerail_core::rail::RailKind;
+
+use crate::rail::Rail;
+use crate::rail::shm::ShmRail;
+
+/// What the driver keeps beside a rail.
+pub(super) struct Slot {
+    pub(super) id: RailId,
+    pub(super) kind: RailKind,
+    /// How many rails of its kind come before it: it meets the peers' rails of this number.
+    pub(super) nth: usize,
+    pub(super) address: Rc<str>,
+    /// Registrations for requests.
+    pub(super) registrations: usize,
+}
+
+/// All rails, in the order of their numbers.
+pub(super) struct Rails {
+    /// Shared memory by its own type and in a place of its own, so that a small message finds it without a
+    /// search and costs no call through a table.
+    pub(super) shm: Option<Box<ShmRail>>,
+    /// Its number.
+    pub(super) shm_id: RailId,
+    /// `None` for the rail that is `shm`.
+    slots: Vec<(Slot, Option<Box<dyn Rail>>)>,
+}
+
+impl Rails {
+    /// Gives rails their numbers and asks for what does not change.
+    pub(super) fn number(rails: Vec<Box<dyn Rail>>) -> Self {
+        let mut all = Rails { shm: None, shm_id: RailId(0), slots: Vec::with_capacity(rails.len()) };
+        for (rail, index) in rails.into_iter().zip(0..=u8::MAX) {
+            let kind = rail.facts().kind;
+            let nth = all.slots.iter().filter(|(slot, _)| slot.kind == kind).count();
+            let slot = Slot { id: RailId(index), kind, nth, address: rail.address().into(), registrations: 0 };
+            let rail = match all.shm {
+                None => all.keep(slot.id, rail),
+                Some(_) => Some(rail),
+            };
+            all.slots.push((slot, rail));
+        }
+        all
+    }
+
+    /// Takes a rail over shared memory to itself, and gives any other back.
+    fn keep(&mut self, id: RailId, rail: Box<dyn Rail>) -> Option<Box<dyn Rail>> {
+        if !(&*rail as &dyn Any).is::<ShmRail>() {
+            return Some(rail);
+        }
+        let rail: Box<dyn Any> = rail;
+        (self.shm, self.shm_id) = (rail.downcast().ok(), id);
+        debug_assert!(self.shm.is_some(), "it was asked what it is");
+        None
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Slot, &dyn Rail)> {
+        let shm = self.shm.as_deref();
+        self.slots.iter().filter_map(move |(slot, rail)| match rail {
+            Some(rail) => Some((slot, &**rail)),
+            None => Some((slot, shm? as &dyn Rail)),
+        })
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (&mut Slot, &mut dyn Rail)> {
+        let mut shm = self.shm.as_deref_mut();
+        self.slots.iter_mut().filter_map(move |(slot, rail)| match rail {
+            Some(rail) => Some((slot, &mut **rail)),
+            None => Some((slot, shm.take()? as &mut dyn Rail)),
+        })
+    }
+
+    pub(super) fn get(&self, id: RailId) -> Option<&dyn Rail> {
+        match &self.slots.get(usize::from(id.0))?.1 {
+            Some(rail) => Some(&**rail),
+            None => Some(self.shm.as_deref()?),
+        }
+    }
+
+    pub(super) fn get_mut(&mut self, id: RailId) -> Option<(&mut Slot, &mut dyn Rail)> {
+        let (slot, rail) = self.slots.get_mut(usize::from(id.0))?;
+        match rail {
+            Some(rail) => Some((slot, &mut **rail)),
+            None => Some((slot, self.shm.as_deref_mut()?)),
+        }
+    }
+}
