@@ -170,12 +170,8 @@ impl Memory {
     /// No regions, and a pool of so many bytes.
     pub(crate) fn new(pool_bytes: usize) -> Result<Self, MemoryError> {
         let mapping = Mapping::new(pool_bytes)?;
-        let pool = Region {
-            start: mapping.start.as_ptr(),
-            len: pool_bytes,
-            id: UNUSED,
-            origin: Some(Origin::Owned(mapping)),
-        };
+        let pool =
+            Region { start: mapping.start.as_ptr(), len: pool_bytes, id: UNUSED, origin: Some(Origin::Owned(mapping)) };
         Ok(Memory { slots: Vec::new(), free: Vec::new(), pool })
     }
 

@@ -75,7 +75,7 @@ impl Endpoint<'_> {
     /// [`send_short`](Self::send_short) is worth another try.
     #[cold]
     pub fn open_short(&mut self, peer: PeerId) -> bool {
-        self.t.short_done.make_room();
+        self.t.short_done.has_room();
         self.has_short_rail && self.t.channel_of(peer).is_some_and(|channel| self.open_sending(channel))
     }
 
@@ -126,7 +126,7 @@ impl Endpoint<'_> {
         match self.arrive_next(peer, rail, short, |at| at) {
             Some(_) if short.len == 0 => ShortArrival::Done,
             Some(at) => ShortArrival::At(at),
-            None => self.arrive_otherwise(peer, rail, *short),
+            None => self.arrive_otherwise(peer, rail, short),
         }
     }
 
@@ -160,30 +160,30 @@ impl Endpoint<'_> {
         Some(result)
     }
 
-    /// Any other: the line is to be opened, or the matcher has more to do, or the message does not go the
-    /// short way.
+    /// As [`arrive_short`](Self::arrive_short), for a message that [`arrive_next`](Self::arrive_next) did not
+    /// take: the line is to be opened, or the matcher has more to do, or it does not go the short way.
     #[cold]
     #[inline(never)]
-    fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: Short) -> ShortArrival {
+    pub fn arrive_otherwise(&mut self, peer: PeerId, rail: RailId, short: &Short) -> ShortArrival {
         let Some(slot) = self.t.peers.get(peer.0 as usize) else { return ShortArrival::Slow };
         let channel = slot.channel;
         let Some(line) = self.t.lines.get_mut(channel as usize) else { return ShortArrival::Slow };
         if !line.expects(rail, short.counts) && !self.open_receiving(channel, rail, short.counts) {
             return ShortArrival::Slow;
         }
-        if self.parts_starved || !self.t.short_done.make_room() || short.flags & !Short::FLAGS != 0 {
+        if self.parts_starved || !self.t.short_done.has_room() || short.flags & !Short::FLAGS != 0 {
             return ShortArrival::Slow;
         }
-        let Short { tag, immediate, len, flags, .. } = short;
+        let &Short { tag, immediate, len, flags, .. } = short;
         let is_tagged = flags & Short::TAGGED != 0;
         let Some(taken) = self.t.matcher.take_direct(peer, tag, is_tagged, len.into()) else {
-            return self.keep_short(channel, rail, peer, &short).unwrap_or(ShortArrival::Slow);
+            return self.keep_short(channel, rail, peer, short).unwrap_or(ShortArrival::Slow);
         };
         let (operation, at, cookie) = (direct_id(taken.key()), taken.at(), taken.cookie());
         let bytes = len.into();
         self.t.short_done.push(ShortCompletion { cookie, operation, tag, immediate, peer, bytes, flags });
         self.stats.short_received += 1;
-        if self.t.lines[channel as usize].receive(&short, &self.own) {
+        if self.t.lines[channel as usize].receive(short, &self.own) {
             self.short_received(channel);
         }
         if len == 0 { ShortArrival::Done } else { ShortArrival::At(at) }

@@ -92,7 +92,7 @@ impl Endpoint<'_> {
     pub fn recv_waiting(&mut self, recv: &Recv<'_>) -> Option<ShortReceived> {
         let &[to] = recv.segments else { return None };
         let is_plain = recv.multi.is_none() && recv.notify == Notify::Event && self.has_short_rail;
-        if !is_plain || self.parts_starved || !self.t.short_done.make_room() {
+        if !is_plain || self.parts_starved || !self.t.short_done.has_room() {
             return None;
         }
         let (key, index) = self.t.matcher.find_unexpected(&recv.from)?;

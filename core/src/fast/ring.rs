@@ -31,16 +31,22 @@ impl<'m> Completions<'m> {
         self.tail == 0
     }
 
-    /// Whether there is no place at the end; [`make_room`](Self::make_room) may find some.
+    /// Whether there is no place at the end; [`has_room`](Self::has_room) may find some.
     #[inline(always)]
     pub(crate) const fn is_full(&self) -> bool {
         self.tail as usize >= self.places.len()
     }
 
-    /// Moves what is there to the start, where that gives many places at once: says whether there is one now.
+    /// Whether there is a place, now or after moving what is there to the start.
+    #[inline]
+    pub(crate) fn has_room(&mut self) -> bool {
+        !self.is_full() || self.make_room()
+    }
+
+    /// Moves what is there to the start, where that gives many places at once.
     #[cold]
-    pub(crate) fn make_room(&mut self) -> bool {
-        if self.is_full() && self.head as usize >= self.places.len().div_ceil(4) {
+    fn make_room(&mut self) -> bool {
+        if self.head as usize >= self.places.len().div_ceil(4) {
             self.places.copy_within(self.head as usize.., 0);
             (self.head, self.tail) = (0, self.tail - self.head);
         }
@@ -115,10 +121,10 @@ mod tests {
         let mut ring = Completions::carve(&mut Arena::new(&mut region.0).unwrap(), 3).unwrap();
         for round in 0..3 {
             for n in 0..4 {
-                assert!(!ring.is_full() && ring.make_room());
+                assert!(!ring.is_full() && ring.has_room());
                 ring.push(done(round * 10 + n));
             }
-            assert!(ring.is_full() && ring.next().is_none() && !ring.make_room());
+            assert!(ring.is_full() && ring.next().is_none() && !ring.has_room());
             for n in 0..4 {
                 assert_eq!(ring.pop().unwrap().cookie, Cookie(round * 10 + n));
             }
@@ -127,7 +133,7 @@ mod tests {
         // One is always left: room is found by moving it.
         ring.push(done(0));
         for n in 1..20 {
-            assert!(ring.make_room());
+            assert!(ring.has_room());
             ring.push(done(n));
             assert_eq!(ring.pop().unwrap().cookie, Cookie(n - 1));
         }

@@ -79,7 +79,12 @@ fn a_message_takes_a_number_a_credit_and_its_blocks() {
 /// What is too long, or needs more blocks than there are, changes nothing.
 #[test]
 fn what_does_not_fit_changes_nothing() {
-    for (line, len) in [(OPEN, 31), (Line { spare: 100, ..OPEN }, 101), (Line { credits: 0, ..OPEN }, 1), (Line { credits: 0, spare: 9, ..OPEN }, 11)] {
+    for (line, len) in [
+        (OPEN, 31),
+        (Line { spare: 100, ..OPEN }, 101),
+        (Line { credits: 0, ..OPEN }, 1),
+        (Line { credits: 0, spare: 9, ..OPEN }, 11),
+    ] {
         let mut after = line;
         assert_eq!((after.send(None, None, len), after), (None, line));
     }

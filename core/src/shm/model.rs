@@ -250,7 +250,13 @@ enum Kind {
 }
 
 fn short_of(n: u8, len: usize) -> Short {
-    Short { counts: Counts::new(n.into(), 0, 0), tag: n.into(), flags: Short::TAGGED, len: len as u16, ..Short::default() }
+    Short {
+        counts: Counts::new(n.into(), 0, 0),
+        tag: n.into(),
+        flags: Short::TAGGED,
+        len: len as u16,
+        ..Short::default()
+    }
 }
 
 /// `Ok(true)`: the consumer must be woken.

@@ -327,7 +327,10 @@ fn a_full_annex_holds_up_what_needs_it_and_nothing_else() {
     let memory = Memory::new(config);
     let (mut consumer, mut producer) = (memory.consumer(config), memory.producer(config));
     for n in 0..2 {
-        assert_eq!(push_short(&mut producer, &Short { counts: Counts::new(n, 0, 0), ..Short::default() }, &[n as u8; 300]), Ok(false));
+        assert_eq!(
+            push_short(&mut producer, &Short { counts: Counts::new(n, 0, 0), ..Short::default() }, &[n as u8; 300]),
+            Ok(false)
+        );
     }
     assert_eq!((producer.room(), producer.short_room()), (Ok(0), Ok(14)));
     assert_eq!(push_short(&mut producer, &Short::default(), &[9; 300]), Err(PushError::Full));

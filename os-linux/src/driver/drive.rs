@@ -89,7 +89,7 @@ impl Engine {
         match &self.rails.shm {
             Some(rail) => match rail.first_news() {
                 Some(link) => self.take_news::<false>(now, link),
-                None if rail.has_chores() => self.take_rest(now),
+                None if rail.has_chores() => self.take_rest(now, false),
                 None => 0,
             },
             None => 0,
@@ -105,6 +105,7 @@ impl Engine {
         let Engine { rails, core, memory, .. } = self;
         let id = rails.shm_id;
         let Some(rail) = &mut rails.shm else { return 0 };
+        let mut is_tried = false;
         let is_taken = rail.take_one::<ANNEX>(link, |peer, short, payload| {
             let put = |at| {
                 if let Some(to) = memory.start_of_named(&Seg { at, len: short.len.into() }) {
@@ -114,24 +115,29 @@ impl Engine {
                     unsafe { copy_short(payload, to, short.len.into()) };
                 }
             };
+            is_tried = true;
             core.arrive_next(peer, id, short, put).is_some()
         });
         if is_taken & !core.is_active() {
             return 1;
         }
-        match is_taken {
-            false if !ANNEX => self.take_news::<true>(now, link),
-            _ => usize::from(is_taken) + self.take_rest(now),
+        if !ANNEX & !is_tried & !is_taken {
+            return self.take_news::<true>(now, link);
         }
+        usize::from(is_taken) + self.take_rest(now, is_tried & !is_taken)
     }
 
     /// Takes further messages and all that is not a short message, and carries out what the core wants then.
+    /// `is_tried`: the first message is a short one, and more than the usual has to be done for it.
     #[inline(never)]
-    fn take_rest(&mut self, now: Time) -> usize {
+    fn take_rest(&mut self, now: Time, mut is_tried: bool) -> usize {
         let Engine { rails, core, memory, scratch, .. } = self;
         let id = rails.shm_id;
         let Some(rail) = &mut rails.shm else { return 0 };
-        let mut done = rail.take_burst(|peer, short| place_short(core, memory, peer, id, short));
+        let mut done = rail.take_burst(|peer, short| match std::mem::take(&mut is_tried) {
+            true => place(memory, short, core.arrive_otherwise(peer, id, short)),
+            false => place_short(core, memory, peer, id, short),
+        });
         if rail.has_chores()
             && let Some((Slot { registrations, .. }, rail)) = rails.get_mut(id)
         {
@@ -446,7 +452,13 @@ fn start_in_pool(memory: &Memory, seg: &Seg) -> Option<*mut u8> {
 /// Where a short message goes.
 #[inline(always)]
 fn place_short(core: &mut Core, memory: &Memory, peer: PeerId, rail: RailId, short: &Short) -> ShortPlace {
-    match core.arrive_short(peer, rail, short) {
+    place(memory, short, core.arrive_short(peer, rail, short))
+}
+
+/// Where the core wants a short message.
+#[inline(always)]
+fn place(memory: &Memory, short: &Short, arrival: ShortArrival) -> ShortPlace {
+    match arrival {
         ShortArrival::At(at) => {
             let seg = Seg { at, len: short.len.into() };
             memory
