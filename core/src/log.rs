@@ -35,8 +35,8 @@ levels! { $
 mod tests {
     use super::debug;
 
-    /// With the feature this test would need a global logger to link; there the proof in `proof/defmt` stands
-    /// for it.
+    /// With the feature this test would need a global logger to link; `conformance/proof/defmt` tests that
+    /// case.
     #[cfg(not(feature = "defmt"))]
     #[test]
     fn without_the_feature_arguments_are_not_evaluated() {

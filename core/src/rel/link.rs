@@ -9,8 +9,8 @@
 //! one, which nobody makes without having given up the one before.
 //!
 //! The machine is a table over [`State`], whether a fence is wanted, and [`Event`]; numbers only decide which
-//! event a packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`. `proof/recovery`
-//! runs two of them against each other through every interleaving.
+//! event a packet is. It is printed whole by the test below and drawn in `ARCHITECTURE.md`.
+//! `conformance/proof/recovery` runs two of them against each other through every interleaving.
 
 /// Whether a connection stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
