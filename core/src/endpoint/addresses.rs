@@ -71,7 +71,7 @@ impl Endpoint<'_> {
 
     /// One address after the other over each subchannel, behind whatever unsequenced frame it has (L-3).
     pub(super) fn pump_addresses(&mut self, now: Time, channel: u32, out: &mut Actions) {
-        if self.t.channels.at(channel).state == ChannelState::Leaving {
+        if self.t.channels.at(channel).state() == ChannelState::Leaving {
             // Nothing follows the goodbye (G-7).
             return;
         }

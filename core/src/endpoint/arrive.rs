@@ -218,8 +218,8 @@ impl Endpoint<'_> {
             slot.terms = Some(*connect); // G-3, G-4
             slot.begin_receiving(Seq(connect.first_number));
             slot.allowance.update(common.message_limit, common.block_limit);
-            if slot.state == ChannelState::Connecting {
-                slot.state = ChannelState::Open;
+            if slot.state() == ChannelState::Connecting {
+                slot.enter(ChannelState::Open);
             }
             slot.tell_up = true;
             self.t.timers.cancel(Tables::timer(channel, Timer::Connect));
@@ -386,12 +386,12 @@ impl Endpoint<'_> {
         let (psn, len) = (Seq(common.psn), u64::from(common.payload_bytes));
         let op = self.t.find_op(data.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
-            let into = match slot.kind {
+            let into = match slot.kind() {
                 // Before it has its CTS, the peer can't know the operation: it has guessed.
                 OpKind::Recv | OpKind::Part => {
-                    matches!(slot.phase, Phase::Data | Phase::Written) && slot.control == Control::None
+                    matches!(slot.phase(), Phase::Data | Phase::Written) && slot.control == Control::None
                 }
-                OpKind::Get => slot.phase == Phase::Waiting,
+                OpKind::Get => slot.phase() == Phase::Waiting,
                 _ => false,
             };
             into && slot.channel == channel && !slot.completed && slot.error.is_none()
@@ -405,11 +405,11 @@ impl Endpoint<'_> {
         if data.offset.checked_add(len).is_none_or(|end| end > slot.granted) {
             return Err(ProtocolError::OutOfRange { offset: data.offset });
         }
-        match slot.kind {
+        match slot.kind() {
             OpKind::Get => slot.fin_seen = true,
-            _ if slot.phase == Phase::Written => {
+            _ if slot.phase() == Phase::Written => {
                 // The sender could not use our keys.
-                slot.phase = Phase::Data;
+                slot.enter(Phase::Data);
                 slot.fin_wanted = true;
                 self.set_owing(op, true);
             }

@@ -91,7 +91,7 @@ impl Endpoint<'_> {
                 Arrival::Done
             } else {
                 let slot = self.t.ops.at_mut(op);
-                slot.phase = Phase::Data;
+                slot.enter(Phase::Data);
                 let granted = slot.granted;
                 if granted == 0 {
                     self.received(now, channel, ORDERED, psn, bytes, common.ack_now);

@@ -54,7 +54,7 @@ impl Endpoint<'_> {
     /// Moves one segment of a transfer, if a rail that carries a part of it has room.
     fn advance(&mut self, now: Time, channel: u32, op: u32, out: &mut Actions) -> Step {
         let slot = self.t.ops.at(op);
-        if slot.phase == Phase::Data && !self.may_send(channel, Lane::Unordered) {
+        if slot.phase() == Phase::Data && !self.may_send(channel, Lane::Unordered) {
             return Step::Idle;
         }
         let slot = self.t.ops.at(op);
@@ -119,11 +119,11 @@ impl Endpoint<'_> {
 
     /// Decides which rails carry a transfer, once; `false`: not possible at the moment, or too early.
     fn plan(&mut self, now: Time, channel: u32, op: u32) -> bool {
-        let &Op { single, stripes, phase, keys, granted, .. } = self.t.ops.at(op);
+        let &Op { stage, single, stripes, keys, granted, .. } = self.t.ops.at(op);
         if single.is_some() || stripes != NONE {
             return true;
         }
-        let mask = match phase {
+        let mask = match stage.phase() {
             Phase::Writing => self.ready_with(channel, |caps| caps.write),
             Phase::Reading => self.ready_with(channel, |caps| caps.read),
             _ => self.ready(channel),
@@ -156,7 +156,7 @@ impl Endpoint<'_> {
             let Some(rail) = self.multiplex(choice) else { return false };
             let slot = self.t.ops.at_mut(op);
             slot.single = Some(rail);
-            slot.fins_due = if slot.phase == Phase::Writing { 1 << rail.0 } else { 0 };
+            slot.fins_due = if slot.phase() == Phase::Writing { 1 << rail.0 } else { 0 };
         } else if striped & feed == 0 || !self.cut(now, channel, op, class, striped) {
             return false;
         }
@@ -172,7 +172,7 @@ impl Endpoint<'_> {
         if self.ready(channel) == 0 || is_asked || slot.posts > 0 {
             return;
         }
-        match slot.phase {
+        match slot.phase() {
             Phase::Writing => self.ask_for_round(op),
             Phase::Reading => self.ask_anew(op),
             _ => {}
@@ -200,7 +200,7 @@ impl Endpoint<'_> {
     fn segment_most(&self, channel: u32, op: u32, rail: RailId) -> u64 {
         let facts = &self.rails[usize::from(rail.0)];
         let slot = self.t.channels.at(channel);
-        let segment_bytes_max = match self.t.ops.at(op).phase {
+        let segment_bytes_max = match self.t.ops.at(op).phase() {
             Phase::Writing | Phase::Reading => facts.transfer_bytes_max().min(slot.transfer_bytes_max),
             _ if facts.caps.lossless => facts.segment_bytes_max,
             _ => facts.segment_bytes_max.min(slot.segment_bytes_max),
@@ -258,7 +258,8 @@ impl Endpoint<'_> {
             return Step::Idle;
         }
         let slot = self.t.ops.at(op);
-        let &Op { kind, phase, keys, remote, granted, fins_due, doubt, .. } = slot;
+        let (kind, phase) = (slot.kind(), slot.phase());
+        let &Op { keys, remote, granted, fins_due, doubt, .. } = slot;
         if doubt >> part.0 & 1 == 1 {
             return Step::Idle; // F-7
         }

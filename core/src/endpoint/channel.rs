@@ -23,7 +23,8 @@ pub(crate) const ORDERED: usize = 0;
 /// Index of the unordered lane.
 pub(crate) const UNORDERED: usize = 1;
 
-/// Life of a channel.
+/// Life of a channel. `channel.table` is the whole table of changes; [`Channel::enter`] is the only way to
+/// make one. No input causes an illegal change, so one is our bug: debug builds panic, others refuse it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ChannelState {
     /// No subchannel stands yet, or the peer's terms are unknown.
@@ -37,6 +38,20 @@ pub(crate) enum ChannelState {
     Leaving,
     /// Over; the slot is freed when nothing refers to it.
     Over(Ending),
+}
+
+impl ChannelState {
+    /// Whether another state may follow.
+    const fn may_enter(self, to: ChannelState) -> bool {
+        use ChannelState::{Closing, Connecting, Leaving, Open, Over};
+        match self {
+            Connecting => matches!(to, Open | Closing | Over(_)),
+            Open => matches!(to, Closing | Over(_)),
+            Closing => matches!(to, Leaving | Over(_)),
+            Leaving => matches!(to, Over(_)),
+            Over(_) => false,
+        }
+    }
 }
 
 /// How a channel ended.
@@ -81,7 +96,7 @@ pub(crate) const TIMERS: u32 = 6;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Channel {
     pub peer: PeerId,
-    pub state: ChannelState,
+    state: ChannelState,
     pub epoch: u16,
     /// What the peer announced.
     pub terms: Option<Connect>,
@@ -172,10 +187,10 @@ pub(crate) struct Channel {
     pub active: Link,
     /// In the endpoint's lists of channels that wait for something that all share, by [`Shortage`].
     pub waits: [Link; 2],
-    /// In the endpoint's list of channels with something to tell.
+    /// In the endpoint's list of channels with an event: that it is connected, if `tell_up`, and then, if it
+    /// is over, that it is.
     pub event: Link,
     pub tell_up: bool,
-    pub tell_over: bool,
     /// Once it is over: rails on which the peer calls again, to be told so (G-10); bit per rail.
     pub callers: u64,
     /// Messages of this channel that still occupy slots.
@@ -244,10 +259,22 @@ impl Channel {
             waits: [Link::UNLINKED; 2],
             event: Link::UNLINKED,
             tell_up: false,
-            tell_over: false,
             callers: 0,
             messages: 0,
             ops: 0,
+        }
+    }
+
+    pub(crate) const fn state(&self) -> ChannelState {
+        self.state
+    }
+
+    /// Goes on to another state. Debug builds panic where the table forbids it; others refuse it.
+    pub(crate) fn enter(&mut self, to: ChannelState) {
+        let is_legal = self.state.may_enter(to);
+        debug_assert!(is_legal, "a channel goes from {:?} to {to:?}", self.state);
+        if is_legal {
+            self.state = to;
         }
     }
 
@@ -422,4 +449,53 @@ pub(crate) enum PlaceTo {
     Op(u32),
     Message(u32),
     Window { window: u32, at: MemRef },
+}
+
+// What a peer costs: each channel, each rail of it.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Channel>() == 824 && size_of::<Sub>() == 352);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Write;
+    use std::format;
+    use std::string::String;
+
+    const EVERY_STATE: [ChannelState; 5] = [
+        ChannelState::Connecting,
+        ChannelState::Open,
+        ChannelState::Closing,
+        ChannelState::Leaving,
+        ChannelState::Over(Ending::Closed),
+    ];
+
+    fn fresh() -> Channel {
+        Channel::new(PeerId(0), Seq(0), Grants::new(Seq(0), 1, 1), Time(0))
+    }
+
+    /// G-4 to G-10: the whole table as `enter` obeys it.
+    #[test]
+    fn the_table() {
+        let mut table = String::new();
+        for state in EVERY_STATE {
+            let after: String =
+                EVERY_STATE.into_iter().filter(|&to| state.may_enter(to)).map(|to| format!(" {to:?}")).collect();
+            let line = format!("{:<13}{after}", format!("{state:?}"));
+            let _ = writeln!(table, "{}", line.trim_end());
+        }
+        assert_eq!(table, include_str!("channel.table"), "\n{table}");
+    }
+
+    /// What the table does not have is refused, loudly where assertions are on.
+    #[test]
+    #[cfg_attr(debug_assertions, should_panic(expected = "a channel goes from Over(Closed) to Open"))]
+    fn an_illegal_change_is_refused() {
+        let mut channel = fresh();
+        let over = ChannelState::Over(Ending::Closed);
+        channel.enter(over);
+        assert_eq!(channel.state(), over);
+        channel.enter(ChannelState::Open);
+        assert_eq!(channel.state(), over);
+    }
 }

@@ -4,7 +4,7 @@
 use super::balanced::Load;
 use super::channel::Shortage;
 use super::measure::Part;
-use super::op::{Op, Phase};
+use super::op::Phase;
 use super::room::rails_of;
 use super::{Endpoint, MessageClass};
 use crate::config::{RAILS_MAX, Striping};
@@ -32,7 +32,7 @@ pub(crate) struct StripeSet {
 impl Endpoint<'_> {
     /// Cuts a transfer over the rails of `mask`; `false`: no room for the stripes.
     pub(super) fn cut(&mut self, now: Time, channel: u32, op: u32, class: MessageClass, mask: u64) -> bool {
-        let &Op { granted, phase, .. } = self.t.ops.at(op);
+        let (granted, phase) = (self.t.ops.at(op).granted, self.t.ops.at(op).phase());
         let load = Load { bytes: granted, is_read: phase == Phase::Reading };
         let Ok(set) = self.t.stripe_sets.insert(StripeSet::default()) else {
             self.wait_for(channel, Shortage::Stripes);
@@ -66,7 +66,7 @@ impl Endpoint<'_> {
         }
         let slot = self.t.ops.at_mut(op);
         slot.stripes = set;
-        slot.fins_due = if slot.phase == Phase::Writing { used } else { 0 };
+        slot.fins_due = if slot.phase() == Phase::Writing { used } else { 0 };
         true
     }
 

@@ -95,7 +95,7 @@ impl Endpoint<'_> {
     /// Looks at all rails of a channel.
     pub(super) fn look_at_rails(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
-        match slot.state {
+        match slot.state() {
             ChannelState::Over(_) => return,
             ChannelState::Leaving => return self.look_at_goodbyes(now, channel),
             _ if !self.config.recovery => return,
@@ -125,7 +125,7 @@ impl Endpoint<'_> {
     /// Looks at the connections on which the peer's CONNECT has not come. Says in what time to look again.
     fn look_at_set_ups(&mut self, now: Time, channel: u32) -> Option<Nanos> {
         let mut next = None;
-        let is_closing = self.t.channels.at(channel).state == ChannelState::Closing;
+        let is_closing = self.t.channels.at(channel).state() == ChannelState::Closing;
         for rail in (0..self.rails.len() as u8).map(RailId) {
             let lossless = self.rails[usize::from(rail.0)].caps.lossless;
             // A lossless one fails with the peer's process; the goodbye waits for it as for one that is alone

@@ -15,7 +15,15 @@ impl fmt::Debug for Endpoint<'_> {
             writeln!(
                 f,
                 "channel {index} to peer {}: {:?}, sent {:?}, received {:?}, esn {:?}, held {}, {:?}, {:?}, ack {:?}",
-                c.peer.0, c.state, c.sent, c.received, c.reorder, c.messages, c.allowance, c.grants, c.ack
+                c.peer.0,
+                c.state(),
+                c.sent,
+                c.received,
+                c.reorder,
+                c.messages,
+                c.allowance,
+                c.grants,
+                c.ack
             )?;
             writeln!(
                 f,
@@ -57,8 +65,8 @@ impl fmt::Debug for Endpoint<'_> {
                 "operation {index}: {:?} {:?} in {:?}, channel {}, tag {:?}, level {:?}, {} of {} bytes out, {} in, \
                  unacked {}, posts {}, places {}, fin seen {} wanted {}, completed {}, told {}, round {} doubt {:x} due {} \
                  fins due {:x}, {} of {}, {:?}, control {:?}",
-                op.kind,
-                op.phase,
+                op.kind(),
+                op.phase(),
                 op.queued,
                 op.channel as i32,
                 op.tag,
@@ -72,7 +80,7 @@ impl fmt::Debug for Endpoint<'_> {
                 op.fin_seen,
                 op.fin_wanted,
                 op.completed,
-                op.told,
+                op.is_told(),
                 op.round,
                 op.doubt,
                 op.resume_due,
@@ -99,7 +107,7 @@ impl Endpoint<'_> {
             || (line.next == slot.sent[ORDERED].next().0
                 && slot.sent[ORDERED].is_empty()
                 && slot.ordered.is_empty()
-                && slot.state == ChannelState::Open
+                && slot.state() == ChannelState::Open
                 && line.credits <= slot.allowance.messages_left()
                 && line.blocks_left() <= slot.allowance.blocks_left()
                 && self.lone_rail(channel) == Some(RailId(line.rail)));

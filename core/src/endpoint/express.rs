@@ -298,7 +298,7 @@ impl Endpoint<'_> {
         let slot = self.t.channels.at(channel);
         let gathers = matches!(self.policies.small(), Multiplex::Strategy(_));
         let Some(terms) = slot.terms else { return false };
-        if slot.state != ChannelState::Open
+        if slot.state() != ChannelState::Open
             || !slot.ordered.is_empty()
             || !slot.sent[ORDERED].is_empty()
             || gathers
@@ -331,7 +331,7 @@ impl Endpoint<'_> {
         }
         self.fold_line(channel);
         let slot = self.t.channels.at(channel);
-        let is_open = matches!(slot.state, ChannelState::Open | ChannelState::Closing) && slot.terms.is_some();
+        let is_open = matches!(slot.state(), ChannelState::Open | ChannelState::Closing) && slot.terms.is_some();
         let sub = &self.t.subs[self.t.sub_index(channel, rail)];
         if !is_open
             || self.lone_rail(channel) != Some(rail)
@@ -467,10 +467,10 @@ impl Endpoint<'_> {
             len: to.len,
             cookie,
             peer: source.unwrap_or_default(),
-            phase: Phase::Posted,
             alias: key,
             ..Op::new(OpKind::Recv)
         });
+        self.t.ops.at_mut(op).enter(Phase::Posted);
         self.t.set_segments(op, &[to]);
         self.t.matcher.promote(key, op);
         Some(op)

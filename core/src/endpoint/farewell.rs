@@ -62,7 +62,8 @@ impl Endpoint<'_> {
     pub(super) fn open_over(&mut self, now: Time, peer: PeerId) -> Option<u32> {
         let channel = self.open_channel(now, peer)?;
         let slot = self.t.channels.at_mut(channel);
-        (slot.state, slot.wanted) = (ChannelState::Over(Ending::Closed), 0);
+        slot.enter(ChannelState::Over(Ending::Closed));
+        slot.wanted = 0;
         Some(channel)
     }
 

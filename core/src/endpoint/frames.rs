@@ -132,10 +132,10 @@ impl Endpoint<'_> {
     /// The goodbye: when all is acknowledged, Bye on every subchannel, and when that is out, the end (G-7).
     pub(super) fn pump_goodbye(&mut self, now: Time, channel: u32, out: &mut Actions) {
         let slot = self.t.channels.at(channel);
-        if !matches!(slot.state, ChannelState::Closing | ChannelState::Leaving) {
+        if !matches!(slot.state(), ChannelState::Closing | ChannelState::Leaving) {
             return;
         }
-        let leaving = slot.state == ChannelState::Leaving;
+        let leaving = slot.state() == ChannelState::Leaving;
         let busy = slot.sent.iter().any(|lane| !lane.is_empty())
             || [&slot.control, &slot.ordered, &slot.requests, &slot.bulk, &slot.one_sided]
                 .iter()
@@ -160,7 +160,10 @@ impl Endpoint<'_> {
                     self.activate(channel);
                 } else if self.send_frame(now, channel, RailId(rail), Body::Bye, Span::EMPTY, out) {
                     self.t.sub(channel, RailId(rail)).bye_sent = true;
-                    self.t.channels.at_mut(channel).state = ChannelState::Leaving;
+                    let slot = self.t.channels.at_mut(channel);
+                    if slot.state() == ChannelState::Closing {
+                        slot.enter(ChannelState::Leaving);
+                    }
                 }
             } else if sub.frame_posted {
                 out_yet = false;
@@ -189,7 +192,7 @@ impl Endpoint<'_> {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
             let op = self.t.ops.at(op);
-            let moves = match op.kind {
+            let moves = match op.kind() {
                 OpKind::Send => !op.is_through(),
                 OpKind::Recv | OpKind::Part => !op.completed,
                 _ => false,

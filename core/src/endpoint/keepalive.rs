@@ -118,7 +118,7 @@ impl Endpoint<'_> {
     /// Whether nothing but a probe would tell that the peer is gone: connections to it stand, and none that
     /// ends with its process (F-9).
     fn may_be_silent(&mut self, channel: u32) -> bool {
-        if matches!(self.t.channels.at(channel).state, ChannelState::Leaving | ChannelState::Over(_)) {
+        if matches!(self.t.channels.at(channel).state(), ChannelState::Leaving | ChannelState::Over(_)) {
             return false;
         }
         let up = (0u8..).zip(self.t.subs_of(channel)).filter(|(_, sub)| sub.is_up());

@@ -107,7 +107,7 @@ impl Endpoint<'_> {
     #[cold]
     pub(super) fn give_up(&mut self, now: Time, channel: u32, reason: LossReason) {
         let slot = self.t.channels.at(channel);
-        if slot.state == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
+        if slot.state() == ChannelState::Closing && slot.terms.is_none() && slot.ops == 0 {
             // It was never reached, and nobody wants anything of it any more (G-7).
             return self.end_channel(channel, Ending::Closed);
         }
@@ -145,12 +145,12 @@ impl Endpoint<'_> {
             self.t.timers.cancel(Tables::timer(channel, timer));
         }
         let slot = self.t.channels.at_mut(channel);
-        slot.state = ChannelState::Over(ending);
-        slot.tell_over = true;
+        slot.enter(ChannelState::Over(ending));
         slot.wanted = 0;
         slot.unsaid = 0;
         (slot.redials, slot.fences, slot.questions, slot.replaying, slot.voids) = (0, 0, 0, 0, 0);
         slot.rooms = Rooms::default();
+        self.tell_channel(channel);
         for rail in 0..self.rails.len() {
             self.forget_backlog(channel, RailId(rail as u8));
             let sub = self.t.sub(channel, RailId(rail as u8));
@@ -176,7 +176,6 @@ impl Endpoint<'_> {
         // What it held, or was woken for and does not use, the next one that waits may have.
         self.wake(Shortage::Packets);
         self.wake(Shortage::Stripes);
-        self.tell_channel(channel);
         self.activate(channel);
     }
 
@@ -203,11 +202,10 @@ impl Endpoint<'_> {
             } else {
                 self.t.matcher.unpost(key);
             }
-            if self.t.ops.at(op).kind == OpKind::MultiRecv {
+            if self.t.ops.at(op).kind() == OpKind::MultiRecv {
                 let slot = self.t.ops.at_mut(op);
                 slot.error = Some(error);
-                slot.closing = true;
-                slot.phase = Phase::Queued;
+                slot.enter(Phase::Closing);
                 if slot.children > 0 {
                     continue;
                 }
@@ -242,7 +240,7 @@ impl Endpoint<'_> {
             if self.t.ops.at(op).serves() {
                 self.unuse_window(op);
             }
-            if self.t.ops.at(op).kind == OpKind::RefusePut {
+            if self.t.ops.at(op).kind() == OpKind::RefusePut {
                 let list = &mut self.t.channels.at_mut(channel).refusals;
                 list.unlink(&mut By(&mut self.t.ops, op_rma), op);
             }
@@ -289,7 +287,7 @@ impl Endpoint<'_> {
         let Some(key) = self.t.channels.key_at(channel) else { return };
         let slot = self.t.channels.at(channel);
         let connections = slot.unwanted | slot.callers | slot.severed | slot.wanted | slot.redials;
-        if slot.tell_over || slot.tell_up || connections != 0 || slot.messages > 0 {
+        if slot.event.is_linked() || connections != 0 || slot.messages > 0 {
             return;
         }
         debug_assert_eq!(slot.ops, 0, "operations of a channel that is freed");

@@ -122,7 +122,7 @@ impl Endpoint<'_> {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
-            if slot.kind != OpKind::Send || slot.phase != Phase::Writing || slot.fin_seen {
+            if slot.kind() != OpKind::Send || slot.phase() != Phase::Writing || slot.fin_seen {
                 continue;
             }
             let doubt = self.parts_of_rail(op, rail) & self.unconfirmed(op);
@@ -155,7 +155,7 @@ impl Endpoint<'_> {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
-            if slot.keys != NONE && !slot.keys_ours {
+            if slot.keys != NONE && !slot.keys_are_ours() {
                 self.t.key_sets.at_mut(slot.keys).forget(peer_rail);
             }
         }
@@ -177,7 +177,7 @@ impl Endpoint<'_> {
         let mut walk = self.t.ops.walk();
         while let Some(op) = self.t.ops.step(&mut walk) {
             let slot = self.t.ops.at(op);
-            if slot.keys != NONE && slot.keys_ours {
+            if slot.keys != NONE && slot.keys_are_ours() {
                 self.t.key_sets.at_mut(slot.keys).forget(rail.0);
             }
         }

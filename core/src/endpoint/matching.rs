@@ -19,7 +19,7 @@ impl Endpoint<'_> {
             if op == NONE {
                 return self.promote(key);
             }
-            if self.t.ops.at(op).kind != OpKind::MultiRecv {
+            if self.t.ops.at(op).kind() != OpKind::MultiRecv {
                 self.t.matcher.unpost(key);
                 return Some(op);
             }
@@ -76,8 +76,7 @@ impl Endpoint<'_> {
     pub(super) fn close_multi(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
         let key = slot.posted;
-        slot.closing = true;
-        slot.phase = Phase::Queued;
+        slot.enter(Phase::Closing);
         let idle = slot.children == 0;
         self.t.matcher.unpost(key);
         if idle {
@@ -87,7 +86,7 @@ impl Endpoint<'_> {
 
     /// Fills a new multi-receive with messages that wait.
     pub(super) fn feed_multi(&mut self, now: Time, op: u32, from: &Selector) {
-        while self.t.ops.at(op).phase == Phase::Posted {
+        while self.t.ops.at(op).phase() == Phase::Posted {
             let Some((key, message)) = self.t.matcher.find_unexpected(from) else { return };
             match self.part_of(op, self.t.messages.at(message).len) {
                 Part::Taken(part) => {
@@ -194,7 +193,7 @@ impl Endpoint<'_> {
         }
         self.t.messages.at_mut(message).recv = op;
         let recv = self.t.ops.at_mut(op);
-        recv.phase = Phase::Copying;
+        recv.enter(Phase::Copying);
         recv.message = message;
         recv.fin_wanted &= !lost;
         if slot.state == MessageState::Stored {
@@ -213,7 +212,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         let message = core::mem::replace(&mut slot.message, NONE);
         slot.queued = Queue::None;
-        slot.phase = Phase::Data;
+        slot.enter(Phase::Data);
         slot.moved = slot.granted;
         let channel = slot.channel;
         if self.t.channels.at(channel).is_over() {

@@ -257,7 +257,7 @@ impl Endpoint<'_> {
         }
         let channel = slot.channel;
         // What was written by whom is wanted until the peer has all of it (F-7).
-        let keeps = slot.phase == Phase::Writing;
+        let keeps = slot.phase() == Phase::Writing;
         self.t.stripe_sets.at_mut(set).is_concluded = true;
         self.reweigh(channel, set);
         if self.t.stripe_sets.at(set).is_balanced {

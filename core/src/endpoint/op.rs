@@ -4,66 +4,13 @@ use super::copying::Measured;
 use super::event::OpError;
 use super::measure::Stamp;
 use super::request::{Level, Notify};
+use super::stage::Stage;
+pub(crate) use super::stage::{OpKind, Phase};
 use crate::ids::{Cookie, Key, PeerId, RailId};
 use crate::mem::Seg;
 use crate::seq::Seq;
 use crate::store::{Link, NONE};
 use crate::wire::{AtomicKind, AtomicType, Refusal};
-
-/// What an operation does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum OpKind {
-    /// Free slot.
-    #[default]
-    None,
-    /// A message to a peer.
-    Send,
-    /// A buffer for one message.
-    Recv,
-    /// A buffer for many messages.
-    MultiRecv,
-    /// One message in a multi-receive buffer.
-    Part,
-    /// One-sided.
-    Put,
-    Get,
-    Atomic,
-    Flush,
-    /// Answers a peer's get.
-    ServeGet,
-    /// Answers a peer's atomic.
-    ServeAtomic,
-    /// Tells a peer that its get or atomic is refused.
-    ServeRefusal,
-    /// Tells a peer that its put is refused.
-    RefusePut,
-}
-
-/// How far a transfer is. Which phases a kind goes through: `ARCHITECTURE.md`, "The way of a message".
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// Queued, nothing sent.
-    #[default]
-    Queued,
-    /// Receive: posted in the matcher.
-    Posted,
-    /// Receive: the message is in blocks (or on its way there) and will be copied.
-    Copying,
-    /// Memory is being registered with `registering` rails.
-    Registering,
-    /// Send: one eager packet went out.
-    EagerSent,
-    /// Send: RTS out, waits for CTS or FIN. Request: sent, waits for the answer.
-    Waiting,
-    /// Data flows as packets: out (send, put, serve) or in (receive, get).
-    Data,
-    /// Data flows by remote writes from here.
-    Writing,
-    /// Data flows by remote writes from the peer, until all FINs are here.
-    Written,
-    /// Data flows by remote reads from here.
-    Reading,
-}
 
 /// The queue that an operation stands in by its `queue` link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,8 +48,7 @@ pub(crate) enum Control {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Op {
-    pub kind: OpKind,
-    pub phase: Phase,
+    pub stage: Stage,
     pub queued: Queue,
     pub control: Control,
     pub level: Level,
@@ -141,8 +87,6 @@ pub(crate) struct Op {
     pub stripes: u32,
     /// Key set, or [`NONE`].
     pub keys: u32,
-    /// They name our memory (else: the peer's).
-    pub keys_ours: bool,
     /// Went out on a rail that loses nothing: the buffer is free when the rail is through with it.
     pub lossless: bool,
     /// Packets not acknowledged.
@@ -187,8 +131,6 @@ pub(crate) struct Op {
     pub all_sent: bool,
     /// The outcome is decided.
     pub completed: bool,
-    /// The caller knows.
-    pub told: bool,
     /// Failed with this, if anything.
     pub error: Option<OpError>,
     /// Why a peer's request is refused.
@@ -214,8 +156,6 @@ pub(crate) struct Op {
     pub index: u32,
     /// How long it takes to come.
     pub measured: Measured,
-    /// Multi-receive: takes no more messages.
-    pub closing: bool,
     /// Receive that was posted without an operation: its key in the matcher, by which the caller knows it.
     pub alias: Key,
     /// Pieces of local memory.
@@ -225,7 +165,7 @@ pub(crate) struct Op {
 impl Op {
     pub(crate) fn new(kind: OpKind) -> Op {
         Op {
-            kind,
+            stage: Stage::first(kind),
             channel: NONE,
             retained: NONE,
             together: NONE,
@@ -238,9 +178,33 @@ impl Op {
         }
     }
 
+    pub(crate) const fn kind(&self) -> OpKind {
+        self.stage.kind()
+    }
+
+    pub(crate) const fn phase(&self) -> Phase {
+        self.stage.phase()
+    }
+
+    /// Goes on to another phase; see [`Stage::enter`].
+    #[inline]
+    pub(crate) fn enter(&mut self, to: Phase) {
+        self.stage.enter(to);
+    }
+
+    /// Whether the keys that it has, if any, name our memory (else: the peer's).
+    pub(crate) const fn keys_are_ours(&self) -> bool {
+        !matches!(self.phase(), Phase::Writing | Phase::Reading)
+    }
+
+    /// Whether it is completed and no event of it is to be polled.
+    pub(crate) const fn is_told(&self) -> bool {
+        self.completed && !self.event.is_linked()
+    }
+
     /// Whether it takes part in the channel's order of one-sided operations (flush).
     pub(crate) const fn is_one_sided(&self) -> bool {
-        matches!(self.kind, OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
+        matches!(self.kind(), OpKind::Put | OpKind::Get | OpKind::Atomic | OpKind::Flush)
     }
 
     /// Whether no rail has anything of it.
@@ -373,3 +337,7 @@ pub(crate) struct WindowSlot {
     /// Gets and atomics being served, and puts being placed.
     pub users: u32,
 }
+
+// An operation more costs each process so much; every request writes one.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<Op>() == 384);

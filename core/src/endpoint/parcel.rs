@@ -45,7 +45,7 @@ impl Endpoint<'_> {
             let send = self.t.ops.at(op);
             bytes += RECORD_BYTES as u64 + send.len;
             // One that is being registered goes by rendezvous.
-            if bytes > bytes_max || send.phase != Phase::Queued || lens.push(send.len as u32).is_err() {
+            if bytes > bytes_max || send.phase() != Phase::Queued || lens.push(send.len as u32).is_err() {
                 break;
             }
             op = send.queue.next();
@@ -79,7 +79,8 @@ impl Endpoint<'_> {
                 self.t.retention.give(retained);
             }
             let slot = self.t.ops.at_mut(op);
-            (slot.phase, slot.all_sent, slot.retained) = (Phase::EagerSent, true, NONE);
+            slot.enter(Phase::EagerSent);
+            (slot.all_sent, slot.retained) = (true, NONE);
             if last != NONE {
                 (slot.posts, slot.unacked) = (1, 1);
                 self.t.ops.at_mut(last).together = op;

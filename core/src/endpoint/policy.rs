@@ -43,7 +43,7 @@ impl MessageClass {
 
     /// The class of payload that an operation moves.
     pub(super) const fn of(op: &Op) -> Self {
-        match op.kind {
+        match op.kind() {
             OpKind::Send | OpKind::Recv | OpKind::Part => MessageClass::Large,
             _ => MessageClass::OneSided,
         }

@@ -102,7 +102,7 @@ impl Endpoint<'_> {
             let operation = self.t.op_id(op);
             let slot = self.t.ops.at_mut(op);
             slot.queued = Queue::None;
-            slot.phase = Phase::Waiting;
+            slot.enter(Phase::Waiting);
             return Some(Action::Atomic(AtomicAction {
                 operation,
                 at,
@@ -122,7 +122,10 @@ impl Endpoint<'_> {
     pub fn handle_atomic(&mut self, now: Time, operation: crate::ids::OpId, old: u64) {
         let _ = now;
         let waiting = self.t.ops.get_mut(operation.0).filter(|op| {
-            op.kind == OpKind::ServeAtomic && op.phase == Phase::Waiting && op.control == Control::None && !op.all_sent
+            op.kind() == OpKind::ServeAtomic
+                && op.phase() == Phase::Waiting
+                && op.control == Control::None
+                && !op.all_sent
         });
         let Some(slot) = waiting else {
             self.stats.stale_dropped += 1;
@@ -140,7 +143,7 @@ impl Endpoint<'_> {
             return;
         }
         // Nothing sequenced follows the goodbye (G-7).
-        let leaves = has_chores && matches!(self.t.channels.at(channel).state, ChannelState::Leaving);
+        let leaves = has_chores && matches!(self.t.channels.at(channel).state(), ChannelState::Leaving);
         let mut is_only_messages = true;
         if !leaves {
             let Some(only) = self.pump_packets(now, channel, out) else {
@@ -303,7 +306,7 @@ impl Endpoint<'_> {
     /// Asks for the registrations that an operation needs, as far as the batch has room.
     fn register(&mut self, op: u32, out: &mut Actions) {
         let operation = self.t.op_id(op);
-        let write = self.t.ops.at(op).kind != OpKind::Send;
+        let write = self.t.ops.at(op).kind() != OpKind::Send;
         let memory = self.payload(op, 0, self.t.ops.at(op).granted);
         let what = if write { Registration::Writable } else { Registration::Readable };
         while out.len() + STEP <= out.capacity() {
@@ -346,9 +349,11 @@ impl Endpoint<'_> {
         let operation = self.t.op_id(op).0.to_bits();
         let send = self.t.ops.at(op);
         let want_placed = send.level == Level::Placed;
+        // Else the batch was full between its registrations: they are all waited for.
+        let is_untouched = send.phase() == Phase::Queued;
         let head = MessageHead { tag: send.tag, immediate: send.immediate, want_placed, operation };
         let slot = self.t.channels.at_mut(channel);
-        if len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
+        if is_untouched && len <= eager_max.into() && slot.allowance.blocks_allowed(blocks as u32) {
             slot.allowance.use_messages(1); // C-1
             slot.allowance.use_blocks(blocks as u32); // C-2
             self.t.dequeue(op);
@@ -370,9 +375,10 @@ impl Endpoint<'_> {
             let to_register = self.asked_for_keys(channel, (Registration::Readable, len), to_register);
             let slot = self.t.ops.at_mut(op);
             slot.keys = set.index;
-            slot.keys_ours = true;
-            slot.phase = Phase::Registering;
             slot.to_register = to_register;
+            if to_register != 0 {
+                slot.enter(Phase::Registering);
+            }
         }
         if self.t.ops.at(op).to_register != 0 {
             // The message keeps its place; the turn goes to whichever is sent.
@@ -383,7 +389,7 @@ impl Endpoint<'_> {
         let keys = self.keys_to_tell(channel, keys);
         self.t.dequeue(op);
         self.t.channels.at_mut(channel).allowance.use_messages(1); // C-1
-        self.t.ops.at_mut(op).phase = Phase::Waiting;
+        self.t.ops.at_mut(op).enter(Phase::Waiting);
         let body = Body::Rts(Rts { head, message_bytes: len, keys });
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
@@ -392,7 +398,7 @@ impl Endpoint<'_> {
     fn send_eager(&mut self, now: Time, channel: u32, rail: RailId, op: u32, head: MessageHead, out: &mut Actions) {
         let lossless = self.rails[usize::from(rail.0)].caps.lossless;
         let slot = self.t.ops.at_mut(op);
-        slot.phase = Phase::EagerSent;
+        slot.enter(Phase::EagerSent);
         slot.all_sent = true;
         slot.lossless = lossless;
         let (len, level) = (slot.len, slot.level);
@@ -435,7 +441,7 @@ impl Endpoint<'_> {
         let Some(rail) = self.choose(now, channel, MessageClass::OneSided, 0) else { return Step::Idle };
         let request = *self.t.ops.at(op);
         let operation = self.t.op_id(op).0.to_bits();
-        let body = if request.kind == OpKind::Get {
+        let body = if request.kind() == OpKind::Get {
             Body::Get(wire::Get {
                 window: request.remote,
                 offset: request.remote_offset,
@@ -446,7 +452,7 @@ impl Endpoint<'_> {
             Body::Atomic(self.atomic_of(op))
         };
         self.t.dequeue(op);
-        self.t.ops.at_mut(op).phase = Phase::Waiting;
+        self.t.ops.at_mut(op).enter(Phase::Waiting);
         self.t.channels.at_mut(channel).requests_out += 1;
         self.transmit(now, channel, rail, op, &body, Span::EMPTY, false, out);
         Step::Sent
@@ -479,14 +485,14 @@ impl Endpoint<'_> {
     pub(super) fn must_wait_to_serve(&self, channel: u32, slot: &Op) -> bool {
         let serving = self.t.channels.at(channel).serving;
         slot.serves()
-            && slot.kind != OpKind::RefusePut
+            && slot.kind() != OpKind::RefusePut
             && !slot.counted_serving
             && serving >= self.config.requests_per_peer
     }
 
     pub(super) fn begin_serving(&mut self, channel: u32, op: u32) {
         let slot = self.t.ops.at_mut(op);
-        if slot.serves() && slot.kind != OpKind::RefusePut && !slot.counted_serving {
+        if slot.serves() && slot.kind() != OpKind::RefusePut && !slot.counted_serving {
             slot.counted_serving = true;
             self.t.channels.at_mut(channel).serving += 1;
         }

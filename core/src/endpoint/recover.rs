@@ -36,7 +36,7 @@ impl Endpoint<'_> {
     /// What follows when the end of a connection is dead, by the rail's word or by ours.
     fn down(&mut self, now: Time, channel: u32, rail: RailId, fault: RailFault, verdict: Verdict) {
         log::warn!("peer {}: rail {} down, {}", self.t.channels.at(channel).peer.0, rail.0, fault);
-        if self.t.channels.at(channel).state == ChannelState::Leaving {
+        if self.t.channels.at(channel).state() == ChannelState::Leaving {
             // Everything of ours is acknowledged; the peer was faster in closing.
             self.void_place(channel, rail);
             self.forget_backlog(channel, rail);
@@ -170,7 +170,7 @@ impl Endpoint<'_> {
     /// Subchannels whose pause is over are opened again.
     pub(super) fn redial(&mut self, now: Time, channel: u32) {
         let slot = self.t.channels.at(channel);
-        if slot.state == ChannelState::Leaving {
+        if slot.state() == ChannelState::Leaving {
             return;
         }
         for rail in rails_of(slot.redials) {

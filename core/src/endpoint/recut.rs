@@ -29,7 +29,7 @@ impl Endpoint<'_> {
     /// takes over from another, where that pays more than [`CHUNK_NS`].
     pub(super) fn recut(&mut self, now: Time, channel: u32, op: u32) {
         let slot = self.t.ops.at(op);
-        let (set, writing) = (slot.stripes, slot.phase == Phase::Writing);
+        let (set, writing) = (slot.stripes, slot.phase() == Phase::Writing);
         let fins_out = u32::from(slot.fins_expected) > slot.fins_due.count_ones();
         let fins_due = slot.fins_due;
         let feed = self.t.channels.at(channel).rooms.feed;
@@ -133,7 +133,7 @@ impl Endpoint<'_> {
             self.t.stripe_sets.at_mut(set).pending &= !(1 << victim.0);
         }
         let slot = self.t.ops.at_mut(op);
-        if slot.phase == Phase::Writing && slot.fins_due >> thief.0 & 1 == 0 {
+        if slot.phase() == Phase::Writing && slot.fins_due >> thief.0 & 1 == 0 {
             slot.fins_due |= 1 << thief.0;
             slot.fins_expected += 1;
         }

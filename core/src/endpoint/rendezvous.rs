@@ -71,11 +71,11 @@ impl Endpoint<'_> {
         slot.fin_wanted = true;
         if slot.granted == 0 {
             // Nothing fits: the FIN alone ends it.
-            slot.phase = Phase::Data;
+            slot.enter(Phase::Data);
             self.drop_key_set(keys, false);
             self.settle(op);
         } else if is_to_be_read {
-            slot.phase = Phase::Reading;
+            slot.enter(Phase::Reading);
             slot.keys = keys;
             self.t.enqueue(op, Queue::Bulk);
             self.activate(channel);
@@ -87,13 +87,12 @@ impl Endpoint<'_> {
             let set = if writable == 0 { None } else { self.t.key_sets.insert(KeySet::default()).ok() };
             let slot = self.t.ops.at_mut(op);
             if let Some(set) = set {
-                slot.phase = Phase::Registering;
+                slot.enter(Phase::Registering);
                 slot.keys = set.index;
-                slot.keys_ours = true;
                 slot.to_register = keyed;
                 self.send_control(op, Control::Register);
             } else {
-                slot.phase = Phase::Data;
+                slot.enter(Phase::Data);
                 self.set_owing(op, true);
                 self.send_control(op, Control::Cts);
             }
@@ -104,8 +103,8 @@ impl Endpoint<'_> {
     /// long as a rail that stands has one of them; else others are asked for, those that the plan had left
     /// out (P-15) among them.
     pub(super) fn answer_round(&mut self, op: u32) {
-        let &Op { channel, keys: set, phase, .. } = self.t.ops.at(op);
-        if phase == Phase::Registering {
+        let &Op { channel, keys: set, stage, .. } = self.t.ops.at(op);
+        if stage.phase() == Phase::Registering {
             return; // The CTS of the newest round follows.
         }
         let writable = self.ready_with(channel, |caps| caps.write);
@@ -121,7 +120,7 @@ impl Endpoint<'_> {
             return self.send_control(op, Control::Cts);
         }
         let slot = self.t.ops.at_mut(op);
-        slot.phase = Phase::Registering;
+        slot.enter(Phase::Registering);
         slot.to_register = asked;
         self.send_control(op, Control::Register);
     }
@@ -149,12 +148,13 @@ impl Endpoint<'_> {
             return;
         }
         let slot = self.t.ops.at_mut(op);
-        if slot.kind == OpKind::Send {
-            slot.phase = Phase::Queued;
+        if slot.kind() == OpKind::Send {
+            slot.enter(Phase::Queued);
             self.activate(channel);
         } else {
-            slot.phase = if self.t.key_sets.at(set).as_slice().is_empty() { Phase::Data } else { Phase::Written };
-            slot.fin_wanted = slot.phase == Phase::Data;
+            let is_keyless = self.t.key_sets.at(set).as_slice().is_empty();
+            slot.enter(if is_keyless { Phase::Data } else { Phase::Written });
+            slot.fin_wanted = is_keyless;
             // Without recovery the end of its own writes is enough for the sender.
             let owes = slot.fin_wanted || self.config.recovery;
             self.set_owing(op, owes);
@@ -166,7 +166,7 @@ impl Endpoint<'_> {
     pub(super) fn arrive_cts(&mut self, channel: u32, cts: &Cts) {
         let written = self.t.find_op(cts.operation).filter(|&op| {
             let slot = self.t.ops.at(op);
-            slot.channel == channel && slot.kind == OpKind::Send && slot.phase == Phase::Writing && !slot.fin_seen
+            slot.channel == channel && slot.kind() == OpKind::Send && slot.phase() == Phase::Writing && !slot.fin_seen
         });
         if let Some(op) = written {
             if cts.round == self.t.ops.at(op).round.wrapping_add(1) {
@@ -183,18 +183,19 @@ impl Endpoint<'_> {
         slot.granted = cts.granted_bytes.min(slot.len);
         slot.remote = cts.target;
         slot.round = cts.round;
-        slot.phase = Phase::Data; // unless a key can be used
+        let mut keys = NONE;
         if !cts.keys.is_empty()
             && let Ok(set) = self.t.key_sets.insert(KeySet::of(&cts.keys))
         {
             if self.with_keys(channel, set.index, writable) != 0 {
-                let slot = self.t.ops.at_mut(op);
-                slot.keys = set.index;
-                slot.phase = Phase::Writing;
+                keys = set.index;
             } else {
                 self.t.key_sets.remove(set);
             }
         }
+        let slot = self.t.ops.at_mut(op);
+        slot.keys = keys;
+        slot.enter(if keys == NONE { Phase::Data } else { Phase::Writing });
         self.t.enqueue(op, Queue::Bulk);
         self.activate(channel);
     }
@@ -207,7 +208,7 @@ impl Endpoint<'_> {
         };
         let slot = self.t.ops.at_mut(op);
         // An injected message is complete for the caller before the peer has seen it.
-        if slot.completed && (slot.kind != OpKind::Send || slot.fin_seen) {
+        if slot.completed && (slot.kind() != OpKind::Send || slot.fin_seen) {
             self.stats.stale_dropped += 1;
             return;
         }
@@ -215,7 +216,7 @@ impl Endpoint<'_> {
         let slot = self.t.ops.at_mut(op);
         if let Some(why) = fin.refused {
             let error = OpError::Refused { peer: slot.peer, why };
-            match slot.kind {
+            match slot.kind() {
                 // The rest of it needs not be sent; the last acknowledgment completes it.
                 OpKind::Put => {
                     slot.error = Some(error);
@@ -226,7 +227,7 @@ impl Endpoint<'_> {
                     }
                     self.settle(op);
                 }
-                OpKind::Get | OpKind::Atomic if slot.phase != Phase::Queued => {
+                OpKind::Get | OpKind::Atomic if slot.phase() != Phase::Queued => {
                     // Over when no payload is on its way into the buffer any more.
                     slot.error = Some(error);
                     slot.fin_seen = true;
@@ -234,7 +235,7 @@ impl Endpoint<'_> {
                     self.settle(op);
                 }
                 //
-                OpKind::Send if slot.phase == Phase::Waiting => {
+                OpKind::Send if slot.phase() == Phase::Waiting => {
                     slot.error = Some(error);
                     slot.fin_seen = true;
                     self.drop_keys(op);
@@ -245,7 +246,7 @@ impl Endpoint<'_> {
             return;
         }
         let slot = self.t.ops.at_mut(op);
-        match (slot.kind, slot.phase) {
+        match (slot.kind(), slot.phase()) {
             (OpKind::Send, Phase::Waiting | Phase::Data | Phase::Writing | Phase::EagerSent) => {
                 slot.fin_seen = true;
                 slot.moved = fin.placed_bytes.min(slot.len);
@@ -255,7 +256,7 @@ impl Endpoint<'_> {
                     self.t.dequeue(op);
                     self.drop_stripes(op);
                 }
-                if self.t.ops.at(op).phase == Phase::Waiting {
+                if self.t.ops.at(op).phase() == Phase::Waiting {
                     self.drop_keys(op);
                 }
             }
@@ -278,7 +279,7 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at(op);
             // An injected message is complete for the caller before the peer has seen it.
             let through = if kind == OpKind::Send { slot.fin_seen || slot.error.is_some() } else { slot.completed };
-            slot.channel == channel && slot.kind == kind && slot.phase == phase && !through
+            slot.channel == channel && slot.kind() == kind && slot.phase() == phase && !through
         });
         if found.is_none() {
             self.stats.stale_dropped += 1;

@@ -53,7 +53,7 @@ impl Endpoint<'_> {
                 continue;
             }
             let op = self.t.ops.at(packet.op);
-            if op.kind == OpKind::Send && op.fin_seen {
+            if op.kind() == OpKind::Send && op.fin_seen {
                 // The peer has all that it wants of it, as its FIN has said; the memory is the caller's
                 // again.
                 match packet.what {
@@ -126,7 +126,7 @@ impl Endpoint<'_> {
         let operation = self.t.op_id(op).0.to_bits();
         let slot = *self.t.ops.at(op);
         let Op { remote, remote_offset, granted, round, .. } = slot;
-        let ours = self.keys_to_tell(packet.channel, if slot.keys_ours { slot.keys } else { NONE });
+        let ours = self.keys_to_tell(packet.channel, if slot.keys_are_ours() { slot.keys } else { NONE });
         let want_placed = slot.level == Level::Placed;
         let head = MessageHead { tag: slot.tag, immediate: slot.immediate, want_placed, operation };
         let body = match packet.what {
@@ -253,8 +253,8 @@ impl Endpoint<'_> {
         let list = self.t.channels.at(channel).bulk;
         let mut op = list.head();
         while op != NONE {
-            let &Op { phase, keys, .. } = self.t.ops.at(op);
-            if phase == Phase::Reading && keys != NONE {
+            let &Op { stage, keys, .. } = self.t.ops.at(op);
+            if stage.phase() == Phase::Reading && keys != NONE {
                 self.t.key_sets.at_mut(keys).forget(theirs);
             }
             op = list.next(&mut By(&mut self.t.ops, op_queue), op);
@@ -273,7 +273,7 @@ impl Endpoint<'_> {
             }
         }
         let slot = self.t.ops.at(op);
-        debug_assert!(slot.phase == Phase::Reading && slot.kind != OpKind::Send && slot.posts == 0);
+        debug_assert!(slot.phase() == Phase::Reading && slot.kind() != OpKind::Send && slot.posts == 0);
         if slot.queued == Queue::Bulk {
             self.t.dequeue(op);
         }
@@ -289,7 +289,7 @@ impl Endpoint<'_> {
     pub(super) fn move_orphans(&mut self, channel: u32, op: u32) {
         let slot = *self.t.ops.at(op);
         let ready = self.ready(channel);
-        let able = match slot.phase {
+        let able = match slot.phase() {
             Phase::Writing => self.ready_with(channel, |caps| caps.write),
             Phase::Reading => self.ready_with(channel, |caps| caps.read),
             _ => ready,
@@ -297,7 +297,7 @@ impl Endpoint<'_> {
         let keyed = if slot.keys == NONE { able } else { self.with_keys(channel, slot.keys, able) };
         let is_keyless = keyed == 0 && slot.keys != NONE;
         // What is only a FIN needs no key.
-        let fit = |rest: bool| if rest || slot.phase != Phase::Writing { keyed } else { ready };
+        let fit = |rest: bool| if rest || slot.phase() != Phase::Writing { keyed } else { ready };
         if let Some(rail) = slot.single {
             let able = fit(slot.cursor < slot.granted);
             if able >> rail.0 & 1 == 1 || slot.doubt != 0 {
@@ -305,7 +305,7 @@ impl Endpoint<'_> {
             }
             if able != 0 {
                 // What it has written is another matter: its FIN goes behind it.
-                if slot.phase == Phase::Writing && self.unconfirmed(op) & ready != 0 {
+                if slot.phase() == Phase::Writing && self.unconfirmed(op) & ready != 0 {
                     return self.ask_for_keys(channel, op);
                 }
                 let other = self.idlest(channel, able);

@@ -51,7 +51,7 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at_mut(packet.op);
             // If it had the RESUME, its CTS is on the way; if the FIN, parts that no rail can carry on wait
             // for this.
-            if slot.phase == Phase::Writing && slot.round.wrapping_add(1) == packet.offset as u16 {
+            if slot.phase() == Phase::Writing && slot.round.wrapping_add(1) == packet.offset as u16 {
                 slot.fin_or_resume = true;
                 self.activate(packet.channel);
             }
@@ -78,7 +78,7 @@ impl Endpoint<'_> {
         let mut ops = self.ops_of(channel);
         while let Some(op) = self.next_of(&mut ops) {
             let slot = self.t.ops.at(op);
-            let waits = slot.resume_due && slot.phase == Phase::Writing && !slot.fin_seen;
+            let waits = slot.resume_due && slot.phase() == Phase::Writing && !slot.fin_seen;
             if waits && !self.is_doubt_fenced_off(op) {
                 self.ask_for_round(op);
             }
@@ -116,8 +116,8 @@ impl Endpoint<'_> {
             let slot = self.t.ops.at(op);
             let is_newer = (resume.round.wrapping_sub(slot.round) as i16) > 0;
             // Or is asking rails for the keys of the round before.
-            let is_written = matches!(slot.phase, Phase::Written | Phase::Registering);
-            let waits = matches!(slot.kind, OpKind::Recv | OpKind::Part) && is_written;
+            let is_written = matches!(slot.phase(), Phase::Written | Phase::Registering);
+            let waits = matches!(slot.kind(), OpKind::Recv | OpKind::Part) && is_written;
             slot.channel == channel && waits && is_newer && !slot.completed
         }) else {
             // It has all FINs, and its own is on the way; or it has begun the round already.
@@ -163,7 +163,8 @@ impl Endpoint<'_> {
         if able == 0 {
             self.drop_stripes(op);
             let slot = self.t.ops.at_mut(op);
-            (slot.phase, slot.single, slot.cursor, slot.doubt) = (Phase::Data, None, 0, 0);
+            slot.enter(Phase::Data);
+            (slot.single, slot.cursor, slot.doubt) = (None, 0, 0);
             (slot.fins_due, slot.fins_expected) = (0, 0);
         } else if let Some(rail) = single {
             let slot = self.t.ops.at_mut(op);
@@ -185,7 +186,7 @@ impl Endpoint<'_> {
     }
 
     fn drop_keys_if_unused(&mut self, op: u32) {
-        if self.t.ops.at(op).phase == Phase::Data {
+        if self.t.ops.at(op).phase() == Phase::Data {
             let keys = core::mem::replace(&mut self.t.ops.at_mut(op).keys, NONE);
             self.drop_key_set(keys, false);
         }

@@ -2,7 +2,7 @@
 
 use super::action::Arrival;
 use super::channel::{Place, PlaceTo, UNORDERED};
-use super::op::{Control, Op, OpKind, Phase, Queue};
+use super::op::{Control, Op, OpKind, Queue};
 use super::tables::{op_queue, op_rma};
 use super::{Endpoint, ProtocolError};
 use crate::ids::RailId;
@@ -123,7 +123,6 @@ impl Endpoint<'_> {
         self.t.windows.at_mut(window).users += 1;
         let op = self.new_op(Op {
             channel,
-            phase: Phase::Data,
             remote: get.operation,
             len: get.bytes,
             granted: get.bytes,

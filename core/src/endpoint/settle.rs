@@ -42,7 +42,7 @@ impl Endpoint<'_> {
         }
         // Once the completion is told the memory is the caller's, and peers must not reach it any more: its
         // registrations are given back before, not when the slot is freed.
-        if slot.keys_ours && slot.registering == 0 && slot.to_register == 0 {
+        if slot.keys_are_ours() && slot.registering == 0 && slot.to_register == 0 {
             self.drop_keys(op);
         }
         if self.t.ops.at(op).owes_fin {
@@ -55,17 +55,16 @@ impl Endpoint<'_> {
             Notify::Counter(_) | Notify::Silent => well,
         };
         // The parts of a multi-receive and its release are always told: the offsets are nowhere else.
-        told &= !matches!(slot.kind, OpKind::MultiRecv | OpKind::Part);
+        told &= !matches!(slot.kind(), OpKind::MultiRecv | OpKind::Part);
         told |= slot.serves();
         // Messages count, the release of their buffer does not.
-        let counts = well && slot.kind != OpKind::MultiRecv;
+        let counts = well && slot.kind() != OpKind::MultiRecv;
         if let (true, Notify::Counter(counter) | Notify::Both(counter)) = (counts, slot.notify)
             && let Some(counter) = self.t.counters.get_mut(usize::from(counter.0))
         {
             *counter = counter.wrapping_add(1);
         }
-        slot.told = told;
-        let &mut Op { channel, kind, phase, .. } = slot;
+        let (channel, kind, phase) = (slot.channel, slot.kind(), slot.phase());
         let one_sided = slot.is_one_sided();
         if !told {
             self.op_events.push_back(&mut By(&mut self.t.ops, op_event), op);
@@ -73,7 +72,7 @@ impl Endpoint<'_> {
         if channel == NONE {
             return;
         }
-        if matches!(self.t.channels.at(channel).state, ChannelState::Closing) {
+        if matches!(self.t.channels.at(channel).state(), ChannelState::Closing) {
             self.activate(channel);
         }
         if one_sided {
@@ -102,7 +101,7 @@ impl Endpoint<'_> {
             let head = self.t.channels.at(channel).one_sided.head();
             // Of a channel that is over, the flushes end with its other operations.
             let over = self.t.channels.at(channel).is_over();
-            if over || head == NONE || self.t.ops.at(head).kind != OpKind::Flush {
+            if over || head == NONE || self.t.ops.at(head).kind() != OpKind::Flush {
                 return;
             }
             let list = &mut self.t.channels.at_mut(channel).one_sided;
@@ -128,7 +127,7 @@ impl Endpoint<'_> {
         let recovers = self.config.recovery;
         let slot = self.t.ops.at_mut(op);
         let channel = slot.channel;
-        if slot.kind == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
+        if slot.kind() == OpKind::RefusePut && slot.all_sent && slot.unacked == 0 && !slot.fin_seen {
             // The peer knows: from now on its puts may count as done again, and it is told so at once.
             slot.fin_seen = true;
             let slot = self.t.channels.at_mut(channel);
@@ -142,19 +141,19 @@ impl Endpoint<'_> {
             self.t.channels.at_mut(channel).requests_in -= 1;
         }
         let slot = self.t.ops.at_mut(op);
-        if slot.kind == OpKind::Send {
+        if slot.kind() == OpKind::Send {
             let is_kept = if recovers { !slot.is_unsent() } else { slot.posts > 0 };
-            if slot.phase == Phase::EagerSent && !is_kept && slot.retained != NONE {
+            if slot.phase() == Phase::EagerSent && !is_kept && slot.retained != NONE {
                 let place = core::mem::replace(&mut slot.retained, NONE);
                 self.t.retention.give(place);
                 self.activate(channel);
-            } else if !recovers && slot.phase == Phase::Writing && slot.all_sent && slot.posts == 0 {
+            } else if !recovers && slot.phase() == Phase::Writing && slot.all_sent && slot.posts == 0 {
                 slot.fin_seen = true;
             }
         }
         let slot = self.t.ops.at(op);
         if !slot.completed {
-            let in_doubt = slot.kind == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
+            let in_doubt = slot.kind() == OpKind::Put && channel != NONE && self.t.channels.at(channel).in_doubt;
             if !in_doubt && slot.is_done() {
                 self.finish(op);
             }
@@ -164,8 +163,8 @@ impl Endpoint<'_> {
 
     fn finish(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        let kind = slot.kind;
-        let error = match slot.kind {
+        let kind = slot.kind();
+        let error = match slot.kind() {
             OpKind::Recv | OpKind::Part if slot.message_len > slot.len => {
                 Some(OpError::Truncated { sent: slot.message_len, capacity: slot.len, peer: slot.peer, tag: slot.tag })
             }
@@ -186,10 +185,10 @@ impl Endpoint<'_> {
         while op != NONE {
             let mut next = self.t.ops.at(op).rma.next();
             // Completing one may take the flushes behind it along, nothing else.
-            while next != NONE && self.t.ops.at(next).kind == OpKind::Flush {
+            while next != NONE && self.t.ops.at(next).kind() == OpKind::Flush {
                 next = self.t.ops.at(next).rma.next();
             }
-            if self.t.ops.at(op).kind == OpKind::Put {
+            if self.t.ops.at(op).kind() == OpKind::Put {
                 self.settle(op);
             }
             op = next;
@@ -209,14 +208,15 @@ impl Endpoint<'_> {
     #[inline]
     pub(super) fn release(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        if slot.completed && slot.told && slot.is_idle() && slot.is_through() && slot.children == 0 {
+        if slot.is_told() && slot.is_idle() && slot.is_through() && slot.children == 0 {
             self.free_op(op);
         }
     }
 
     fn free_op(&mut self, op: u32) {
         let slot = self.t.ops.at(op);
-        let &Op { kind, channel, retained, stripes, keys, counted_serving, alias, .. } = slot;
+        let kind = slot.kind();
+        let &Op { channel, retained, stripes, keys, counted_serving, alias, .. } = slot;
         let serves = slot.serves();
         if retained != NONE {
             self.t.retention.give(retained);
@@ -270,7 +270,7 @@ impl Endpoint<'_> {
 
     pub(super) fn drop_keys(&mut self, op: u32) {
         let slot = self.t.ops.at_mut(op);
-        let ours = core::mem::take(&mut slot.keys_ours);
+        let ours = slot.keys_are_ours();
         let set = core::mem::replace(&mut slot.keys, NONE);
         self.drop_key_set(set, ours);
     }
@@ -326,12 +326,9 @@ impl Endpoint<'_> {
             return Some(event);
         }
         let op = self.op_events.pop_front(&mut By(&mut self.t.ops, op_event))?;
-        let slot = self.t.ops.at_mut(op);
-        slot.told = true;
-        let parent = slot.parent;
-        let alias = self.t.ops.at(op).alias;
+        let &Op { parent, alias, .. } = self.t.ops.at(op);
         let mut operation = if alias == Key::default() { self.t.op_id(op) } else { direct_id(alias) };
-        let (mut last, mut released) = (true, self.t.ops.at(op).kind == OpKind::MultiRecv);
+        let (mut last, mut released) = (true, self.t.ops.at(op).kind() == OpKind::MultiRecv);
         if parent != NONE {
             operation = self.t.op_id(parent);
             last = self.tell_part(op, parent);
@@ -353,7 +350,7 @@ impl Endpoint<'_> {
                 tag: slot.tag,
                 immediate: slot.immediate,
                 old: slot.old,
-                offset: if slot.kind == OpKind::Part { slot.remote_offset } else { 0 },
+                offset: if slot.kind() == OpKind::Part { slot.remote_offset } else { 0 },
                 released,
             }),
         };
@@ -365,11 +362,10 @@ impl Endpoint<'_> {
         let is_well = self.t.ops.at(op).error.is_none();
         let slot = self.t.ops.at_mut(parent);
         slot.children -= 1;
-        let is_over = slot.closing && slot.children == 0;
+        let is_over = slot.phase() == Phase::Closing && slot.children == 0;
         let is_last = is_over && slot.error.is_none() && is_well;
         if is_last {
-            slot.completed = true;
-            slot.told = true;
+            slot.completed = true; // Its release is reported with the message.
         } else if is_over {
             // An error has no place for it: the release has an event of its own, and so has the end of a
             // multi-receive that failed.
@@ -390,14 +386,13 @@ impl Endpoint<'_> {
         let event = if core::mem::take(&mut channel.tell_up) {
             Event::PeerUp { peer }
         } else {
-            channel.tell_over = false;
-            match channel.state {
+            match channel.state() {
                 ChannelState::Over(Ending::Lost(why)) => Event::PeerLost { peer, why },
                 _ => Event::PeerClosed { peer },
             }
         };
-        let channel = self.t.channels.at_mut(index);
-        if !channel.tell_up && !channel.tell_over {
+        // That it is connected may be reported first, and that it is over next.
+        if !matches!(event, Event::PeerUp { .. }) || !self.t.channels.at(index).is_over() {
             self.channel_events.unlink(&mut By(&mut self.t.channels, channel_event), index);
             self.free_channel_if_idle(index);
         }
@@ -408,14 +403,14 @@ impl Endpoint<'_> {
 impl Op {
     /// Whether it serves a peer and is nothing of the caller's.
     pub(super) const fn serves(&self) -> bool {
-        matches!(self.kind, OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
+        matches!(self.kind(), OpKind::ServeGet | OpKind::ServeAtomic | OpKind::ServeRefusal | OpKind::RefusePut)
     }
 
     /// Whether everything that its completion stands for has happened.
     fn is_done(&self) -> bool {
         let out = self.all_sent && self.is_unsent();
-        match self.kind {
-            OpKind::Send => match (self.phase, self.level) {
+        match self.kind() {
+            OpKind::Send => match (self.phase(), self.level) {
                 //
                 (Phase::EagerSent, Level::Reusable) => self.posts == 0 && (self.lossless || self.unacked == 0),
                 (Phase::EagerSent, Level::Acknowledged) => self.is_unsent(),
@@ -423,7 +418,7 @@ impl Op {
                 (Phase::Waiting | Phase::Data | Phase::Writing, _) => self.fin_seen && self.posts == 0,
                 _ => false,
             },
-            OpKind::Recv | OpKind::Part => match self.phase {
+            OpKind::Recv | OpKind::Part => match self.phase() {
                 Phase::Data => self.moved >= self.granted && self.places == 0,
                 Phase::Reading => self.all_sent && self.moved >= self.granted && self.posts == 0,
                 Phase::Written => self.fins_expected > 0 && self.fins >= self.fins_expected,
@@ -439,11 +434,11 @@ impl Op {
     /// Whether the peer wants nothing of it any more: an injected message is complete for the caller long
     /// before.
     pub(super) fn is_through(&self) -> bool {
-        self.kind != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
+        self.kind() != OpKind::Send || self.channel == NONE || self.error.is_some() || self.is_done()
     }
 
     fn bytes_done(&self) -> u64 {
-        match self.kind {
+        match self.kind() {
             OpKind::Recv | OpKind::Part | OpKind::Get => self.granted,
             OpKind::Send => self.moved.max(self.granted).min(self.len),
             OpKind::Put | OpKind::Atomic => self.len,

@@ -45,8 +45,8 @@ impl Endpoint<'_> {
         if let Some(channel) = self.t.channel_of(peer) {
             self.close_line(channel);
             let slot = self.t.channels.at_mut(channel);
-            if matches!(slot.state, ChannelState::Connecting | ChannelState::Open) {
-                slot.state = ChannelState::Closing;
+            if matches!(slot.state(), ChannelState::Connecting | ChannelState::Open) {
+                slot.enter(ChannelState::Closing);
             }
             self.activate(channel);
         } else {
@@ -160,7 +160,7 @@ impl Endpoint<'_> {
         if let Ok(key) = self.t.matcher.post(from, op) {
             let slot = self.t.ops.at_mut(op);
             slot.posted = key;
-            slot.phase = Phase::Posted;
+            slot.enter(Phase::Posted);
         }
     }
 
@@ -215,7 +215,6 @@ impl Endpoint<'_> {
             self.new_op(Op { level: put.level, ..Self::one_sided(OpKind::Put, &put.to, channel, len, put.notify) });
         self.t.ops.at_mut(op).cookie = put.cookie;
         self.t.set_segments(op, put.segments);
-        self.t.ops.at_mut(op).phase = Phase::Data;
         self.start(op, Queue::Bulk);
         Ok(self.t.op_id(op))
     }
@@ -313,7 +312,7 @@ impl Endpoint<'_> {
             return Err(CancelError::Unknown);
         }
         let op = operation.0.index;
-        match (slot.kind, slot.phase) {
+        match (slot.kind(), slot.phase()) {
             // a receive that has matched goes on.
             (OpKind::Recv, Phase::Posted) => {
                 self.t.matcher.unpost(slot.posted);

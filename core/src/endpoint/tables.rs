@@ -37,6 +37,8 @@ pub(crate) struct Peer {
     pub unheard: bool,
 }
 
+const _: () = assert!(size_of::<Peer>() == 16);
+
 /// The most completions of the short way that may wait.
 const SHORT_DONE_MAX: u32 = 512;
 

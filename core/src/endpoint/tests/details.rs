@@ -2,11 +2,11 @@
 //! ends while it waits, a rail that is reported back without having been away. Each test fails if one line is
 //! not as it is.
 
-use super::lone::Lone;
+use super::lone::{Lone, PEER_RAIL, TERMS};
 use super::parcels::gathering;
 use super::recovery::{down, region};
 use super::*;
-use crate::wire::{Body, MessageHead, RemoteKey, Rts};
+use crate::wire::{Ack, Body, Connect, MessageHead, RemoteKey, Repr, Rts};
 
 fn eager() -> Body {
     Body::Eager(MessageHead { operation: 77, ..MessageHead::default() })
@@ -60,8 +60,55 @@ fn nothing_is_packed_past_a_message_that_can_not_be() {
     assert_eq!(front(&mut lone), 3);
     let first = lone.endpoint.t.channels.at(channel).ordered.head();
     let second = lone.endpoint.t.ops.at(first).queue.next();
-    lone.endpoint.t.ops.at_mut(second).phase = super::super::op::Phase::Registering;
+    lone.endpoint.t.ops.at_mut(second).enter(super::super::op::Phase::Registering);
     assert_eq!(front(&mut lone), 1);
+}
+
+/// a message waits for all registrations that it has asked for, though the batch was full between two
+/// of them, and by the next one the peer has granted what it needs to go eagerly.
+#[test]
+fn a_message_that_is_half_registered_waits() {
+    const RAILS: u8 = 6;
+    let config = Config { rails_max: RAILS, ..small() };
+    let mut divided = 0;
+    for before in 0..16 {
+        let mut region = Region::of(&config);
+        let mut lone = Lone::up(&mut region, &config, &[GET; RAILS as usize]);
+        lone.limits = (64, 0);
+        for rail in 0..RAILS {
+            let connect = Body::Connect(Connect { rail: PEER_RAIL + rail, ..TERMS });
+            assert_eq!(lone.feed_on(rail, connect, 0, |_| {}), Arrival::Done);
+        }
+        lone.sent();
+        (0..before).for_each(|n| lone.send(n, 0));
+        lone.send(100, 64);
+        let mut actions = heapless::Vec::new();
+        lone.endpoint.poll_actions(Time(0), &mut actions);
+        let mut posts = Vec::new();
+        for action in actions {
+            match action {
+                Action::Post(post) => posts.push(post.id),
+                Action::Register { operation, rail, .. } => lone.asked.push((operation, rail)),
+                _ => {}
+            }
+        }
+        divided += u32::from((1..RAILS.into()).contains(&lone.asked.len()));
+        posts.into_iter().for_each(|id| lone.endpoint.handle_completion(Time(0), id, PostStatus::Done));
+        lone.limits = (64, 64);
+        lone.feed(Body::Ack(Ack::default()), 0);
+        lone.slow = true;
+        let is_ours = |packet: &Repr| packet.common.payload_bytes > 0 || matches!(packet.body, Body::Rts(_));
+        let early = lone.sent().iter().filter(|packet| is_ours(packet)).count();
+        let asked = core::mem::take(&mut lone.asked);
+        let key = RemoteKey { rail: 0, connection: 0, key: 1, address: 2 };
+        for &(operation, rail) in &asked {
+            lone.endpoint.handle_registered(Time(0), operation, rail, Ok(key));
+        }
+        let late = lone.sent().iter().filter(|packet| is_ours(packet)).count();
+        let waits = usize::from(!asked.is_empty());
+        assert_eq!((early, late), (1 - waits, waits), "{before} messages before it");
+    }
+    assert!(divided > 0, "no batch was full between two registrations");
 }
 
 /// F-8: a rail that is reported back while it stands has not used up that a report is believed.

@@ -263,7 +263,7 @@ fn every_reason_closes_the_way_out() {
             assert!(!can_send(lone, 8), "{why}");
         });
     };
-    closes("state", &|lone| lone.endpoint.t.channels.at_mut(0).state = ChannelState::Closing);
+    closes("state", &|lone| lone.endpoint.t.channels.at_mut(0).enter(ChannelState::Closing));
     closes("something was queued before", &|lone| {
         (0..40).for_each(|n| lone.send(n, 8));
         lone.sent();
@@ -360,7 +360,11 @@ fn every_reason_closes_the_way_in() {
             assert!(lone.endpoint.t.lines[0].receives_on().is_none(), "{why}");
         });
     };
-    closes("goodbye", &|lone| lone.endpoint.t.channels.at_mut(0).state = ChannelState::Leaving);
+    closes("goodbye", &|lone| {
+        let slot = lone.endpoint.t.channels.at_mut(0);
+        slot.enter(ChannelState::Closing);
+        slot.enter(ChannelState::Leaving);
+    });
     closes("no terms", &|lone| lone.endpoint.t.channels.at_mut(0).terms = None);
     closes("a copy is waited for", &|lone| lone.endpoint.t.channels.at_mut(0).voids = 1);
     closes("a payload is on its way", &|lone| {
