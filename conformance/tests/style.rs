@@ -1,7 +1,7 @@
 //! Style as a test: what the code may not contain, how long files may be, where `unsafe` may stand, and which
 //! module of the core may know which. There are no exceptions; if a rule is wrong, it changes here for all.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -116,25 +116,34 @@ const UNSAFE_FILES: &[&str] = &[
 /// Where in the core such files may lie at all: the arena, and the ring in shared memory.
 const UNSAFE_IN_CORE: &[&str] = &["core/src/store/arena.rs", "core/src/shm/"];
 
-/// The layers of the core: a module, and what it may name of its siblings. Data runs one way; machines return
-/// verdicts and don't call each other; `endpoint` composes.
+/// The layers of the core: a module, and what it names of its siblings, no less and no more. Data runs one
+/// way; machines return verdicts and don't call each other; `endpoint` composes.
 const LAYERS: &[(&str, &[&str])] = &[
     ("ids", &[]),
     ("log", &[]),
     ("mem", &[]),
     ("time", &[]),
-    ("store", &["ids", "time"]),
     ("wire", &[]),
-    ("seq", &["store", "log"]),
+    ("config", &["ids", "time"]),
+    ("selector", &["ids"]),
+    ("store", &["ids", "time"]),
     ("shm", &["wire"]),
-    ("tag", &["ids", "mem", "store", "log", "endpoint::request"]),
     ("fast", &["ids", "store", "wire"]),
-    ("rel", &["mem", "time", "store", "seq", "log"]),
-    ("config", &["ids", "time", "endpoint::layout"]),
-    ("rail", &["ids", "time", "config", "log"]),
-    ("endpoint", &["ids", "log", "mem", "time", "store", "wire", "seq", "shm", "tag", "fast", "rel", "config", "rail"]),
-    ("shared", &["ids", "time", "config", "endpoint"]),
+    ("rail", &["config", "ids", "time"]),
+    ("seq", &["store"]),
+    ("tag", &["ids", "mem", "selector", "store"]),
+    ("rel", &["mem", "seq", "store", "time"]),
+    (
+        "endpoint",
+        &["config", "fast", "ids", "log", "mem", "rail", "rel", "selector", "seq", "store", "tag", "time", "wire"],
+    ),
+    ("shared", &["config", "endpoint", "ids", "time"]),
 ];
+
+/// The lines of `ARCHITECTURE.md` between which the diagram of the core's modules stands. It is written by
+/// `RERAIL_WRITE_MAP=1 cargo test -p rerail-conformance --test style`.
+const MAP_BEGIN: &str = "<!-- style.rs, RERAIL_WRITE_MAP -->\n```text\n";
+const MAP_END: &str = "```\n<!-- end -->";
 
 /// Lines of a file.
 const LINES_MAX: usize = 700;
@@ -268,29 +277,114 @@ fn unsafe_stands_only_where_it_may() {
     );
 }
 
-#[test]
-fn the_core_is_layered() {
-    let mut findings = Vec::new();
+/// The modules of the core, and which siblings each names anywhere in its code, tests included.
+fn core_modules() -> BTreeMap<String, BTreeSet<String>> {
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for file in files() {
         let Some(inside) = file.path.strip_prefix("core/src/").filter(|_| file.is_rust()) else { continue };
         let module = inside.split(['/', '.']).next().unwrap_or_default();
-        if module == "lib" {
-            continue;
-        }
-        let Some((_, allowed)) = LAYERS.iter().find(|(name, _)| *name == module) else {
-            findings.push(format!("{}: module {module} is in no layer", file.path));
-            continue;
-        };
-        for (i, line) in file.code() {
-            for path in crate_paths(line) {
-                let is = |layer: &&str| path == **layer || path.starts_with(&format!("{layer}::"));
-                if !is(&module) && !allowed.iter().any(is) {
-                    findings.push(format!("{}:{i}: {module} uses {path}", file.path));
-                }
-            }
+        if module != "lib" {
+            // Whole, as a group in braces may have several lines.
+            let code: String = file.code().map(|(_, line)| line.trim()).collect::<Vec<_>>().join(" ");
+            let named = crate_paths(&code).into_iter().map(|path| path.split("::").next().unwrap_or(&path).to_string());
+            uses.entry(module.to_string()).or_default().extend(named.filter(|name| name != module));
         }
     }
-    none("data runs one way through the layers", findings);
+    let macros = BTreeSet::from(["core".to_string(), "self".to_string(), String::new()]);
+    uses.values_mut().for_each(|named| named.retain(|name| !macros.contains(name)));
+    uses
+}
+
+/// Modules by layer: each names modules of lower layers only. The error is a circle of modules.
+fn layers(uses: &BTreeMap<String, BTreeSet<String>>) -> Result<Vec<Vec<String>>, String> {
+    let mut layers: Vec<Vec<String>> = Vec::new();
+    let mut placed = BTreeSet::new();
+    while placed.len() < uses.len() {
+        let free = |(name, named): &(&String, &BTreeSet<String>)| !placed.contains(*name) && named.is_subset(&placed);
+        let layer: Vec<String> = uses.iter().filter(free).map(|(name, _)| name.clone()).collect();
+        if layer.is_empty() {
+            return Err(circle(uses, &placed));
+        }
+        placed.extend(layer.iter().cloned());
+        layers.push(layer);
+    }
+    Ok(layers)
+}
+
+/// A circle among the modules that are in no layer. Each of them names another one.
+fn circle(uses: &BTreeMap<String, BTreeSet<String>>, placed: &BTreeSet<String>) -> String {
+    let mut way: Vec<&String> = uses.keys().filter(|name| !placed.contains(*name)).take(1).collect();
+    loop {
+        let Some(next) = uses.get(way[way.len() - 1]).and_then(|named| named.difference(placed).next()) else {
+            return format!("{} names what is no module of the core: {way:?}", way[way.len() - 1]);
+        };
+        way.push(next);
+        if let Some(at) = way[..way.len() - 1].iter().position(|name| *name == next) {
+            return way[at..].iter().map(|name| name.as_str()).collect::<Vec<_>>().join(" -> ");
+        }
+    }
+}
+
+/// What the diagram draws: a line for each layer, the lowest first; in brackets what a module names, without
+/// what those name already.
+fn map(uses: &BTreeMap<String, BTreeSet<String>>, layers: &[Vec<String>]) -> String {
+    let mut below: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    let mut lines = String::new();
+    for layer in layers {
+        let mut modules = Vec::new();
+        for module in layer {
+            let named = uses[module].iter().map(String::as_str);
+            let indirect: BTreeSet<&str> = named.clone().flat_map(|name| below[name].clone()).collect();
+            let direct: Vec<&str> = named.clone().filter(|name| !indirect.contains(name)).collect();
+            modules.push(if direct.is_empty() { module.clone() } else { format!("{module}({})", direct.join(",")) });
+            below.insert(module, named.chain(indirect).collect());
+        }
+        lines += &format!("{}\n", modules.join("  "));
+    }
+    lines
+}
+
+#[test]
+fn the_core_is_layered() {
+    let uses = core_modules();
+    let listed: BTreeMap<String, BTreeSet<String>> = LAYERS
+        .iter()
+        .map(|(name, named)| (name.to_string(), named.iter().map(|it| it.to_string()).collect()))
+        .collect();
+    let mut findings = Vec::new();
+    for module in uses.keys().chain(listed.keys()).collect::<BTreeSet<_>>() {
+        if uses.get(module) != listed.get(module) {
+            findings.push(format!("{module} names {:?}, listed {:?}", uses.get(module), listed.get(module)));
+        }
+    }
+    none("the layers of the core are what LAYERS says", findings);
+    let layers = layers(&uses).unwrap_or_else(|circle| panic!("modules of the core name each other: {circle}"));
+
+    let path = root().join("ARCHITECTURE.md");
+    let text = fs::read_to_string(&path).expect("ARCHITECTURE.md can be read");
+    let (before, rest) = text.split_once(MAP_BEGIN).expect("the diagram has a beginning");
+    let (drawn, after) = rest.split_once(MAP_END).expect("the diagram has an end");
+    let map = map(&uses, &layers);
+    if std::env::var_os("RERAIL_WRITE_MAP").is_some() {
+        fs::write(&path, format!("{before}{MAP_BEGIN}{map}{MAP_END}{after}")).expect("ARCHITECTURE.md can be written");
+    } else {
+        assert_eq!(drawn, map, "the diagram of the core; RERAIL_WRITE_MAP=1 writes it");
+    }
+}
+
+/// The helpers of the diagram: what it leaves out, and that it finds a circle.
+#[test]
+fn circles_are_found_and_lines_are_not_drawn_twice() {
+    let graph = |edges: &[(&str, &[&str])]| -> BTreeMap<String, BTreeSet<String>> {
+        edges.iter().map(|(name, named)| (name.to_string(), named.iter().map(|it| it.to_string()).collect())).collect()
+    };
+    let tree = graph(&[("a", &[]), ("b", &["a"]), ("c", &["a", "b"]), ("d", &["a"])]);
+    let found = layers(&tree).unwrap();
+    assert_eq!(found, [vec!["a"], vec!["b", "d"], vec!["c"]]);
+    assert_eq!(map(&tree, &found), "a\nb(a)  d(a)\nc(b)\n");
+    let ring = graph(&[("a", &[]), ("b", &["a", "d"]), ("c", &["b"]), ("d", &["c"]), ("e", &["d"])]);
+    assert_eq!(layers(&ring), Err("b -> d -> c -> b".to_string()));
+    assert!(layers(&graph(&[("a", &["z"])])).is_err());
 }
 
 /// The paths behind each `crate::` of a line; a group in braces gives one for each of its members.

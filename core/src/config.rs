@@ -367,7 +367,7 @@ impl core::error::Error for ConfigError {}
 
 impl ConfigError {
     /// Of a field that is made of no others.
-    const fn of(field: &'static str, value: u64, min: u64, max: u64, also: &'static str) -> ConfigError {
+    pub(crate) const fn of(field: &'static str, value: u64, min: u64, max: u64, also: &'static str) -> ConfigError {
         ConfigError { field, value, min, max, also, made_of: &[], made_of_values: [0; 3] }
     }
 
@@ -478,14 +478,6 @@ impl Config {
             ),
         );
         Ok(())
-    }
-
-    /// Bytes of state that [`Endpoint::new`](crate::endpoint::Endpoint::new) needs; exact.
-    pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
-        self.validate()?;
-        let also = "all tables together must fit the address space";
-        let (operations, max) = (self.operations_max.into(), usize::MAX as u64);
-        crate::endpoint::layout(self).bytes().ok_or(ConfigError::of("operations_max", operations, 1, max, also))
     }
 
     /// Bytes of payload pool that the shim provides as [`RegionId::POOL`](crate::mem::RegionId::POOL): first

@@ -42,6 +42,7 @@ mod log;
 pub mod mem;
 pub mod rail;
 pub mod rel;
+mod selector;
 pub mod seq;
 pub mod shared;
 #[cfg(target_has_atomic = "64")]

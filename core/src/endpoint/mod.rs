@@ -87,13 +87,13 @@ pub use tables::{Sizes, sizes};
 pub use unexpected::ShortReceived;
 pub use usage::{InUse, Usage};
 
-use crate::config::{Config, RAILS_MAX};
+use crate::config::{Config, ConfigError, RAILS_MAX};
 use crate::fast::Own;
 use crate::ids::{CounterId, PeerId, PlaceId, RailId};
 use crate::rail::RailFacts;
 use crate::rail::plan::groups::Groups;
 use crate::rel::ack::AckPolicy;
-use crate::store::{List, Sizer};
+use crate::store::List;
 use crate::time::Time;
 
 use action::{Pieces, SpanOf};
@@ -366,9 +366,14 @@ fn groups(rails: &[RailFacts]) -> Groups {
     Groups::new(&places)
 }
 
-/// What all tables need, in carving order.
-pub(crate) const fn layout(config: &Config) -> Sizer {
-    Tables::layout(config)
+impl Config {
+    /// Bytes of state that [`Endpoint::new`] needs; exact.
+    pub fn memory_bytes(&self) -> Result<usize, ConfigError> {
+        self.validate()?;
+        let also = "all tables together must fit the address space";
+        let (operations, max) = (self.operations_max.into(), usize::MAX as u64);
+        Tables::layout(self).bytes().ok_or(ConfigError::of("operations_max", operations, 1, max, also))
+    }
 }
 
 impl<'m> Endpoint<'m> {

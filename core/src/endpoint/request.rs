@@ -2,6 +2,7 @@
 
 use crate::ids::{Cookie, CounterId, PeerId};
 use crate::mem::{MemRef, Seg};
+pub use crate::selector::{Selector, TagMatch};
 use crate::wire::{AtomicKind, AtomicType};
 
 /// When a send or put counts as complete.
@@ -47,30 +48,6 @@ pub struct Send<'a> {
     pub notify: Notify,
     /// Comes back in the completion.
     pub cookie: Cookie,
-}
-
-/// Which messages a receive or probe takes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Selector {
-    /// From this peer only; `None`: from any.
-    pub source: Option<PeerId>,
-    /// Tagged or untagged.
-    pub tag: TagMatch,
-}
-
-/// The tag part of a [`Selector`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TagMatch {
-    /// Untagged messages.
-    #[default]
-    Untagged,
-    /// Tagged messages whose tag equals `tag` in every bit that is 0 in `ignore`.
-    Tagged {
-        /// The tag wanted.
-        tag: u64,
-        /// Bits that don't matter.
-        ignore: u64,
-    },
 }
 
 /// A buffer for a message.

@@ -6,8 +6,8 @@
 
 use super::oracle::{Envelope, Oracle};
 use super::{MatchConfig, MatchFull, Matcher};
-use crate::endpoint::request::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
+use crate::selector::{Selector, TagMatch};
 use crate::store::arena::REGION_ALIGN;
 use crate::store::{Arena, Sizer};
 use core::mem::MaybeUninit;

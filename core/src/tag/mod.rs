@@ -35,8 +35,8 @@ use core::fmt;
 
 use self::posted::Posted;
 use self::unexpected::Unexpected;
-use crate::endpoint::request::Selector;
 use crate::ids::{Key, PeerId};
+use crate::selector::Selector;
 use crate::store::{Arena, ArenaError, Sizer};
 
 pub use self::posted::{Direct, PostedWalk, Taken};

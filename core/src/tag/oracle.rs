@@ -1,7 +1,7 @@
 //! The rule of matching at its plainest: two vectors in order of time, searched from the front.
 
-use crate::endpoint::request::{Selector, TagMatch};
 use crate::ids::{Key, PeerId};
+use crate::selector::{Selector, TagMatch};
 use std::vec::Vec;
 
 /// A message's source and tag.

@@ -1,8 +1,8 @@
 //! What a receive asks for, in one normal form: two selectors that take the same messages are equal (rules
 //! M-2 to M-4). A message is the pattern that takes only its like.
 
-use crate::endpoint::request::{Selector, TagMatch};
 use crate::ids::PeerId;
+use crate::selector::{Selector, TagMatch};
 
 /// A selector in normal form: what does not matter is zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

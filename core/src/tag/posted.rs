@@ -18,9 +18,9 @@
 use super::MatchFull;
 use super::pattern::{Pattern, Shape, hash};
 use super::shapes::{SHAPES_MAX, Shapes};
-use crate::endpoint::request::{Selector, TagMatch};
 use crate::ids::{Cookie, Key, PeerId};
 use crate::mem::{MemRef, RegionId, Seg};
+use crate::selector::{Selector, TagMatch};
 use crate::store::{Arena, ArenaError, NONE, Sizer};
 
 /// The shape number of entries that stand aside.

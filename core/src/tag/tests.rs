@@ -2,7 +2,7 @@
 
 use super::harness::{run, with_matcher};
 use super::*;
-use crate::endpoint::request::TagMatch;
+use crate::selector::TagMatch;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 use std::path::Path;

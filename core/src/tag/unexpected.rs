@@ -5,8 +5,8 @@
 use super::MatchFull;
 use super::fifos::Fifos;
 use super::pattern::Pattern;
-use crate::endpoint::request::Selector;
 use crate::ids::{Key, PeerId};
+use crate::selector::Selector;
 use crate::store::list::By;
 use crate::store::{Arena, ArenaError, Link, List, NONE, Sizer, Slab};
 
