@@ -9,11 +9,11 @@
 use super::beliefs::PART_BYTES_MIN;
 use super::measure::{Change, Why, has_bounds};
 use super::path::Path;
-use super::room::rails_of;
 use super::{Endpoint, Registration};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
 use crate::rail::plan::split::{Plan, RailState};
+use crate::rail::rails_of;
 use crate::rail::rate::{Rate, scale};
 use crate::rail::sched::striping::weighted;
 use crate::rail::sched::{CUT_ALIGN, Stripe};

@@ -7,8 +7,8 @@
 
 use super::Endpoint;
 use super::measure::has_bounds;
-use super::room::rails_of;
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rail::sched::STRIPE_BYTES_MIN;
 

@@ -5,10 +5,10 @@ use super::balanced::Load;
 use super::channel::Shortage;
 use super::measure::Part;
 use super::op::Phase;
-use super::room::rails_of;
 use super::{Endpoint, MessageClass};
 use crate::config::{RAILS_MAX, Striping};
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::rail::sched::{Stripe, striping};
 use crate::time::Time;
 

@@ -14,10 +14,10 @@
 
 use super::channel::{Asked, ChannelState, ORDERED, Timer, UNORDERED};
 use super::measure::Stamp;
-use super::room::rails_of;
 use super::tables::Tables;
 use super::{Endpoint, RailFault};
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::rail::rate::Rate;
 use crate::rel::link::State;
 use crate::time::{Nanos, Time};

@@ -21,8 +21,8 @@
 
 use super::Endpoint;
 use super::channel::{Asked, ChannelState, Sub};
-use super::room::rails_of;
 use crate::ids::PeerId;
+use crate::rail::rails_of;
 use crate::store::NONE;
 use crate::time::{Nanos, Time};
 

@@ -2,12 +2,13 @@
 
 use super::channel::{Channel, ChannelState, Ending, ORDERED, PlaceTo, Shortage, Timer, UNORDERED};
 use super::op::{MessageState, OpKind, Phase, Queue};
-use super::room::{Rooms, rails_of};
+use super::room::Rooms;
 use super::tables::{Tables, channel_active, channel_event, channel_waits, op_queue, op_rma};
 use super::{Endpoint, Loss, LossReason, OpError, ProtocolError};
 use crate::fast::Line;
 use crate::ids::{PeerId, RailId};
 use crate::log;
+use crate::rail::rails_of;
 use crate::rel::credit::Grants;
 use crate::rel::link::{Link, State};
 use crate::seq::Seq;

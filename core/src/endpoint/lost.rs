@@ -4,9 +4,9 @@
 use super::Endpoint;
 use super::channel::{ORDERED, PlaceTo, REPLAY_READS, Shortage, Sub, UNORDERED};
 use super::op::{MessageState, OpKind, PartFin, Phase, What};
-use super::room::rails_of;
 use super::tables::key_set_link;
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::seq::Seq;
 use crate::store::NONE;
 use crate::wire::{Common, Fence};

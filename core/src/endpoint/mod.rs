@@ -96,11 +96,11 @@ use crate::rel::ack::AckPolicy;
 use crate::store::List;
 use crate::time::Time;
 
+use crate::rail::rails_of;
 use action::{Pieces, SpanOf};
 use channel::{Place, PlaceTo};
 use policy::Policies;
 use registering::Registering;
-use room::rails_of;
 use sample::Sampler;
 use tables::Tables;
 

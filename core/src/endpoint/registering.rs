@@ -14,10 +14,10 @@
 use super::Endpoint;
 use super::balanced::Load;
 use super::policy::MessageClass;
-use super::room::rails_of;
 use crate::config::{RAILS_MAX, Striping};
 use crate::ids::RailId;
 use crate::rail::plan::split::{Chunk, Plan, RailState, cut};
+use crate::rail::rails_of;
 use crate::rail::rate::{Rate, scale};
 use crate::time::Nanos;
 

@@ -6,7 +6,7 @@ use super::{Endpoint, MessageClass};
 use crate::config::Striping;
 use crate::ids::RailId;
 use crate::rail::sched::Candidates;
-use crate::rail::{Caps, RailFacts};
+use crate::rail::{Caps, RailFacts, rails_of};
 use crate::time::Nanos;
 
 /// Posts that a rail always gets, however slow it is: one that it works on, and one to go on with.
@@ -144,13 +144,4 @@ impl Endpoint<'_> {
         let first = rails.next().unwrap_or_default();
         rails.fold(first, |best, rail| if path(rail).is_through_before(path(best)) { rail } else { best })
     }
-}
-
-/// The rails of a mask, in order.
-pub(super) fn rails_of(mut mask: u64) -> impl Iterator<Item = RailId> {
-    core::iter::from_fn(move || {
-        let rail = (mask != 0).then(|| RailId(mask.trailing_zeros() as u8));
-        mask &= mask.wrapping_sub(1);
-        rail
-    })
 }

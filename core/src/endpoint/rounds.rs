@@ -12,9 +12,9 @@
 use super::Endpoint;
 use super::op::{Control, Op, OpKind, Packet, PartFin, Phase, Queue, What};
 use super::replay::IN_PLACE_OF_FIN;
-use super::room::rails_of;
 use super::tables::KeySet;
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::store::NONE;
 use crate::wire::{Cts, Resume};
 

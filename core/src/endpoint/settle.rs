@@ -4,10 +4,10 @@
 use super::channel::{ChannelState, Ending, Shortage};
 use super::express::direct_id;
 use super::op::{Control, Op, OpKind, Phase, Queue};
-use super::room::rails_of;
 use super::tables::{channel_event, key_set_link, op_event, op_rma};
 use super::{Completion, Done, Endpoint, Event, Level, Notify, OpError};
 use crate::ids::{Key, RailId};
+use crate::rail::rails_of;
 use crate::store::NONE;
 use crate::store::list::By;
 use crate::wire::RemoteKey;

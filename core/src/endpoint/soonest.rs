@@ -3,10 +3,10 @@
 
 use super::beliefs::LATENCY_NS;
 use super::policy::Choice;
-use super::room::rails_of;
 use super::{Endpoint, MessageClass};
 use crate::config::RAILS_MAX;
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::rail::sched::Candidates;
 use crate::time::{Nanos, Time};
 

@@ -9,10 +9,10 @@
 use super::packets::Actions;
 use super::policy::Choice;
 use super::pump::Step;
-use super::room::rails_of;
 use super::{Endpoint, MessageClass};
 use crate::config::{Multiplex, RAILS_MAX, Strategy};
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::rail::sched::strategy::{Costs, Nic, Nics, of};
 use crate::rail::sched::{Candidates, Stripe};
 use crate::time::Time;

@@ -7,7 +7,17 @@ pub mod weights;
 
 pub use plan::groups::Place;
 
+use crate::ids::RailId;
 use crate::time::Nanos;
+
+/// The rails of a mask, in rising order.
+pub(crate) fn rails_of(mut mask: u64) -> impl Iterator<Item = RailId> {
+    core::iter::from_fn(move || {
+        let rail = (mask != 0).then(|| RailId(mask.trailing_zeros() as u8));
+        mask &= mask.wrapping_sub(1);
+        rail
+    })
+}
 
 /// What a rail can do; the core adapts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

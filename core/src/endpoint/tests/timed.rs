@@ -3,9 +3,9 @@
 //! A rail is a line in each direction: posts one after the other at its bandwidth, then its latency. Nobody
 //! touches payloads; that they arrive whole is what the other tests are for.
 
-use super::super::room::rails_of;
 use super::*;
 use crate::config::Striping;
+use crate::rail::rails_of;
 
 /// A rail's bandwidth in bytes per second, and its latency one way.
 #[derive(Clone, Copy)]

@@ -13,13 +13,3 @@ pub mod split;
 
 /// Rails of one channel: as many as a mask of 64 bits names.
 pub const RAILS_MAX: usize = 64;
-
-/// The rails of a mask, in rising order.
-pub(crate) fn rails_of(mut mask: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let rail = mask.trailing_zeros() as usize;
-        // Clears the lowest bit; an empty mask ends the walk.
-        mask &= mask.wrapping_sub(1);
-        (rail < RAILS_MAX).then_some(rail)
-    })
-}

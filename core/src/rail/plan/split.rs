@@ -23,7 +23,8 @@
 //! Source: multirail-2004 4.4 (weighted striping by path bandwidth), newmadeleine-2007 3.4 (chunks above the
 //! programmed-I/O range); backlog, start-up costs and weights of zero go past both.
 
-use super::{RAILS_MAX, rails_of};
+use super::RAILS_MAX;
+use crate::rail::rails_of;
 use crate::rail::rate::{self, Rate};
 use crate::rail::sched::CUT_ALIGN;
 use heapless::Vec;
@@ -208,7 +209,7 @@ fn done_ns(start_ns: u64, rate: Rate, bytes: u64) -> u64 {
 /// The rails of `eligible` that exist and have a rate.
 fn known(rails: &[RailState], eligible: u64) -> impl Iterator<Item = (usize, &RailState)> {
     let state = |rail| rails.get(rail).filter(|state: &&RailState| state.rate != Rate::NONE).map(|state| (rail, state));
-    rails_of(eligible).filter_map(state)
+    rails_of(eligible).map(|rail| usize::from(rail.0)).filter_map(state)
 }
 
 /// The candidates of a split: those whose smallest chunk the message has room for.

@@ -3,6 +3,7 @@
 //! of their rails, cover the message, and begin at multiples of 64 bytes.
 
 use super::{CUT_ALIGN, STRIPE_BYTES_MIN, Stripe};
+use crate::rail::rails_of;
 
 /// A rail whose share in proportion to weights comes to less carries nothing.
 const SHARE_BYTES_MIN: u64 = 4 * 1024;
@@ -51,8 +52,9 @@ pub(super) fn cut(bytes: u64, mask: u64, weight: impl Fn(usize) -> u64, stripes:
     }
 }
 
+/// The places in `stripes` that a mask names.
 fn rails(mask: u64) -> impl Iterator<Item = usize> {
-    (0..64).filter(move |rail| mask >> rail & 1 == 1)
+    rails_of(mask).map(|rail| usize::from(rail.0))
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! NIC of the lowest latency, large ones go greedily.
 
 use super::greedy::Greedy;
-use super::{Costs, Nics, Optimizer, each};
+use super::{Costs, Nics, Optimizer};
 use crate::ids::RailId;
+use crate::rail::rails_of;
 use crate::rail::sched::Stripe;
 
 /// Small messages together, large ones as [`Greedy`].
@@ -13,7 +14,7 @@ impl Optimizer for Aggregate {
     /// The NIC of the lowest latency, and no other: while it is busy, messages pile up that go together.
     fn pick(&self, nics: &Nics<'_>) -> Option<RailId> {
         let latency = |&rail: &RailId| (nics.nic)(rail).latency_ns;
-        each(nics.up).min_by_key(latency).filter(|rail| nics.idle >> rail.0 & 1 == 1)
+        rails_of(nics.up).min_by_key(latency).filter(|rail| nics.idle >> rail.0 & 1 == 1)
     }
 
     /// As many as save most: each more saves a packet and costs the copies of all.

@@ -79,14 +79,5 @@ pub fn of(strategy: Strategy) -> &'static dyn Optimizer {
     }
 }
 
-/// The NICs of a mask, in order.
-fn each(mut mask: u64) -> impl Iterator<Item = RailId> {
-    core::iter::from_fn(move || {
-        let rail = (mask != 0).then(|| RailId(mask.trailing_zeros() as u8));
-        mask &= mask.wrapping_sub(1);
-        rail
-    })
-}
-
 #[cfg(test)]
 mod tests;
