@@ -30,7 +30,7 @@ impl World {
     }
 
     /// Ranks that are on no rail where they were at the start, and the ranks that nothing but such rails leads
-    /// to them from: these find them only if they have heard from them since.
+    /// to them from: these find them only by a message from them since.
     pub fn hidden(&self) -> Vec<Hidden> {
         let size = self.ranks.len() as u32;
         let pairs =
